@@ -1,0 +1,1 @@
+"""The aetheris command and the embedded runtime."""

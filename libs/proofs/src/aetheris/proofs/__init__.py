@@ -1,0 +1,1 @@
+"""Chain, hashes, ledger and replay proof, seals (pure, offline)."""

@@ -1,0 +1,1 @@
+"""Write tools, probes and verifiers; call the gateway."""

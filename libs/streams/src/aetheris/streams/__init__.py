@@ -1,0 +1,1 @@
+"""The only Kafka, Redis, clock and telemetry code."""

@@ -1,0 +1,1 @@
+"""Adjudicates who may run; owns leases, deadlines and the in-doubt ladder."""

@@ -1,0 +1,1 @@
+"""Says which nodes of a job may run next."""

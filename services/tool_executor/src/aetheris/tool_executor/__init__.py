@@ -1,0 +1,1 @@
+"""Declares, reads back, executes, reports."""

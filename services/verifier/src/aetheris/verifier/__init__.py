@@ -1,0 +1,1 @@
+"""Audits every job's stream, probes, seals, proves."""
