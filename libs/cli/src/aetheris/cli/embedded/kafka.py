@@ -1,0 +1,233 @@
+"""The real Kafka broker, one KRaft node on 127.0.0.1, from jars that are locked by sha256.
+
+`install` fetches the jars and makes the class data archive (once per user); `Broker` says how one broker
+on one folder is configured and started. Who starts it keeps it running: the supervisor, or `running_broker`.
+"""
+
+import base64
+import hashlib
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aetheris.cli.embedded.errors import EmbeddedError, NotReadyError
+from aetheris.cli.embedded.jars import KAFKA_VERSION, Progress, cache_folder, class_path, fetch_jars
+from aetheris.cli.embedded.java import Java, find_java
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.probes import kafka_answers
+from aetheris.cli.embedded.processes import end, exclusive, spawn
+
+SMALL = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # quick to start, 170 MB
+FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")  # for measurements: C2, and room for the collector
+
+READY_WITHIN_S = 60.0
+STOP_WITHIN_S = 30.0
+_POLL_S = 0.02
+
+# Only what differs from Kafka's defaults; {…} is filled in per folder.
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={log_folder}
+
+# One node: nothing to replicate to, nobody to wait for.
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+controller.quorum.election.timeout.ms=100
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+
+# A mark in a consumer group must outlive any pause of the machine: a lost one is a gap.
+offsets.retention.minutes=2147483647
+unclean.leader.election.enable=false
+auto.create.topics.enable=false
+
+# The cleaner's map of keys comes out of the heap: 16 MiB hold 700,000 keys a pass.
+log.cleaner.dedupe.buffer.size=16777216
+"""
+
+_LOGGING = """\
+status=error
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=%d{ISO8601} %p %m (%c)%n
+rootLogger.level=warn
+rootLogger.appenderRef.console.ref=console
+logger.lifecycle.name=kafka.server.KafkaRaftServer
+logger.lifecycle.level=info
+"""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What every broker of this user shares: Java, the jars' cache, the class data archive."""
+
+    java: Java
+    cache: Path
+
+    @property
+    def archive(self) -> Path:
+        """The class data archive; it only fits the very Java that wrote it."""
+        build = hashlib.sha256(f"{self.java.path}\n{self.java.version}".encode()).hexdigest()[:12]
+        return self.cache / f"classes-{build}.jsa"
+
+
+@dataclass(frozen=True)
+class Broker:
+    """One broker: its folder (configuration and log) and its two ports on 127.0.0.1."""
+
+    installation: Installation
+    folder: Path
+    port: int
+    controller_port: int
+    jvm: tuple[str, ...] = SMALL
+
+    @property
+    def address(self) -> str:
+        """host:port, as a client's bootstrap server."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_folder(self) -> Path:
+        """Where the broker keeps its partitions."""
+        return self.folder / "log"
+
+    def prepare(self) -> None:
+        """Write the configuration, and format the log's folder if it is new.
+
+        Raises: EmbeddedError, if formatting fails.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._properties.write_text(self._configuration())
+        self._logging.write_text(_LOGGING)
+        if not (self.log_folder / "meta.properties").exists():
+            self._format()
+
+    def argv(self) -> tuple[str, ...]:
+        """The command that runs the broker in the foreground; SIGTERM shuts it down cleanly."""
+        return (*self._java(), "kafka.Kafka", str(self._properties))
+
+    @property
+    def _properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def _logging(self) -> Path:
+        return self.folder / "log4j2.properties"
+
+    def _configuration(self) -> str:
+        return _PROPERTIES.format(
+            port=self.port, controller_port=self.controller_port, log_folder=self.log_folder
+        )
+
+    def _java(self) -> tuple[str, ...]:
+        archive = self.installation.archive
+        return (
+            str(self.installation.java.path),
+            *self.jvm,
+            *((f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()),
+            f"-Dlog4j2.configurationFile={self._logging}",
+            "-cp",
+            class_path(self.installation.cache),
+        )
+
+    def _format(self) -> None:
+        tool = (*self._java(), "kafka.tools.StorageTool", "format")
+        argv = (*tool, "--cluster-id", _fresh_cluster_id(), "--config", str(self._properties))
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=READY_WITHIN_S)
+        if done.returncode:
+            report = self.folder / "format.txt"
+            report.write_text(done.stdout + done.stderr)
+            raise EmbeddedError(f"Kafka could not format {self.log_folder}", f"Read {report}.")
+
+
+def install(progress: Progress) -> Installation:
+    """Have Java, the locked jars and the class data archive ready.
+
+    Raises: JavaMissingError, JarsMissingError, NotReadyError.
+    """
+    installation = Installation(find_java(), cache_folder())
+    fetch_jars(installation.cache, progress)
+    with exclusive(installation.cache / "archive.lock"):
+        if not installation.archive.exists():
+            progress("kafka", f"making the class data archive of Kafka {KAFKA_VERSION}, once")
+            _make_archive(installation)
+    return installation
+
+
+def broker_in(installation: Installation, data: Path, ports: Ports, jvm: tuple[str, ...] = SMALL) -> Broker:
+    """The broker of a data folder, on the ports that the folder keeps."""
+    return Broker(installation, data / "kafka", ports.get("kafka"), ports.get("kafka-controller"), jvm)
+
+
+@contextmanager
+def running_broker(broker: Broker, log: Path) -> Generator[str]:
+    """Run a broker for as long as the block lasts; gives its address once it answers.
+
+    Raises: NotReadyError.
+    """
+    broker.prepare()
+    child = spawn(broker.argv(), log=log)
+    try:
+        wait_ready("kafka", lambda: kafka_answers(broker.address), lambda: child.poll() is None, log)
+        yield broker.address
+    finally:
+        end(child, STOP_WITHIN_S)
+
+
+def wait_ready(
+    part: str,
+    ready: Callable[[], bool],
+    alive: Callable[[], bool],
+    log: Path,
+    within_s: float = READY_WITHIN_S,
+) -> None:
+    """Ask until the answer is yes.
+
+    Raises: NotReadyError, as soon as the process has ended or the time is over.
+    """
+    deadline = time.monotonic() + within_s
+    while not ready():
+        if not alive() or time.monotonic() > deadline:
+            how = f"was not ready after {within_s:.0f} s" if alive() else "exited while starting"
+            raise NotReadyError(f"{part} {how}", f"Read {log}.")
+        time.sleep(_POLL_S)
+
+
+def _make_archive(installation: Installation) -> None:
+    """Run a throw-away broker that writes down at its exit which classes it loaded."""
+    with tempfile.TemporaryDirectory(dir=installation.cache, prefix="archive-") as scratch:
+        folder = Path(scratch)
+        staged = folder / "classes.jsa"
+        broker = broker_in(installation, folder, Ports(folder))
+        with running_broker(
+            replace(broker, jvm=(*SMALL, f"-XX:ArchiveClassesAtExit={staged}")), folder / "kafka.log"
+        ):
+            pass
+        if staged.exists():  # without it the broker only starts more slowly
+            staged.replace(installation.archive)
+
+
+def _fresh_cluster_id() -> str:
+    """22 characters of URL-safe base64; StorageTool takes a leading dash for an option."""
+    return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

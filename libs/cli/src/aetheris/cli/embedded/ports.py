@@ -1,0 +1,57 @@
+"""Ports on 127.0.0.1 that a data folder keeps for as long as it lives."""
+
+import json
+import random
+import socket
+from pathlib import Path
+
+from aetheris.cli.embedded.errors import PortTakenError
+
+# Below Linux's ephemeral range: an outgoing connection can't take a port while its owner restarts.
+_FIRST, _LAST = 20_000, 32_000
+
+
+class Ports:
+    """The port of each name, chosen once and kept in `ports.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "ports.json"
+        self._ports: dict[str, int] = json.loads(self._file.read_text()) if self._file.exists() else {}
+
+    def get(self, name: str) -> int:
+        """The port of that name; a free one is chosen at the first call."""
+        if name not in self._ports:
+            self._ports[name] = free_port(taken=set(self._ports.values()))
+            self._save()
+        return self._ports[name]
+
+    def check_free(self, name: str) -> None:
+        """Raises: PortTakenError, if another process listens there."""
+        if not is_free(self.get(name)):
+            raise PortTakenError(
+                f"Port {self.get(name)}, kept for {name}, is in use by another process",
+                f"End that process, or delete {self._file} to have new ports chosen.",
+            )
+
+    def _save(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        staged = self._file.with_suffix(".new")
+        staged.write_text(json.dumps(self._ports, indent=1))
+        staged.replace(self._file)
+
+
+def free_port(taken: set[int] | None = None) -> int:
+    """A port on 127.0.0.1 that nothing listens on now."""
+    candidates = random.SystemRandom().sample(range(_FIRST, _LAST), 200)
+    return next(port for port in candidates if port not in (taken or set()) and is_free(port))
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on 127.0.0.1:port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,83 @@
+"""Does it answer? One blocking question to a broker, a Redis or a service; never an exception."""
+
+import http.client
+import socket
+import ssl
+import struct
+from urllib.parse import SplitResult, urlsplit
+
+TIMEOUT_S = 2.0
+
+# Metadata request, version 1, correlation id 1, client "aetheris", no topics (Kafka protocol guide).
+_METADATA_REQUEST = struct.pack(">hhih8si", 3, 1, 1, 8, b"aetheris", 0)
+
+
+def kafka_answers(address: str) -> bool:
+    """Whether the broker at host:port knows at least one live broker and the controller."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+            connection.sendall(struct.pack(">i", len(_METADATA_REQUEST)) + _METADATA_REQUEST)
+            with connection.makefile("rb") as stream:
+                (length,) = struct.unpack(">i", stream.read(4))
+                return _has_controller(stream.read(length))
+    except (OSError, ValueError, struct.error):
+        return False
+
+
+def redis_answers(url: str) -> bool:
+    """Whether the server at that Redis url answers a PING; one that asks for a password does."""
+    try:
+        with _redis_connection(urlsplit(url)) as connection:
+            connection.sendall(b"PING\r\n")
+            reply = connection.recv(64)
+    except (OSError, ValueError):
+        return False
+    return reply.startswith((b"+PONG", b"-NOAUTH"))
+
+
+def http_answers(port: int, path: str) -> bool:
+    """Whether GET 127.0.0.1:port/path is answered with a 2xx."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        return 200 <= connection.getresponse().status < 300
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _has_controller(response: bytes) -> bool:
+    """Reads correlation id, the brokers (id, host, port, rack) and the controller's id."""
+    (brokers,) = struct.unpack_from(">i", response, 4)
+    position = 8
+    for _ in range(brokers):
+        position += 4
+        (host_length,) = struct.unpack_from(">h", response, position)
+        position += 2 + host_length + 4
+        (rack_length,) = struct.unpack_from(">h", response, position)
+        position += 2 + max(rack_length, 0)
+    (controller,) = struct.unpack_from(">i", response, position)
+    return brokers > 0 and controller >= 0
+
+
+def _redis_connection(url: SplitResult) -> socket.socket:
+    if url.scheme == "unix":
+        return _unix_connection(url.path)
+    host = url.hostname or "localhost"
+    plain = socket.create_connection((host, url.port or 6379), TIMEOUT_S)
+    if url.scheme == "rediss":
+        return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+    return plain
+
+
+def _unix_connection(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(TIMEOUT_S)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
