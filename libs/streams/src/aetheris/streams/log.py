@@ -1,0 +1,207 @@
+"""The seam to the log: what services need of Kafka, and no more (docs/architecture.md, "The log").
+
+Two implementations stand behind it, `kafka.KafkaLog` and the test kit's `MemoryLog`; one suite runs against both.
+
+    LogError
+    ├── GroupTooLarge       nothing of the append was written
+    ├── MixedGroup          a group spans topics or partitions; nothing was written
+    ├── LogGap              an offset that the log no longer, or not yet, has
+    ├── LogUnreachable      a deadline passed; what was asked for is unknown
+    └── MembershipLost      a commit came too late: others read these partitions now
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from aetheris.protocol.records import Group, Record
+
+Place = tuple[str, int]
+"""A partition of a topic: (topic, partition)."""
+
+Batch = dict[Place, list[Record]]
+"""Records by the place that they lie in, in log order."""
+
+Listener = Callable[[frozenset[int]], Awaitable[None]]
+"""Told of partition numbers that came to this member, or that leave it."""
+
+MAX_GROUP_BYTES = 900_000
+"""What a group may weigh, overhead included: it must fit one record batch (the broker's limit is 1 MiB)."""
+
+
+class LogError(Exception):
+    """The log could not do what was asked."""
+
+    code = "log_error"
+
+
+class GroupTooLarge(LogError):
+    """A group that does not fit one record batch; put large values into the blob store."""
+
+    code = "group_too_large"
+
+
+class MixedGroup(LogError):
+    """A group that spans topics or partitions can't be written whole or not at all."""
+
+    code = "mixed_group"
+
+
+class LogGap(LogError):
+    """The log does not have this offset: records are missing, and nothing may be concluded without them."""
+
+    code = "log_gap"
+
+
+class LogUnreachable(LogError):
+    """The brokers did not answer within the deadline."""
+
+    code = "log_unreachable"
+
+
+class MembershipLost(LogError):
+    """This member no longer owns what it wanted to commit."""
+
+    code = "membership_lost"
+
+
+class Appender(Protocol):
+    """Writes groups, for as long as it takes."""
+
+    async def start(self) -> None:
+        """Connect."""
+        ...
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Write what is queued, as far as the deadline allows, and disconnect."""
+        ...
+
+    async def append(self, groups: Sequence[Group]) -> None:
+        """Write every group; durable on every in-sync replica when it returns.
+
+        Each group lies in one record batch, whole or not at all; groups of a partition keep their order, also
+        across concurrent calls in the order of the calls. Tries for ever: a write whose fate is unknown is
+        written again, so records may lie in the log twice. When cancelled, the groups may still be written.
+
+        Raises:
+            GroupTooLarge: nothing was written.
+            MixedGroup: nothing was written.
+        """
+        ...
+
+    def stuck_s(self) -> float:
+        """For how long the oldest unfinished group has been waiting, in seconds; 0.0 if none is."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads places that were assigned by hand; no group, no commits."""
+
+    async def start(self) -> None:
+        """Connect."""
+        ...
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Disconnect."""
+        ...
+
+    def assign(self, positions: Mapping[Place, int]) -> None:
+        """Read exactly these places from now on; places that were assigned before go to the new offset."""
+        ...
+
+    def add(self, positions: Mapping[Place, int]) -> None:
+        """Read these too; the others keep their positions."""
+        ...
+
+    def remove(self, places: Collection[Place]) -> None:
+        """Read these no longer."""
+        ...
+
+    def pause(self, places: Collection[Place]) -> None:
+        """Fetch nothing from these until `resume`; positions are kept."""
+        ...
+
+    def resume(self, places: Collection[Place]) -> None:
+        """Fetch from these again."""
+        ...
+
+    def position(self, place: Place) -> int:
+        """The offset after the last record that `poll` returned (control records are skipped)."""
+        ...
+
+    async def poll(self, timeout_s: float, max_records: int = 2000) -> Batch:
+        """Records that arrived, or nothing after `timeout_s`.
+
+        Raises:
+            LogGap: a place's offset is out of range.
+            LogUnreachable: the connection is broken; make a new reader.
+        """
+        ...
+
+    async def beginning_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
+        """The first offset that each place has.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        ...
+
+    async def end_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
+        """The offset that the next record of each place will get.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        ...
+
+
+class Membership(Protocol):
+    """A member of a consumer group: says which partition numbers are ours and keeps our offsets; reads nothing."""
+
+    async def start(self, assigned: Listener, revoked: Listener) -> None:
+        """Join. `revoked` is awaited before others get the partitions; `assigned` must return soon."""
+        ...
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Leave; `revoked` is called first. A static member's partitions stay reserved for its return."""
+        ...
+
+    async def committed(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int | None]:
+        """The group's offsets; None where it never committed one.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        ...
+
+    async def commit(self, offsets: Mapping[Place, int], deadline_s: float = 10.0) -> None:
+        """Keep these offsets for whoever reads these places next.
+
+        Raises:
+            MembershipLost: somebody else owns them now.
+            LogUnreachable: not within the deadline.
+        """
+        ...
+
+
+class Log(Protocol):
+    """Makes the parts above; each connects when it is started."""
+
+    def appender(self) -> Appender:
+        """A new appender; one for a process is enough."""
+        ...
+
+    def reader(self) -> Reader:
+        """A new reader."""
+        ...
+
+    def membership(self, group: str, member: str, topics: Collection[str]) -> Membership:
+        """A member of `group` under the stable name `member`; all topics have equally many partitions."""
+        ...
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            LogUnreachable: unknown topic, or no answer.
+        """
+        ...
