@@ -1,0 +1,109 @@
+"""Canonical JSON (RFC 8785), strict: what it can't say exactly is refused, never rounded (docs/architecture.md)."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import rfc8785
+
+JSON = dict[str, "JSON"] | list["JSON"] | str | int | float | bool | None
+
+
+class InvalidArgs(ValueError):
+    """Arguments that have no canonical form; `field` is a JSON Pointer to the place."""
+
+    code = "invalid_args"
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field or '/'}: {rule}")
+        self.field = field
+        self.rule = rule
+
+
+def parse(text: str | bytes) -> Any:
+    """Parse JSON strictly.
+
+    Raises:
+        InvalidArgs: malformed, duplicate keys, NaN or infinities.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except InvalidArgs:
+        raise
+    except (ValueError, RecursionError) as error:
+        where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise InvalidArgs("", f"not valid JSON{where}") from None
+
+
+def canonical(value: Any) -> bytes:
+    """The JCS bytes of a JSON value.
+
+    Raises:
+        InvalidArgs: an integer beyond ±(2^53−1), NaN, an infinity, a lone surrogate, or no JSON at all.
+    """
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
+        _find_offence(value, "")
+        raise InvalidArgs("", "no canonical JSON form") from None
+
+
+def digest(value: Any) -> str:
+    """hex SHA-256 of the JCS bytes: every `X_hash` of the contracts."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def canonical_result(result: Any) -> Any:
+    """A tool's result as it is recorded: itself where it has a canonical form, else its bytes.
+
+    A result comes after its effect, so it is never an error.
+    """
+    try:
+        canonical(result)
+    except InvalidArgs:
+        raw = json.dumps(result, default=repr, ensure_ascii=True).encode()
+        return {"$raw": base64.b64encode(raw).decode()}
+    return result
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InvalidArgs(f"/{key}", "duplicate key")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise InvalidArgs("", f"{name} is not JSON")
+
+
+def _find_offence(value: Any, at: str) -> None:
+    """Name the place of what rfc8785 refused."""
+    if isinstance(value, Mapping):
+        for key, inner in cast("Mapping[Any, Any]", value).items():
+            if not isinstance(key, str):
+                raise InvalidArgs(at, "a key is not a string")
+            _find_offence(key, f"{at}/{key.encode(errors='replace').decode()}")
+            _find_offence(inner, f"{at}/{key.encode(errors='replace').decode()}")
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(cast("list[Any]", value)):
+            _find_offence(inner, f"{at}/{index}")
+    else:
+        try:
+            rfc8785.dumps(value)
+        except rfc8785.CanonicalizationError as error:
+            raise InvalidArgs(at, _rule(error)) from None
+        except UnicodeEncodeError:
+            raise InvalidArgs(at, "lone surrogate") from None
+
+
+def _rule(error: rfc8785.CanonicalizationError) -> str:
+    if isinstance(error, rfc8785.IntegerDomainError):
+        return "integer beyond ±(2^53−1)"
+    if isinstance(error, rfc8785.FloatDomainError):
+        return "NaN or infinite"
+    return "no JSON value"

@@ -1,0 +1,196 @@
+"""What is asked for: jobs.commands, tools.requests, tools.grants, verifications, and the compacted tables."""
+
+from typing import Any, ClassVar, Literal
+
+from aetheris.protocol.plan import EffectClass
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Message(BaseModel):
+    """A command or a table record; `type_name` is its ce_type's middle part."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type_name: ClassVar[str]
+
+
+class JobCommand(Message):
+    """jobs.commands: written by the gateway; `by` and `tenant` are from the authenticated request."""
+
+    job_id: str
+    by: str
+    tenant: str
+
+
+class Submit(JobCommand):
+    type_name: ClassVar[str] = "submit"
+    request_hash: str
+    plan: dict[str, Any] | None = None
+    goal: str | None = None
+    agent: str | None = None
+    session: str | None = None
+    idempotency_key: str | None = None
+    parent_job_id: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class Cancel(JobCommand):
+    type_name: ClassVar[str] = "cancel"
+    reason: str | None = None
+    compensate: bool = False
+
+
+class Signal(JobCommand):
+    type_name: ClassVar[str] = "signal"
+    correlation_key: str
+    payload: Any = None
+
+
+class Respond(JobCommand):
+    type_name: ClassVar[str] = "respond"
+    request_id: str
+    action: Literal["approve", "edit", "reject"]
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class Resolve(JobCommand):
+    type_name: ClassVar[str] = "resolve"
+    execution_id: str
+    verdict: Literal["happened", "not_executed", "retry"]
+    evidence: str
+    result: Any = None
+
+
+class ToolRequest(Message):
+    """tools.requests: "these nodes may run next, in this order"; `as_of` is the offset the planner had folded."""
+
+    type_name: ClassVar[str] = "tool_request"
+    job_id: str
+    birth: int
+    as_of: int
+    revision: int
+    plan_hash: str
+    nodes: tuple[str, ...] = Field(min_length=1)
+    args: dict[str, Any] = Field(default_factory=dict)
+    not_before: str | None = None
+
+
+class ToolGrant(Message):
+    """tools.grants: "run this"; the key and token are those of the first node, `as_of` the ledger's offset."""
+
+    type_name: ClassVar[str] = "tool_grant"
+    job_id: str
+    birth: int
+    as_of: int
+    revision: int
+    plan_hash: str
+    nodes: tuple[str, ...] = Field(min_length=1)
+    idempotency_key: str
+    token: int
+    lease_id: str
+    deadline_s: float
+
+
+class Verification(Message):
+    """verifications: a question to the outside about one invocation; the answer repeats `ask`."""
+
+    type_name: ClassVar[str] = "verification"
+    job_id: str
+    birth: int
+    node_id: str
+    idempotency_key: str
+    invocation_id: str
+    external_key: str
+    tool_name: str
+    tool_version: str
+    ask: str
+    what: Literal["probe", "confirm"] = "probe"
+    resources: tuple[dict[str, Any], ...] = ()
+
+
+class JobIndexEntry(Message):
+    """jobs.index: one line for every job ever born."""
+
+    type_name: ClassVar[str] = "job_index"
+    job_id: str
+    birth: int
+    request_hash: str
+    status: str
+    tenant: str
+    submitted_by: str
+    created_at: str
+
+
+class Ended(BaseModel):
+    """An incarnation of a worker that can act no more, and how that is known."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    incarnation: str
+    how: str
+
+
+class WorkerEntry(Message):
+    """workers: who lives under a stable identity, and who did."""
+
+    type_name: ClassVar[str] = "worker"
+    worker_id: str
+    live: str
+    ended: tuple[Ended, ...] = ()
+
+
+class RegistryEntry(Message):
+    """tools.registry: what a tool is, under its name@version."""
+
+    type_name: ClassVar[str] = "tool"
+    name: str
+    version: str
+    schema_: dict[str, Any] = Field(alias="schema")
+    schema_hash: str
+    effect_class: EffectClass
+    irreversible: bool = False
+    timeout_s: float = 30.0
+    settles_within_s: float = 0.0
+    volatile: tuple[str, ...] = ()
+    probe: bool = False
+    verifier: bool = False
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return f"{self.name}@{self.version}"
+
+
+class LedgerRecord(Message):
+    """ledger.records: a view with the offset it was made from; never a source."""
+
+    type_name: ClassVar[str] = "ledger_record"
+    invocation_id: str
+    job_id: str
+    step_id: str
+    tool_name: str
+    args_hash: str
+    idempotency_key: str
+    status: Literal["new", "started", "success", "failure", "in_doubt", "parked", "confirmed"]
+    committed: bool
+    attempt_id: int
+    token: int
+    offset: int
+    result: Any = None
+    external_id: str | None = None
+    confirmed_at: str | None = None
+
+
+def _leaves(base: type[Message]) -> dict[str, type[Message]]:
+    found: dict[str, type[Message]] = {}
+    for kind in base.__subclasses__():
+        if "type_name" in kind.__dict__:
+            found[kind.type_name] = kind
+        found |= _leaves(kind)
+    return found
+
+
+MESSAGES: dict[str, type[Message]] = _leaves(Message)
+"""type_name → model."""

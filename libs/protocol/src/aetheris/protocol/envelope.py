@@ -1,0 +1,107 @@
+"""CloudEvents 1.0 in Kafka binary mode: headers say what a record is, the value is the payload (docs/events.md)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aetheris.protocol.commands import MESSAGES, Message
+from aetheris.protocol.events import EVENTS, Event
+from aetheris.protocol.records import Draft, Headers, Record
+from pydantic import BaseModel, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
+_TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)")
+_SPEC = ("ce_specversion", b"1.0")
+_JSON = ("content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope(Generic[M]):
+    """A decoded record: `id` is its ce_id, `body` its payload."""
+
+    id: str
+    body: M
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A record of a type that this version doesn't know: ignored, and chained."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsUpgrade:
+    """A known type in a major version that this version can't read: its job pauses."""
+
+    job_id: str
+    record: Record
+
+
+class Undecodable(ValueError):
+    """A record that is not what its topic holds; the reason names no content."""
+
+
+def decode_event(record: Record) -> Envelope[Event] | Unknown | NeedsUpgrade:
+    """Raises: Undecodable."""
+    return _decode(record, EVENTS)
+
+
+def decode_message(record: Record) -> Envelope[Message] | Unknown | NeedsUpgrade:
+    """Raises: Undecodable."""
+    return _decode(record, MESSAGES)
+
+
+def draft(
+    topic: str,
+    body: Event | Message,
+    *,
+    key: str,
+    id: str,  # noqa: A002 - CloudEvents' own name
+    source: str,
+    time: str,
+    subject: str | None = None,
+    traceparent: bytes | None = None,
+) -> Draft:
+    """The record that carries `body`; `time` is RFC 3339 and informs only."""
+    name = body.event_type if isinstance(body, Event) else body.type_name
+    headers: Headers = (
+        _SPEC,
+        ("ce_id", id.encode()),
+        ("ce_source", source.encode()),
+        ("ce_type", f"io.aetheris.{name}.v1".encode()),
+        ("ce_subject", (subject or getattr(body, "node_id", None) or key).encode()),
+        ("ce_time", time.encode()),
+        _JSON,
+    )
+    if traceparent is not None:
+        headers = (*headers, ("traceparent", traceparent))
+    value = body.model_dump_json(exclude_none=True, by_alias=True).encode()
+    return Draft(topic, key.encode(), value, headers)
+
+
+def _decode(record: Record, models: Mapping[str, type[M]]) -> Envelope[M] | Unknown | NeedsUpgrade:
+    headers = dict(reversed(record.headers))
+    match = _TYPE.fullmatch(headers.get("ce_type", b""))
+    if match is None or "ce_id" not in headers:
+        raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
+    model = models.get(match[1].decode())
+    if model is None:
+        return Unknown(record)
+    if match[2] != b"1":
+        return NeedsUpgrade(_key_of(record), record)
+    try:
+        body = model.model_validate_json(record.value)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"]) or "payload"
+        raise Undecodable(f"{model.__name__}: {where} is invalid") from None
+    job_id = getattr(body, "job_id", None)
+    if job_id is not None and record.key != job_id.encode():
+        raise Undecodable("the record key is not the payload's job_id")
+    return Envelope(headers["ce_id"].decode(errors="replace"), body, record)
+
+
+def _key_of(record: Record) -> str:
+    return (record.key or b"").decode(errors="replace")

@@ -1,0 +1,397 @@
+"""The facts of jobs.events (docs/events.md). Unknown fields are ignored here and kept in the log's bytes."""
+
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+from aetheris.protocol.plan import Kind
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Outcome(StrEnum):
+    """How a try ended; what is not known is no outcome."""
+
+    SUCCESS = "success"
+    COMPENSATABLE = "compensatable_failure"
+    RETRYABLE = "retryable_failure"
+    PERMANENT = "permanent_failure"
+
+    @property
+    def took_effect(self) -> bool:
+        """Settles as a success: the effect stands."""
+        return self in (Outcome.SUCCESS, Outcome.COMPENSATABLE)
+
+
+class Via(StrEnum):
+    """Who says so: the try itself, or who settled it in its place."""
+
+    EXECUTOR = "executor"
+    CATCH_UP = "catch_up"
+    PROBE = "probe"
+    LATE = "late"
+    HUMAN = "human"
+    LEDGER = "ledger"
+
+
+class Decision(StrEnum):
+    """A human's answer to an approval request."""
+
+    APPROVE = "approve"
+    EDIT = "edit"
+    REJECT = "reject"
+
+
+class Answer(StrEnum):
+    """What the outside says of an external key."""
+
+    FOUND = "found"
+    NOT_FOUND = "not_found"
+    UNKNOWN = "unknown"
+
+
+class RejectReason(StrEnum):
+    """Why a call is not to start."""
+
+    POLICY = "policy"
+    DUPLICATE_OF = "duplicate_of"
+    APPROVAL = "approval"
+    APPROVAL_MISMATCH = "approval_mismatch"
+    EDITED = "edited"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    BUDGET = "budget"
+
+
+class Payload(BaseModel):
+    """What every payload has."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+
+
+class Event(Payload):
+    """A fact about a job."""
+
+    event_type: ClassVar[str]
+    caused_by: str | None = None
+
+
+class KeyEvent(Event):
+    """A fact about one invocation key."""
+
+    node_id: str
+    idempotency_key: str
+
+
+class BlobRef(BaseModel):
+    """A result over 64 KiB: where its bytes are, by content."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    sha256: str
+    size: int
+
+
+class JobCreated(Event):
+    event_type: ClassVar[str] = "job_created"
+    tenant: str
+    submitted_by: str
+    request_hash: str
+    plan: dict[str, Any] | None = None
+    goal: str | None = None
+    agent: str | None = None
+    session: str | None = None
+    idempotency_key: str | None = None
+    parent_job_id: str | None = None
+
+
+class DecisionSnapshot(Event):
+    event_type: ClassVar[str] = "decision_snapshot"
+    goal: str
+    task_graph: dict[str, Any]
+    command_id: str
+    memory_summary: str | None = None
+    reasoning_summary: str | None = None
+
+
+class PlanGenerated(Event):
+    event_type: ClassVar[str] = "plan_generated"
+    revision: int = Field(ge=0)
+    plan_hash: str
+    task_graph: dict[str, Any] | None = None
+    diff: dict[str, Any] | None = None
+    planner: str
+    planner_version: str
+
+
+class NodeFinished(Event):
+    event_type: ClassVar[str] = "node_finished"
+    node_id: str
+    step_index: int
+    attempt: int
+    result_type: str
+    output_hash: str | None = None
+    reason: str | None = None
+    duration_ms: int | None = None
+
+
+class StateCheckpointed(Event):
+    event_type: ClassVar[str] = "state_checkpointed"
+    state_hash: str
+    as_of: int
+
+
+class After(BaseModel):
+    """An earlier invocation whose result a started one uses."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    invocation_id: str
+    result_hash: str
+
+
+class ToolInvocationStarted(KeyEvent):
+    event_type: ClassVar[str] = "tool_invocation_started"
+    invocation_id: str
+    revision: int
+    token: int
+    attempt_id: int
+    external_key: str
+    kind: Kind
+    tool_name: str
+    tool_version: str
+    args_hash: str
+    content_key: str
+    occurrence: int = 1
+    after: tuple[After, ...] = ()
+    worker_id: str
+    incarnation: str
+
+
+class ToolInvocationFinished(KeyEvent):
+    event_type: ClassVar[str] = "tool_invocation_finished"
+    invocation_id: str
+    outcome: Outcome
+    via: Via
+    by: str | None = None
+    evidence: Any = None
+    result: Any = None
+    result_ref: BlobRef | None = None
+    output_hash: str | None = None
+    error: str | None = None
+    external_id: str | None = None
+
+
+class CommandCommitted(Event):
+    event_type: ClassVar[str] = "command_committed"
+    node_id: str
+    command_id: str
+    idempotency_key: str
+    kind: Kind
+    input_hash: str
+    output_hash: str
+
+
+class Change(BaseModel):
+    """What a call changed outside."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    resource_type: str
+    resource_id: str
+    operation: str
+    version: str | None = None
+    etag: str | None = None
+    external_ref: str | None = None
+
+
+class StateChanged(Event):
+    event_type: ClassVar[str] = "state_changed"
+    node_id: str
+    changes: tuple[Change, ...]
+
+
+class PolicyAllowed(KeyEvent):
+    event_type: ClassVar[str] = "policy_allowed"
+    args_hash: str
+    tool_version: str
+    rule: str
+
+
+class ApprovalRequested(KeyEvent):
+    event_type: ClassVar[str] = "approval_requested"
+    args_hash: str
+    tool_version: str
+    rule: str
+    form: dict[str, Any]
+    expires_at: str | None = None
+
+
+class ApprovalDecided(KeyEvent):
+    event_type: ClassVar[str] = "approval_decided"
+    args_hash: str
+    tool_version: str
+    rule: str
+    decision: Decision
+    approver: str
+    comment: str | None = None
+    data: dict[str, Any] | None = None
+
+
+class InvocationRejected(KeyEvent):
+    event_type: ClassVar[str] = "invocation_rejected"
+    reason: RejectReason
+    detail: str | None = None
+
+
+class RetryScheduled(KeyEvent):
+    event_type: ClassVar[str] = "retry_scheduled"
+    attempt: int
+    due_at: str
+
+
+class InvocationInDoubt(KeyEvent):
+    event_type: ClassVar[str] = "invocation_in_doubt"
+    invocation_id: str
+    error_class: str
+    evidence: tuple[Any, ...] = ()
+
+
+class InvocationProbed(KeyEvent):
+    event_type: ClassVar[str] = "invocation_probed"
+    invocation_id: str
+    external_key: str
+    ask: str
+    answer: Answer
+    result: Any = None
+    external_id: str | None = None
+    evidence: tuple[Any, ...] = ()
+
+
+class WorkerEnded(Event):
+    event_type: ClassVar[str] = "worker_ended"
+    worker_id: str
+    incarnation: str
+    how: str
+
+
+class InvocationParked(KeyEvent):
+    event_type: ClassVar[str] = "invocation_parked"
+    invocation_id: str
+    reason: str
+    evidence: tuple[Any, ...] = ()
+
+
+class InvocationReopened(KeyEvent):
+    event_type: ClassVar[str] = "invocation_reopened"
+    invocation_id: str
+    next_token: int
+    by: Literal["probe", "policy", "human"]
+    evidence: tuple[Any, ...] = ()
+
+
+class JobWaiting(Event):
+    event_type: ClassVar[str] = "job_waiting"
+    wait_type: Literal["signal", "human", "timer", "approval", "resolve", "upgrade"]
+    node_id: str | None = None
+    correlation_key: str | None = None
+    due_at: str | None = None
+
+
+class WaitCompleted(Event):
+    event_type: ClassVar[str] = "wait_completed"
+    wait_type: Literal["signal", "human", "timer", "approval", "resolve", "upgrade"]
+    node_id: str | None = None
+    correlation_key: str | None = None
+    payload: Any = None
+    command_id: str | None = None
+
+
+class SignalReceived(Event):
+    event_type: ClassVar[str] = "signal_received"
+    correlation_key: str
+    payload: Any = None
+    command_id: str | None = None
+
+
+class CancelRequested(Event):
+    event_type: ClassVar[str] = "cancel_requested"
+    by: str
+    reason: str | None = None
+
+
+class JobStopping(Event):
+    event_type: ClassVar[str] = "job_stopping"
+    by: str
+    reason: str
+    up_to_revision: int
+
+
+class JobCompleted(Event):
+    event_type: ClassVar[str] = "job_completed"
+    result: Any = None
+
+
+class JobFailed(Event):
+    event_type: ClassVar[str] = "job_failed"
+    error: str
+    node_id: str | None = None
+    compensated: bool | None = None
+
+
+class JobCancelled(Event):
+    event_type: ClassVar[str] = "job_cancelled"
+    by: str
+    reason: str | None = None
+    compensated: bool | None = None
+
+
+class EffectConfirmed(Event):
+    event_type: ClassVar[str] = "effect_confirmed"
+    node_id: str
+    idempotency_key: str
+    resource: dict[str, Any]
+    mode: str
+
+
+class ConfirmationFailed(Event):
+    event_type: ClassVar[str] = "confirmation_failed"
+    node_id: str
+    idempotency_key: str
+    resource: dict[str, Any]
+    mode: str
+    detail: Any = None
+
+
+class StepCompensated(Event):
+    event_type: ClassVar[str] = "step_compensated"
+    node_id: str
+    compensates: str
+    summary: str | None = None
+
+
+class JobSealed(Event):
+    event_type: ClassVar[str] = "job_sealed"
+    tenant: str
+    event_count: int
+    root: str
+    execution_hash: str
+    outcome_hash: str
+    signature: str
+    key_id: str
+
+
+TERMINAL = (JobCompleted, JobFailed, JobCancelled)
+
+
+def _leaves(base: type[Event]) -> dict[str, type[Event]]:
+    found: dict[str, type[Event]] = {}
+    for kind in base.__subclasses__():
+        if "event_type" in kind.__dict__:
+            found[kind.event_type] = kind
+        found |= _leaves(kind)
+    return found
+
+
+EVENTS: dict[str, type[Event]] = _leaves(Event)
+"""event_type → model."""

@@ -1,0 +1,548 @@
+"""Who may run: one fold of a job's records, the same for everyone (docs/guarantees.md, "The log is the lock").
+
+`apply` never looks at event ids, clocks or headers: only at payloads, in log order. What is not listed in the
+rules is void and leaves the state as it was. Folding the same prefix gives the same answer everywhere.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, cast
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.events import Decision, Event, Outcome, RejectReason, Via
+from aetheris.protocol.keys import external_key
+from aetheris.protocol.plan import EffectClass, InvalidPlan, Node, TaskGraph, ToolPin, check_graph
+from pydantic import ValidationError
+
+
+class St(StrEnum):
+    """The state of a key."""
+
+    NONE = "none"
+    STARTED = "started"
+    PARKED = "parked"
+    REOPENED = "reopened"
+    SETTLED = "settled"
+
+
+class Settled(StrEnum):
+    """How a settled key ended."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    REJECTED = "rejected"
+
+
+OPEN = frozenset({St.NONE, St.REOPENED})
+IN_FLIGHT = frozenset({St.STARTED, St.PARKED, St.REOPENED})
+
+
+@dataclass(slots=True)
+class Try:
+    """A validly started nonce."""
+
+    external_key: str
+    worker_id: str
+    incarnation: str
+    offset: int
+
+
+@dataclass(slots=True)
+class KeyState:
+    """One idempotency key: st, n, t, x, live, outcome, sure as in docs/guarantees.md."""
+
+    node_id: str
+    st: St = St.NONE
+    n: str | None = None
+    t: int = 1
+    x: int = 1
+    live: set[str] = field(default_factory=set[str])
+    tries: dict[str, Try] = field(default_factory=dict[str, Try])
+    outcome: Settled | None = None
+    sure: bool = True
+    settled_by: str | None = None
+    via: Via | None = None
+    partial: bool = False
+    reason: str | None = None
+    result: Any = None
+    result_ref: ev.BlobRef | None = None
+    result_hash: str | None = None
+    external_id: str | None = None
+    started: ev.ToolInvocationStarted | None = None
+    in_doubt: str | None = None
+    probes: list[tuple[int, ev.InvocationProbed]] = field(default_factory=list[tuple[int, ev.InvocationProbed]])
+    parked_because: str | None = None
+    retry_due: str | None = None
+    allowed_versions: set[str] = field(default_factory=set[str])
+    decision: ev.ApprovalDecided | None = None
+    requested: ev.ApprovalRequested | None = None
+    alarms: list[str] = field(default_factory=list[str])
+
+    @property
+    def attempts(self) -> int:
+        """Tries so far."""
+        return len(self.tries)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A node with its tool's pin, in force from `revision` on."""
+
+    revision: int
+    node: Node
+    pin: ToolPin | None
+
+    def same_as(self, other: "Entry") -> bool:
+        """The whole entry: tool, version, planned arguments, dependencies."""
+        return self.node == other.node and self.pin == other.pin
+
+    @property
+    def irreversible(self) -> bool:
+        """The tool's declaration; a plan may raise it, never lower it."""
+        return self.node.irreversible or (self.pin is not None and self.pin.irreversible)
+
+    @property
+    def effect_class(self) -> EffectClass:
+        """The tool's class; kinds without a tool read only."""
+        return self.pin.effect_class if self.pin is not None else EffectClass.PURE
+
+
+@dataclass(slots=True)
+class JobState:
+    """A job as its records so far say."""
+
+    job_id: str
+    birth: int
+    created: ev.JobCreated
+    tools: dict[str, ToolPin] = field(default_factory=dict[str, ToolPin])
+    entries: dict[str, list[Entry]] = field(default_factory=dict[str, list[Entry]])
+    plan_hashes: list[str] = field(default_factory=list[str])
+    keys: dict[str, KeyState] = field(default_factory=dict[str, KeyState])
+    node_keys: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    nonces: dict[str, str] = field(default_factory=dict[str, str])
+    contents: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], list[str]])
+    ended_workers: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    finished: dict[str, ev.NodeFinished] = field(default_factory=dict[str, ev.NodeFinished])
+    cancel: ev.CancelRequested | None = None
+    stopping: ev.JobStopping | None = None
+    terminal: Event | None = None
+    sealed: bool = False
+    waiting: ev.JobWaiting | None = None
+    needs_upgrade: bool = False
+    last_offset: int = -1
+
+    @property
+    def revision(self) -> int:
+        """The plan revision in force; −1 before the first."""
+        return len(self.plan_hashes) - 1
+
+    @property
+    def plan_hash(self) -> str:
+        """The hash of the revision in force."""
+        return self.plan_hashes[-1]
+
+    def entry(self, node_id: str, revision: int | None = None) -> Entry | None:
+        """A node's entry in a revision (default: the one in force)."""
+        for entry in reversed(self.entries.get(node_id, ())):
+            if revision is None or entry.revision <= revision:
+                return entry
+        return None
+
+    def key(self, key: str, node_id: str) -> KeyState:
+        """A key's state, registered under its node at first sight."""
+        state = self.keys.get(key)
+        if state is None:
+            state = self.keys[key] = KeyState(node_id)
+            self.node_keys.setdefault(node_id, []).append(key)
+        return state
+
+    def settled_key(self, node_id: str) -> tuple[str, KeyState] | None:
+        """The node's key that counts: settled, and not as a sure rejection that another key followed."""
+        keys = self.node_keys.get(node_id, ())
+        for key in keys:
+            state = self.keys[key]
+            if state.st is St.SETTLED and state.outcome is not Settled.REJECTED:
+                return key, state
+        if keys and all(self.keys[key].st is St.SETTLED for key in keys):
+            return keys[-1], self.keys[keys[-1]]
+        return None
+
+    def in_flight(self) -> list[str]:
+        """The keys that are started, parked or reopened."""
+        return [key for key, state in self.keys.items() if state.st in IN_FLIGHT]
+
+
+def birth(event: ev.JobCreated, offset: int) -> JobState:
+    """The state of a job whose first record lies at `offset`; later job_created of it are void."""
+    return JobState(event.job_id, offset, event, last_offset=offset)
+
+
+def apply(job: JobState, event: Event, offset: int) -> bool:
+    """Fold one event into `job`; whether it changed anything that decides (False: void)."""
+    job.last_offset = offset
+    rule = _RULES.get(type(event))
+    return rule(job, event, offset) if rule is not None else False
+
+
+def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+    """Why this `started` would be void at this place in the log; None where it would count."""
+    state = job.keys.get(e.idempotency_key) or KeyState(e.node_id)
+    if state.node_id != e.node_id:
+        return "the key belongs to another node"
+    if state.st not in OPEN:
+        return f"the key is {state.st}"
+    if e.token != state.t:
+        return f"token {e.token} is not the generation {state.t}"
+    if e.invocation_id in job.nonces:
+        return "the nonce was used before"
+    if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
+        return "the external key does not follow from the fold"
+    if state.decision is not None and state.decision.decision is not Decision.APPROVE:
+        return "a human said no or edited the call"
+    return _not_in_force(job, e) or _node_is_taken(job, e) or _after_fails(job, e) or _irreversible_fails(job, e, state)
+
+
+def _not_in_force(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+    if job.terminal is not None:
+        return "the job has ended"
+    if job.stopping is not None and e.revision <= job.stopping.up_to_revision:
+        return "the job is stopping"
+    named, current = job.entry(e.node_id, e.revision), job.entry(e.node_id)
+    if named is None or current is None or e.revision > job.revision or not named.same_as(current):
+        return "the node's entry is not the one in force"
+    return None
+
+
+def _node_is_taken(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+    for key in job.node_keys.get(e.node_id, ()):
+        other = job.keys[key]
+        if key == e.idempotency_key or other.st is St.NONE:
+            continue
+        if not (other.st is St.SETTLED and other.outcome is Settled.REJECTED and other.sure):
+            return "another key of the node is in flight or settled"
+    return None
+
+
+def _after_fails(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+    for after in e.after:
+        key = job.nonces.get(after.invocation_id)
+        state = job.keys[key] if key is not None else None
+        if (
+            state is None
+            or state.outcome is not Settled.SUCCESS
+            or state.settled_by != after.invocation_id
+            or state.result_hash != after.result_hash
+        ):
+            return "an earlier invocation that it builds on did not settle with that result"
+    return None
+
+
+def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeyState) -> str | None:
+    entry = job.entry(e.node_id)
+    if entry is None or not entry.irreversible:
+        return None
+    approved = state.decision is not None and state.decision.tool_version == e.tool_version
+    if not approved and e.tool_version not in state.allowed_versions:
+        return "irreversible, and neither approved nor allowed by policy"
+    for key in job.contents.get((e.content_key, e.occurrence), ()):
+        other = job.keys[key]
+        if key == e.idempotency_key or other.st is St.NONE:
+            continue
+        if other.st is not St.SETTLED or other.outcome is Settled.SUCCESS or not other.sure:
+            return "the same irreversible call is in flight or done"
+    return None
+
+
+def _created(job: JobState, e: ev.JobCreated, offset: int) -> bool:
+    return False
+
+
+def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
+    if e.revision != job.revision + 1:
+        return False
+    graph = e.task_graph if e.revision == 0 else e.diff
+    if graph is None:
+        return False
+    try:
+        added = TaskGraph.model_validate(graph)
+        check_graph([*_nodes_besides(job, added), *added.nodes])
+    except (ValidationError, InvalidPlan):
+        return False
+    tools = job.tools | added.tools
+    if any(node.tool is not None and node.tool not in tools for node in added.nodes):
+        return False
+    job.tools = tools
+    job.plan_hashes.append(e.plan_hash)
+    for node in added.nodes:
+        pin = tools[node.tool] if node.tool is not None else None
+        job.entries.setdefault(node.id, []).append(Entry(e.revision, node, pin))
+    return True
+
+
+def _nodes_besides(job: JobState, added: TaskGraph) -> list[Node]:
+    replaced = {node.id for node in added.nodes}
+    return [entries[-1].node for node_id, entries in job.entries.items() if node_id not in replaced]
+
+
+def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
+    if start_is_void(job, e) is not None:
+        return False
+    state = job.key(e.idempotency_key, e.node_id)
+    state.st, state.n, state.started = St.STARTED, e.invocation_id, e
+    state.live.add(e.invocation_id)
+    state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
+    state.in_doubt = state.parked_because = state.retry_due = None
+    job.nonces[e.invocation_id] = e.idempotency_key
+    entry = job.entry(e.node_id)
+    if entry is not None and entry.irreversible:
+        same = job.contents.setdefault((e.content_key, e.occurrence), [])
+        if e.idempotency_key not in same:
+            same.append(e.idempotency_key)
+    return True
+
+
+def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.node_id != e.node_id:
+        return False
+    if state.st is St.SETTLED:
+        return _after_settlement(job, state, e)
+    if e.outcome.took_effect:
+        return _succeed(state, e)
+    if e.outcome is Outcome.PERMANENT:
+        return _fail(state, e)
+    return _prove_unexecuted(state, e)
+
+
+def _succeed(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    if e.invocation_id not in state.live:
+        return False
+    _settle(state, Settled.SUCCESS, e, sure=False)
+    state.partial = e.outcome is Outcome.COMPENSATABLE
+    state.result, state.result_ref, state.result_hash = e.result, e.result_ref, e.output_hash
+    state.external_id = e.external_id
+    return True
+
+
+def _fail(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    if e.invocation_id != state.n:
+        return False
+    if e.via in (Via.EXECUTOR, Via.LATE) and e.invocation_id in state.live:
+        sure = state.live == {e.invocation_id}
+    elif e.via is Via.LEDGER and state.st in (St.STARTED, St.REOPENED):
+        sure = state.st is St.REOPENED and not state.live
+    elif e.via is Via.HUMAN and state.st is St.PARKED:
+        sure = False
+    else:
+        return False
+    _settle(state, Settled.FAILED, e, sure=sure)
+    state.reason = e.error
+    return True
+
+
+def _prove_unexecuted(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    """Retryable: written by the try itself, only where it certainly took no effect."""
+    if e.invocation_id not in state.live:
+        return False
+    state.live.discard(e.invocation_id)
+    if e.invocation_id == state.n and state.st in (St.STARTED, St.PARKED):
+        _reopen(state)
+        state.reason = e.error
+        if not state.live:
+            state.x += 1
+    return True
+
+
+def _settle(state: KeyState, outcome: Settled, e: ev.ToolInvocationFinished, *, sure: bool) -> None:
+    state.st, state.outcome, state.sure = St.SETTLED, outcome, sure
+    state.settled_by, state.via = e.invocation_id, e.via
+
+
+def _reopen(state: KeyState) -> None:
+    state.st = St.REOPENED
+    state.t += 1
+
+
+def _after_settlement(job: JobState, state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    """A success from another validly started nonce is evidence of a second effect."""
+    tried = state.tries.get(e.invocation_id)
+    if not e.outcome.took_effect or tried is None:
+        return False
+    if state.outcome is Settled.SUCCESS and state.settled_by == e.invocation_id:
+        return False
+    entry = job.entry(state.node_id)
+    if entry is None or entry.effect_class is EffectClass.PURE:
+        return False
+    settled = state.tries.get(state.settled_by or "")
+    same_key = state.outcome is Settled.SUCCESS and settled is not None and settled.external_key == tried.external_key
+    if (entry.effect_class is EffectClass.IDEMPOTENT and same_key) or e.invocation_id in state.alarms:
+        return False
+    state.alarms.append(e.invocation_id)
+    return True
+
+
+def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or e.invocation_id != state.n:
+        return False
+    if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
+        return False
+    _reopen(state)
+    return True
+
+
+def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or e.invocation_id != state.n or state.st is not St.STARTED:
+        return False
+    state.st, state.parked_because = St.PARKED, e.reason
+    return True
+
+
+def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.st not in OPEN:
+        return False
+    overrules_yes = e.reason in (RejectReason.APPROVAL, RejectReason.EDITED, RejectReason.EXPIRED)
+    if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
+        return False
+    state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
+    state.reason = e.reason.value
+    return True
+
+
+def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or e.tool_version in state.allowed_versions:
+        return False
+    state.allowed_versions.add(e.tool_version)
+    return True
+
+
+def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.requested is not None:
+        return False
+    state.requested = e
+    return True
+
+
+def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.decision is not None:
+        return False
+    state.decision = e
+    return True
+
+
+def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.st is not St.STARTED or state.n != e.invocation_id or state.in_doubt is not None:
+        return False
+    state.in_doubt = e.error_class
+    return True
+
+
+def _probed(job: JobState, e: ev.InvocationProbed, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or e.invocation_id not in state.tries:
+        return False
+    state.probes.append((offset, e))
+    return True
+
+
+def _retry_scheduled(job: JobState, e: ev.RetryScheduled, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.st is not St.REOPENED:
+        return False
+    state.retry_due = e.due_at
+    return True
+
+
+def _worker_ended(job: JobState, e: ev.WorkerEnded, offset: int) -> bool:
+    who = (e.worker_id, e.incarnation)
+    if who in job.ended_workers:
+        return False
+    job.ended_workers[who] = offset
+    return True
+
+
+def _node_finished(job: JobState, e: ev.NodeFinished, offset: int) -> bool:
+    earlier = job.finished.get(e.node_id)
+    if earlier is not None and not (e.result_type == "compensated" and earlier.result_type != "compensated"):
+        return False
+    job.finished[e.node_id] = e
+    return True
+
+
+def _cancel(job: JobState, e: ev.CancelRequested, offset: int) -> bool:
+    if job.cancel is not None:
+        return False
+    job.cancel = e
+    return True
+
+
+def _stopping(job: JobState, e: ev.JobStopping, offset: int) -> bool:
+    if job.stopping is not None and job.stopping.up_to_revision >= e.up_to_revision:
+        return False
+    job.stopping = e
+    return True
+
+
+def _terminal(job: JobState, e: Event, offset: int) -> bool:
+    if job.terminal is not None:
+        return False
+    job.terminal = e
+    return True
+
+
+def _waiting(job: JobState, e: ev.JobWaiting, offset: int) -> bool:
+    job.waiting = e
+    return True
+
+
+def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
+    if job.waiting is None or (job.waiting.wait_type, job.waiting.node_id) != (e.wait_type, e.node_id):
+        return False
+    job.waiting = None
+    return True
+
+
+def _sealed(job: JobState, e: ev.JobSealed, offset: int) -> bool:
+    if job.sealed:
+        return False
+    job.sealed = True
+    return True
+
+
+_Rule = Callable[[JobState, Any, int], bool]
+
+_RULES: Mapping[type[Event], _Rule] = cast(
+    "Mapping[type[Event], _Rule]",
+    {
+        ev.JobCreated: _created,
+        ev.PlanGenerated: _planned,
+        ev.ToolInvocationStarted: _started,
+        ev.ToolInvocationFinished: _finished,
+        ev.InvocationReopened: _reopened,
+        ev.InvocationParked: _parked,
+        ev.InvocationRejected: _rejected,
+        ev.PolicyAllowed: _allowed,
+        ev.ApprovalRequested: _approval_requested,
+        ev.ApprovalDecided: _decided,
+        ev.InvocationInDoubt: _in_doubt,
+        ev.InvocationProbed: _probed,
+        ev.RetryScheduled: _retry_scheduled,
+        ev.WorkerEnded: _worker_ended,
+        ev.NodeFinished: _node_finished,
+        ev.CancelRequested: _cancel,
+        ev.JobStopping: _stopping,
+        ev.JobCompleted: _terminal,
+        ev.JobFailed: _terminal,
+        ev.JobCancelled: _terminal,
+        ev.JobWaiting: _waiting,
+        ev.WaitCompleted: _wait_completed,
+        ev.JobSealed: _sealed,
+    },
+)

@@ -1,0 +1,40 @@
+"""Records as they lie in a log, and records still to be appended: exact bytes, no meaning."""
+
+from dataclasses import dataclass
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a log."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    headers: Headers
+    value: bytes
+
+    def header(self, name: str) -> bytes | None:
+        """The first header of that name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record to be appended; its key decides the partition, unless one is named."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: Headers = ()
+    partition: int | None = None
+
+
+Group = tuple[Draft, ...]
+"""Drafts of one topic and one partition that are written whole or not at all."""

@@ -1,0 +1,125 @@
+"""Arguments against a tool's schema: defaults filled in, errors named by field (docs/plans.md)."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.commands import RegistryEntry
+from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph
+from aetheris.protocol.references import references
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import validator_for
+
+Schema = Mapping[str, Any]
+
+
+class ArgsRefused(ValueError):
+    """Arguments that the tool's schema does not take; `field` is a JSON Pointer."""
+
+    code = "invalid_args"
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field or '/'}: {rule}")
+        self.field = field
+        self.rule = rule
+
+
+def with_defaults(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the schema's defaults applied, so that absent and default are one key."""
+    properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
+    filled = dict(args)
+    for name, inner in properties.items():
+        if name not in filled and "default" in inner:
+            filled[name] = inner["default"]
+        elif isinstance(filled.get(name), dict) and "properties" in inner:
+            filled[name] = with_defaults(inner, filled[name])
+    return filled
+
+
+def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
+    """Whether the schema takes the arguments; what a reference stands for is checked when it is known.
+
+    Raises:
+        ArgsRefused: naming the field and the rule, never the value.
+    """
+    unknown = {reference.at for reference in references(dict(args))}
+    for error in validator_for(schema, default=Draft202012Validator)(schema).iter_errors(dict(args)):
+        at = "".join(f"/{part}" for part in error.absolute_path)
+        if any(at == place or at.startswith(f"{place}/") or _about(error, at, place) for place in unknown):
+            continue
+        raise ArgsRefused(at, _rule(error))
+
+
+def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph:
+    """The plan as it is recorded: every tool pinned to its newest registry entry, defaults applied.
+
+    Args:
+        registry: tool name → the entry to pin.
+
+    Raises:
+        InvalidPlan: naming the field: an unknown tool, arguments that its schema refuses, a bad graph.
+    """
+    check_graph(graph.nodes)
+    nodes: list[Node] = []
+    pins: dict[str, ToolPin] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.kind is not Kind.TOOL or node.tool is None:
+            nodes.append(node)
+            continue
+        entry = registry.get(node.tool)
+        if entry is None:
+            raise InvalidPlan(f"nodes[{index}].tool", f"no tool {node.tool} is registered")
+        args = with_defaults(entry.schema_, node.args)
+        try:
+            check_args(entry.schema_, args)
+        except ArgsRefused as error:
+            raise InvalidPlan(f"nodes[{index}].args{error.field}", error.rule) from None
+        pins[node.tool] = pin_of(entry)
+        nodes.append(node.model_copy(update={"args": args}))
+    return TaskGraph(tools=pins, nodes=tuple(nodes))
+
+
+def pin_of(entry: RegistryEntry) -> ToolPin:
+    """What a plan keeps of a registry entry."""
+    return ToolPin(
+        version=entry.version,
+        schema_hash=entry.schema_hash,
+        effect_class=entry.effect_class,
+        irreversible=entry.irreversible,
+        volatile=entry.volatile,
+        timeout_s=entry.timeout_s,
+        settles_within_s=entry.settles_within_s,
+    )
+
+
+def graph_json(graph: TaskGraph) -> dict[str, Any]:
+    """A task graph as it lies in job_created and plan_generated; its digest is the plan_hash."""
+    return graph.model_dump(mode="json", exclude_defaults=True) | {
+        "nodes": [
+            node.model_dump(mode="json", exclude_defaults=True) | {"kind": node.kind.value} for node in graph.nodes
+        ]
+    }
+
+
+def plan_hash(graph: Mapping[str, Any]) -> str:
+    """hex SHA-256(JCS(task graph or diff))."""
+    return digest(graph)
+
+
+def _about(error: ValidationError, at: str, place: str) -> bool:
+    """A rule over an object or a choice fails only because a part of it is not known yet."""
+    return place.startswith(f"{at}/") and error.validator not in ("required", "additionalProperties")
+
+
+def _rule(error: ValidationError) -> str:
+    if error.validator == "required":
+        instance = cast("Mapping[str, Any]", error.instance)
+        missing = [name for name in cast("list[str]", error.validator_value) if name not in instance]
+        return f"missing {', '.join(missing)}"
+    if error.validator == "additionalProperties":
+        known = cast("Mapping[str, Any]", cast("Schema", error.schema).get("properties", {}))
+        extra = [name for name in cast("Mapping[str, Any]", error.instance) if name not in known]
+        return f"unknown argument {', '.join(extra)}"
+    if error.validator == "type":
+        return f"must be {error.validator_value}"
+    return f"breaks the rule {error.validator}"

@@ -1,0 +1,24 @@
+"""The topics, by name: who writes, who reads (docs/architecture.md)."""
+
+from enum import StrEnum
+
+
+class Topic(StrEnum):
+    """A Kafka topic; all but the seals are keyed by job_id and have the same number of partitions."""
+
+    JOBS_COMMANDS = "aetheris.jobs.commands.v1"
+    TOOLS_REQUESTS = "aetheris.tools.requests.v1"
+    TOOLS_GRANTS = "aetheris.tools.grants.v1"
+    VERIFICATIONS = "aetheris.verifications.v1"
+    JOBS_EVENTS = "aetheris.jobs.events.v1"
+    CHECKPOINTS = "aetheris.checkpoints.v1"
+    JOBS_INDEX = "aetheris.jobs.index.v1"
+    WORKERS = "aetheris.workers.v1"
+    TOOLS_REGISTRY = "aetheris.tools.registry.v1"
+    LEDGER_RECORDS = "aetheris.ledger.records.v1"
+    JOBS_SEALS = "aetheris.jobs.seals.v1"
+
+
+def dead_letters(topic: str) -> str:
+    """The topic that keeps what could not be decoded from `topic`."""
+    return f"{topic}.dlq"
