@@ -53,6 +53,9 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 controller.quorum.election.timeout.ms=100
+# A killed broker may register again only once its former session has ended (9 s by default).
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 
