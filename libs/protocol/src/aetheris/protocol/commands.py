@@ -2,8 +2,9 @@
 
 from typing import Any, ClassVar, Literal
 
-from aetheris.protocol.plan import EffectClass
 from pydantic import BaseModel, ConfigDict, Field
+
+from aetheris.protocol.plan import EffectClass
 
 
 class Message(BaseModel):

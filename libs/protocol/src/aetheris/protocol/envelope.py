@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
 from aetheris.protocol.commands import MESSAGES, Message
 from aetheris.protocol.events import EVENTS, Event
 from aetheris.protocol.records import Draft, Headers, Record
-from pydantic import BaseModel, ValidationError
 
 M = TypeVar("M", bound=BaseModel)
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)")

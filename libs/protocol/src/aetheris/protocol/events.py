@@ -3,8 +3,9 @@
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
-from aetheris.protocol.plan import Kind
 from pydantic import BaseModel, ConfigDict, Field
+
+from aetheris.protocol.plan import Kind
 
 
 class Outcome(StrEnum):

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from aetheris.protocol import events as ev
 from aetheris.protocol.events import Decision, Event, Outcome, RejectReason, Via
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import EffectClass, InvalidPlan, Node, TaskGraph, ToolPin, check_graph
-from pydantic import ValidationError
 
 
 class St(StrEnum):
@@ -129,6 +130,7 @@ class JobState:
     terminal: Event | None = None
     sealed: bool = False
     waiting: ev.JobWaiting | None = None
+    waits: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
     needs_upgrade: bool = False
     last_offset: int = -1
 
@@ -498,6 +500,9 @@ def _terminal(job: JobState, e: Event, offset: int) -> bool:
 
 
 def _waiting(job: JobState, e: ev.JobWaiting, offset: int) -> bool:
+    if (e.wait_type, e.node_id) in job.waits:
+        return False
+    job.waits.add((e.wait_type, e.node_id))
     job.waiting = e
     return True
 

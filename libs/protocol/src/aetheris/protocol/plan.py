@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from aetheris.protocol.references import references
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from aetheris.protocol.references import references
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import validator_for
+
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph
 from aetheris.protocol.references import references
-from jsonschema import Draft202012Validator, ValidationError
-from jsonschema.validators import validator_for
 
 Schema = Mapping[str, Any]
 

@@ -1,0 +1,259 @@
+"""Each rule of the fold, attacked by a history that would break it."""
+
+from typing import Any
+
+import pytest
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.fold import Settled, St, apply, start_is_void
+from tests.histories import JOB, about, finished, fold, graph, key_of, planned, started
+
+PLAN = planned(graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
+IRREVERSIBLE = planned(graph({"id": "a"}, {"id": "b"}, act={"irreversible": True}))
+
+
+def allowed(node: str = "a", **fields: Any) -> Any:
+    return about(ev.PolicyAllowed, node, args_hash="h", tool_version="1", rule="r", **fields)
+
+
+def decided(decision: str, node: str = "a", **fields: Any) -> Any:
+    return about(
+        ev.ApprovalDecided,
+        node,
+        args_hash="h",
+        tool_version="1",
+        rule="r",
+        decision=ev.Decision(decision),
+        approver="eve",
+        **fields,
+    )
+
+
+def rejected(reason: str = "policy", node: str = "a", **fields: Any) -> Any:
+    return about(ev.InvocationRejected, node, reason=ev.RejectReason(reason), **fields)
+
+
+def reopened(nonce: str, by: str = "policy", node: str = "a") -> Any:
+    return about(ev.InvocationReopened, node, invocation_id=nonce, next_token=0, by=by)
+
+
+def parked(nonce: str, node: str = "a") -> Any:
+    return about(ev.InvocationParked, node, invocation_id=nonce, reason="r")
+
+
+def stopping(up_to: int = 0) -> ev.JobStopping:
+    return ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=up_to)
+
+
+def test_of_two_started_the_first_wins() -> None:
+    job = fold(PLAN, started("a", "n1"), started("a", "n2"))
+    state = job.keys[key_of("a")]
+    assert (state.st, state.n, state.live) == (St.STARTED, "n1", {"n1"})
+
+
+def test_first_settlement_wins() -> None:
+    job = fold(
+        PLAN,
+        started("a", "n1"),
+        finished("a", "n1", result=1),
+        finished("a", "n1", "permanent_failure"),
+        finished("a", "n1", result=2),
+    )
+    state = job.keys[key_of("a")]
+    assert (state.outcome, state.result, state.sure) == (Settled.SUCCESS, 1, False)
+
+
+def test_a_success_of_what_never_started_is_void() -> None:
+    assert key_of("a") not in fold(PLAN, finished("a", "n1")).keys
+
+
+def test_a_stale_token_never_starts() -> None:
+    job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=1))
+    assert job.keys[key_of("a")].st is St.REOPENED
+    assert apply(job, started("a", "n3", token=2), 9)
+
+
+def test_a_nonce_is_never_taken_up_again() -> None:
+    job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n1", token=2))
+    assert job.keys[key_of("a")].st is St.REOPENED
+
+
+def test_only_a_recorded_proof_changes_the_external_key() -> None:
+    job = fold(PLAN, started("a", "n1"), reopened("n1"))
+    assert job.keys[key_of("a")].x == 1
+    assert start_is_void(job, started("a", "n2", token=2, attempt=1)) is not None
+    proven = fold(PLAN, started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    assert (proven.keys[key_of("a")].x, proven.keys[key_of("a")].t) == (2, 2)
+    assert start_is_void(proven, started("a", "n2", token=2, attempt=1)) is None
+
+
+def test_the_external_key_stays_while_an_older_try_may_still_act() -> None:
+    job = fold(
+        PLAN,
+        started("a", "n1"),
+        reopened("n1"),
+        started("a", "n2", token=2),
+        finished("a", "n2", "retryable_failure"),
+    )
+    state = job.keys[key_of("a")]
+    assert (state.x, state.t, state.live) == (1, 3, {"n1"})
+
+
+def test_a_late_retryable_of_an_old_nonce_moves_nothing_but_live() -> None:
+    job = fold(
+        PLAN,
+        started("a", "n1"),
+        reopened("n1"),
+        started("a", "n2", token=2),
+        finished("a", "n1", "retryable_failure"),
+    )
+    state = job.keys[key_of("a")]
+    assert (state.st, state.n, state.t, state.x, state.live) == (St.STARTED, "n2", 2, 1, {"n2"})
+
+
+def test_any_live_nonce_may_succeed_also_after_a_restart() -> None:
+    job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=2), finished("a", "n1", result=7))
+    state = job.keys[key_of("a")]
+    assert (state.outcome, state.settled_by) == (Settled.SUCCESS, "n1")
+
+
+def test_a_second_success_raises_an_alarm() -> None:
+    history = (PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=2), finished("a", "n2"))
+    assert fold(*history, finished("a", "n1")).keys[key_of("a")].alarms == ["n1"]
+    idempotent = planned(graph({"id": "a"}, act={"effect_class": "idempotent"}))
+    assert fold(idempotent, *history[1:], finished("a", "n1")).keys[key_of("a")].alarms == []
+
+
+@pytest.mark.parametrize(
+    ("via", "before", "sure"),
+    [
+        ("executor", (), True),
+        ("ledger", (), False),
+        ("ledger", (reopened("n1"),), False),
+        ("human", (parked("n1"),), False),
+    ],
+)
+def test_permanent_is_sure_only_where_nothing_else_can_act(via: str, before: tuple[Any, ...], sure: bool) -> None:
+    job = fold(PLAN, started("a", "n1"), *before, finished("a", "n1", "permanent_failure", via=via))
+    state = job.keys[key_of("a")]
+    assert (state.outcome, state.sure) == (Settled.FAILED, sure)
+
+
+def test_ledger_permanent_after_a_proof_is_sure() -> None:
+    job = fold(
+        PLAN,
+        started("a", "n1"),
+        finished("a", "n1", "retryable_failure"),
+        finished("a", "n1", "permanent_failure", via="ledger"),
+    )
+    assert job.keys[key_of("a")].sure
+
+
+@pytest.mark.parametrize(("via", "before"), [("human", ()), ("ledger", (parked("n1"),)), ("probe", ())])
+def test_permanent_by_the_wrong_judge_is_void(via: str, before: tuple[Any, ...]) -> None:
+    job = fold(PLAN, started("a", "n1"), *before, finished("a", "n1", "permanent_failure", via=via))
+    assert job.keys[key_of("a")].st is not St.SETTLED
+
+
+def test_parked_is_left_by_a_human_only() -> None:
+    job = fold(PLAN, started("a", "n1"), parked("n1"), reopened("n1", "policy"))
+    assert job.keys[key_of("a")].st is St.PARKED
+    assert apply(job, reopened("n1", "human"), 9)
+
+
+def test_late_truth_settles_what_is_parked() -> None:
+    job = fold(PLAN, started("a", "n1"), parked("n1"), finished("a", "n1", via="late"))
+    assert job.keys[key_of("a")].outcome is Settled.SUCCESS
+
+
+def test_a_judgement_of_another_nonce_is_void() -> None:
+    job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=2), parked("n1"), reopened("n1"))
+    assert job.keys[key_of("a")].st is St.STARTED
+
+
+def test_one_key_a_node() -> None:
+    args = {"x": 1}
+    assert start_is_void(fold(PLAN, started("a", "n1")), started("a", "n2", args=args)) is not None
+    assert start_is_void(fold(PLAN, rejected()), started("a", "n2", args=args)) is None
+    unsure = fold(PLAN, started("a", "n1"), reopened("n1"), rejected())
+    assert unsure.keys[key_of("a")].sure is False
+    assert start_is_void(unsure, started("a", "n2", args=args)) is not None
+
+
+def test_rejected_after_started_is_void() -> None:
+    job = fold(PLAN, started("a", "n1"), rejected())
+    assert job.keys[key_of("a")].st is St.STARTED
+
+
+@pytest.mark.parametrize("reason", ["approval", "edited", "expired"])
+def test_a_yes_that_came_first_stands(reason: str) -> None:
+    assert fold(PLAN, decided("approve"), rejected(reason)).keys[key_of("a")].st is St.NONE
+    assert fold(PLAN, decided("approve"), rejected("policy")).keys[key_of("a")].outcome is Settled.REJECTED
+
+
+@pytest.mark.parametrize("answer", ["reject", "edit"])
+def test_a_no_stops_any_tool_also_where_policy_allows(answer: str) -> None:
+    for plan in (PLAN, IRREVERSIBLE):
+        job = fold(plan, allowed(), decided(answer), decided("approve"))
+        assert start_is_void(job, started("a", "n1")) is not None
+
+
+def test_irreversible_needs_a_yes_for_its_tool_version() -> None:
+    assert start_is_void(fold(IRREVERSIBLE), started("a", "n1")) is not None
+    assert start_is_void(fold(IRREVERSIBLE, allowed()), started("a", "n1")) is None
+    assert start_is_void(fold(IRREVERSIBLE, decided("approve")), started("a", "n1")) is None
+    other = about(ev.PolicyAllowed, "a", args_hash="h", tool_version="2", rule="r")
+    assert start_is_void(fold(IRREVERSIBLE, other), started("a", "n1")) is not None
+
+
+def test_the_same_irreversible_call_in_two_nodes() -> None:
+    history = (IRREVERSIBLE, allowed("a"), allowed("b"), started("a", "n1"))
+    assert start_is_void(fold(*history), started("b", "n2")) is not None
+    assert start_is_void(fold(*history, finished("a", "n1")), started("b", "n2")) is not None
+    assert start_is_void(fold(*history, finished("a", "n1")), started("b", "n2", occurrence=2)) is None
+    failed = fold(*history, finished("a", "n1", "permanent_failure"))
+    assert start_is_void(failed, started("b", "n2")) is None
+
+
+def test_a_stop_in_the_log_keeps_any_later_started_from_running() -> None:
+    assert start_is_void(fold(PLAN, stopping()), started("a", "n1")) is not None
+    end = ev.JobCancelled(job_id=JOB, by="ann")
+    assert start_is_void(fold(PLAN, end), started("a", "n1")) is not None
+    compensating = planned(graph({"id": "undo"}), 1)
+    assert start_is_void(fold(PLAN, stopping(0), compensating), started("undo", "n1", revision=1)) is None
+
+
+def test_the_plan_in_force() -> None:
+    changed = planned(graph({"id": "a", "args": {"x": 1}}), 1)
+    same = planned(graph({"id": "c"}), 1)
+    assert start_is_void(fold(PLAN, changed), started("a", "n1", revision=0)) is not None
+    assert start_is_void(fold(PLAN, changed), started("a", "n1", revision=1)) is None
+    assert start_is_void(fold(PLAN, same), started("a", "n1", revision=0)) is None
+    assert start_is_void(fold(PLAN), started("a", "n1", revision=1)) is not None
+    assert fold(PLAN, planned(graph({"id": "z"}))).entry("z") is None
+
+
+def test_a_run_builds_on_exactly_that_result() -> None:
+    history = (PLAN, started("a", "n1"), finished("a", "n1", result={"v": 1}))
+    right = ev.After(invocation_id="n1", result_hash=digest({"v": 1}))
+    wrong = ev.After(invocation_id="n1", result_hash=digest({"v": 2}))
+    other = ev.After(invocation_id="n9", result_hash=digest({"v": 1}))
+    assert start_is_void(fold(*history), started("b", "n2", after=[right])) is None
+    assert start_is_void(fold(*history), started("b", "n2", after=[wrong])) is not None
+    assert start_is_void(fold(*history), started("b", "n2", after=[other])) is not None
+
+
+def test_the_first_terminal_event_wins() -> None:
+    job = fold(PLAN, ev.JobCompleted(job_id=JOB), ev.JobFailed(job_id=JOB, error="e"))
+    assert isinstance(job.terminal, ev.JobCompleted)
+
+
+def test_one_node_finished_and_a_second_only_for_compensated() -> None:
+    def done(result_type: str) -> ev.NodeFinished:
+        return ev.NodeFinished(job_id=JOB, node_id="a", step_index=0, attempt=1, result_type=result_type)
+
+    job = fold(PLAN, done("side_effect_committed"), done("permanent_failure"))
+    assert job.finished["a"].result_type == "side_effect_committed"
+    assert apply(job, done("compensated"), 9)
+    assert not apply(job, done("compensated"), 10)
