@@ -1,11 +1,91 @@
-"""The embedded runtime on the real parts: what is kept through a restart, and who brings a dead part back."""
+"""The embedded runtime on the real parts: what a restart keeps, and who brings a dead part back.
+
+The services are stand-ins that only answer /readyz: what is tested here is who starts, restarts and ends them.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
+import redis
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.errors import NotReadyError, NotRunningError, PortTakenError
+from aetheris.cli.embedded.kafka import broker_in, install, running_broker
+from aetheris.cli.embedded.plan import PartState, State, log_path
+from aetheris.cli.embedded.ports import Ports, free_port
+from aetheris.cli.embedded.services import Service, with_counts
+from aetheris.cli.embedded.supervisor import next_backoff
+from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import TopicPartition
 
 pytestmark = pytest.mark.real
+
+STAND_IN = """
+import http.server, os, sys
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *_): pass
+print("WORKER", os.environ["AETHERIS_WORKER_ID"], os.environ["AETHERIS_KAFKA"], os.environ["AETHERIS_REDIS"])
+http.server.HTTPServer(("127.0.0.1", int(os.environ["AETHERIS_HEALTH_PORT"])), Answer).serve_forever()
+"""
+STAND_IN_ARGV = (sys.executable, "-c", STAND_IN)
+SERVICES = (Service("planner", STAND_IN_ARGV), Service("executor", STAND_IN_ARGV, count=2))
+
+
+class Lines:
+    """Collects the lines of progress."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def __call__(self, part: str, message: str) -> None:
+        if message.startswith("ready"):
+            self.parts.append(part)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Generator[Path]:
+    """A data folder on which nothing runs any more when the test has ended."""
+    yield tmp_path
+    if lifecycle.supervisor_pid(tmp_path) is not None:
+        lifecycle.down(tmp_path)
+
+
+def until(what: Callable[[], bool], within_s: float = 30) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def part(data: Path, name: str) -> PartState:
+    state = State.load(data)
+    assert state is not None
+    return state.parts[name]
+
+
+def pid(data: Path, name: str) -> int:
+    found = part(data, name).pid
+    assert found is not None
+    return found
+
+
+def is_alive(number: int) -> bool:
+    """A killed child that nobody has reaped yet does not count."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except FileNotFoundError:
+        return False
 
 
 async def create_topic(address: str, topic: str) -> None:
@@ -33,12 +113,160 @@ async def first_value(address: str, topic: str) -> bytes:
     await consumer.start()
     try:
         consumer.seek(partition, 0)
-        return (await consumer.getone()).value or b""
+        return (await asyncio.wait_for(consumer.getone(), 20)).value or b""
     finally:
         await consumer.stop()
 
 
-async def test_broker_keeps_a_record(kafka: str) -> None:
-    await create_topic(kafka, "embedded-kept")
-    await produce(kafka, "embedded-kept", b"one")
-    assert await first_value(kafka, "embedded-kept") == b"one"
+def set_key(url: str, value: bytes) -> None:
+    with redis.Redis.from_url(url) as client:
+        client.set("key", value)
+
+
+def get_key(url: str) -> object:
+    with redis.Redis.from_url(url) as client:
+        return client.get("key")
+
+
+async def test_broker_keeps_a_record_through_a_restart(tmp_path: Path) -> None:
+    broker = broker_in(install(Lines()), tmp_path, Ports(tmp_path))
+    with running_broker(broker, tmp_path / "kafka.log") as address:
+        await create_topic(address, "kept")
+        await produce(address, "kept", b"one")
+    again = broker_in(install(Lines()), tmp_path, Ports(tmp_path))
+    with running_broker(again, tmp_path / "kafka.log") as address:
+        assert await first_value(address, "kept") == b"one"
+    assert again.port == broker.port
+
+
+def test_valkey_keeps_a_key_through_a_restart_on_a_path_too_long_for_a_socket(tmp_path: Path) -> None:
+    server = Valkey(tmp_path / ("long-" * 30))
+    with running_valkey(server, tmp_path / "valkey.log") as url:
+        set_key(url, b"one")
+    with running_valkey(server, tmp_path / "valkey.log") as url:
+        assert get_key(url) == b"one"
+    assert not server.socket.exists()
+
+
+async def test_killed_parts_come_back_with_what_they_held(data: Path) -> None:
+    lines = Lines()
+    started = time.monotonic()
+    state = lifecycle.up(data, services=SERVICES, progress=lines)
+    assert time.monotonic() - started < 15
+    assert sorted(lines.parts) == ["executor-0", "executor-1", "kafka", "planner-0", "valkey"]
+    await create_topic(state.kafka, "kept")
+    await produce(state.kafka, "kept", b"one")
+    set_key(state.redis, b"one")
+
+    for name in ("kafka", "valkey", "executor-1"):
+        before = part(data, name)
+        os.kill(pid(data, name), signal.SIGKILL)
+        until(lambda name=name, before=before: part(data, name).incarnation == before.incarnation + 1)
+    until(lambda: lifecycle.status(data).ready)
+
+    assert await first_value(state.kafka, "kept") == b"one"
+    assert get_key(state.redis) == b"one"
+    assert part(data, "executor-0").incarnation == 1
+    assert f"WORKER executor-1 {state.kafka} {state.redis}" in log_path(data, "executor-1").read_text()
+
+
+async def test_down_ends_everything_and_up_finds_it_again(data: Path) -> None:
+    state = lifecycle.up(data, services=SERVICES, progress=Lines())
+    await create_topic(state.kafka, "kept")
+    await produce(state.kafka, "kept", b"one")
+    pids = [pid(data, name) for name in state.parts]
+
+    lifecycle.down(data)
+    assert not any(is_alive(number) for number in pids)
+    assert lifecycle.status(data).pid is None
+    with pytest.raises(NotRunningError):
+        lifecycle.down(data)
+
+    again = lifecycle.up(data, services=SERVICES, progress=Lines())
+    assert (again.kafka, again.redis, again.gateway) == (state.kafka, state.redis, state.gateway)
+    assert await first_value(again.kafka, "kept") == b"one"
+    assert part(data, "planner-0").incarnation == 2
+
+
+def test_children_die_with_a_killed_supervisor_and_up_starts_anew(data: Path) -> None:
+    state = lifecycle.up(data, services=SERVICES, progress=Lines())
+    pids = [pid(data, name) for name in state.parts]
+    supervisor = lifecycle.supervisor_pid(data)
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not any(is_alive(number) for number in pids))
+    assert not lifecycle.status(data).ready
+    again = lifecycle.up(data, services=SERVICES, progress=Lines())
+    assert again.kafka == state.kafka
+
+
+def test_up_twice_starts_nothing_twice(data: Path) -> None:
+    first = lifecycle.up(data, services=SERVICES, progress=Lines())
+    assert lifecycle.up(data, services=SERVICES, progress=Lines()) == first
+
+
+def test_a_service_that_keeps_exiting_fails_up_and_leaves_nothing_running(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
+    broken = (Service("planner", (sys.executable, "-c", "raise SystemExit(7)")),)
+    with pytest.raises(NotReadyError, match=r"planner-0 keeps exiting.*planner-0\.log"):
+        lifecycle.up(data, services=broken, progress=Lines())
+    assert lifecycle.supervisor_pid(data) is None
+    assert part(data, "planner-0").pid is None
+
+
+def test_a_service_that_ignores_sigterm_is_killed_with_its_own_children(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
+    monkeypatch.setattr("aetheris.cli.embedded.services.STOP_WITHIN_S", 0.5)
+    deaf = (
+        "import signal, subprocess\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('CHILD', subprocess.Popen(['sleep', '600']).pid)\n"
+    )
+    lifecycle.up(data, services=(Service("planner", (sys.executable, "-c", deaf + STAND_IN)),), progress=Lines())
+    line = next(x for x in log_path(data, "planner-0").read_text().splitlines() if x.startswith("CHILD"))
+    lifecycle.down(data)
+    until(lambda: not is_alive(int(line.split()[1])))
+
+
+def test_a_taken_port_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
+    port = free_port()
+    monkeypatch.setenv("AETHERIS_HTTP_PORT", str(port))
+    gateway = (Service("gateway", STAND_IN_ARGV, http=True),)
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortTakenError, match=str(port)):
+        lifecycle.up(data, services=gateway, progress=Lines())
+
+
+def test_foreground_ends_in_good_order_on_sigterm(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from aetheris.cli.embedded.lifecycle import up\n"
+        f"up(Path({str(data)!r}), foreground=True, services=(), progress=lambda *line: print(*line, flush=True))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("valkey ready")
+        valkey = pid(data, "valkey")
+        process.terminate()
+        process.wait(20)
+    assert not is_alive(valkey)
+    assert lifecycle.status(data).pid is None
+
+
+@pytest.mark.parametrize(
+    ("previous", "uptime", "expected"), [(0, 0, 0.1), (0.1, 0, 0.2), (4, 1, 5), (5, 9.9, 5), (5, 10, 0.1)]
+)
+def test_backoff_doubles_and_starts_anew(previous: float, uptime: float, expected: float) -> None:
+    assert next_backoff(previous, uptime) == expected
+
+
+def test_counts_change_only_what_they_name() -> None:
+    assert [service.count for service in with_counts({"executor": 3}, SERVICES)] == [1, 3]

@@ -139,9 +139,7 @@ class Broker:
         return self.folder / "log4j2.properties"
 
     def _configuration(self) -> str:
-        return _PROPERTIES.format(
-            port=self.port, controller_port=self.controller_port, log_folder=self.log_folder
-        )
+        return _PROPERTIES.format(port=self.port, controller_port=self.controller_port, log_folder=self.log_folder)
 
     def _java(self) -> tuple[str, ...]:
         archive = self.installation.archive
@@ -223,9 +221,7 @@ def _make_archive(installation: Installation) -> None:
         folder = Path(scratch)
         staged = folder / "classes.jsa"
         broker = broker_in(installation, folder, Ports(folder))
-        with running_broker(
-            replace(broker, jvm=(*SMALL, f"-XX:ArchiveClassesAtExit={staged}")), folder / "kafka.log"
-        ):
+        with running_broker(replace(broker, jvm=(*SMALL, f"-XX:ArchiveClassesAtExit={staged}")), folder / "kafka.log"):
             pass
         if staged.exists():  # without it the broker only starts more slowly
             staged.replace(installation.archive)

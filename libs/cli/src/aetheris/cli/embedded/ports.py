@@ -16,22 +16,30 @@ class Ports:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "ports.json"
+        self._asked: set[str] = set()
         self._ports: dict[str, int] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
     def get(self, name: str) -> int:
         """The port of that name; a free one is chosen at the first call."""
+        self._asked.add(name)
         if name not in self._ports:
             self._ports[name] = free_port(taken=set(self._ports.values()))
             self._save()
         return self._ports[name]
 
-    def check_free(self, name: str) -> None:
-        """Raises: PortTakenError, if another process listens there."""
-        if not is_free(self.get(name)):
-            raise PortTakenError(
-                f"Port {self.get(name)}, kept for {name}, is in use by another process",
-                f"End that process, or delete {self._file} to have new ports chosen.",
-            )
+    def keep(self, name: str, port: int) -> None:
+        """Give that name the port that the user chose."""
+        self._ports[name] = port
+        self._save()
+
+    def check_free(self) -> None:
+        """Raises: PortTakenError, if another process listens on a port that was asked for."""
+        for name in sorted(self._asked):
+            if not is_free(self._ports[name]):
+                raise PortTakenError(
+                    f"Port {self._ports[name]}, kept for {name}, is in use by another process",
+                    f"End that process, or delete {self._file} to have new ports chosen.",
+                )
 
     def _save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)

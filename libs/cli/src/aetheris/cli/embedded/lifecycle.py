@@ -1,0 +1,249 @@
+"""Up, down and status of the embedded system of one data folder."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aetheris.cli.embedded import kafka, valkey
+from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError
+from aetheris.cli.embedded.jars import Progress
+from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.processes import end, spawn
+from aetheris.cli.embedded.services import SERVICES, Service, http_port, service_parts
+from aetheris.cli.embedded.supervisor import is_locked, lock_path
+
+READY_WITHIN_S = 60.0
+STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s
+STARTS_BEFORE_GIVING_UP = 5
+FREE_BYTES_NEEDED = 512 * 1024 * 1024
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class PartStatus:
+    """One part as it is now; `ready` is its own answer, just asked."""
+
+    state: PartState
+    ready: bool
+    log: Path
+
+
+@dataclass(frozen=True)
+class Status:
+    """The embedded system of a data folder; without a supervisor (`pid` None) nothing of it runs."""
+
+    pid: int | None
+    kafka: str
+    redis: str
+    gateway: str
+    parts: Mapping[str, PartStatus]
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of it runs and answers."""
+        return self.pid is not None and all(part.ready for part in self.parts.values())
+
+
+def up(
+    data: Path,
+    *,
+    foreground: bool = False,
+    services: Sequence[Service] = SERVICES,
+    progress: Progress,
+    jvm: tuple[str, ...] = kafka.SMALL,
+) -> State:
+    """Start everything and return once each part has said that it is ready; nothing happens twice.
+
+    `foreground` returns only when the system has ended, which Ctrl-C and SIGTERM do in good order.
+    Raises: EmbeddedError, with nothing left running that was not running before.
+    """
+    data = _made(data)
+    if supervisor_pid(data) is not None:
+        return _await_ready(data, Plan.load(data), progress, lambda: supervisor_pid(data) is not None)
+    plan = _prepare(data, services, progress, jvm)
+    return _in_foreground(data, plan, progress) if foreground else _detached(data, plan, progress)
+
+
+def down(data: Path) -> None:
+    """End the services, then Valkey, then Kafka; returns once all have ended.
+
+    Raises: NotRunningError.
+    """
+    data = data.resolve()
+    pid = supervisor_pid(data)
+    if pid is None:
+        raise NotRunningError(f"Nothing runs on {data}", "Start it with `aetheris up`.")
+    _end_supervisor(data, pid)
+
+
+def status(data: Path) -> Status:
+    """What runs on a data folder, each part asked once.
+
+    Raises: NotRunningError, if nothing ever ran there.
+    """
+    data = data.resolve()
+    state = State.load(data)
+    if state is None:
+        raise NotRunningError(f"Nothing ever ran on {data}", "Start it with `aetheris up`.")
+    pid = supervisor_pid(data)
+    parts = {part.name: _status(data, part, state, running=pid is not None) for part in Plan.load(data).parts}
+    return Status(pid, state.kafka, state.redis, state.gateway, parts)
+
+
+def supervisor_pid(data: Path) -> int | None:
+    """The pid of the supervisor that holds the folder's lock; None if nobody does."""
+    try:
+        with lock_path(data).open() as lock:
+            return int(lock.read() or 0) or None if is_locked(lock) else None
+    except FileNotFoundError:
+        return None
+
+
+def outside(name: str) -> str | None:
+    """A server that the user's environment names instead of the embedded one."""
+    return os.environ.get(name) or None
+
+
+def _made(data: Path) -> Path:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(data).free
+    except OSError as error:
+        raise EmbeddedError(f"{data} can't be made: {error.strerror}", "Choose another folder.") from error
+    if free < FREE_BYTES_NEEDED:
+        needed = FREE_BYTES_NEEDED // 2**20
+        raise DiskFullError(
+            f"{data} has {free // 2**20} MiB free, {needed} are needed", "Make room, or choose another folder."
+        )
+    return data.resolve()
+
+
+def _prepare(data: Path, services: Sequence[Service], progress: Progress, jvm: tuple[str, ...]) -> Plan:
+    """Configure the servers, choose or check the ports, write the plan."""
+    ports = Ports(data)
+    if chosen := outside("AETHERIS_HTTP_PORT"):
+        ports.keep("gateway-0-http", int(chosen))
+    shared = {"AETHERIS_DATA": str(data), "AETHERIS_VERIFIER_URL": _url("verifier-0", ports)}
+    servers = [*_kafka_part(data, ports, shared, progress, jvm), *_valkey_part(data, shared)]
+    parts = (*servers, *service_parts(services, shared, ports))
+    ports.check_free()
+    plan = Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
+    plan.save(data)
+    return plan
+
+
+def _kafka_part(
+    data: Path, ports: Ports, shared: dict[str, str], progress: Progress, jvm: tuple[str, ...]
+) -> Iterator[Part]:
+    if outside("AETHERIS_KAFKA"):
+        return
+    broker = kafka.broker_in(kafka.install(progress), data, ports, jvm)
+    broker.prepare()
+    shared |= {"AETHERIS_KAFKA": broker.address, "AETHERIS_DEV": "1"}  # one node is allowed in development only
+    yield Part("kafka", "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)
+
+
+def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[Part]:
+    if outside("AETHERIS_REDIS"):
+        return
+    server = valkey.Valkey(data / "valkey")
+    server.prepare()
+    shared |= {"AETHERIS_REDIS": server.url}
+    yield Part("valkey", "server", server.argv(), "redis", server.url, stop_within_s=valkey.STOP_WITHIN_S)
+
+
+def _url(process: str, ports: Ports) -> str:
+    return f"http://127.0.0.1:{http_port(process, ports)}"
+
+
+def _supervisor(data: Path) -> tuple[str, ...]:
+    return (sys.executable, "-m", "aetheris.cli.embedded.supervisor", str(data))
+
+
+def _detached(data: Path, plan: Plan, progress: Progress) -> State:
+    """The supervisor holds its lock before its starter returns."""
+    supervisor_log = log_path(data, "supervisor")
+    supervisor_log.parent.mkdir(exist_ok=True)
+    with supervisor_log.open("ab") as log:
+        subprocess.run((*_supervisor(data), "--detach"), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+    try:
+        return _await_ready(data, plan, progress, lambda: supervisor_pid(data) is not None)
+    except BaseException:
+        pid = supervisor_pid(data)
+        if pid is not None:
+            _end_supervisor(data, pid)
+        raise
+
+
+def _in_foreground(data: Path, plan: Plan, progress: Progress) -> State:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    child = spawn(_supervisor(data), log=log_path(data, "supervisor"), death_signal=signal.SIGTERM)
+    try:
+        state = _await_ready(data, plan, progress, lambda: child.poll() is None)
+        with suppress(KeyboardInterrupt):
+            child.wait()
+        return state
+    finally:
+        end(child, STOP_WITHIN_S)
+
+
+def _await_ready(data: Path, plan: Plan, progress: Progress, alive: Callable[[], bool]) -> State:
+    """One line of progress for each part, in the order in which they become ready."""
+    started = time.monotonic()
+    pending = list(plan.parts)
+    former = _starts(data)
+    while pending:
+        for part in [part for part in pending if part.is_ready()]:
+            pending.remove(part)
+            progress(part.name, f"ready after {time.monotonic() - started:.1f} s")
+        _give_up(data, pending, former, time.monotonic() - started, alive=alive())
+        time.sleep(_POLL_S if pending else 0)
+    return _state(data, plan)
+
+
+def _state(data: Path, plan: Plan) -> State:
+    return State.load(data) or State(None, plan.kafka, plan.redis, plan.gateway, {})
+
+
+def _give_up(data: Path, pending: Sequence[Part], former: Mapping[str, int], waited_s: float, *, alive: bool) -> None:
+    """Raises: NotReadyError, if waiting longer makes no sense."""
+    if not alive:
+        raise NotReadyError("The supervisor has ended", f"Read {log_path(data, 'supervisor')}.")
+    starts = _starts(data)
+    for part in pending:
+        tries = starts.get(part.name, 0) - former.get(part.name, 0)
+        if tries >= STARTS_BEFORE_GIVING_UP:
+            raise NotReadyError(f"{part.name} keeps exiting", f"Read {log_path(data, part.name)}.")
+        if waited_s > READY_WITHIN_S:
+            raise NotReadyError(
+                f"{part.name} was not ready after {READY_WITHIN_S:.0f} s", f"Read {log_path(data, part.name)}."
+            )
+
+
+def _starts(data: Path) -> dict[str, int]:
+    state = State.load(data)
+    return {name: part.incarnation for name, part in state.parts.items()} if state else {}
+
+
+def _status(data: Path, part: Part, state: State, *, running: bool) -> PartStatus:
+    known = state.parts.get(part.name, PartState(part.name))
+    here = known if running else replace(known, pid=None)
+    return PartStatus(here, here.pid is not None and part.is_ready(), log_path(data, part.name))
+
+
+def _end_supervisor(data: Path, pid: int) -> None:
+    """SIGTERM; past the deadline SIGKILL, with which its children die too."""
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_WITHIN_S
+    while supervisor_pid(data) == pid:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(_POLL_S)

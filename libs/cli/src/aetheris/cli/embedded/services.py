@@ -1,0 +1,58 @@
+"""The services of the embedded system, and the settings that each is given by its environment."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from aetheris.cli.embedded.plan import Part
+from aetheris.cli.embedded.ports import Ports
+
+STOP_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """One kind of service: its processes are called name-0, name-1, …; `http` ones are given a port."""
+
+    name: str
+    argv: tuple[str, ...]
+    count: int = 1
+    http: bool = False
+
+
+def _module(name: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"aetheris.{name}")
+
+
+SERVICES = (
+    Service("planner", _module("planner")),
+    Service("ledger", _module("ledger")),
+    Service("executor", _module("tool_executor")),
+    Service("verifier", _module("verifier"), http=True),
+    Service("gateway", _module("gateway"), http=True),
+)
+
+
+def with_counts(counts: Mapping[str, int], services: Sequence[Service] = SERVICES) -> tuple[Service, ...]:
+    """The services with other numbers of processes, such as {"executor": 2}."""
+    return tuple(replace(service, count=counts.get(service.name, service.count)) for service in services)
+
+
+def service_parts(services: Sequence[Service], shared: Mapping[str, str], ports: Ports) -> Iterator[Part]:
+    """A part for each process; `shared` are the settings that all of them get."""
+    for service in services:
+        for ordinal in range(service.count):
+            yield _part(service, f"{service.name}-{ordinal}", shared, ports)
+
+
+def http_port(process: str, ports: Ports) -> int:
+    """The port that a process with HTTP listens on."""
+    return ports.get(f"{process}-http")
+
+
+def _part(service: Service, process: str, shared: Mapping[str, str], ports: Ports) -> Part:
+    health = str(ports.get(f"{process}-health"))
+    own = {"AETHERIS_WORKER_ID": process, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
+    if service.http:
+        own["AETHERIS_HTTP_PORT"] = str(http_port(process, ports))
+    return Part(process, "service", service.argv, "http", health, {**shared, **own}, STOP_WITHIN_S)

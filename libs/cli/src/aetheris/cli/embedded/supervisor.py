@@ -1,0 +1,247 @@
+"""The process that keeps the embedded system running: starts, restarts and ends its parts.
+
+Run as `python -m aetheris.cli.embedded.supervisor DATA [--detach]`. One per data folder: it holds a lock on
+`supervisor.lock` for as long as it lives. Its children die with it, even if it is killed (Linux).
+"""
+
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
+from aetheris.cli.embedded.processes import kill_group, spawn
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_LAST_S = 5.0
+BACKOFF_RESET_AFTER_S = 10.0
+LOG_KEPT_BYTES = 16 * 1024 * 1024
+_POLL_S = 0.05  # while servers are starting; afterwards signals wake the loop
+_ALREADY_RUNNING = 3
+
+
+def next_backoff(previous_s: float, uptime_s: float) -> float:
+    """How long to wait before a restart: doubles, and starts anew after a process that held out."""
+    if previous_s == 0 or uptime_s >= BACKOFF_RESET_AFTER_S:
+        return BACKOFF_FIRST_S
+    return min(2 * previous_s, BACKOFF_LAST_S)
+
+
+class Child:
+    """One part: its process, and when it is to be started again."""
+
+    def __init__(self, part: Part, data: Path, former: PartState) -> None:
+        self.part = part
+        self.state = PartState(part.name, incarnation=former.incarnation)
+        self.due: float | None = 0.0  # on the monotonic clock; None while it runs
+        self._log = log_path(data, part.name)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._backoff_s = 0.0
+
+    def start(self) -> None:
+        """Start the process; one that can't be started counts as one that exited."""
+        _rotate(self._log)
+        self._started = time.monotonic()
+        incarnation = self.state.incarnation + 1
+        self.due = None
+        try:
+            self._process = spawn(self.part.argv, log=self._log, env={**os.environ, **self.part.env})
+        except OSError as error:
+            _say(f"{self.part.name} can't be started: {error.strerror}")
+            self.state = PartState(self.part.name, None, incarnation)
+            self._schedule()
+            return
+        self.state = PartState(self.part.name, self._process.pid, incarnation, time.time())
+        _say(f"{self.part.name} started, incarnation {incarnation}, pid {self._process.pid}")
+
+    def reap(self) -> bool:
+        """Whether the process has ended since it was last asked; if so, a restart is scheduled."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return False
+        kill_group(self._process.pid)
+        self._gone(code)
+        self._schedule()
+        _say(f"{self.part.name} exited with {code}, next start in {self._backoff_s:.1f} s")
+        return True
+
+    def terminate(self) -> None:
+        """SIGTERM, if it runs."""
+        self.due = None
+        if self._process is not None:
+            self._process.terminate()
+
+    def await_end(self, deadline: float) -> None:
+        """Wait until the deadline on the monotonic clock, then SIGKILL to the whole group."""
+        if self._process is None:
+            return
+        pid = self._process.pid
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _say(f"{self.part.name} did not end in time and is killed")
+        kill_group(pid)
+        self._gone(self._process.wait())
+
+    def _gone(self, code: int) -> None:
+        self._process = None
+        self.state = PartState(self.part.name, None, self.state.incarnation, None, code)
+
+    def _schedule(self) -> None:
+        now = time.monotonic()
+        self._backoff_s = next_backoff(self._backoff_s, now - self._started)
+        self.due = now + self._backoff_s
+
+
+class Signals:
+    """Turns SIGCHLD, SIGTERM and SIGINT into something to wait for."""
+
+    def __init__(self) -> None:
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _wake_only)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # outlives the terminal that it was started from
+
+    def wait(self, timeout_s: float | None) -> frozenset[int]:
+        """The signals that came, at once if there are any; none if the time is over."""
+        readable, _, _ = select.select([self._read], [], [], timeout_s)
+        return frozenset(os.read(self._read, 4096)) if readable else frozenset()
+
+
+def _wake_only(number: int, frame: FrameType | None) -> None:
+    """The number went into the pipe; without a handler the kernel would drop or obey the signal."""
+
+
+class Supervisor:
+    """Keeps every part of a plan running until it is told to end."""
+
+    def __init__(self, plan: Plan, data: Path) -> None:
+        former = State.load(data)
+        known = former.parts if former else {}
+        self._plan = plan
+        self._data = data
+        self._children = [Child(p, data, known.get(p.name, PartState(p.name))) for p in plan.parts]
+        self._starting = self._of_kind("server")
+
+    def run(self, signals: Signals) -> None:
+        """Returns once all parts have ended, after a SIGTERM or SIGINT."""
+        self._save(os.getpid())
+        received: frozenset[int] = frozenset()
+        while not received & {signal.SIGTERM, signal.SIGINT}:
+            self._step()
+            received = signals.wait(self._idle_s())
+        self._stop()
+
+    def _step(self) -> None:
+        """Reap what ended, start what is due, let services in once the servers are ready."""
+        ended = [child for child in self._children if child.reap()]
+        self._starting = [child for child in self._starting if not child.part.is_ready()]
+        due = [child for child in self._allowed() if child.due is not None and child.due <= time.monotonic()]
+        for child in due:
+            child.start()
+        if ended or due:
+            self._save(os.getpid())
+
+    def _allowed(self) -> Sequence[Child]:
+        return self._of_kind("server") if self._starting else self._children
+
+    def _idle_s(self) -> float | None:
+        if self._starting:
+            return _POLL_S
+        dues = [child.due for child in self._children if child.due is not None]
+        return max(0.0, min(dues) - time.monotonic()) if dues else None
+
+    def _stop(self) -> None:
+        """Services first, together; then the servers in the reverse order of their start."""
+        self._end(self._of_kind("service"))
+        for server in reversed(self._of_kind("server")):
+            self._end([server])
+        self._save(None)
+        _say("ended")
+
+    def _end(self, children: Sequence[Child]) -> None:
+        started = time.monotonic()
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.await_end(started + child.part.stop_within_s)
+
+    def _of_kind(self, kind: str) -> list[Child]:
+        return [child for child in self._children if child.part.kind == kind]
+
+    def _save(self, pid: int | None) -> None:
+        parts = {child.part.name: child.state for child in self._children}
+        State(pid, self._plan.kafka, self._plan.redis, self._plan.gateway, parts).save(self._data)
+
+
+def lock_path(data: Path) -> Path:
+    """The file whose lock says that a supervisor runs; its content is the pid."""
+    return data / "supervisor.lock"
+
+
+def is_locked(lock: IO[str]) -> bool:
+    """Whether a supervisor holds the lock: asked of the kernel, so a dead one's pid misleads nobody."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def main(arguments: Sequence[str]) -> int:
+    """DATA, and --detach to leave the caller's session."""
+    data = Path(arguments[0])
+    with lock_path(data).open("a") as lock:
+        if not _take(lock):
+            _say("another supervisor runs on this folder")
+            return _ALREADY_RUNNING
+        if "--detach" in arguments and not _leave():
+            return 0
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        Supervisor(Plan.load(data), data).run(Signals())
+    return 0
+
+
+def _take(lock: IO[str]) -> bool:
+    """Who only asks `is_locked` holds the lock for a moment: ask a few times."""
+    for _ in range(10):
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _leave() -> bool:
+    """Leave the caller's session by a fork, which shares the lock; False in the process that stays behind."""
+    if os.fork():
+        return False
+    os.setsid()
+    return True
+
+
+def _rotate(log: Path) -> None:
+    if log.exists() and log.stat().st_size > LOG_KEPT_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+
+
+def _say(line: str) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    sys.stderr.write(f"{now}Z {line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
