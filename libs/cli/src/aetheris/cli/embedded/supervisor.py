@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -128,7 +128,7 @@ class Supervisor:
 
     def __init__(self, plan: Plan, data: Path) -> None:
         former = State.load(data)
-        known = former.parts if former else {}
+        known: Mapping[str, PartState] = former.parts if former else {}
         self._plan = plan
         self._data = data
         self._children = [Child(p, data, known.get(p.name, PartState(p.name))) for p in plan.parts]

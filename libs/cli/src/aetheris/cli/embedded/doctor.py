@@ -1,0 +1,117 @@
+"""What stands in the way of `aetheris up`, and what to do about it. Changes nothing."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.errors import EmbeddedError
+from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, locked_jars, missing_jars
+from aetheris.cli.embedded.java import find_java
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.probes import kafka_answers, redis_answers
+from aetheris.cli.embedded.valkey import server_binary
+
+_OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `remedy` says what to do, and is empty where nothing is needed."""
+
+    subject: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def examine(data: Path) -> list[Finding]:
+    """Look at everything that the embedded system of a data folder needs."""
+    data = data.resolve()
+    running = lifecycle.supervisor_pid(data) is not None
+    return [_python(), *_kafka(), *_valkey(), _disk(data), *_parts(data, running)]
+
+
+def _python() -> Finding:
+    ok = sys.version_info >= _OLDEST_PYTHON
+    remedy = "" if ok else "Install Python 3.11 or newer and set the environment up anew."
+    return Finding("python", ok, platform.python_version(), remedy)
+
+
+def _kafka() -> Iterator[Finding]:
+    address = lifecycle.outside("AETHERIS_KAFKA")
+    if address is None:
+        yield _java()
+        yield _jars()
+        return
+    ok = kafka_answers(address)
+    remedy = "" if ok else "Start that broker, or unset AETHERIS_KAFKA to use the embedded one."
+    yield Finding("kafka", ok, f"{address} {'answers' if ok else 'does not answer'}", remedy)
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except EmbeddedError as error:
+        return Finding("java", False, error.message, error.next_step)
+    return Finding("java", True, f"{java.major} at {java.path}")
+
+
+def _jars() -> Finding:
+    cache = cache_folder()
+    if corrupt := corrupt_jars(cache):
+        names = ", ".join(jar.filename for jar in corrupt)
+        return Finding("jars", False, f"not the locked bytes: {names}", f"Delete them from {cache}.")
+    lacking = len(missing_jars(cache))
+    detail = f"{len(locked_jars()) - lacking} of {len(locked_jars())} in {cache}"
+    return Finding("jars", True, detail, "`aetheris up` fetches the others." if lacking else "")
+
+
+def _valkey() -> Iterator[Finding]:
+    url = lifecycle.outside("AETHERIS_REDIS")
+    if url is None:
+        yield _valkey_binary()
+        return
+    ok = redis_answers(url)
+    remedy = "" if ok else "Start that server, or unset AETHERIS_REDIS to use the embedded one."
+    yield Finding("redis", ok, f"AETHERIS_REDIS {'answers' if ok else 'does not answer'}", remedy)
+
+
+def _valkey_binary() -> Finding:
+    binary = server_binary()
+    if binary is not None and os.access(binary, os.X_OK):
+        return Finding("valkey", True, str(binary))
+    here = f"{platform.system()} {platform.machine()}"
+    return Finding(
+        "valkey", False, f"no server for {here}", "Start a Valkey or Redis of your own and set AETHERIS_REDIS."
+    )
+
+
+def _disk(data: Path) -> Finding:
+    folder = next(path for path in (data, *data.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    ok = free >= lifecycle.FREE_BYTES_NEEDED and os.access(folder, os.W_OK)
+    remedy = "" if ok else "Make room, or choose another data folder that you may write to."
+    return Finding("disk", ok, f"{free // 2**20} MiB free for {data}", remedy)
+
+
+def _parts(data: Path, running: bool) -> Iterator[Finding]:
+    if running:
+        yield from _running_parts(data)
+        return
+    yield Finding("system", True, "not running", "Start it with `aetheris up`.")
+    for name, port in Ports(data).taken():
+        remedy = f"End the process that listens there, or delete {data / 'ports.json'}."
+        yield Finding("port", False, f"{port}, kept for {name}, is in use", remedy)
+
+
+def _running_parts(data: Path) -> Iterator[Finding]:
+    status = lifecycle.status(data)
+    yield Finding("system", True, f"running, supervisor {status.pid}")
+    for name, part in status.parts.items():
+        detail = f"{'ready' if part.ready else 'not ready'}, incarnation {part.state.incarnation}"
+        yield Finding(name, part.ready, detail, "" if part.ready else f"Read {part.log}.")
