@@ -1,1 +1,33 @@
 """Write tools, probes and verifiers; call the gateway."""
+
+from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.outcomes import (
+    Confirmed,
+    Drifted,
+    Failed,
+    Found,
+    NotExecuted,
+    NotFound,
+    Partial,
+    Result,
+    StateChange,
+    Unknown,
+)
+from aetheris.sdk.tools import Tool, tool
+
+__all__ = [
+    "Confirmed",
+    "Drifted",
+    "Failed",
+    "Found",
+    "NotExecuted",
+    "NotFound",
+    "Partial",
+    "ProbeContext",
+    "Result",
+    "StateChange",
+    "Tool",
+    "ToolContext",
+    "Unknown",
+    "tool",
+]

@@ -1,0 +1,227 @@
+"""Calling a tool once, and saying what came of it (docs/guarantees.md, "In doubt").
+
+One send for each call: nothing here tries again. Whatever is not known to have had no effect is in doubt.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from aetheris.protocol.canonical import canonical_result
+from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.outcomes import (
+    Answer,
+    Confirmed,
+    Drifted,
+    Failed,
+    Found,
+    InDoubt,
+    NotExecuted,
+    NotFound,
+    Outcome,
+    Partial,
+    Permanent,
+    Result,
+    Retryable,
+    StateChange,
+    Succeeded,
+    Unknown,
+    Verdict,
+)
+from aetheris.sdk.schema import BadArguments
+from aetheris.sdk.tools import AnyTool, wants_context
+
+T = TypeVar("T")
+
+LONGEST_REASON = 500  # characters
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+async def invoke(tool: AnyTool, args: Mapping[str, Any], ctx: ToolContext) -> Outcome:
+    """Call the tool once, within its timeout and the context's deadline.
+
+    Never raises for what the tool does; a cancelled caller cancels the call and is told nothing.
+    """
+    try:
+        bound = tool.signature.bind(args)
+    except BadArguments as refused:
+        return Permanent(_cut(f"invalid_args: {refused}"))
+    within_s = min(tool.timeout_s, ctx.remaining())
+    if within_s <= 0:
+        return Retryable("the deadline passed before the call")
+    call = _call(tool.function, (ctx,) if tool.signature.injected else (), bound)
+    return await _within(within_s, _outcome(call, tool.pure), lambda name: _doubt(name, tool.pure))
+
+
+async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answer:
+    """Ask the outside about the call that carried `ctx.external_key`; what goes wrong is Unknown.
+
+    Raises:
+        LookupError: the tool has no probe.
+    """
+    if tool.asks is None:
+        raise LookupError(f"{tool.key} has no probe")
+    call = _call(tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
+    answer = await _asked(call, min(timeout_s, ctx.remaining()))
+    if isinstance(answer, Found):
+        return Found(_as_json(answer.result), answer.external_id, answer.evidence)
+    return answer if isinstance(answer, NotFound | Unknown) else _no_answer(answer)
+
+
+async def verify(tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_s: float) -> Verdict:
+    """Compare a recorded change with the outside; what goes wrong is Unknown.
+
+    Raises:
+        LookupError: the tool has no verifier.
+    """
+    if tool.verifies is None:
+        raise LookupError(f"{tool.key} has no verifier")
+    call = _call(tool.verifies, (change,), _context_argument(tool.verifies, ctx))
+    verdict = await _asked(call, min(timeout_s, ctx.remaining()))
+    return verdict if isinstance(verdict, Confirmed | Drifted | Unknown) else _no_answer(verdict)
+
+
+async def _asked(call: Callable[[], Awaitable[Any]], within_s: float) -> Any:
+    return await _within(within_s, _answer(call), Unknown)
+
+
+async def _answer(call: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await call()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a probe raises, the outside didn't answer
+        return Unknown(type(error).__name__)
+
+
+def _no_answer(answer: object) -> Unknown:
+    return Unknown(f"a {type(answer).__name__} is no answer")
+
+
+def _context_argument(asks: Callable[..., Any], ctx: ProbeContext) -> dict[str, Any]:
+    name = wants_context(asks)
+    return {name: ctx} if name else {}
+
+
+async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool) -> Outcome:
+    try:
+        return _succeeded(await call())
+    except NotExecuted as refused:
+        return Retryable(_reason(refused))
+    except Failed as refused:
+        return Permanent(_reason(refused))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception but the two declared ones: unknown
+        return _doubt(type(error).__name__, pure)
+
+
+def _doubt(error_class: str, pure: bool) -> Outcome:
+    return Retryable(error_class) if pure else InDoubt(error_class)
+
+
+def _succeeded(returned: Any) -> Succeeded:
+    partial = isinstance(returned, Partial)
+    inner = returned.result if isinstance(returned, Partial) else returned
+    if not isinstance(inner, Result):
+        return Succeeded(_as_json(inner), partial=partial)
+    external_id = None if inner.external_id is None else str(inner.external_id)
+    return Succeeded(_as_json(inner.value), external_id, tuple(inner.changes), partial)
+
+
+def _as_json(value: Any) -> Any:
+    """A result comes after its effect, so it is never an error: what JSON can't say is kept as bytes."""
+    try:
+        value = _ANY.dump_python(value, mode="json")
+    except Exception:  # noqa: BLE001 - a result's own serialiser may raise anything
+        value = _shown(value)
+    return canonical_result(value)
+
+
+def _shown(value: Any) -> Any:
+    try:
+        return canonical_result(value)
+    except Exception:  # noqa: BLE001 - so may its repr
+        return {"$unserialisable": type(value).__name__}
+
+
+def _reason(error: Exception) -> str:
+    """The author's own words; they are meant to be recorded."""
+    return _cut(str(error) or type(error).__name__)
+
+
+def _cut(text: str) -> str:
+    return text[:LONGEST_REASON]
+
+
+def _call(
+    function: Callable[..., Any], first: tuple[Any, ...], rest: Mapping[str, Any]
+) -> Callable[[], Awaitable[Any]]:
+    async def call() -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*first, **rest)
+        returned = await _in_thread(lambda: function(*first, **rest))
+        return await returned if inspect.isawaitable(returned) else returned
+
+    return call
+
+
+async def _within(within_s: float, work: Awaitable[T], otherwise: Callable[[str], T]) -> T:
+    """What `work` comes to, or `otherwise(class name)` after the timeout or where the work cancels itself."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=within_s)
+    except asyncio.CancelledError:
+        _abandon(task)
+        raise
+    if not done:
+        _abandon(task)
+        return otherwise("TimeoutError")
+    return otherwise("CancelledError") if task.cancelled() else task.result()
+
+
+def _abandon(task: "asyncio.Future[Any]") -> None:
+    """Cancel without waiting: a tool that won't be cancelled may not hold up whoever waits for it."""
+    task.cancel()
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run in a thread of its own: one that hangs takes no pool's slot, and doesn't hold up the process's end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            value = context.run(function)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            _tell(loop, future, error, None)
+        else:
+            _tell(loop, future, None, value)
+
+    threading.Thread(target=run, name="tool", daemon=True).start()
+    return await future
+
+
+class _Ended(Exception):
+    """Stands for what may not be raised in an event loop: it would end the loop, or the task in silence."""
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", error: BaseException | None, value: Any
+) -> None:
+    def tell() -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+            future.set_exception(error)
+        else:
+            future.set_exception(type(type(error).__name__, (_Ended,), {})())
+
+    with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+        loop.call_soon_threadsafe(tell)

@@ -1,0 +1,131 @@
+"""A tool's arguments: a model and a JSON Schema, both made from the signature (docs/tools.md)."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from aetheris.protocol.canonical import InvalidArgs, digest
+
+
+class DeclarationError(TypeError):
+    """A tool that can't be registered as it is written; the message names the tool and the rule."""
+
+
+class BadArguments(ValueError):
+    """Arguments that the signature doesn't take; names the places and rules, never a value."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function's arguments as a model; `injected` says that its first parameter takes the context."""
+
+    model: type[BaseModel]
+    names: tuple[str, ...]
+    injected: bool
+    schema: dict[str, Any]
+    schema_hash: str
+
+    def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments for the function, coerced to its types.
+
+        Raises:
+            BadArguments: what the signature doesn't take.
+        """
+        try:
+            values = self.model.model_validate(dict(args))
+        except ValidationError as refused:
+            raise BadArguments(_rules(refused)) from None
+        return {name: getattr(values, _field(place)) for place, name in enumerate(self.names)}
+
+
+def signature_of(function: Callable[..., Any], context: type, tool: str) -> Signature:
+    """The arguments of a tool's function.
+
+    Args:
+        context: the type whose first parameter is injected and no argument.
+
+    Raises:
+        DeclarationError: a parameter without a type, `*args`, a default that JSON can't say.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())
+    injected = bool(parameters) and hints.get(parameters[0].name) is context
+    arguments = parameters[1:] if injected else parameters
+    model = _model(tool, arguments, hints)
+    schema = _json_schema(model, tool)
+    names = tuple(argument.name for argument in arguments)
+    _check_defaults(tool, model, schema)
+    return Signature(model, names, injected, schema, _schema_hash(tool, schema))
+
+
+def _schema_hash(tool: str, schema: Mapping[str, Any]) -> str:
+    try:
+        return digest(schema)
+    except InvalidArgs as refused:
+        raise DeclarationError(f"{tool}: its schema has no canonical form at {refused}") from None
+
+
+def _model(tool: str, arguments: list[inspect.Parameter], hints: Mapping[str, Any]) -> type[BaseModel]:
+    fields = {_field(place): _definition(tool, one, hints) for place, one in enumerate(arguments)}
+    make = cast("Callable[..., type[BaseModel]]", partial(create_model, "Arguments"))
+    try:
+        return make(__config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
+    except PydanticUserError as refused:
+        raise DeclarationError(f"{tool}: an argument's type has no schema ({refused.code})") from None
+
+
+def _field(place: int) -> str:
+    """Fields are numbered and carry the argument's name as alias: an argument may be called `schema` or `_id`."""
+    return f"argument_{place}"
+
+
+def _definition(tool: str, one: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[Any, Any]:
+    if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+        raise DeclarationError(f"{tool}: {one.name} must be an argument that can be given by name")
+    if one.name not in hints:
+        raise DeclarationError(f"{tool}: argument {one.name} has no type")
+    if isinstance(one.default, FieldInfo):
+        raise DeclarationError(f"{tool}: write {one.name} as Annotated[type, Field(…)], with a plain default")
+    if one.default is one.empty:
+        return (hints[one.name], Field(alias=one.name))
+    return (hints[one.name], Field(one.default, alias=one.name))
+
+
+class _Plain(GenerateJsonSchema):
+    """Without titles, which say nothing; a default that JSON can't say is an error."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's own signature
+        return False
+
+    def emit_warning(self, kind: Any, detail: str) -> None:  # noqa: ARG002 - so is this
+        raise ValueError(kind)
+
+
+def _json_schema(model: type[BaseModel], tool: str) -> dict[str, Any]:
+    try:
+        schema = model.model_json_schema(schema_generator=_Plain)
+    except (PydanticUserError, ValueError) as refused:
+        raise DeclarationError(f"{tool}: its arguments have no JSON Schema ({refused})") from None
+    schema.pop("title", None)
+    schema.setdefault("properties", {})
+    return schema
+
+
+def _check_defaults(tool: str, model: type[BaseModel], schema: Mapping[str, Any]) -> None:
+    """A default outside of the schema would give one call two keys."""
+    for field in model.model_fields.values():
+        name = str(field.alias)
+        if not field.is_required() and "default" not in schema["properties"][name]:
+            raise DeclarationError(f"{tool}: the default of {name} can't be said in its schema")
+
+
+def _rules(refused: ValidationError) -> str:
+    errors = refused.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"/{'/'.join(str(part) for part in error['loc'])}: {error['type']}" for error in errors)

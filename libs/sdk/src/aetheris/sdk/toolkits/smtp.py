@@ -1,0 +1,155 @@
+"""Mail for tools: one message with a Message-ID that follows from the external key (docs/tools.md).
+
+Whatever goes wrong before the first byte of the message is written is NotExecuted or Failed. After it, only the
+server's own answer tells; without one the call is in doubt, and the mailbox can be asked for the Message-ID.
+"""
+
+import asyncio
+import mailbox
+import math
+import re
+import smtplib
+import ssl
+from dataclasses import dataclass
+from email import policy
+from email.message import EmailMessage
+from email.utils import getaddresses
+from pathlib import Path
+
+from aetheris.sdk.context import ToolContext
+from aetheris.sdk.outcomes import Failed, NotExecuted
+
+LONGEST_WAIT_S = 300.0  # RFC 5321 §4.5.3.2: what a server may take
+_OK, _START_MAIL = 250, 354
+_WIRE = policy.SMTP.clone(max_line_length=998)  # RFC 5322 §2.1.1; a folded Message-ID is not found again
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where mail is handed in; TLS by STARTTLS, where it is asked for, before the password."""
+
+    host: str
+    port: int = 25
+    user: str | None = None
+    password: str | None = None
+    starttls: bool = False
+
+    def __repr__(self) -> str:
+        return f"Server({self.host}:{self.port})"
+
+
+def message_id(external_key: str) -> str:
+    """The Message-ID of an external key; no two keys share one (RFC 5322 §3.6.4)."""
+    safe = re.sub(r"[^A-Za-z0-9_-]", lambda found: _quoted(found.group()), external_key)
+    return f"<{safe}@aetheris>"
+
+
+def _quoted(character: str) -> str:
+    return "+" if character == ":" else "".join(f"={byte:02X}" for byte in character.encode())
+
+
+async def send(ctx: ToolContext, server: Server, mail: EmailMessage) -> str:
+    """Hand one mail in, to every address of To, Cc and Bcc or to none; gives its Message-ID.
+
+    Raises:
+        NotExecuted: refused for now, or given up, before anything of it was sent.
+        Failed: refused for what it is.
+        smtplib.SMTPException, OSError: it was sent, and no answer came.
+    """
+    return await asyncio.to_thread(send_now, ctx, server, mail)
+
+
+def send_now(ctx: ToolContext, server: Server, mail: EmailMessage) -> str:
+    """The same, for tools that aren't async."""
+    del mail["Message-ID"]
+    mail["Message-ID"] = message_id(ctx.external_key)
+    if ctx.traceparent:
+        del mail["traceparent"]
+        mail["traceparent"] = ctx.traceparent
+    sender, recipients = _envelope(mail)
+    lines = _on_the_wire(mail)
+    remaining_s = ctx.remaining()
+    connection = _connected(server, LONGEST_WAIT_S if math.isinf(remaining_s) else max(remaining_s, 0.001))
+    try:
+        _announce(connection, sender, recipients)
+        _hand_over(connection, lines)
+    finally:
+        connection.close()
+    return str(mail["Message-ID"])
+
+
+def in_maildir(folder: Path, external_key: str) -> list[str]:
+    """The keys of the mails in a Maildir that carry the external key's Message-ID.
+
+    Raises:
+        FileNotFoundError: no Maildir is there.
+    """
+    if not (folder / "new").is_dir():
+        raise FileNotFoundError("no Maildir there")
+    wanted = message_id(external_key)
+    return [key for key, mail in mailbox.Maildir(folder, create=False).iteritems() if _id_of(mail) == wanted]
+
+
+def _id_of(mail: mailbox.MaildirMessage) -> str:
+    return "".join(str(mail.get("Message-ID", "")).split())
+
+
+def _envelope(mail: EmailMessage) -> tuple[str, list[str]]:
+    from_ = [address for _, address in getaddresses([str(mail.get("From", ""))]) if address]
+    fields = [str(value) for name in ("To", "Cc", "Bcc") for value in mail.get_all(name, [])]
+    to = [address for _, address in getaddresses(fields) if address]
+    del mail["Bcc"]
+    if len(from_) != 1 or not to:
+        raise Failed("a mail needs one sender and at least one recipient")
+    return from_[0], to
+
+
+def _connected(server: Server, timeout_s: float) -> smtplib.SMTP:
+    try:
+        connection = smtplib.SMTP(server.host, server.port, timeout=timeout_s)
+    except (OSError, smtplib.SMTPException) as error:
+        raise NotExecuted(f"no connection: {type(error).__name__}") from None
+    try:
+        connection.ehlo_or_helo_if_needed()
+        if server.starttls:
+            connection.starttls(context=ssl.create_default_context())
+        if server.user is not None:
+            connection.login(server.user, server.password or "")
+    except (OSError, smtplib.SMTPException) as error:
+        connection.close()
+        raise NotExecuted(f"refused at the door: {type(error).__name__}") from None
+    return connection
+
+
+def _announce(connection: smtplib.SMTP, sender: str, recipients: list[str]) -> None:
+    """MAIL, RCPT, DATA: up to here the server has nothing that it could deliver."""
+    try:
+        _expect(connection.mail(sender), "MAIL", _OK)
+        for recipient in recipients:
+            _expect(connection.rcpt(recipient), "RCPT", _OK, 251)
+        _expect(connection.docmd("DATA"), "DATA", _START_MAIL)
+    except (OSError, ValueError, smtplib.SMTPException) as error:
+        raise NotExecuted(f"given up before the mail was sent: {type(error).__name__}") from None
+
+
+def _on_the_wire(mail: EmailMessage) -> bytes:
+    """With its dots doubled and its end marked (RFC 5321 §4.5.2)."""
+    lines = re.sub(rb"(?m)^\.", b"..", mail.as_bytes(policy=_WIRE))
+    return lines + (b"" if lines.endswith(b"\r\n") else b"\r\n") + b".\r\n"
+
+
+def _hand_over(connection: smtplib.SMTP, lines: bytes) -> None:
+    connection.send(lines)
+    _expect(connection.getreply(), "the mail", _OK)
+
+
+def _expect(reply: tuple[int, bytes], what: str, *accepted: int) -> None:
+    """RFC 5321 §4.2.1: 4xx may be accepted later, 5xx not; either way the server has taken nothing on."""
+    code = reply[0]
+    if code in accepted:
+        return
+    if 400 <= code < 500:
+        raise NotExecuted(f"SMTP {code} to {what}")
+    if 500 <= code < 600:
+        raise Failed(f"SMTP {code} to {what}")
+    raise smtplib.SMTPResponseException(code, "unclear")

@@ -1,0 +1,193 @@
+"""Declaring tools: a typed function, what is known of its effect, and how the outside can be asked (docs/tools.md).
+
+@tool(effect_class="probeable", irreversible=True)
+async def refund(ctx: ToolContext, order_id: str, amount: int) -> Result: ...
+
+@refund.probe
+async def refunded(external_key: str) -> Found | NotFound | Unknown: ...
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
+
+from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.schema import DeclarationError, Signature, signature_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Asking = TypeVar("Asking", bound=Callable[..., Any])
+
+EffectClass = Literal["pure", "idempotent", "probeable", "opaque"]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Tool(Generic[P, R]):
+    """A declared tool; calling it calls the function itself, outside of any job."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str,
+        version: str,
+        effect_class: EffectClass,
+        irreversible: bool,
+        timeout_s: float,
+        settles_within_s: float,
+        volatile: Sequence[str],
+        probe: Callable[..., Any] | None,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.version = version
+        self.effect_class: EffectClass = effect_class
+        self.irreversible = irreversible
+        self.timeout_s = timeout_s
+        self.settles_within_s = settles_within_s
+        self.volatile = tuple(volatile)
+        self.asks: Callable[..., Any] | None = None
+        self.verifies: Callable[..., Any] | None = None
+        update_wrapper(self, function)
+        self._check()
+        self.signature: Signature = signature_of(function, ToolContext, self.key)
+        if probe is not None:
+            self.probe(probe)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @property
+    def key(self) -> str:
+        """name@version."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def pure(self) -> bool:
+        """Reads only: whatever happens to a call of it, the world is as it was."""
+        return self.effect_class == "pure"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments, defaults included."""
+        return self.signature.schema
+
+    @property
+    def schema_hash(self) -> str:
+        """hex SHA-256 of the schema's canonical JSON."""
+        return self.signature.schema_hash
+
+    def probe(self, asks: Asking) -> Asking:
+        """Declare how the outside is asked: `asks(external_key)`, with a ProbeContext where a parameter is one.
+
+        Raises:
+            DeclarationError: the tool isn't probeable, or has a probe already.
+        """
+        if self.effect_class != "probeable":
+            raise DeclarationError(f"{self.key}: has a probe, so declare effect_class='probeable'")
+        if self.asks is not None:
+            raise DeclarationError(f"{self.key}: has two probes")
+        self.asks = asks
+        return asks
+
+    def verifier(self, verifies: Asking) -> Asking:
+        """Declare how a recorded effect is compared with the outside: `verifies(change: StateChange)`.
+
+        Raises:
+            DeclarationError: the tool is pure, or has a verifier already.
+        """
+        if self.pure:
+            raise DeclarationError(f"{self.key}: is pure, so there is nothing to verify")
+        if self.verifies is not None:
+            raise DeclarationError(f"{self.key}: has two verifiers")
+        self.verifies = verifies
+        return verifies
+
+    def registry_entry(self) -> dict[str, Any]:
+        """The tool as tools.registry has it.
+
+        Raises:
+            DeclarationError: probeable, but has no probe.
+        """
+        if self.effect_class == "probeable" and self.asks is None:
+            raise DeclarationError(f"{self.key}: is probeable, but has no probe: add @{self.name}.probe")
+        return {
+            "name": self.name,
+            "version": self.version,
+            "schema": self.schema,
+            "schema_hash": self.schema_hash,
+            "effect_class": self.effect_class,
+            "irreversible": self.irreversible,
+            "timeout_s": self.timeout_s,
+            "settles_within_s": self.settles_within_s,
+            "volatile": list(self.volatile),
+            "probe": self.asks is not None,
+            "verifier": self.verifies is not None,
+        }
+
+    def _check(self) -> None:
+        for field in ("name", "version"):
+            if not _NAME.fullmatch(getattr(self, field)):
+                raise DeclarationError(f"{self.key}: {field} must match [A-Za-z0-9_.-]{{1,64}}")
+        if self.effect_class not in get_args(EffectClass):
+            raise DeclarationError(f"{self.key}: effect_class must be one of {', '.join(get_args(EffectClass))}")
+        if self.pure and self.irreversible:
+            raise DeclarationError(f"{self.key}: what is pure has nothing to reverse")
+        if self.timeout_s <= 0 or self.settles_within_s < 0:
+            raise DeclarationError(f"{self.key}: timeout_s must be above 0, settles_within_s not below 0")
+
+
+def tool(
+    name: str | None = None,
+    *,
+    version: str = "1",
+    effect_class: EffectClass = "opaque",
+    irreversible: bool = False,
+    timeout_s: float = 30.0,
+    settles_within_s: float = 0.0,
+    volatile: Sequence[str] = (),
+    probe: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, R]], Tool[P, R]]:
+    """Declare a function as a tool; a first parameter of type ToolContext is given, all others are arguments.
+
+    Args:
+        name: the function's own name by default.
+        effect_class: pure, idempotent (the outside deduplicates by the external key), probeable (the outside
+            can be asked by the external key) or opaque (none of these).
+        irreversible: needs approval, unless policy allows it.
+        timeout_s: after this many seconds the call is in doubt.
+        settles_within_s: how long after its sender's end a sent request may still take effect.
+        volatile: arguments and fields of the result that don't make a call another call.
+        probe: the same as `@tool_name.probe`.
+
+    Raises:
+        DeclarationError: what can't be registered as it is written.
+    """
+
+    def declare(function: Callable[P, R]) -> Tool[P, R]:
+        return Tool(
+            function,
+            name=name or function.__name__,
+            version=version,
+            effect_class=effect_class,
+            irreversible=irreversible,
+            timeout_s=timeout_s,
+            settles_within_s=settles_within_s,
+            volatile=volatile,
+            probe=probe,
+        )
+
+    return declare
+
+
+AnyTool = Tool[..., Any]
+
+
+def wants_context(asks: Callable[..., Any]) -> str | None:
+    """The name of the parameter of a probe or verifier that takes the ProbeContext."""
+    hints = get_type_hints(asks)
+    names = cast("Sequence[str]", list(inspect.signature(asks).parameters))
+    return next((name for name in names if hints.get(name) is ProbeContext), None)
