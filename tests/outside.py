@@ -1,0 +1,168 @@
+"""An outside server for tests that deduplicates nothing and keeps every call that reached it.
+
+    POST /effect {"key", "tag"}   one line is appended to the file: that is the effect; answers {"id", "tag"}
+    GET  /effects?key=            the effects with that key, or all of them
+    GET  /read                    a read that leaves no trace
+
+`POST /effect?hold=NAME` takes effect and then keeps its answer back for as long as a file NAME is in the server's
+folder: a try that took effect and never heard of it. The server ends with the process that started it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
+
+LOG = "effects.jsonl"
+START_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A running server: where it is, its process, and what reached it."""
+
+    url: str
+    pid: int
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What tests/outside_tools.py needs to find it."""
+        return {"OUTSIDE_URL": self.url}
+
+    def effects(self, key: str | None = None, tag: str | None = None) -> list[dict[str, str]]:
+        """The effects in the order in which they were made, read from the file."""
+        return [
+            effect
+            for effect in logged(self.folder / LOG)
+            if key in (None, effect["key"]) and tag in (None, effect["tag"])
+        ]
+
+    def count(self, tag: str | None = None) -> int:
+        """How many effects there are."""
+        return len(self.effects(tag=tag))
+
+    def hold(self, name: str) -> Path:
+        """Keep back the answers of calls with `hold=name`, until the file is removed."""
+        held = self.folder / name
+        held.touch()
+        return held
+
+    def wait_for(self, count: int, tag: str | None = None, deadline_s: float = 30.0) -> None:
+        """Return once there are that many effects.
+
+        Raises:
+            TimeoutError: there are not.
+        """
+        until(lambda: self.count(tag) >= count, deadline_s)
+
+
+def until(holds: Callable[[], bool], deadline_s: float) -> None:
+    """Return once it holds.
+
+    Raises:
+        TimeoutError: it doesn't within the deadline.
+    """
+    end = time.monotonic() + deadline_s
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {deadline_s} s")
+        time.sleep(0.005)
+
+
+@contextmanager
+def running_outside(folder: Path) -> Generator[Outside]:
+    """Run a server on a free port for as long as the block lasts; a second one on the folder goes on with its log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / LOG).touch()
+    told, tell = os.pipe()
+    argv = [sys.executable, __file__, str(folder), str(tell)]
+    with (folder / "server.log").open("ab") as log:
+        child = subprocess.Popen(argv, pass_fds=[tell], stdin=subprocess.PIPE, stderr=log)
+    os.close(tell)
+    try:
+        with os.fdopen(told) as port:
+            line = port.readline()
+        if not line:
+            raise RuntimeError(f"the outside server ended: see {folder / 'server.log'}")
+        yield Outside(f"http://127.0.0.1:{int(line)}", child.pid, folder)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def logged(log: Path) -> list[dict[str, str]]:
+    """The whole lines of the log: one that is being written is no effect yet."""
+    lines = log.read_text().split("\n")[:-1]
+    return [cast("dict[str, str]", json.loads(line)) for line in lines]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    folder: Path
+    lock = threading.Lock()
+    numbers: Iterator[int]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        effect = {"key": str(body["key"]), "tag": str(body["tag"]), "id": self._append(body)}
+        held = parse_qs(urlsplit(self.path).query).get("hold")
+        while held and (self.folder / held[0]).exists():
+            time.sleep(0.005)
+        self._answer(effect)
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        key = parse_qs(asked.query).get("key", [None])[0]
+        if asked.path == "/read":
+            self._answer({"read": True})
+        else:
+            effects = logged(self.folder / LOG)
+            self._answer([effect for effect in effects if key in (None, effect["key"])])
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Quiet: the effects are the log."""
+
+    def _append(self, body: dict[str, Any]) -> str:
+        """One write of one line under a lock: the effect, and its id."""
+        with self.lock, (self.folder / LOG).open("a") as log:
+            number = str(next(self.numbers))
+            log.write(json.dumps({"key": body["key"], "tag": body["tag"], "id": number}) + "\n")
+        return number
+
+    def _answer(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _serve(folder: Path, tell: int) -> None:
+    _Handler.folder = folder
+    _Handler.numbers = count(len(logged(folder / LOG)) + 1)
+    threading.Thread(target=_end_with_starter, daemon=True).start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    os.write(tell, f"{server.server_port}\n".encode())
+    os.close(tell)
+    server.serve_forever()
+
+
+def _end_with_starter() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]), int(sys.argv[2]))

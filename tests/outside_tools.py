@@ -1,0 +1,75 @@
+"""Tools of every effect class that call tests/outside.py; load as `tests.outside_tools` from the repository's root.
+
+Environment: OUTSIDE_URL, the server. Each `poke` makes one effect with its tag and the external key. With `hold`,
+the server keeps the answer back after the effect (see tests/outside.py); `delay_s` waits after the answer.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+from aetheris.sdk import Found, NotFound, ProbeContext, Result, StateChange, ToolContext, Unknown, tool
+from aetheris.sdk.toolkits import http
+
+
+@tool("poke_pure", effect_class="pure")
+async def poke_pure(ctx: ToolContext, tag: str, delay_s: float = 0) -> dict[str, Any]:
+    """Reads; leaves no effect."""
+    await http.read(ctx, f"{_url()}/read", transport=http.direct())
+    await asyncio.sleep(delay_s)
+    return {"tag": tag}
+
+
+@tool("poke_idempotent", effect_class="idempotent")
+async def poke_idempotent(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
+    """Declared idempotent: a second effect may only carry the same key."""
+    return await _poke(ctx, tag, delay_s, hold)
+
+
+@tool("poke_probeable", effect_class="probeable")
+async def poke_probeable(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
+    """Can be found again by its key."""
+    return await _poke(ctx, tag, delay_s, hold)
+
+
+@tool("poke_opaque")
+async def poke_opaque(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
+    """Nothing is known of it."""
+    return await _poke(ctx, tag, delay_s, hold)
+
+
+@tool("poke_irreversible", effect_class="probeable", irreversible=True)
+async def poke_irreversible(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
+    """Needs approval, unless policy allows it."""
+    return await _poke(ctx, tag, delay_s, hold)
+
+
+@poke_probeable.probe
+@poke_irreversible.probe
+async def poked(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unknown:
+    """Whether the outside has an effect of that key."""
+    url = f"{_url()}/effects"
+    effects = await http.read(ctx, url, params={"key": external_key}, transport=http.direct())
+    if not effects:
+        return NotFound((f"GET {url}: 0 effects with the key",))
+    first = effects[0]
+    return Found(_result(first), first["id"], (f"GET {url}: {len(effects)} effect(s) with the key",))
+
+
+async def _poke(ctx: ToolContext, tag: str, delay_s: float, hold: str) -> Result:
+    params = {"hold": hold} if hold else {}
+    body = {"key": ctx.external_key, "tag": tag}
+    answer = await http.call(ctx, "POST", f"{_url()}/effect", json=body, params=params, transport=http.direct())
+    await asyncio.sleep(delay_s)
+    effect = answer.json()
+    change = StateChange("effect", effect["id"], "create", external_ref=ctx.external_key)
+    return Result(_result(effect), effect["id"], [change])
+
+
+def _result(effect: dict[str, str]) -> dict[str, str]:
+    """The id stays out of it: the same call gives the same result in every run."""
+    return {"poked": effect["tag"]}
+
+
+def _url() -> str:
+    return os.environ["OUTSIDE_URL"]
