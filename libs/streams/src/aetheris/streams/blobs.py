@@ -18,13 +18,13 @@ class BlobRef(NamedTuple):
     size: int
 
 
-class BlobMissing(Exception):  # noqa: N818  the store's state, by its name
+class BlobMissing(Exception):
     """The store has no blob of this hash."""
 
     code = "blob_missing"
 
 
-class BlobCorrupt(Exception):  # noqa: N818  the store's state, by its name
+class BlobCorrupt(Exception):
     """A blob's bytes do not have the hash that names it: restore it from a copy."""
 
     code = "blob_corrupt"

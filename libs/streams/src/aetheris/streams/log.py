@@ -124,8 +124,12 @@ class Reader(Protocol):
         """Fetch from these again."""
         ...
 
-    def position(self, place: Place) -> int:
-        """The offset after the last record that `poll` returned (control records are skipped)."""
+    async def position(self, place: Place) -> int:
+        """The next offset that `poll` will look at; everything below was returned, or holds no record.
+
+        Raises:
+            LogUnreachable: the connection is broken.
+        """
         ...
 
     async def poll(self, timeout_s: float, max_records: int = 2000) -> Batch:
@@ -134,22 +138,6 @@ class Reader(Protocol):
         Raises:
             LogGap: a place's offset is out of range.
             LogUnreachable: the connection is broken; make a new reader.
-        """
-        ...
-
-    async def beginning_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
-        """The first offset that each place has.
-
-        Raises:
-            LogUnreachable: not within the deadline.
-        """
-        ...
-
-    async def end_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
-        """The offset that the next record of each place will get.
-
-        Raises:
-            LogUnreachable: not within the deadline.
         """
         ...
 
@@ -163,6 +151,14 @@ class Membership(Protocol):
 
     async def stop(self, deadline_s: float = 5.0) -> None:
         """Leave; `revoked` is called first. A static member's partitions stay reserved for its return."""
+        ...
+
+    async def keep(self) -> None:
+        """Stay a member until cancelled.
+
+        Raises:
+            MembershipLost: another process took this member's name, or the group can't go on; end the process.
+        """
         ...
 
     async def committed(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int | None]:
@@ -184,14 +180,25 @@ class Membership(Protocol):
 
 
 class Log(Protocol):
-    """Makes the parts above; each connects when it is started."""
+    """Makes the parts above; each connects when it is started. One for a process."""
+
+    async def start(self) -> None:
+        """Connect, for the questions below."""
+        ...
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Disconnect; what was made lives on until it is stopped itself."""
+        ...
 
     def appender(self) -> Appender:
         """A new appender; one for a process is enough."""
         ...
 
-    def reader(self) -> Reader:
-        """A new reader."""
+    def reader(self, max_wait_s: float = 0.1) -> Reader:
+        """A new reader, whose idle fetches wait at the broker for `max_wait_s`.
+
+        What is added or resumed meanwhile waits for as long, so readers of bounded stretches take a short one.
+        """
         ...
 
     def membership(self, group: str, member: str, topics: Collection[str]) -> Membership:
@@ -203,5 +210,21 @@ class Log(Protocol):
 
         Raises:
             LogUnreachable: unknown topic, or no answer.
+        """
+        ...
+
+    async def beginning_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
+        """The first offset that each place has.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        ...
+
+    async def end_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
+        """The offset that the next record of each place will get.
+
+        Raises:
+            LogUnreachable: not within the deadline.
         """
         ...

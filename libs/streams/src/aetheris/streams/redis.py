@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 Command = tuple[str | bytes | int | float, ...]
 
 
-class RedisUnavailable(Exception):  # noqa: N818  states a condition that callers go on from
+class RedisUnavailable(Exception):
     """Redis did not answer in time, or refused; safety never rests on it, so callers go on without."""
 
     code = "redis_unavailable"

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic.functional_validators import BeforeValidator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 def _split(value: object) -> object:

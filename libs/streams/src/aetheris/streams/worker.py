@@ -1,77 +1,41 @@
 """The loop that every service runs: the partitions it is given, restored and then fed (docs/architecture.md)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Protocol
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
 
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
+from aetheris.streams.clock import Clock, SystemClock
+from aetheris.streams.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
+from aetheris.streams.log import Appender, Log, LogUnreachable, Membership, MembershipLost, Place
+from aetheris.streams.partition import Partition, Surroundings
+from aetheris.streams.pump import Pump
+from aetheris.streams.settings import RuntimeSettings
+from aetheris.streams.table import Table
 
+__all__ = ["Cadence", "HandlerFactory", "Inputs", "Pace", "PartitionHandler", "PartitionWorker"]
 
-class Cadence(StrEnum):
-    """How soon a topic's records are wanted."""
-
-    EAGER = "eager"
-    LAZY = "lazy"
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a service reads."""
+class Pace:
+    """How often things happen, in seconds, and how much waits."""
 
-    commands: Mapping[Topic, Cadence] = field(default_factory=dict[Topic, Cadence])
-    authority: Topic = Topic.JOBS_EVENTS
-    authority_cadence: Cadence = Cadence.LAZY
-    tables: tuple[Topic, ...] = ()
-    quarantines: frozenset[Topic] = frozenset()
-    """Topics whose undecodable records this service, and no other, puts into the DLQ."""
+    lazy_pause_s: float = 0.015
+    commit_interval_s: float = 1.0
+    drain_s: float = 5.0
+    watchdog_s: float = 5.0
+    queue_limit: int = 10_000
 
-    def cadence(self, topic: str) -> Cadence:
-        """How soon `topic` is wanted."""
-        return self.authority_cadence if topic == self.authority else self.commands[Topic(topic)]
-
-
-class PartitionHandler(Protocol):
-    """A service's part in one partition; inherit from it for the defaults. Calls never overlap."""
-
-    async def prepare(self, mark: int) -> int:
-        """Load snapshots; the offset to read from: the least of `mark` and their as_of."""
-        return mark
-
-    def fold(self, records: Sequence[Record]) -> None:
-        """History, in log order: causes no output."""
-        ...
-
-    async def restored(self) -> None:
-        """History was read to its end: act on what is open."""
-        ...
-
-    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
-        """What arrived, by topic, the authority first; returns when the outputs it causes are appended."""
-        ...
-
-    async def tick(self) -> None:
-        """A time given to `PartitionWorker.call_at` has come."""
-        return
-
-    def mark(self) -> int | None:
-        """The lowest offset of the authority that is still needed: the birth of the oldest live job.
-
-        None: nothing below the position is.
-        """
-        ...
-
-    def low_water(self, topic: str) -> int | None:  # noqa: ARG002  the default has no open commands
-        """The lowest offset of a command topic that is not yet discharged; None: nothing below the position."""
-        return None
-
-    async def close(self) -> None:
-        """The partition was revoked or the service stops: finish what runs."""
-        return
-
-
-HandlerFactory = Callable[[int], PartitionHandler]
+    @classmethod
+    def of(cls, settings: RuntimeSettings) -> "Pace":
+        """As the settings say."""
+        return cls(settings.lazy_pause_s, settings.commit_interval_s, settings.drain_s)
 
 
 class PartitionWorker:
@@ -87,13 +51,30 @@ class PartitionWorker:
         group: str,
         member: str,
         clock: Clock | None = None,
-        cadence: Pace = Pace(),
-    ) -> None: ...
+        pace: Pace | None = None,
+    ) -> None:
+        self._log = log
+        self._appender = appender
+        self._inputs = inputs
+        self._factory = factory
+        self._clock = clock or SystemClock()
+        self._pace = pace or Pace()
+        self._membership: Membership = log.membership(group, member, inputs.topics)
+        self._tables = {topic: Table(log, topic) for topic in inputs.tables}
+        self._pumps = {
+            cadence: Pump(log, self._deliver, self._pace.lazy_pause_s if cadence is Cadence.LAZY else 0.0)
+            for cadence in sorted({inputs.cadence(topic) for topic in inputs.topics})
+        }
+        self._partitions: dict[int, Partition] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._committed: dict[Place, int] = {}
+        self._joined = False
+        self._crash: asyncio.Future[None] | None = None
 
     @property
     def tables(self) -> Mapping[Topic, Table]:
         """The tables of `Inputs.tables`, loaded before the first handler is made."""
-        ...
+        return self._tables
 
     async def run(self, stop: asyncio.Event) -> None:
         """Join, restore, feed, until `stop` is set; then drain, commit and leave.
@@ -101,17 +82,154 @@ class PartitionWorker:
         Raises:
             Exception: whatever escaped a handler, or LogGap: the process must end, and restore from the log.
         """
-        ...
+        self._crash = asyncio.get_running_loop().create_future()
+        await asyncio.gather(*(table.load() for table in self._tables.values()))
+        await self._membership.start(self._assigned, self._revoked)
+        background = [self._watched(part) for part in self._parts()]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({stopping, self._crash}, return_when=asyncio.FIRST_COMPLETED)
+            if self._crash.done():
+                await self._abandon()
+            await self._membership.stop(self._pace.drain_s)
+        finally:
+            stopping.cancel()
+            await _cancelled([stopping, *background, *self._tasks.values()])
+        if self._crash.done():
+            self._crash.result()
 
-    def wake(self, partition: int) -> None:
+    def wake(self, partition: int) -> None:  # noqa: ARG002  one reader serves all lazy partitions
         """Read the lazy topics of this partition now (a doorbell rang)."""
+        if Cadence.LAZY in self._pumps:
+            self._pumps[Cadence.LAZY].wake()
 
     def call_at(self, partition: int, due_s: float) -> None:
         """Call the handler's `tick` when the clock's monotonic() reaches `due_s`; the earliest call wins."""
+        if partition in self._partitions:
+            self._partitions[partition].call_at(due_s)
 
     def quarantine(self, record: Record, reason: str) -> None:
         """Put what could not be decoded into its DLQ (where this service does that); the partition goes on."""
+        if record.partition in self._partitions:
+            self._partitions[record.partition].quarantine(record, reason)
 
     def unready(self) -> str | None:
-        """Why this worker isn't ready; None when every partition is restored."""
-        ...
+        """Why this worker isn't ready; None when it has joined and every partition is restored."""
+        if not self._joined:
+            return "has not joined its group yet"
+        restoring = sorted(number for number, one in self._partitions.items() if not one.restored)
+        return f"restoring partitions {restoring}" if restoring else None
+
+    def _parts(self) -> list[Coroutine[Any, Any, None]]:
+        pumps = [pump.run() for pump in self._pumps.values()]
+        tables = [table.run() for table in self._tables.values()]
+        return [*pumps, *tables, self._membership.keep(), self._commit_regularly(), self._watch_silence()]
+
+    def _watched(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._crash is not None and not self._crash.done():
+            self._crash.set_exception(error)
+
+    async def _assigned(self, numbers: frozenset[int]) -> None:
+        self._joined = True
+        _log.info("assigned", partitions=sorted(numbers))
+        for number in numbers - self._partitions.keys():
+            self._partitions[number] = Partition(number, self._factory(number), self._surroundings())
+            self._tasks[number] = self._watched(self._partitions[number].run())
+
+    async def _revoked(self, numbers: frozenset[int]) -> None:
+        _log.info("revoked", partitions=sorted(numbers))
+        ours = [number for number in numbers if number in self._partitions]
+        for pump in self._pumps.values():
+            pump.remove([place for number in ours for place in self._partitions[number].places])
+        await asyncio.gather(*(self._retire(number) for number in ours))
+        await self._commit([self._partitions[number] for number in ours])
+        for number in ours:
+            del self._partitions[number]
+
+    async def _retire(self, number: int) -> None:
+        """Let a partition finish, within the drain deadline; what is late is cut off and restored elsewhere."""
+        partition, task = self._partitions[number], self._tasks.pop(number)
+        try:
+            async with asyncio.timeout(self._pace.drain_s):
+                await partition.close()
+                await asyncio.wait({task})
+                await partition.drain()
+        except TimeoutError:
+            _log.warning("not drained in time", partition=number)
+        await _cancelled([task])
+
+    async def _abandon(self) -> None:
+        """A crash: nothing is drained, nothing committed."""
+        tasks = list(self._tasks.values())
+        self._partitions.clear()
+        self._tasks.clear()
+        await _cancelled(tasks)
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await self._clock.sleep(self._pace.commit_interval_s)
+            partitions = list(self._partitions.values())
+            for partition in partitions:
+                partition.refresh_offers()
+            await self._commit(partitions)
+
+    async def _commit(self, partitions: Sequence[Partition]) -> None:
+        offers = {place: at for partition in partitions for place, at in partition.offers.items()}
+        changed = {place: at for place, at in offers.items() if self._committed.get(place) != at}
+        if not changed:
+            return
+        try:
+            await self._membership.commit(changed, self._pace.drain_s)
+        except (MembershipLost, LogUnreachable) as error:
+            _log.warning("offsets not committed", error=str(error))
+        else:
+            self._committed.update(changed)
+
+    async def _watch_silence(self) -> None:
+        while True:
+            await self._clock.sleep(self._pace.watchdog_s)
+            for pump in self._pumps.values():
+                await pump.check_silence()
+
+    def _deliver(self, place: Place, records: list[Record]) -> None:
+        partition = self._partitions.get(place[1])
+        if partition is not None:
+            partition.take(place, records)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            log=self._log,
+            appender=self._appender,
+            membership=self._membership,
+            inputs=self._inputs,
+            clock=self._clock,
+            offer_interval_s=self._pace.commit_interval_s,
+            queue_limit=self._pace.queue_limit,
+            feed=self._feed,
+            hold=self._hold,
+            release=self._release,
+        )
+
+    def _feed(self, positions: Mapping[Place, int]) -> None:
+        for cadence, pump in self._pumps.items():
+            pump.add({place: at for place, at in positions.items() if self._inputs.cadence(place[0]) is cadence})
+
+    def _hold(self, places: Sequence[Place]) -> None:
+        for pump in self._pumps.values():
+            pump.hold(places)
+
+    def _release(self, places: Sequence[Place]) -> None:
+        for pump in self._pumps.values():
+            pump.release(places)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,52 @@
+"""Which partition a key lies in, and what a group weighs: the same for every client and every log."""
+
+from functools import lru_cache
+
+from aiokafka.partitioner import murmur2
+
+from aetheris.protocol.records import Group
+from aetheris.streams.log import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup, Place
+
+_BATCH_OVERHEAD = 61
+_RECORD_OVERHEAD = 32
+_HEADER_OVERHEAD = 10
+
+
+@lru_cache(maxsize=65536)
+def partition_of(key: str | bytes, partitions: int) -> int:
+    """The partition of a job_id (or any key), as Kafka's default partitioner has it (murmur2)."""
+    raw = key.encode() if isinstance(key, str) else key
+    return (murmur2(raw) & 0x7FFFFFFF) % partitions
+
+
+def place_of(group: Group, partitions: int) -> Place:
+    """Where a group lies.
+
+    Raises:
+        MixedGroup: it is empty, or spans topics or partitions.
+    """
+    places = {
+        (draft.topic, partition_of(draft.key, partitions) if draft.partition is None else draft.partition)
+        for draft in group
+    }
+    if len(places) != 1:
+        raise MixedGroup(f"a group must lie in one partition, this one lies in {len(places)}")
+    return places.pop()
+
+
+def weigh(group: Group) -> int:
+    """An upper bound of the bytes that a group takes in a record batch.
+
+    Raises:
+        GroupTooLarge: more than fits an empty one.
+    """
+    weight = sum(
+        _RECORD_OVERHEAD
+        + len(draft.key)
+        + len(draft.value)
+        + sum(_HEADER_OVERHEAD + len(name) + len(value) for name, value in draft.headers)
+        for draft in group
+    )
+    if weight > MAX_GROUP_BYTES - _BATCH_OVERHEAD:
+        raise GroupTooLarge(f"a group of {weight} bytes exceeds {MAX_GROUP_BYTES}: use the blob store")
+    return weight

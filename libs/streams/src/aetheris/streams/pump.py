@@ -1,0 +1,144 @@
+"""A pump: one reader that feeds many partitions, eagerly or in pauses, and is renewed when it falls silent."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from aetheris.protocol.records import Record
+from aetheris.streams.log import Log, LogGap, LogUnreachable, Place, Reader
+
+Sink = Callable[[Place, list[Record]], None]
+
+_log = structlog.get_logger(__name__)
+
+_POLL_S = 1.0
+_RETRY_PAUSE_S = 0.2
+_OFFSETS_DEADLINE_S = 5.0
+
+
+class Pump:
+    """Delivers what arrives to `sink`, in log order per place.
+
+    With a pause, it takes what has arrived once a pause (one request for all of it); `wake` cuts the pause
+    short. The first record after a silence is delivered at once.
+    """
+
+    def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0) -> None:
+        self._log = log
+        self._sink = sink
+        self._pause_s = pause_s
+        self._reader: Reader | None = None
+        self._positions: dict[Place, int] = {}
+        self._held: set[Place] = set()
+        self._behind: dict[Place, int] = {}
+        self._rung = asyncio.Event()
+
+    @property
+    def positions(self) -> Mapping[Place, int]:
+        """The next offset that each place will deliver."""
+        return self._positions
+
+    def add(self, positions: Mapping[Place, int]) -> None:
+        """Deliver these too, from the offsets given."""
+        self._positions.update(positions)
+        if self._reader is not None:
+            self._reader.add(positions)
+
+    def remove(self, places: Collection[Place]) -> None:
+        """Deliver these no longer, from this moment on."""
+        for place in places:
+            self._positions.pop(place, None)
+            self._held.discard(place)
+        if self._reader is not None:
+            self._reader.remove(places)
+
+    def hold(self, places: Collection[Place]) -> None:
+        """Fetch nothing of these: their partition has enough to do."""
+        self._held.update(place for place in places if place in self._positions)
+        if self._reader is not None:
+            self._reader.pause(places)
+
+    def release(self, places: Collection[Place]) -> None:
+        """Fetch these again."""
+        self._held.difference_update(places)
+        if self._reader is not None:
+            self._reader.resume(places)
+
+    def wake(self) -> None:
+        """Read now."""
+        self._rung.set()
+
+    async def run(self) -> None:
+        """Pump until cancelled; connections are made anew as often as it takes.
+
+        Raises:
+            LogGap: the log lacks an offset that is needed.
+        """
+        try:
+            while True:
+                try:
+                    reader = self._reader or await self._connect()
+                    await self._round(reader)
+                except LogUnreachable as error:
+                    _log.warning("reader lost", error=str(error))
+                    await self._drop_reader()
+                    await asyncio.sleep(_RETRY_PAUSE_S)
+        finally:
+            await self._drop_reader()
+
+    async def check_silence(self) -> None:
+        """Renew the reader if since the last check a place delivered nothing although the log has more.
+
+        Raises:
+            LogGap: the log ends below what was read: acknowledged records are gone.
+        """
+        watched = {place: at for place, at in self._positions.items() if place not in self._held}
+        try:
+            ends = await self._log.end_offsets(watched, _OFFSETS_DEADLINE_S) if watched else {}
+        except LogUnreachable as error:
+            _log.warning("no end offsets", error=str(error))
+            return
+        for place, end in ends.items():
+            if end < watched[place]:
+                raise LogGap(f"{place[0]}[{place[1]}] ends at {end}, read up to {watched[place]}")
+        behind = {place: at for place, at in watched.items() if at < ends[place]}
+        silent = [place for place, at in behind.items() if self._behind.get(place) == at == self._positions.get(place)]
+        self._behind = behind
+        if silent:
+            _log.warning("reader silent", places=[f"{topic}[{partition}]" for topic, partition in silent])
+            await self._drop_reader()
+
+    async def _round(self, reader: Reader) -> None:
+        batch = await reader.poll(_POLL_S)
+        for place, records in batch.items():
+            if place in self._positions:
+                self._positions[place] = records[-1].offset + 1
+                self._sink(place, records)
+        if batch and self._pause_s and reader is self._reader:
+            await self._nap(reader)
+
+    async def _nap(self, reader: Reader) -> None:
+        """Let records gather at the broker; what is not fetched meanwhile costs nothing."""
+        reader.pause(list(self._positions))
+        try:
+            async with asyncio.timeout(self._pause_s):
+                await self._rung.wait()
+        except TimeoutError:
+            pass
+        self._rung.clear()
+        if reader is self._reader:
+            reader.resume([place for place in self._positions if place not in self._held])
+
+    async def _connect(self) -> Reader:
+        reader = self._log.reader()
+        await reader.start()
+        reader.assign(self._positions)
+        reader.pause(self._held)
+        self._reader = reader
+        return reader
+
+    async def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.stop()
