@@ -12,17 +12,9 @@ TIMEOUT_S = 2.0
 _METADATA_REQUEST = struct.pack(">hhih8si", 3, 1, 1, 8, b"aetheris", 0)
 
 
-def kafka_answers(address: str) -> bool:
-    """Whether the broker at host:port knows at least one live broker and the controller."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
-            connection.sendall(struct.pack(">i", len(_METADATA_REQUEST)) + _METADATA_REQUEST)
-            with connection.makefile("rb") as stream:
-                (length,) = struct.unpack(">i", stream.read(4))
-                return _has_controller(stream.read(length))
-    except (OSError, ValueError, struct.error):
-        return False
+def kafka_answers(addresses: str) -> bool:
+    """Whether one of the brokers at host:port[,host:port] knows a live broker and the controller."""
+    return any(_broker_answers(address.strip()) for address in addresses.split(","))
 
 
 def redis_answers(url: str) -> bool:
@@ -46,6 +38,18 @@ def http_answers(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def _broker_answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+            connection.sendall(struct.pack(">i", len(_METADATA_REQUEST)) + _METADATA_REQUEST)
+            with connection.makefile("rb") as stream:
+                (length,) = struct.unpack(">i", stream.read(4))
+                return _has_controller(stream.read(length))
+    except (OSError, ValueError, struct.error):
+        return False
 
 
 def _has_controller(response: bytes) -> bool:
