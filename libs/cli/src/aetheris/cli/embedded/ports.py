@@ -3,12 +3,15 @@
 import json
 import random
 import socket
+import time
 from pathlib import Path
 
 from aetheris.cli.embedded.errors import PortTakenError
 
 # Below Linux's ephemeral range: an outgoing connection can't take a port while its owner restarts.
 _FIRST, _LAST = 20_000, 32_000
+_PATIENCE_S = 3.0
+_POLL_S = 0.05
 
 
 class Ports:
@@ -33,13 +36,19 @@ class Ports:
         self._save()
 
     def check_free(self) -> None:
-        """Raises: PortTakenError, if another process listens on a port that was asked for."""
-        for name, port in self.taken():
-            if name in self._asked:
+        """Wait a moment for the ports that were asked for: a killed broker gives them back only as it dies.
+
+        Raises: PortTakenError, if another process keeps listening on one.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while taken := [(name, port) for name, port in self.taken() if name in self._asked]:
+            if time.monotonic() > deadline:
+                name, port = taken[0]
                 raise PortTakenError(
                     f"Port {port}, kept for {name}, is in use by another process",
                     f"End that process, or delete {self._file} to have new ports chosen.",
                 )
+            time.sleep(_POLL_S)
 
     def taken(self) -> list[tuple[str, int]]:
         """The names and ports on which another process listens, if nothing of this folder runs."""
