@@ -4,7 +4,6 @@ import asyncio
 import re
 import socket
 import socketserver
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Generator
@@ -223,9 +222,8 @@ async def test_a_mail_arrives_once_and_is_found_by_its_key(tmp_path: Path) -> No
         assert sent == smtp.message_id(ctx.external_key)
         assert len(smtp.in_maildir(maildir, ctx.external_key)) == 1
         assert len(smtp.in_maildir(maildir, CTX.external_key)) == 1
-        key = smtp.in_maildir(maildir, CTX.external_key)[0]
-        text = next(path for path in (maildir / "new").iterdir() if path.name.startswith(key)).read_text()
-    assert text.endswith("\n\nHello.\n.hidden\n..\n")
+        text = str(smtp.in_maildir(maildir, CTX.external_key)[0].get_payload())
+    assert text == "Hello.\n.hidden\n..\n"
 
 
 def test_no_two_keys_share_a_message_id() -> None:
@@ -307,7 +305,6 @@ async def test_a_mail_that_cannot_be_written_is_refused_before_it_is_announced()
 
 
 async def test_starttls_that_is_not_offered_sends_no_mail() -> None:
-    assert ssl.HAS_TLSv1_3
     with peer(mail_peer()) as (address, _):
         server = smtp.Server("127.0.0.1", int(address.rpartition(":")[2]), starttls=True)
         with pytest.raises(NotExecuted, match="refused at the door"):

@@ -78,8 +78,8 @@ def send_now(ctx: ToolContext, server: Server, mail: EmailMessage) -> str:
     return str(mail["Message-ID"])
 
 
-def in_maildir(folder: Path, external_key: str) -> list[str]:
-    """The keys of the mails in a Maildir that carry the external key's Message-ID.
+def in_maildir(folder: Path, external_key: str) -> list[mailbox.MaildirMessage]:
+    """The mails in a Maildir that carry the external key's Message-ID.
 
     Raises:
         FileNotFoundError: no Maildir is there.
@@ -87,7 +87,7 @@ def in_maildir(folder: Path, external_key: str) -> list[str]:
     if not (folder / "new").is_dir():
         raise FileNotFoundError("no Maildir there")
     wanted = message_id(external_key)
-    return [key for key, mail in mailbox.Maildir(folder, create=False).iteritems() if _id_of(mail) == wanted]
+    return [mail for mail in mailbox.Maildir(folder, create=False) if _id_of(mail) == wanted]
 
 
 def _id_of(mail: mailbox.MaildirMessage) -> str:
