@@ -142,6 +142,7 @@ class KafkaAppender:
         self._partitions: dict[str, int] = {}
         self._lanes: dict[Place, _Lane] = {}
         self._producer: _Producer | None = None
+        self._stopping = False
         self._asking = asyncio.Lock()
         self._renewing = asyncio.Lock()
 
@@ -155,6 +156,7 @@ class KafkaAppender:
 
     async def stop(self, deadline_s: float = 5.0) -> None:
         """Write what is queued, as far as the deadline allows, and disconnect."""
+        self._stopping = True
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=deadline_s)
@@ -168,6 +170,8 @@ class KafkaAppender:
 
     async def append(self, groups: Sequence[Group]) -> None:
         """Write every group; see `aetheris.streams.log.Appender`."""
+        if self._stopping or self._producer is None:
+            raise LogUnreachable("the appender is stopped")
         if not groups:
             return
         if self._asking.locked() or not {draft.topic for group in groups for draft in group} <= self._partitions.keys():

@@ -1,0 +1,64 @@
+"""What every service stands on, built in one place: topics, log, Redis, blobs, telemetry, health."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aetheris.streams.admin import check_broker, ensure_topics
+from aetheris.streams.blobs import Blobs
+from aetheris.streams.clock import Clock, SystemClock
+from aetheris.streams.health import Health
+from aetheris.streams.kafka.log import KafkaLog
+from aetheris.streams.log import Appender, Log
+from aetheris.streams.redis import Redis
+from aetheris.streams.settings import RuntimeSettings
+from aetheris.streams.telemetry import Telemetry
+
+STUCK_AFTER_S = 10.0
+"""An append that has waited longer makes a service unready."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The parts that a composition root builds a service on."""
+
+    service: str
+    settings: RuntimeSettings
+    log: Log
+    appender: Appender
+    redis: Redis
+    blobs: Blobs
+    telemetry: Telemetry
+    health: Health
+    clock: Clock
+
+
+@asynccontextmanager
+async def runtime(settings: RuntimeSettings, service: str) -> AsyncIterator[Runtime]:
+    """Connect and listen; everything is closed in the opposite order.
+
+    Raises:
+        BrokerRefused: the brokers could lose or reorder what was acknowledged.
+        LogUnreachable: no broker answers.
+    """
+    if settings.dev:
+        await ensure_topics(settings.kafka, settings.partitions)
+    await check_broker(settings.kafka, settings.partitions, dev=settings.dev)
+    log = KafkaLog(settings.kafka, settings.session_timeout_s)
+    appender = log.appender()
+    redis = Redis(settings.redis)
+    telemetry = Telemetry(service, settings.trace_sample)
+    health = Health()
+    health.add("log", lambda: "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None)
+    await log.start()
+    await appender.start()
+    await health.start(settings.listen, settings.health_port)
+    try:
+        blobs = Blobs(settings.data / "blobs")
+        yield Runtime(service, settings, log, appender, redis, blobs, telemetry, health, SystemClock())
+    finally:
+        await health.stop()
+        await appender.stop()
+        await log.stop()
+        await redis.close()
+        telemetry.close()
