@@ -47,7 +47,22 @@ class Blobs:
             BlobMissing: there is none.
             BlobCorrupt: its bytes have changed.
         """
-        return await asyncio.to_thread(self._get, ref)
+        return await asyncio.to_thread(self.read, ref.sha256)
+
+    def read(self, sha256: str) -> bytes:
+        """As `get`, by the hash alone; blocks.
+
+        Raises:
+            BlobMissing: there is none.
+            BlobCorrupt: its bytes have changed.
+        """
+        try:
+            data = self._path(sha256).read_bytes()
+        except FileNotFoundError:
+            raise BlobMissing(sha256) from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BlobCorrupt(sha256)
+        return data
 
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256
@@ -59,15 +74,6 @@ class Blobs:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, data)
         return ref
-
-    def _get(self, ref: BlobRef) -> bytes:
-        try:
-            data = self._path(ref.sha256).read_bytes()
-        except FileNotFoundError:
-            raise BlobMissing(ref.sha256) from None
-        if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
-            raise BlobCorrupt(ref.sha256)
-        return data
 
 
 def _write(path: Path, data: bytes) -> None:
