@@ -1,0 +1,86 @@
+"""The incremental auditor: takes a job's records as they come, and reports on demand."""
+
+from collections.abc import Iterable, Iterator
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from aetheris.proofs.chain import ChainHead
+from aetheris.proofs.execution import LoadBlob, plan_violations
+from aetheris.proofs.findings import Report
+from aetheris.proofs.history import History
+from aetheris.proofs.ledger import ledger_proof
+from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
+from aetheris.proofs.replay import replay_proof
+from aetheris.proofs.sealed import SealCheck
+from aetheris.proofs.validity import Validity
+
+
+class Audit:
+    """One job's audit. `add` costs a parse and a hash; judging waits for `report`."""
+
+    def __init__(self) -> None:
+        self.chain = ChainHead()
+        self.history = History()
+        self._roots: list[bytes] = []
+        self._violations: list[Violation] = []
+        self._last_offset = -1
+
+    def add(self, record: RawRecord) -> None:
+        """Take the next record of the job, in log order."""
+        fact, broken = read(record, self.chain.count)
+        self._roots.append(self.chain.update(record))
+        self.history.add(fact)
+        self._violations.extend(broken)
+        if record.offset <= self._last_offset:
+            self._violations.append(violation("out_of_order", fact, "its offset is not above the one before it"))
+        self._last_offset = max(self._last_offset, record.offset)
+
+    @property
+    def ended(self) -> bool:
+        """Has a terminal event been seen? (The first one wins.)"""
+        return self.history.end is not None
+
+    def report(self, *, public_keys: Iterable[Ed25519PublicKey] = (), load_blob: LoadBlob | None = None) -> Report:
+        """Judge what has come so far."""
+        validity = Validity(self.history)
+        check = SealCheck(validity, self._roots, public_keys, load_blob)
+        seal, broken = check.check()
+        count = seal.event_count if seal.ok else self.chain.count
+        outcome = check.outcome(count)
+        ledger, replay = ledger_proof(validity), replay_proof(validity)
+        found = {
+            *self._violations,
+            *_identity(self.history.facts),
+            *plan_violations(self.history),
+            *ledger.violations,
+            *replay.violations,
+            *outcome.violations,
+            *broken,
+        }
+        return Report(
+            execution_hash=check.execution(count),
+            event_chain_root_hash=seal.root if seal.ok else seal.full_root,
+            ledger=ledger,
+            replay=replay,
+            outcome_hash=outcome.value,
+            event_count=count,
+            seal=seal,
+            violations=tuple(sorted(found)),
+            notes=ledger.notes,
+        )
+
+
+def _identity(facts: list[Fact]) -> Iterator[Violation]:
+    """A history begins with the job's birth, is born once, and is of one job."""
+    if not facts:
+        yield Violation(0, "no_history", "", -1, "there are no records")
+        return
+    first = facts[0]
+    if first.type != "job_created":
+        yield violation("not_born", first, "the first record is not job_created")
+    job = first.text("job_id")
+    for fact in facts[1:]:
+        if fact.text("job_id") != job and fact.body:
+            yield violation("foreign_record", fact, "its job_id is not that of the first record")
+        if fact.type == "job_created" and fact.event_id != first.event_id:
+            yield violation("born_twice", fact, f"the job was created by event {first.event_id}")

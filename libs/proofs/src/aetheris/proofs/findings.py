@@ -1,0 +1,44 @@
+"""The report of a verification: the four proofs and what stands beside them (docs/verification.md)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.proofs.ledger import LedgerProof
+from aetheris.proofs.records import Violation
+from aetheris.proofs.replay import ReplayProof
+from aetheris.proofs.sealed import SealReport
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a job's history proves. Where a seal holds, roots and hashes are over the sealed records."""
+
+    execution_hash: str
+    event_chain_root_hash: str
+    ledger: LedgerProof
+    replay: ReplayProof
+    outcome_hash: str
+    event_count: int
+    seal: SealReport
+    violations: tuple[Violation, ...]
+    notes: tuple[Violation, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Everything holds, nothing is pending, and a seal, where there is one, is good."""
+        return not self.violations and self.ledger.ok and (self.seal.ok or not self.seal.present)
+
+    def to_json(self) -> dict[str, Any]:
+        """The four proofs, always all of them, and more beside them."""
+        return {
+            "ok": self.ok,
+            "execution_hash": self.execution_hash,
+            "event_chain_root_hash": self.event_chain_root_hash,
+            "tool_invocation_ledger_proof": self.ledger.to_json(),
+            "replay_proof_result": self.replay.to_json(),
+            "outcome_hash": self.outcome_hash,
+            "event_count": self.event_count,
+            "seal": self.seal.to_json(),
+            "violations": [broken.to_json() for broken in self.violations],
+            "notes": [note.to_json() for note in self.notes],
+        }

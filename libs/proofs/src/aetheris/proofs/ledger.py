@@ -1,0 +1,256 @@
+"""The tool invocation ledger proof: at most once, stated over raw history (docs/verification.md)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Any
+
+from aetheris.proofs.canonical import hash_or_empty
+from aetheris.proofs.history import RETRYABLE, SUCCESSES
+from aetheris.proofs.records import Fact, Violation, violation
+from aetheris.proofs.validity import Settlement, Validity
+
+DIRECT = frozenset({"executor", "catch_up"})
+INDIRECT = frozenset({"probe", "human", "late"})
+OWN_TRY = frozenset({"executor", "late"})
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerProof:
+    """`ok`: nothing is pending and no rule is broken. Notes are differences that no rule forbids."""
+
+    pending_idempotency_keys: tuple[str, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    notes: tuple[Violation, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Does at-most-once hold, with nothing left open?"""
+        return not self.pending_idempotency_keys and not self.violations
+
+    def to_json(self) -> dict[str, Any]:
+        """{ok, pending_idempotency_keys}."""
+        return {"ok": self.ok, "pending_idempotency_keys": list(self.pending_idempotency_keys)}
+
+
+def ledger_proof(validity: Validity) -> LedgerProof:
+    """Judge every invocation of a history."""
+    pending = [key for key in validity.started_keys() if validity.final(key) is None]
+    found: list[Violation] = []
+    for rule in (_unclosed, _reports_disagree, _second_successes, _unstarted, _contradictions, _foreign_retries):
+        found.extend(rule(validity))
+    for rule in (_reused_nonces, _moved_keys, _other_tools, _wrong_hashes):
+        found.extend(rule(validity))
+    return LedgerProof(tuple(sorted(pending)), tuple(sorted(found)), tuple(sorted(_byte_differences(validity))))
+
+
+def _unclosed(validity: Validity) -> Iterator[Violation]:
+    """A job that has ended leaves no try open."""
+    if validity.history.end is None:
+        return
+    for key in validity.started_keys():
+        if validity.final(key) is None:
+            for start in validity.valid[key]:
+                if validity.handover(start) is None:
+                    yield violation(
+                        "unclosed_start", start, f"the job has ended, but try {start.nonce} of key {key} has no end"
+                    )
+
+
+def _reports_disagree(validity: Validity) -> Iterator[Violation]:
+    for (key, nonce), reports in validity.history.finishes.items():
+        for first, second in combinations(_distinct(reports), 2):
+            if _via(first) in DIRECT and _via(second) in DIRECT:
+                if _stated(first) != _stated(second):
+                    yield violation(
+                        "reports_disagree",
+                        second,
+                        f"try {nonce} of key {key} is {_saying(first)}, then {_saying(second)}",
+                    )
+            elif _is_truth(first, second) and _took_effect(first) != _took_effect(second):
+                yield violation(
+                    "truth_differs",
+                    second,
+                    f"try {nonce} of key {key} is {_saying(first)}, then {_saying(second)}",
+                )
+
+
+def _byte_differences(validity: Validity) -> Iterator[Violation]:
+    for (key, nonce), reports in validity.history.finishes.items():
+        for first, second in combinations(_distinct(reports), 2):
+            both = _took_effect(first) and _took_effect(second)
+            if both and _is_truth(first, second) and _hash(first) != _hash(second):
+                yield violation(
+                    "truth_bytes_differ",
+                    second,
+                    f"{_via(first)} and {_via(second)} know other results of {nonce}, key {key}",
+                )
+
+
+def _second_successes(validity: Validity) -> Iterator[Violation]:
+    """At most one nonce of a key succeeds, unless the outside can't have seen two effects."""
+    for key in validity.started_keys():
+        winners = _succeeding_starts(validity, key)
+        for (first, _), (second, success) in pairwise(winners):
+            if not _harmless(validity, first, second):
+                yield violation(
+                    "second_success", success, f"key {key} succeeds under nonce {first.nonce} and under {second.nonce}"
+                )
+
+
+def _succeeding_starts(validity: Validity, key: str) -> list[tuple[Fact, Fact]]:
+    """The valid starts of a key whose nonce succeeds, each with its first success, in order of success."""
+    starts = {start.nonce: start for start in validity.valid[key]}
+    found: list[tuple[Fact, Fact]] = []
+    for nonce, start in starts.items():
+        success = next((fact for fact in _successes(validity, key, nonce) if fact.at > start.at), None)
+        if success is not None:
+            found.append((start, success))
+    return sorted(found, key=lambda pair: pair[1].at)
+
+
+def _successes(validity: Validity, key: str, nonce: str) -> Iterator[Fact]:
+    return (fact for fact in validity.history.finishes.get((key, nonce), []) if _took_effect(fact))
+
+
+def _harmless(validity: Validity, first: Fact, second: Fact) -> bool:
+    plans = validity.history.plans
+    pinned = {start.at: plans.tool_of(start.node, plans.in_force(start.at)) for start in (first, second)}
+    kinds = {str(tool.get("effect_class")) for tool in pinned.values()}
+    if first.text("kind") in ("llm", "time", "random") and not any(pinned.values()):
+        return True
+    same = first.text("external_key") == second.text("external_key")
+    return kinds == {"pure"} or (kinds == {"idempotent"} and same)
+
+
+def _unstarted(validity: Validity) -> Iterator[Violation]:
+    """No success names a nonce that was never validly started."""
+    void: dict[tuple[str, str], list[str]] = {}
+    for start in validity.history.starts:
+        void.setdefault((start.key, start.nonce), []).extend(validity.void_reasons(start))
+    for (key, nonce), reports in validity.history.finishes.items():
+        valid = [start.at for start in validity.valid.get(key, []) if start.nonce == nonce]
+        for fact in reports:
+            if _took_effect(fact) and not (valid and valid[0] < fact.at):
+                reasons = ", ".join(dict.fromkeys(void.get((key, nonce), []))) or "no start precedes it"
+                yield violation(
+                    "success_without_valid_start",
+                    fact,
+                    f"try {nonce} of key {key} succeeds, but never validly started: {reasons}",
+                )
+
+
+def _contradictions(validity: Validity) -> Iterator[Violation]:
+    """A success after its key was settled as anything else."""
+    for key in validity.started_keys():
+        settled = validity.final(key)
+        if settled is None or settled.succeeded:
+            continue
+        for start, success in _succeeding_starts(validity, key):
+            if success.at > settled.fact.at and not _excused(validity, settled, start):
+                yield violation(
+                    "contradicts_settlement",
+                    success,
+                    f"try {start.nonce} succeeds, but key {key} is {settled.outcome} by {settled.fact.event_id}",
+                )
+
+
+def _excused(validity: Validity, settled: Settlement, start: Fact) -> bool:
+    """What a try says of itself binds no other try of a pure tool, or of one that deduplicates."""
+    if settled.fact.text("via") not in OWN_TRY or settled.fact.nonce == start.nonce:
+        return False
+    settler = next(item for item in validity.valid[start.key] if item.nonce == settled.fact.nonce)
+    return _harmless(validity, settler, start)
+
+
+def _foreign_retries(validity: Validity) -> Iterator[Violation]:
+    for (key, nonce), reports in validity.history.finishes.items():
+        for fact in reports:
+            if fact.body.get("outcome") == RETRYABLE and _via(fact) not in OWN_TRY:
+                yield violation(
+                    "retryable_not_by_try",
+                    fact,
+                    f"{_via(fact)} calls try {nonce} of key {key} retryable; only the try may",
+                )
+
+
+def _reused_nonces(validity: Validity) -> Iterator[Violation]:
+    """A nonce is fresh for every try."""
+    for nonce, starts in validity.valid_of_nonce.items():
+        for start in starts[1:]:
+            yield violation("nonce_reused", start, f"nonce {nonce} was started before, by event {starts[0].event_id}")
+
+
+def _moved_keys(validity: Validity) -> Iterator[Violation]:
+    """A key names one call of one node, whatever the try."""
+    for key, starts in validity.valid.items():
+        for start in starts[1:]:
+            if _identity(start) != _identity(starts[0]):
+                yield violation("key_moved", start, f"key {key} names another call than in event {starts[0].event_id}")
+
+
+def _identity(start: Fact) -> tuple[Any, ...]:
+    return tuple(start.body.get(name) for name in ("node_id", "tool_name", "args_hash"))
+
+
+def _other_tools(validity: Validity) -> Iterator[Violation]:
+    """What is started is the plan's tool, in the version that the plan pins."""
+    plans = validity.history.plans
+    for starts in validity.valid.values():
+        for start in starts:
+            revision = plans.in_force(start.at)
+            entry = plans.node(start.node, revision)
+            pinned = plans.tool_of(start.node, revision)
+            planned = entry.get("tool") or entry.get("kind")
+            if start.text("tool_name") != planned or start.text("tool_version") != pinned.get(
+                "version", start.text("tool_version")
+            ):
+                yield violation("other_tool", start, f"node {start.node} starts another tool than its plan pins")
+
+
+def _wrong_hashes(validity: Validity) -> Iterator[Violation]:
+    """A recorded result has the hash that is recorded with it."""
+    for reports in validity.history.finishes.values():
+        for fact in reports:
+            if _took_effect(fact) and not _names_blob(fact) and not _hash_holds(fact):
+                yield violation("output_hash_mismatch", fact, f"output_hash is not the result's, try {fact.nonce}")
+
+
+def _hash_holds(fact: Fact) -> bool:
+    return _hash(fact) == hash_or_empty(fact.body.get("result")) != ""
+
+
+def _names_blob(fact: Fact) -> bool:
+    return fact.body.get("result") is None and fact.body.get("result_ref") is not None
+
+
+def _distinct(reports: list[Fact]) -> list[Fact]:
+    """One of each statement: a writer may repeat itself without end."""
+    found: dict[tuple[str, str, str], Fact] = {}
+    for fact in reports:
+        found.setdefault((_via(fact), *_stated(fact)), fact)
+    return list(found.values())
+
+
+def _stated(fact: Fact) -> tuple[str, str]:
+    return str(fact.body.get("outcome")), _hash(fact)
+
+
+def _saying(fact: Fact) -> str:
+    return f"{fact.body.get('outcome')} by {_via(fact)}"
+
+
+def _is_truth(first: Fact, second: Fact) -> bool:
+    return bool(INDIRECT & {_via(first), _via(second)})
+
+
+def _via(fact: Fact) -> str:
+    return fact.text("via") or "executor"
+
+
+def _hash(fact: Fact) -> str:
+    return fact.text("output_hash") if _took_effect(fact) else ""
+
+
+def _took_effect(fact: Fact) -> bool:
+    return fact.body.get("outcome") in SUCCESSES

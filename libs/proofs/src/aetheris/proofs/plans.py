@@ -1,0 +1,133 @@
+"""The plan revisions of a history: what each node's entry was at any place in the log."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from typing import Any, cast
+
+from aetheris.proofs.canonical import hash_or_empty
+from aetheris.proofs.records import Body, Fact
+
+_DEFAULTS: dict[str, Any] = {"kind": "tool", "args": {}, "depends_on": [], "occurrence": 1, "irreversible": False}
+
+
+class Plans:
+    """The first plan_generated of each revision; revisions follow each other without a gap."""
+
+    def __init__(self) -> None:
+        self._places: list[int] = []
+        self._nodes: dict[str, list[tuple[int, Body]]] = {}
+        self._tools: dict[str, list[tuple[int, Body]]] = {}
+        self.effective: set[int] = set()
+
+    def add(self, fact: Fact) -> None:
+        """Take a plan_generated; a repeated revision, a gap, or a plan without nodes changes nothing."""
+        revision = fact.body.get("revision")
+        if not isinstance(revision, int) or isinstance(revision, bool) or revision != len(self._places):
+            return
+        part = _mapping(fact.body.get("task_graph" if revision == 0 else "diff"))
+        entries = _mappings(part.get("nodes"))
+        if not entries:
+            return
+        for entry in entries:
+            self._nodes.setdefault(str(entry.get("id")), []).append((revision, entry))
+        for name, entry in _mapping(part.get("tools")).items():
+            self._tools.setdefault(name, []).append((revision, _mapping(entry)))
+        self._places.append(fact.at)
+        self.effective.add(fact.at)
+
+    def in_force(self, at: int) -> int:
+        """The revision in force just before a place in the log; −1 where there is none."""
+        return bisect_left(self._places, at) - 1
+
+    def node(self, node_id: str, revision: int) -> Body:
+        """A node's entry in a revision; empty where it has none."""
+        return _version(self._nodes.get(node_id, []), revision)[1]
+
+    def tool(self, name: str, revision: int) -> Body:
+        """A tool's pinned entry in a revision; empty where it has none."""
+        return _version(self._tools.get(name, []), revision)[1]
+
+    def tool_of(self, node_id: str, revision: int) -> Body:
+        """The entry that a node's tool was pinned with; empty for kinds without a tool."""
+        since, entry = _version(self._nodes.get(node_id, []), revision)
+        return self.tool(_text(entry, "tool"), since)
+
+    def same_entry(self, node_id: str, named: int, forced: int) -> bool:
+        """Is a node's whole entry (tool, its pin, planned arguments, dependencies) one in both revisions?"""
+        old, new = self.node(node_id, named), self.node(node_id, forced)
+        if not old or not new or not 0 <= named <= forced:
+            return False
+        return old is new or (
+            _entry_hash(old) == _entry_hash(new)
+            and hash_or_empty(self.tool_of(node_id, named)) == hash_or_empty(self.tool_of(node_id, forced))
+        )
+
+    def irreversible(self, node_id: str, revision: int) -> bool:
+        """Declared by the tool, or raised by the planner."""
+        return (
+            self.tool_of(node_id, revision).get("irreversible") is True
+            or self.node(node_id, revision).get("irreversible") is True
+        )
+
+    def order(self, revision: int) -> list[str]:
+        """The node ids of a revision in topological order: Kahn, ties by the bytes of the id.
+
+        What lies in a cycle, which no valid plan has, comes last.
+        """
+        needs = {name: self._dependencies(name, revision) for name in self._nodes if self.node(name, revision)}
+        followers: dict[str, list[str]] = {name: [] for name in needs}
+        open_needs: dict[str, int] = {}
+        for name, required in needs.items():
+            present = required & needs.keys()
+            open_needs[name] = len(present)
+            for needed in present:
+                followers[needed].append(name)
+        order = _drain(open_needs, followers)
+        return order + sorted(needs.keys() - set(order), key=id_bytes)
+
+    def _dependencies(self, name: str, revision: int) -> set[str]:
+        listed = self.node(name, revision).get("depends_on")
+        return {str(item) for item in cast("list[Any]", listed)} if isinstance(listed, list) else set()
+
+
+def id_bytes(name: str) -> bytes:
+    """The bytes by which ids are ordered; total, also for text that has no UTF-8 form."""
+    return name.encode(errors="surrogatepass")
+
+
+def _drain(open_needs: dict[str, int], followers: Mapping[str, list[str]]) -> list[str]:
+    ready = [(id_bytes(name), name) for name, count in open_needs.items() if count == 0]
+    heapify(ready)
+    order: list[str] = []
+    while ready:
+        _, name = heappop(ready)
+        order.append(name)
+        for follower in followers[name]:
+            open_needs[follower] -= 1
+            if open_needs[follower] == 0:
+                heappush(ready, (id_bytes(follower), follower))
+    return order
+
+
+def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]:
+    index = bisect_right(entries, revision, key=lambda entry: entry[0])
+    return entries[index - 1] if index else (-1, {})
+
+
+def _entry_hash(entry: Body) -> str:
+    """Absent and default are one; Python's own equality would take true for 1."""
+    return hash_or_empty({**_DEFAULTS, **{name: value for name, value in entry.items() if value is not None}})
+
+
+def _mapping(value: object) -> Body:
+    return cast("Body", value) if isinstance(value, dict) else {}
+
+
+def _mappings(value: object) -> list[Body]:
+    return [_mapping(item) for item in cast("list[object]", value)] if isinstance(value, list) else []
+
+
+def _text(body: Body, name: str) -> str:
+    value = body.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,189 @@
+"""Raw history: a job's records as they lie in the log, and what each of them says."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+_TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
+READABLE_VERSION = 1
+
+EVENT_TYPES = frozenset(
+    [
+        "job_created",
+        "decision_snapshot",
+        "plan_generated",
+        "node_finished",
+        "state_checkpointed",
+        "tool_invocation_started",
+        "tool_invocation_finished",
+        "command_committed",
+        "state_changed",
+        "policy_allowed",
+        "approval_requested",
+        "approval_decided",
+        "invocation_rejected",
+        "retry_scheduled",
+        "invocation_in_doubt",
+        "invocation_probed",
+        "worker_ended",
+        "invocation_parked",
+        "invocation_reopened",
+        "effect_confirmed",
+        "confirmation_failed",
+        "step_compensated",
+        "signal_received",
+        "job_waiting",
+        "wait_completed",
+        "cancel_requested",
+        "job_stopping",
+        "job_completed",
+        "job_failed",
+        "job_cancelled",
+        "job_sealed",
+    ]
+)
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One record of a job's log: exact bytes."""
+
+    offset: int
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    value: bytes
+
+    def header(self, name: str) -> bytes:
+        """The first header of that name; what is missing counts as empty."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return b""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What a record says. `at` is its place in the job's history, counted from 0."""
+
+    at: int
+    offset: int
+    event_id: str
+    type: str
+    body: Body
+
+    def text(self, name: str) -> str:
+        """A text field; what is missing or no text counts as empty."""
+        value = self.body.get(name)
+        return value if isinstance(value, str) else ""
+
+    @property
+    def key(self) -> str:
+        """The idempotency key that it is about."""
+        return self.text("idempotency_key")
+
+    @property
+    def nonce(self) -> str:
+        """The try that it names."""
+        return self.text("invocation_id")
+
+    @property
+    def node(self) -> str:
+        """The node that it is about."""
+        return self.text("node_id")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Violation:
+    """A rule that history breaks, and the record that breaks it."""
+
+    at: int
+    rule: str
+    event_id: str
+    offset: int
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """{rule, event_id, offset, message}."""
+        return {
+            "rule": self.rule,
+            "event_id": self.event_id,
+            "offset": self.offset,
+            "message": self.message,
+        }
+
+
+def violation(rule: str, fact: Fact, message: str) -> Violation:
+    """Name the record that breaks a rule; a message names ids and hashes, never results or arguments."""
+    return Violation(fact.at, rule, fact.event_id, fact.offset, message)
+
+
+def event_type(ce_type: bytes) -> bytes:
+    """The snake_case name in a ce_type; what has another form is taken as it stands."""
+    matched = _TYPE.match(ce_type)
+    return matched[1] if matched else ce_type
+
+
+def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
+    """What a record says, and what is wrong with the record itself.
+
+    A record that can't be read says nothing: its body is empty and its type too.
+    """
+    ce_id = record.header("ce_id")
+    ce_type = record.header("ce_type")
+    name = event_type(ce_type).decode(errors="replace")
+    event_id = ce_id.decode(errors="replace")
+    body = _body(record.value)
+    fact = Fact(at, record.offset, event_id, name if body is not None else "", body if body is not None else {})
+    found: list[Violation] = []
+    if body is None:
+        found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))
+    elif name in EVENT_TYPES and _version(ce_type) != READABLE_VERSION:
+        fact = Fact(at, record.offset, event_id, "", body)
+        found.append(violation("unknown_version", fact, f"{name} has a version that can't be judged"))
+    else:
+        found.extend(_repeated_fields(record, fact))
+    if _ambiguous(ce_id) or _ambiguous(ce_type):
+        found.append(
+            violation("ambiguous_header", fact, "ce_id or ce_type holds white space, which the chain can't tell")
+        )
+    return fact, found
+
+
+def _version(ce_type: bytes) -> int:
+    matched = _TYPE.match(ce_type)
+    return int(matched[2]) if matched and len(matched[2]) < 9 else 0
+
+
+def _body(value: bytes) -> Body | None:
+    try:
+        parsed: object = json.loads(value, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        return None
+    return cast("Body", parsed) if isinstance(parsed, dict) else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _ambiguous(header: bytes) -> bool:
+    return b" " in header or b"\n" in header
+
+
+def _repeated_fields(record: RawRecord, fact: Fact) -> list[Violation]:
+    """No other header is in the chain, so one that repeats a payload field must equal it."""
+    found: list[Violation] = []
+    job = fact.text("job_id")
+    if record.key is not None and record.key != job.encode(errors="replace"):
+        found.append(violation("key_mismatch", fact, "the record's key is not the payload's job_id"))
+    subject = record.header("ce_subject")
+    if subject and subject not in (job.encode(errors="replace"), fact.node.encode(errors="replace")):
+        found.append(violation("subject_mismatch", fact, "ce_subject is neither the payload's node_id nor its job_id"))
+    return found

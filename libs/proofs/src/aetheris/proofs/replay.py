@@ -1,0 +1,231 @@
+"""The replay proof: what a replay would inject, derived twice, agrees with what was recorded."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
+from aetheris.proofs.records import Fact, Violation, violation
+from aetheris.proofs.validity import Settlement, Validity
+
+DONE = frozenset({"success", "side_effect_committed", "compensated"})
+TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_failure"})
+COMPENSATED = "compensated"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayProof:
+    """`error` is the first disagreement, in log order; empty where there is none."""
+
+    violations: tuple[Violation, ...] = ()
+
+    @property
+    def error(self) -> str:
+        """What a replay would stumble over first."""
+        return self.violations[0].message if self.violations else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """{ok, error}."""
+        return {"ok": not self.violations, "error": self.error}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a replay injects and what it would still wait for: key → the event that settled it, pending keys."""
+
+    settled: dict[str, int]
+    pending: frozenset[str]
+
+
+def replay_proof(validity: Validity) -> ReplayProof:
+    """Derive the replay context twice and compare it with the planner's records."""
+    found = [
+        *_compare(validity.history, scan(validity), look_up(validity)),
+        *_uncommitted(validity),
+        *_stray_commits(validity),
+        *_nodes(validity),
+        *_completion(validity.history),
+    ]
+    return ReplayProof(tuple(sorted(found)))
+
+
+def look_up(validity: Validity) -> Context:
+    """By key: each key's settlement, from the indexes."""
+    settlements = {key: validity.final(key) for key in validity.started_keys()}
+    return Context(
+        {key: settled.fact.at for key, settled in settlements.items() if settled is not None},
+        frozenset(key for key, settled in settlements.items() if settled is None),
+    )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a forward scan remembers of a key."""
+
+    holder: str = ""
+    open: bool = True
+    parked: bool = False
+    alive: set[str] = field(default_factory=set[str])
+    approved: str = ""
+
+
+def scan(validity: Validity) -> Context:
+    """Forward: one pass over the records from the first, with nothing but what was seen before."""
+    seen: dict[str, _Seen] = {}
+    settled: dict[str, int] = {}
+    started: set[str] = set()
+    for fact in validity.history.facts:
+        key = fact.key
+        if not key or key in settled:
+            continue
+        state = seen.setdefault(key, _Seen())
+        if fact.type == "tool_invocation_started" and validity.is_valid(fact):
+            started.add(key)
+            state.holder, state.open, state.parked = fact.nonce, False, False
+            state.alive.add(fact.nonce)
+        elif fact.type == "approval_decided":
+            state.approved = state.approved or fact.text("decision")
+        elif _closes(fact, state):
+            settled[key] = fact.at
+        else:
+            _hand_over(fact, state)
+    return Context({key: at for key, at in settled.items() if key in started}, frozenset(started - settled.keys()))
+
+
+def _closes(fact: Fact, state: _Seen) -> bool:
+    if fact.type == "invocation_rejected":
+        late = fact.text("reason") in ("approval", "edited", "expired") and state.approved == "approve"
+        return state.open and not late
+    if fact.type != "tool_invocation_finished":
+        return False
+    outcome = fact.body.get("outcome")
+    if outcome in SUCCESSES:
+        return fact.nonce in state.alive
+    if outcome != PERMANENT or not state.holder or fact.nonce != state.holder:
+        return False
+    match fact.text("via"):
+        case "executor" | "late":
+            return fact.nonce in state.alive
+        case "ledger":
+            return not state.parked
+        case "human":
+            return state.parked
+        case _:
+            return False
+
+
+def _hand_over(fact: Fact, state: _Seen) -> None:
+    holds = fact.nonce == state.holder and not state.open
+    if fact.type == "tool_invocation_finished" and fact.body.get("outcome") == RETRYABLE:
+        if fact.nonce in state.alive:
+            state.alive.discard(fact.nonce)
+            if holds:
+                state.open, state.parked = True, False
+    elif fact.type == "invocation_parked" and holds:
+        state.parked = True
+    elif fact.type == "invocation_reopened" and holds and state.parked == (fact.text("by") == "human"):
+        state.open, state.parked = True, False
+
+
+def _compare(history: History, first: Context, second: Context) -> Iterator[Violation]:
+    if first == second:
+        return
+    differing = dict(first.settled.items() ^ second.settled.items())
+    place = min(differing.values(), default=0)
+    yield violation("derivations_differ", history.facts[place], "scan and index derive different invocations")
+
+
+def _uncommitted(validity: Validity) -> Iterator[Violation]:
+    """A success and its command_committed are one batch; the last record may be its first half."""
+    history = validity.history
+    for key in validity.started_keys():
+        settled = validity.final(key)
+        if settled is None or not settled.succeeded or settled.fact.at == len(history.facts) - 1:
+            continue
+        wanted = settled.fact.body.get("output_hash")
+        if not any(commit.body.get("output_hash") == wanted for commit in history.commits.get(key, [])):
+            yield violation(
+                "not_committed", settled.fact, f"key {key} succeeded, but no command_committed says the same"
+            )
+
+
+def _stray_commits(validity: Validity) -> Iterator[Violation]:
+    """A command_committed stands beside a success of its key, counted or void."""
+    for key, commits in validity.history.commits.items():
+        successes = (fact for fact in validity.history.closings.get(key, []) if fact.body.get("outcome") in SUCCESSES)
+        said = {fact.text("output_hash") for fact in successes}
+        for commit in commits:
+            if commit.text("output_hash") not in said:
+                yield violation("stray_commit", commit, f"key {key} is committed, but no finished says so")
+
+
+def _nodes(validity: Validity) -> Iterator[Violation]:
+    """The planner's node_finished against what the invocations say."""
+    first: dict[str, Fact] = {}
+    for fact in validity.history.nodes_finished:
+        earlier = first.setdefault(fact.node, fact)
+        if earlier is fact:
+            yield from _node(validity, fact)
+        elif fact.event_id != earlier.event_id and fact.text("result_type") != COMPENSATED:
+            yield violation("node_finished_twice", fact, f"node {fact.node} was finished by event {earlier.event_id}")
+
+
+def _node(validity: Validity, fact: Fact) -> Iterator[Violation]:
+    history = validity.history
+    revision = history.plans.in_force(fact.at)
+    if not history.plans.node(fact.node, revision):
+        yield violation("unknown_node", fact, f"node {fact.node} is in no plan before it")
+        return
+    effect = _effect(validity, fact.node, fact.at)
+    result_type = fact.text("result_type")
+    if effect is not None:
+        yield from _injected(validity, fact, effect)
+    elif result_type in TOOK_EFFECT and not _waited(history, fact):
+        yield violation("unfounded_node", fact, f"node {fact.node} is {result_type}, but nothing settled it so before")
+
+
+def _injected(validity: Validity, fact: Fact, effect: Settlement) -> Iterator[Violation]:
+    expected = _result_types(validity, effect.fact)
+    if fact.text("result_type") not in expected:
+        wanted = " or ".join(sorted(expected))
+        yield violation("result_type_differs", fact, f"node {fact.node} is {fact.text('result_type')}, not {wanted}")
+    if fact.text("output_hash") != effect.fact.text("output_hash"):
+        yield violation("injected_result_differs", fact, f"node {fact.node} carries another result than its invocation")
+
+
+def _result_types(validity: Validity, settled: Fact) -> frozenset[str]:
+    plans = validity.history.plans
+    start = next(start for start in validity.valid[settled.key] if start.nonce == settled.nonce)
+    revision = plans.in_force(start.at)
+    is_tool = plans.node(start.node, revision).get("kind", "tool") == "tool"
+    if not is_tool or plans.tool_of(start.node, revision).get("effect_class") == "pure":
+        return frozenset({"success"})
+    partial = settled.body.get("outcome") == "compensatable_failure"
+    return frozenset({"side_effect_committed", "compensatable_failure"} if partial else {"side_effect_committed"})
+
+
+def _effect(validity: Validity, node: str, at: int) -> Settlement | None:
+    for key in validity.keys_of_node(node):
+        settled = validity.settlement(key, at)
+        if settled is not None and settled.succeeded:
+            return settled
+    return None
+
+
+def _waited(history: History, fact: Fact) -> bool:
+    """Nodes of these kinds end by a wait's end, without an invocation."""
+    kind = history.plans.node(fact.node, history.plans.in_force(fact.at)).get("kind")
+    waited = history.waits_completed.get(fact.node)
+    return kind in ("wait", "timer", "human") and waited is not None and waited.at < fact.at
+
+
+def _completion(history: History) -> Iterator[Violation]:
+    """Only the first terminal event counts; a completed job has finished every node of its last plan."""
+    end = history.end
+    if end is None or end.type != "job_completed":
+        return
+    done = {fact.node for fact in history.nodes_finished if fact.at < end.at and fact.text("result_type") in DONE}
+    for node in history.plans.order(history.plans.in_force(end.at)):
+        if node not in done:
+            yield violation("incomplete", end, f"the job is completed, but node {node} is not done")
+            return

@@ -1,0 +1,147 @@
+"""Seals found in a history: do they hold, and what may follow them (docs/verification.md)."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from aetheris.proofs import seals
+from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
+from aetheris.proofs.history import TERMINAL
+from aetheris.proofs.records import Fact, Violation, violation
+from aetheris.proofs.validity import Phase, Validity
+
+AFTER_SEAL = frozenset({"job_sealed", "effect_confirmed", "confirmation_failed"})
+KEY_EVENTS = frozenset({"tool_invocation_finished", "invocation_rejected", "invocation_parked", "invocation_reopened"})
+
+
+@dataclass(frozen=True, slots=True)
+class SealReport:
+    """The first seal that holds, else the first; `root` is recomputed over its event_count records."""
+
+    present: bool = False
+    ok: bool = False
+    event_count: int = 0
+    root: str = ""
+    full_root: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """{present, ok, event_count, root, full_root}."""
+        return {
+            "present": self.present,
+            "ok": self.ok,
+            "event_count": self.event_count,
+            "root": self.root,
+            "full_root": self.full_root,
+        }
+
+
+class SealCheck:
+    """Checks seals against a history with its chain roots, one for each record."""
+
+    def __init__(
+        self,
+        validity: Validity,
+        roots: list[bytes],
+        public_keys: Iterable[Ed25519PublicKey],
+        load_blob: LoadBlob | None,
+    ) -> None:
+        self._validity = validity
+        self._history = validity.history
+        self._roots = roots
+        self._keys = {seals.key_id(key): key for key in public_keys}
+        self._load_blob = load_blob
+        self._outcomes: dict[int, OutcomeHash] = {}
+        self._executions: dict[int, str] = {}
+
+    def check(self) -> tuple[SealReport, list[Violation]]:
+        """The seal that counts, every broken seal, and what must not follow a seal that holds."""
+        full_root = self._roots[-1].hex() if self._roots else ""
+        judged = [(seal, list(self._broken(seal))) for seal in self._history.seals]
+        found = [broken for _, broken_rules in judged for broken in broken_rules]
+        holding = next((seal for seal, broken_rules in judged if not broken_rules), None)
+        chosen = holding or (judged[0][0] if judged else None)
+        if chosen is None:
+            return SealReport(full_root=full_root), found
+        count = _count(chosen)
+        root = self._roots[count - 1].hex() if 0 < count <= chosen.at else ""
+        if holding is not None:
+            found.extend(self._after(count))
+        return SealReport(True, holding is not None, count, root, full_root), found
+
+    def outcome(self, count: int) -> OutcomeHash:
+        """The outcome hash over the first `count` records."""
+        if count not in self._outcomes:
+            self._outcomes[count] = outcome_hash(self._validity, self._load_blob, count)
+        return self._outcomes[count]
+
+    def execution(self, count: int) -> str:
+        """The execution hash over the first `count` records."""
+        if count not in self._executions:
+            self._executions[count] = execution_hash(self._history, count)
+        return self._executions[count]
+
+    def _broken(self, seal: Fact) -> Iterator[Violation]:
+        count = _count(seal)
+        if not 0 < count <= seal.at:
+            yield violation("seal_count", seal, "the seal covers no prefix of what lies before it")
+            return
+        yield from self._contents(seal, count)
+        created, end = self._history.created, self._history.end
+        if created is not None and seal.text("tenant") != created.text("tenant"):
+            yield violation("seal_tenant", seal, "the seal names another tenant than job_created")
+        if end is None or end.at >= count:
+            yield violation("sealed_unfinished", seal, "the sealed prefix holds no end of the job")
+        yield from self._signature(seal)
+
+    def _contents(self, seal: Fact, count: int) -> Iterator[Violation]:
+        if seal.text("root") != self._roots[count - 1].hex():
+            yield violation("seal_root", seal, f"the chain of the first {count} records has another root")
+        if seal.text("execution_hash") != self.execution(count):
+            yield violation("seal_execution_hash", seal, f"the first {count} records have another execution_hash")
+        outcome = self.outcome(count)
+        if not outcome.violations and seal.text("outcome_hash") != outcome.value:
+            yield violation("seal_outcome_hash", seal, f"the first {count} records have another outcome_hash")
+
+    def _signature(self, seal: Fact) -> Iterator[Violation]:
+        public_key = self._keys.get(seal.text("key_id"))
+        if public_key is None:
+            yield violation("seal_unknown_key", seal, "the seal's key_id is none of the keys given")
+        elif not seals.verify(seal.body, public_key):
+            yield violation("seal_signature", seal, "the seal's signature is not its key's over its payload")
+
+    def _after(self, count: int) -> Iterator[Violation]:
+        """After a seal: only seals, confirmations, and what changes nothing."""
+        finished = {_finish(fact) for fact in self._history.nodes_finished if fact.at < count}
+        for fact in self._history.facts[count:]:
+            if fact.type not in AFTER_SEAL and self._changes(fact, finished):
+                yield violation("after_seal", fact, f"{fact.type} changes a sealed job")
+
+    def _changes(self, fact: Fact, finished: set[tuple[str, str]]) -> bool:
+        if fact.type == "tool_invocation_started":
+            return self._validity.is_valid(fact)
+        if fact.type in KEY_EVENTS:
+            return self._moves_key(fact)
+        if fact.type == "plan_generated":
+            return fact.at in self._history.plans.effective
+        if fact.type == "node_finished":
+            return _finish(fact) not in finished
+        return fact.type == "step_compensated" or (fact.type in TERMINAL and fact is self._history.end)
+
+    def _moves_key(self, fact: Fact) -> bool:
+        before, after = (self._standing(fact.key, at) for at in (fact.at, fact.at + 1))
+        return before != after
+
+    def _standing(self, key: str, at: int) -> tuple[Phase, frozenset[str]]:
+        phase = self._validity.phase(key, at)
+        return phase, frozenset() if phase is Phase.SETTLED else frozenset(self._validity.live(key, at))
+
+
+def _finish(fact: Fact) -> tuple[str, str]:
+    return fact.node, fact.text("result_type")
+
+
+def _count(seal: Fact) -> int:
+    count = seal.body.get("event_count")
+    return count if isinstance(count, int) and not isinstance(count, bool) else 0

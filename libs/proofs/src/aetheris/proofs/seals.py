@@ -1,0 +1,65 @@
+"""Seals: a signed statement of a finished job's chain and hashes (DSSE, Ed25519; docs/verification.md)."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from aetheris.proofs.canonical import canonical
+
+PAYLOAD_TYPE = "application/vnd.aetheris.seal+json"
+FIELDS = ("tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "key_id", "signature")
+
+
+def seal_payload(
+    *, tenant: str, job_id: str, event_count: int, root: str, execution_hash: str, outcome_hash: str
+) -> dict[str, Any]:
+    """What a seal states, still unsigned. Hashes are in hex; it covers the first `event_count` records."""
+    return {
+        "tenant": tenant,
+        "job_id": job_id,
+        "event_count": event_count,
+        "root": root,
+        "execution_hash": execution_hash,
+        "outcome_hash": outcome_hash,
+    }
+
+
+def sign(payload: Mapping[str, Any], private_key: Ed25519PrivateKey) -> dict[str, Any]:
+    """A payload with its key_id and its signature (base64)."""
+    named = {**payload, "key_id": key_id(private_key.public_key())}
+    signature = private_key.sign(_signed_bytes(named))
+    return {**named, "signature": base64.b64encode(signature).decode()}
+
+
+def verify(payload: Mapping[str, Any], public_key: Ed25519PublicKey) -> bool:
+    """Did this key sign this payload, to the last field?"""
+    signature = payload.get("signature")
+    if not isinstance(signature, str) or payload.get("key_id") != key_id(public_key):
+        return False
+    try:
+        public_key.verify(base64.b64decode(signature, validate=True), _signed_bytes(payload))
+    except (InvalidSignature, binascii.Error, ValueError):
+        return False
+    return True
+
+
+def key_id(public_key: Ed25519PublicKey) -> str:
+    """The first 16 hex digits of SHA-256 of the raw public key."""
+    raw = public_key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return hashlib.sha256(raw).hexdigest()[:16]
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding (DSSE v1, protocol)."""
+    return b"DSSEv1 %d %b %d %b" % (len(payload_type), payload_type.encode(), len(payload), payload)
+
+
+def _signed_bytes(payload: Mapping[str, Any]) -> bytes:
+    unsigned = {name: value for name, value in payload.items() if name != "signature"}
+    return pae(PAYLOAD_TYPE, canonical(unsigned))

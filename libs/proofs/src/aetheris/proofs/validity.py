@@ -1,0 +1,319 @@
+"""Which records count: the rules of docs/guarantees.md as predicates over positions in a history.
+
+Nothing here is folded. With S the valid starts of a key before a position:
+
+- its phase follows from the last of S: reopened if a record has handed it over, parked if one has parked it;
+- its token is |S|, plus one where it is open, since only what was handed over starts again;
+- a try is live if its start is in S and nothing has since proved that it took no effect;
+- its attempt is how many of S ended in such a proof while no other try was live.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import cast
+
+from aetheris.proofs.history import PERMANENT, SUCCESSES, History
+from aetheris.proofs.records import Body, Fact
+
+OVERRULED_BY_YES = frozenset({"approval", "edited", "expired"})
+
+
+class Phase(StrEnum):
+    """Where a key stands at a position."""
+
+    NONE = "none"
+    STARTED = "started"
+    PARKED = "parked"
+    REOPENED = "reopened"
+    SETTLED = "settled"
+
+
+OPEN = frozenset({Phase.NONE, Phase.REOPENED})
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What ended a try's tenure without settling its key; `proved`: no try of the key was live after it."""
+
+    at: int
+    proved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The record that settled a key: as success, failed or rejected; `sure`: certainly no effect."""
+
+    fact: Fact
+    outcome: str
+    sure: bool
+
+    @property
+    def succeeded(self) -> bool:
+        """Its effect stands."""
+        return self.outcome == "success"
+
+
+class Validity:
+    """The judged starts of a history and what follows from them. Every question names a position.
+
+    Starts are judged in log order, and each judgement looks only at what lies before it.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.reasons: dict[int, tuple[str, ...]] = {}
+        self.valid: dict[str, list[Fact]] = defaultdict(list)
+        self.valid_of_nonce: dict[str, list[Fact]] = defaultdict(list)
+        self._keys_of_node: dict[str, dict[str, None]] = defaultdict(dict)
+        self._keys_of_content: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self._handovers: dict[int, Handover | None] = {}
+        self._settlements: dict[str, Settlement] = {}
+        self._refuted: dict[str, int] = defaultdict(int)
+        for start in history.starts:
+            self._judge(start)
+
+    def void_reasons(self, start: Fact) -> tuple[str, ...]:
+        """Why a started record is void, by rule; empty for a valid one."""
+        return self.reasons[start.at]
+
+    def is_valid(self, start: Fact) -> bool:
+        """Does a started record count?"""
+        return not self.reasons[start.at]
+
+    def starts_before(self, key: str, at: int) -> list[Fact]:
+        """The valid starts of a key before a position."""
+        starts = self.valid.get(key, [])
+        return starts[: bisect_left(starts, at, key=lambda start: start.at)]
+
+    def live(self, key: str, at: int) -> set[str]:
+        """The nonces of valid starts that nothing has proved unexecuted."""
+        return {
+            start.nonce
+            for start in self.starts_before(key, at)
+            if not _any_between(self.history.retries.get((key, start.nonce), []), start.at, at)
+        }
+
+    def handover(self, start: Fact) -> Handover | None:
+        """The first record that gave a valid start's tenure up."""
+        if start.at not in self._handovers:
+            self._handovers[start.at] = self._find_handover(start)
+        return self._handovers[start.at]
+
+    def phase(self, key: str, at: int) -> Phase:
+        """Where a key stands just before a position."""
+        if self.settlement(key, at) is not None:
+            return Phase.SETTLED
+        return self._unsettled_phase(key, at)
+
+    def token(self, key: str, at: int) -> int:
+        """The generation that may start next, or that runs."""
+        return len(self.starts_before(key, at)) + (self._unsettled_phase(key, at) in OPEN)
+
+    def attempt(self, key: str, at: int) -> int:
+        """The external attempt, from 0."""
+        ends = (self.handover(start) for start in self.starts_before(key, at))
+        return sum(1 for end in ends if end is not None and end.proved and end.at < at)
+
+    def settlement(self, key: str, at: int) -> Settlement | None:
+        """The first record before a position that settles a key."""
+        found = self._settlements.get(key)
+        if found is None:
+            found = self._find_settlement(key, at)
+        return found if found is not None and found.fact.at < at else None
+
+    def final(self, key: str) -> Settlement | None:
+        """What a key is settled as in the whole history."""
+        return self.settlement(key, len(self.history.facts))
+
+    def started_keys(self) -> list[str]:
+        """The keys with a valid start, in log order of the first."""
+        return [key for key, starts in self.valid.items() if starts]
+
+    def keys_of_node(self, node: str) -> list[str]:
+        """The keys of a node with a valid start."""
+        return list(self._keys_of_node.get(node, {}))
+
+    def _judge(self, start: Fact) -> None:
+        reasons = self._void_reasons(start)
+        self.reasons[start.at] = reasons
+        if reasons:
+            return
+        self.valid[start.key].append(start)
+        self.valid_of_nonce[start.nonce].append(start)
+        self._keys_of_node[start.node][start.key] = None
+        if self.irreversible(start):
+            self._keys_of_content[_content(start)][start.key] = None
+
+    def irreversible(self, start: Fact) -> bool:
+        """Is what a record starts irreversible, by the plan in force at its place?"""
+        plans = self.history.plans
+        return plans.irreversible(start.node, plans.in_force(start.at))
+
+    def _void_reasons(self, start: Fact) -> tuple[str, ...]:
+        key, at = start.key, start.at
+        rules = (
+            ("unnamed", not (key and start.nonce and start.node)),
+            ("settled", self.settlement(key, at) is not None),
+            ("not_open", self._unsettled_phase(key, at) not in OPEN),
+            ("token", not _is_number(start.body.get("token"), self.token(key, at))),
+            ("plan", not self._plan_in_force(start)),
+            ("stopped", self._stopped(start)),
+            ("ended", self.history.end is not None and self.history.end.at < at),
+            ("refused", self._decision(key, at) not in (None, "approve")),
+            ("node_guard", self._node_taken(start)),
+            ("attempt", not _is_number(start.body.get("attempt_id"), self.attempt(key, at))),
+            ("external_key", start.text("external_key") != self._external_key(start)),
+            ("after", not self._after_holds(start)),
+            ("not_approved", self.irreversible(start) and not self._approved(start)),
+            ("content_guard", self.irreversible(start) and self._content_taken(start)),
+        )
+        return tuple(name for name, broken in rules if broken)
+
+    def _find_handover(self, start: Fact) -> Handover | None:
+        named = (start.key, start.nonce)
+        retry = _first_after(self.history.retries.get(named, []), start.at)
+        parked = _first_after(self.history.parks.get(named, []), start.at)
+        given_up = (
+            reopened.at
+            for reopened in self.history.reopens.get(named, [])
+            if reopened.at > start.at
+            and (reopened.text("by") == "human") == (parked is not None and parked < reopened.at)
+        )
+        reopened = next(given_up, None)
+        if retry is not None and (reopened is None or retry < reopened):
+            return Handover(retry, not self.live(start.key, retry + 1))
+        return None if reopened is None else Handover(reopened, proved=False)
+
+    def _unsettled_phase(self, key: str, at: int) -> Phase:
+        starts = self.starts_before(key, at)
+        if not starts:
+            return Phase.NONE
+        last = starts[-1]
+        end = self.handover(last)
+        if end is not None and end.at < at:
+            return Phase.REOPENED
+        parks = self.history.parks.get((key, last.nonce), [])
+        return Phase.PARKED if _any_between(parks, last.at, at) else Phase.STARTED
+
+    def _find_settlement(self, key: str, at: int) -> Settlement | None:
+        """Candidates before `at`, each judged once: what it depends on lies before it and doesn't change."""
+        candidates = self.history.closings.get(key, [])
+        for index in range(self._refuted[key], len(candidates)):
+            if candidates[index].at >= at:
+                return None
+            settled = self._settles(candidates[index])
+            if settled is not None:
+                self._settlements[key] = settled
+                return settled
+            self._refuted[key] = index + 1
+        return None
+
+    def _settles(self, fact: Fact) -> Settlement | None:
+        live = self.live(fact.key, fact.at)
+        if fact.type == "invocation_rejected":
+            return self._rejects(fact, live)
+        outcome = fact.body.get("outcome")
+        if outcome in SUCCESSES:
+            return Settlement(fact, "success", sure=False) if fact.nonce in live else None
+        return self._fails(fact, live) if outcome == PERMANENT else None
+
+    def _rejects(self, fact: Fact, live: set[str]) -> Settlement | None:
+        overruled = fact.text("reason") in OVERRULED_BY_YES and self._decision(fact.key, fact.at) == "approve"
+        if overruled or self._unsettled_phase(fact.key, fact.at) not in OPEN:
+            return None
+        return Settlement(fact, "rejected", sure=not live)
+
+    def _fails(self, fact: Fact, live: set[str]) -> Settlement | None:
+        starts = self.starts_before(fact.key, fact.at)
+        if not starts or starts[-1].nonce != fact.nonce:
+            return None
+        phase = self._unsettled_phase(fact.key, fact.at)
+        own = (fact.nonce in live, live == {fact.nonce})
+        holds, sure = {
+            "executor": own,
+            "late": own,
+            "ledger": (phase in (Phase.STARTED, Phase.REOPENED), phase is Phase.REOPENED and not live),
+            "human": (phase is Phase.PARKED, False),
+        }.get(fact.text("via"), (False, False))
+        return Settlement(fact, "failed", sure) if holds else None
+
+    def _plan_in_force(self, start: Fact) -> bool:
+        named = start.body.get("revision")
+        plans = self.history.plans
+        if not isinstance(named, int) or isinstance(named, bool):
+            return False
+        return plans.same_entry(start.node, named, plans.in_force(start.at))
+
+    def _stopped(self, start: Fact) -> bool:
+        revision = start.body.get("revision")
+        return any(stop.at < start.at and _covers(stop, revision) for stop in self.history.stops)
+
+    def _decision(self, key: str, at: int) -> str | None:
+        decided = self.history.decisions.get(key)
+        return decided.text("decision") if decided is not None and decided.at < at else None
+
+    def _node_taken(self, start: Fact) -> bool:
+        others = (key for key in self._keys_of_node.get(start.node, {}) if key != start.key)
+        return any(self._blocks_node(key, start.at) for key in others)
+
+    def _blocks_node(self, key: str, at: int) -> bool:
+        settled = self.settlement(key, at)
+        return settled is None or not (settled.outcome == "rejected" and settled.sure)
+
+    def _content_taken(self, start: Fact) -> bool:
+        others = (key for key in self._keys_of_content.get(_content(start), {}) if key != start.key)
+        return any(self._blocks_content(key, start.at) for key in others)
+
+    def _blocks_content(self, key: str, at: int) -> bool:
+        settled = self.settlement(key, at)
+        return settled is None or settled.succeeded or not settled.sure
+
+    def _external_key(self, start: Fact) -> str:
+        return f"aetheris:{start.text('job_id')}:{start.node}:{self.attempt(start.key, start.at)}"
+
+    def _after_holds(self, start: Fact) -> bool:
+        named = start.body.get("after")
+        if named is None:
+            return True
+        return isinstance(named, list) and all(self._settled_by(item, start.at) for item in cast("list[object]", named))
+
+    def _settled_by(self, item: object, at: int) -> bool:
+        """Exactly that nonce settled its key as success, with exactly that result."""
+        named: Body = cast("Body", item) if isinstance(item, dict) else {}
+        nonce, result_hash = named.get("invocation_id"), named.get("result_hash")
+        for start in self.valid_of_nonce.get(nonce, []) if isinstance(nonce, str) else ():
+            settled = self.settlement(start.key, at)
+            if settled is not None and settled.succeeded and settled.fact.nonce == nonce:
+                return bool(result_hash) and settled.fact.body.get("output_hash") == result_hash
+        return False
+
+    def _approved(self, start: Fact) -> bool:
+        decided = self.history.decisions.get(start.key)
+        grounds = [*self.history.allowances.get(start.key, []), *([decided] if decided else [])]
+        version = start.body.get("tool_version")
+        return any(ground.at < start.at and ground.body.get("tool_version") == version for ground in grounds)
+
+
+def _covers(stop: Fact, revision: object) -> bool:
+    up_to = stop.body.get("up_to_revision")
+    return not isinstance(up_to, int) or not isinstance(revision, int) or revision <= up_to
+
+
+def _content(start: Fact) -> tuple[str, str]:
+    return start.text("content_key"), str(start.body.get("occurrence", 1))
+
+
+def _is_number(value: object, expected: int) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int) and value == expected
+
+
+def _first_after(places: list[int], at: int) -> int | None:
+    index = bisect_right(places, at)
+    return places[index] if index < len(places) else None
+
+
+def _any_between(places: list[int], after: int, before: int) -> bool:
+    first = _first_after(places, after)
+    return first is not None and first < before

@@ -1,0 +1,166 @@
+"""Two statements of one rule: the proofs' predicates and the services' fold, on histories made at random.
+
+They share no code, so that a bug in one shows as a difference here.
+"""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aetheris.proofs.history import History
+from aetheris.proofs.records import read
+from aetheris.proofs.replay import look_up, scan
+from aetheris.proofs.validity import Phase, Validity
+from aetheris.protocol import events as ev
+from aetheris.protocol.fold import JobState, apply, birth
+from tests.proof_histories import JOB, Log, digest, node, tool
+
+TOOLS = {
+    "refund": tool("idempotent"),
+    "burn": tool("opaque", irreversible=True),
+}
+NODES = (node("a"), node("b", "burn"), node("c", "burn", "a"))
+KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",)}
+
+
+KINDS = ["start"] * 6 + ["finish"] * 6 + ["reopen", "reopen", "park", "park", "reject", "decide", "allow", "other"]
+
+
+@st.composite
+def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[str, Any]]:
+    """One event about a small world, in which everything may be stale or wrong."""
+    key = draw(st.sampled_from(keys))
+    body: dict[str, Any] = {"node_id": key[0], "idempotency_key": key}
+    tries = [*job.keys[key].tries] if key in job.keys else []
+    named = {**body, "invocation_id": draw(st.sampled_from([*tries, *tries, *tries[-1:], *job.nonces, "n0"]))}
+    match draw(st.sampled_from(KINDS)):
+        case "start":
+            return "start", {**body, "token": draw(st.integers(1, 3)), "attempt_id": draw(st.integers(0, 1))}
+        case "finish":
+            outcome = draw(st.sampled_from([*ev.Outcome, *[ev.Outcome.RETRYABLE, ev.Outcome.PERMANENT] * 2])).value
+            via = draw(st.sampled_from(["executor"] * 4 + [item.value for item in ev.Via]))
+            result = {"ok": draw(st.integers(0, 1))}
+            told = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
+            return "tool_invocation_finished", {**named, **told}
+        case "reopen":
+            by = draw(st.sampled_from(["policy", "policy", "human"]))
+            return "invocation_reopened", {**named, "by": by, "next_token": 2}
+        case "park":
+            return "invocation_parked", {**named, "reason": "r"}
+        case "reject":
+            return "invocation_rejected", {**body, "reason": draw(st.sampled_from([*ev.RejectReason])).value}
+        case "other":
+            return draw(st.sampled_from(OTHERS))
+        case kind:
+            return _ground(draw, kind, body)
+
+
+def _ground(draw: st.DrawFn, kind: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    version = {"args_hash": "h", "tool_version": draw(st.sampled_from(["1", "1", "2"])), "rule": "r"}
+    if kind == "allow":
+        return "policy_allowed", {**body, **version}
+    decision = draw(st.sampled_from(["approve", "approve", "edit", "reject"]))
+    return "approval_decided", {**body, **version, "decision": decision, "approver": "me"}
+
+
+def _revision(number: int, *nodes: dict[str, Any]) -> dict[str, Any]:
+    diff = {"nodes": list(nodes), "tools": {}}
+    return {"revision": number, "diff": diff, "plan_hash": digest(diff), "planner": "p", "planner_version": "1"}
+
+
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("job_stopping", {"by": "me", "reason": "r", "up_to_revision": 0}),
+    ("job_cancelled", {"by": "me"}),
+    ("plan_generated", _revision(1, node("a", args={"x": 1}))),
+    ("plan_generated", _revision(2, node("a"), node("b", "burn"))),
+]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
+    """Events of one job, each try with a nonce of its own; most starts fit the state that the fold is in."""
+    graph = {"tools": TOOLS, "nodes": list(NODES)}
+    events: list[tuple[str, dict[str, Any]]] = [
+        ("job_created", {"tenant": "t", "submitted_by": "me", "request_hash": "r", "plan": graph}),
+        ("plan_generated", {**_revision(0), "task_graph": graph, "diff": None, "plan_hash": digest(graph)}),
+    ]
+    keys = draw(st.sampled_from([["a1"], ["a1", "a1", "a2"], ["b1", "c1"], ["a1", "a2", "b1", "c1"]]))
+    events += [_ground(draw, "allow", {"node_id": key[0], "idempotency_key": key}) for key in keys if key[0] != "a"]
+    job = _fold(events)
+    for tries in range(draw(st.integers(1, 30))):
+        kind, body = draw(_events(job, keys))
+        if kind == "start":
+            kind, body = "tool_invocation_started", _started(draw, job, body, tries)
+        events.append((kind, body))
+        apply(job, ev.EVENTS[kind].model_validate({"job_id": JOB, **body}), len(events) - 1)
+    return events
+
+
+def _started(draw: st.DrawFn, job: JobState, body: dict[str, Any], tries: int) -> dict[str, Any]:
+    state = job.keys.get(body["idempotency_key"])
+    if draw(st.integers(0, 4)):
+        body |= {"token": state.t if state else 1, "attempt_id": state.x - 1 if state else 0}
+    revision = draw(st.sampled_from([job.revision, job.revision, 0, 1]))
+    done = [key for key in job.keys.values() if key.result_hash]
+    after = [{"invocation_id": key.settled_by, "result_hash": key.result_hash} for key in done]
+    wrong = [{"invocation_id": f"n{max(0, tries - 1)}", "result_hash": digest({"ok": 0})}]
+    return body | {
+        "invocation_id": f"n{tries}",
+        "revision": revision,
+        "external_key": f"aetheris:{JOB}:{body['node_id']}:{body['attempt_id']}",
+        "kind": "tool",
+        "tool_name": "t",
+        "tool_version": "1",
+        "args_hash": "h",
+        "content_key": "same",
+        "occurrence": 1,
+        "after": draw(st.sampled_from([[], [], after, wrong])),
+        "worker_id": "w",
+        "incarnation": "i",
+    }
+
+
+def _fold(events: list[tuple[str, dict[str, Any]]]) -> JobState:
+    created, *rest = [ev.EVENTS[kind].model_validate({"job_id": JOB, **body}) for kind, body in events]
+    assert isinstance(created, ev.JobCreated)
+    job = birth(created, 0)
+    for offset, event in enumerate(rest, 1):
+        apply(job, event, offset)
+    return job
+
+
+def _judge(events: list[tuple[str, dict[str, Any]]]) -> Validity:
+    log = Log(born=False)
+    for kind, body in events:
+        log.add(kind, **body)
+    return Validity(History(read(record, at)[0] for at, record in enumerate(log.records)))
+
+
+@settings(max_examples=400, deadline=None)
+@given(histories())
+def test_predicates_and_fold_agree(events: list[tuple[str, dict[str, Any]]]) -> None:
+    job, validity = _fold(events), _judge(events)
+    end = len(events)
+    for key in [key for keys in KEYS.values() for key in keys]:
+        state = job.keys.get(key)
+        settled = validity.final(key)
+        if state is None:
+            assert (validity.phase(key, end), settled) == (Phase.NONE, None)
+            continue
+        assert validity.phase(key, end).value == state.st.value
+        assert set(state.tries) == {start.nonce for start in validity.valid.get(key, [])}
+        if settled is None:
+            assert (validity.token(key, end), validity.attempt(key, end)) == (state.t, state.x - 1)
+            assert validity.live(key, end) == state.live
+        else:
+            assert state.outcome is not None
+            assert (settled.outcome, settled.sure) == (state.outcome.value, state.sure)
+            assert settled.outcome == "rejected" or settled.fact.nonce == state.settled_by
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_scan_and_index_derive_the_same(events: list[tuple[str, dict[str, Any]]]) -> None:
+    validity = _judge(events)
+    assert scan(validity) == look_up(validity)
