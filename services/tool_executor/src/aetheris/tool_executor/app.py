@@ -1,0 +1,111 @@
+"""The executor's composition root: everything is built here, in the order in which it depends on each other."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aetheris.protocol.topics import Topic
+from aetheris.sdk.loader import load
+from aetheris.streams.clock import SystemClock
+from aetheris.streams.effects import EffectStore
+from aetheris.streams.leases import Leases
+from aetheris.streams.lifecycle import freeze_memory
+from aetheris.streams.runtime import Runtime, runtime
+from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.tool_executor.core import Worker
+from aetheris.tool_executor.crash import crash_points
+from aetheris.tool_executor.effect_writer import EffectWriter
+from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
+from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.identity import announce, locked
+from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.settings import ExecutorSettings
+from aetheris.tool_executor.slots import Slots
+from aetheris.tool_executor.tools import Calls
+
+NAME = "tool_executor"
+GROUP = "aetheris.tool_executor"
+
+INPUTS = Inputs(
+    commands={Topic.TOOLS_GRANTS: Cadence.EAGER},
+    authority_cadence=Cadence.EAGER,
+    quarantines=frozenset({Topic.TOOLS_GRANTS}),
+)
+
+
+async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
+    """Execute until `stop` is set, then let running tools finish.
+
+    Raises:
+        BrokerRefused: the brokers could lose what was acknowledged.
+        WorkerIdTaken: another process runs under this name.
+        Exception: whatever escaped; the next process restores from the log.
+    """
+    clock = SystemClock()
+    calls = Calls(load(",".join(settings.tools)), clock)
+    async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME) as on:
+        me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
+        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
+        async with tries(settings.tool_drain_s, heartbeat) as spawn:
+            worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn)
+            on.health.add("worker", worker.unready)
+            freeze_memory()
+            await worker.run(stop)
+
+
+def executor(
+    on: Runtime, settings: ExecutorSettings, calls: Calls, *, heartbeat: Heartbeat, me: Worker, spawn: Spawn
+) -> PartitionWorker:
+    """The worker with an executor in each of its partitions."""
+    crash = crash_points(os.environ, settings.data)
+    scribe = Scribe(on.clock, on.telemetry)
+    store = EffectStore(on.redis, settings.effect_ttl_s)
+    performer = Performer(
+        calls=calls,
+        effects=EffectWriter(store, on.clock, settings.effect_deadline_s, settings.effect_pause_s),
+        blobs=on.blobs,
+        scribe=scribe,
+        telemetry=on.telemetry,
+        clock=on.clock,
+        crash=crash,
+    )
+    slots = Slots(settings.running_tools)
+
+    def handler(_partition: int) -> ExecutorHandler:
+        return ExecutorHandler(
+            Parts(me, on.appender, calls, performer, scribe, slots, heartbeat, crash, spawn, worker.quarantine)
+        )
+
+    worker = PartitionWorker(
+        on.log,
+        on.appender,
+        INPUTS,
+        handler,
+        group=GROUP,
+        member=settings.worker_id,
+        clock=on.clock,
+        pace=Pace.of(settings),
+    )
+    return worker
+
+
+@asynccontextmanager
+async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
+    """Tries live as long as the process: what escapes one ends it; at the end they have `drain_s` to finish."""
+    running: set[asyncio.Task[None]] = set()
+    async with asyncio.TaskGroup() as tasks:
+
+        def spawn(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            task = tasks.create_task(work)
+            running.add(task)
+            task.add_done_callback(running.discard)
+            return task
+
+        beating = tasks.create_task(heartbeat.run())
+        yield spawn
+        if running:
+            await asyncio.wait(running, timeout=drain_s)
+        for task in (*running, beating):
+            task.cancel()

@@ -1,0 +1,334 @@
+"""Which grants become tries, and which tries may run (docs/guarantees.md, "Executor"); pure."""
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import InvalidArgs
+from aetheris.protocol.commands import ToolGrant
+from aetheris.protocol.events import After, BlobRef, Event, Outcome
+from aetheris.protocol.fold import Entry, JobState, St, apply, birth, start_is_void
+from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with, is_done, needs, success, uses
+from aetheris.protocol.keys import external_key
+from aetheris.protocol.plan import RUNNABLE
+from aetheris.protocol.references import UnresolvedReference
+
+BUILTIN_VERSION = "1"
+"""The tool_version of kinds without a tool."""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Who executes: a stable name, and this life of it."""
+
+    worker_id: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call is not made although it may start: certain to have had no effect."""
+
+    outcome: Outcome
+    error: str
+
+
+Refuses = Callable[[Invocation], Refusal | None]
+"""Whether this process can make the call: the pinned tool is loaded, and takes the arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A grant as it was read: `cause` is its ce_id, `parent` its traceparent."""
+
+    grant: ToolGrant
+    cause: str
+    offset: int
+    parent: bytes | None = None
+
+    @property
+    def readable_from(self) -> int:
+        """The offset of the authority that must be folded before the grant can be judged."""
+        return max(self.grant.as_of, self.grant.birth)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a node of a run came to, known here before it is in the log."""
+
+    nonce: str
+    result_hash: str
+    result: Any
+
+
+@dataclass(slots=True)
+class Run:
+    """A grant at work: the place of the node in charge, and what those before it returned."""
+
+    taken: Taken
+    place: int = 0
+    told: dict[str, Told] = field(default_factory=dict[str, Told])
+
+    @property
+    def following(self) -> str | None:
+        """The node after the one in charge."""
+        nodes = self.taken.grant.nodes
+        return nodes[self.place + 1] if self.place + 1 < len(nodes) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One nonce of one call: to be declared by `started`, and run only if that wins."""
+
+    run: Run
+    started: ev.ToolInvocationStarted
+    invocation: Invocation
+    refusal: Refusal | None = None
+
+    @property
+    def nonce(self) -> str:
+        """Its invocation_id."""
+        return self.started.invocation_id
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Large results that must be loaded before the call is known."""
+
+    refs: tuple[BlobRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Nothing to do; `reason` is for the operator."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """A try of ours that came back in the log; `won` says that it may run."""
+
+    tried: Try
+    won: bool
+
+
+class Partition:
+    """One partition's jobs as folded so far, its waiting grants, and the tries that were declared here."""
+
+    def __init__(self, worker: Worker, refuses: Refuses) -> None:
+        self.jobs: dict[str, JobState] = {}
+        self.folded = -1
+        self._worker = worker
+        self._refuses = refuses
+        self._waiting: list[tuple[int, int, Taken]] = []
+        self._declared: dict[str, Try] = {}
+        self._claimed: set[tuple[str, int]] = set()
+        self._open: dict[int, None] = {}
+
+    def pass_over(self, offset: int) -> None:
+        """A record that changes nothing here was read."""
+        self.folded = offset
+
+    def evolve(self, event: Event, offset: int) -> ReadBack | None:
+        """Fold one event; what it says about a try of ours, if it is one's `started`."""
+        self.folded = offset
+        job = self.jobs.get(event.job_id)
+        if job is None:
+            if isinstance(event, ev.JobCreated):
+                self.jobs[event.job_id] = birth(event, offset)
+            return None
+        apply(job, event, offset)
+        if job.sealed:
+            del self.jobs[event.job_id]
+        return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
+
+    def needs_upgrade(self, job_id: str, offset: int) -> None:
+        """A record of the job that this version can't read: the job pauses here."""
+        self.folded = offset
+        job = self.jobs.get(job_id)
+        if job is not None:
+            job.needs_upgrade = True
+
+    def receive(self, taken: Taken) -> None:
+        """Keep a grant until it can be judged; it is open until `discharge`."""
+        self._open[taken.offset] = None
+        heapq.heappush(self._waiting, (taken.readable_from, taken.offset, taken))
+
+    def is_due(self) -> bool:
+        """Whether there is a grant that the fold has caught up with."""
+        return bool(self._waiting) and self._waiting[0][0] <= self.folded
+
+    def next_grant(self) -> Taken:
+        """That grant."""
+        return heapq.heappop(self._waiting)[2]
+
+    def discharge(self, taken: Taken) -> None:
+        """The grant was dropped, or its first `started` is in the log."""
+        self._open.pop(taken.offset, None)
+
+    def low_water(self) -> int | None:
+        """The offset of the oldest open grant."""
+        return next(iter(self._open), None)
+
+    def mark(self) -> int | None:
+        """The birth of the oldest live job: jobs are kept in the order of their births."""
+        return next((job.birth for job in self.jobs.values()), None)
+
+    def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
+        """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
+        grant = taken.grant
+        job = self._in_force(grant)
+        if isinstance(job, Drop):
+            return job
+        if (grant.idempotency_key, grant.token) in self._claimed:
+            return Drop("this try is declared here already")
+        run = Run(taken)
+        prepared = self._prepare(job, run, grant.nodes[0], blobs)
+        if not isinstance(prepared, Invocation):
+            return prepared
+        if prepared.key != grant.idempotency_key:
+            return Drop("the key is not the one granted")
+        return self._declare(job, Try(run, self._started(job, prepared, taken, nonce, grant.token), prepared))
+
+    def follow(self, run: Run, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | None:
+        """The next try of a run, to be declared together with the report of the one before; None ends the run."""
+        grant, node_id = run.taken.grant, run.following
+        job = self._in_force(grant)
+        if node_id is None or isinstance(job, Drop):
+            return None
+        prepared = self._prepare(job, run, node_id, blobs)
+        if isinstance(prepared, Load):
+            return prepared
+        if isinstance(prepared, Drop) or prepared.entry.irreversible or self._refuses(prepared) is not None:
+            return None
+        state = job.keys.get(prepared.key)
+        if state is not None and (state.st is not St.NONE or state.t != 1):
+            return None
+        run.place += 1
+        return self._claim(Try(run, self._started(job, prepared, run.taken, nonce, 1), prepared))
+
+    def still_ours(self, tried: Try) -> bool:
+        """Whether the key is still in this try's charge, as far as the log was read."""
+        job = self.jobs.get(tried.started.job_id)
+        state = job.keys.get(tried.started.idempotency_key) if job is not None else None
+        return state is not None and state.st is St.STARTED and state.n == tried.nonce
+
+    def withdraw(self) -> list[Try]:
+        """The tries that were declared and not read back; they will not run."""
+        tries = list(self._declared.values())
+        self._declared.clear()
+        self._claimed.clear()
+        return tries
+
+    def abandon(self) -> list[Taken]:
+        """The grants that still wait; others will read them."""
+        waiting = [taken for _, _, taken in self._waiting]
+        self._waiting.clear()
+        return waiting
+
+    def _in_force(self, grant: ToolGrant) -> JobState | Drop:
+        job = self.jobs.get(grant.job_id)
+        if job is None or job.birth != grant.birth:
+            return Drop("the job is not known from its birth")
+        if job.needs_upgrade:
+            return Drop("the job waits for a newer version")
+        if job.terminal is not None or (job.stopping is not None and grant.revision <= job.stopping.up_to_revision):
+            return Drop("the job is stopping or has ended")
+        if job.revision != grant.revision or job.plan_hash != grant.plan_hash:
+            return Drop("the revision is not the one in force")
+        return job
+
+    def _prepare(self, job: JobState, run: Run, node_id: str, blobs: Blobs) -> Invocation | Load | Drop:
+        """The call of a node, from the run's own results and the fold's."""
+        entry = job.entry(node_id)
+        if entry is None or entry.node.kind not in RUNNABLE:
+            return Drop("no such node, or of a kind that is not executed here")
+        if not all(needed in run.told or is_done(job, needed) for needed in needs(entry)):
+            return Drop("a node that it depends on is not done")
+        used = uses(entry)
+        try:
+            missing = _missing(job, run, used, blobs)
+            if missing:
+                return Load(missing)
+            results = {name: _result(job, run, name, blobs) for name in used}
+            return call_with(job, entry, results, _after(run, used))
+        except (NotReady, UnresolvedReference, InvalidArgs) as error:
+            return Drop(type(error).__name__)
+
+    def _declare(self, job: JobState, tried: Try) -> Try | Drop:
+        void = start_is_void(job, tried.started)
+        if void is not None:
+            return Drop(void)
+        refusal = self._refuses(tried.invocation)
+        if refusal is not None:
+            return Try(tried.run, tried.started, tried.invocation, refusal)
+        return self._claim(tried)
+
+    def _claim(self, tried: Try) -> Try:
+        self._declared[tried.nonce] = tried
+        self._claimed.add((tried.started.idempotency_key, tried.started.token))
+        return tried
+
+    def _read_back(self, event: ev.ToolInvocationStarted) -> ReadBack | None:
+        tried = self._declared.pop(event.invocation_id, None)
+        if tried is None:
+            return None
+        self._claimed.discard((event.idempotency_key, event.token))
+        return ReadBack(tried, self.still_ours(tried))
+
+    def _started(
+        self, job: JobState, call: Invocation, taken: Taken, nonce: str, token: int
+    ) -> ev.ToolInvocationStarted:
+        state = job.keys.get(call.key)
+        attempt_id = state.x - 1 if state is not None else 0
+        return ev.ToolInvocationStarted(
+            job_id=job.job_id,
+            caused_by=taken.cause,
+            node_id=call.node_id,
+            idempotency_key=call.key,
+            invocation_id=nonce,
+            revision=taken.grant.revision,
+            token=token,
+            attempt_id=attempt_id,
+            external_key=external_key(job.job_id, call.node_id, attempt_id),
+            kind=call.entry.node.kind,
+            tool_name=call.entry.node.tool_name,
+            tool_version=version_of(call.entry),
+            args_hash=call.args_hash,
+            content_key=call.content_key,
+            occurrence=call.entry.node.occurrence,
+            after=call.after,
+            worker_id=self._worker.worker_id,
+            incarnation=self._worker.incarnation,
+        )
+
+
+def version_of(entry: Entry) -> str:
+    """The version that a node's tool is pinned to."""
+    return entry.pin.version if entry.pin is not None else BUILTIN_VERSION
+
+
+def _missing(job: JobState, run: Run, used: tuple[str, ...], blobs: Blobs) -> tuple[BlobRef, ...]:
+    refs = (success(job, name).result_ref for name in used if name not in run.told)
+    return tuple(ref for ref in refs if ref is not None and ref.sha256 not in blobs)
+
+
+def _result(job: JobState, run: Run, name: str, blobs: Blobs) -> Any:
+    told = run.told.get(name)
+    if told is not None:
+        return told.result
+    state = success(job, name)
+    return blobs[state.result_ref.sha256] if state.result_ref is not None else state.result
+
+
+def _after(run: Run, used: tuple[str, ...]) -> tuple[After, ...]:
+    """The node before it in the run, and every node of the run whose result it uses."""
+    if not run.told:
+        return ()
+    names = dict.fromkeys((next(reversed(run.told)), *(name for name in used if name in run.told)))
+    return tuple(After(invocation_id=run.told[name].nonce, result_hash=run.told[name].result_hash) for name in names)

@@ -1,0 +1,71 @@
+"""PutEffect, in groups: while one pipeline is under way further effects gather, then go as one."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aetheris.streams.clock import Clock
+from aetheris.streams.effects import Effect, EffectStore
+from aetheris.streams.redis import RedisUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An effect whose writer waits: for what came of it, or for its turn to write a group that it is first of."""
+
+    effect: Effect
+    turn: "asyncio.Future[bool | list[_Waiting]]"
+
+
+class EffectWriter:
+    """Writes effects with a deadline; past it, or without Redis, the caller goes on: the log is the truth."""
+
+    def __init__(self, store: EffectStore, clock: Clock, deadline_s: float, pause_s: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._pause_s = pause_s
+        self._resting_until = clock.monotonic()
+        self._gathered: list[_Waiting] = []
+        self._busy = False
+
+    async def put(self, effect: Effect) -> bool:
+        """Whether the effect was kept."""
+        if self._clock.monotonic() < self._resting_until:
+            return False
+        if not self._busy:
+            self._busy = True
+            return await self._lead([effect], [])
+        waiting = _Waiting(effect, asyncio.get_running_loop().create_future())
+        self._gathered.append(waiting)
+        told = await waiting.turn
+        if isinstance(told, bool):
+            return told
+        return await self._lead([one.effect for one in told], told[1:])
+
+    async def _lead(self, effects: Sequence[Effect], others: Sequence[_Waiting]) -> bool:
+        kept = False
+        try:
+            kept = await self._write(effects)
+        finally:
+            for other in others:
+                if not other.turn.done():
+                    other.turn.set_result(kept)
+            self._hand_over()
+        return kept
+
+    def _hand_over(self) -> None:
+        """The first of those who gathered writes for all of them."""
+        group = [one for one in self._gathered if not one.turn.done()]
+        self._gathered = []
+        self._busy = bool(group)
+        if group:
+            group[0].turn.set_result(group)
+
+    async def _write(self, effects: Sequence[Effect]) -> bool:
+        try:
+            await self._store.put(effects, self._deadline_s)
+        except RedisUnavailable:
+            self._resting_until = self._clock.monotonic() + self._pause_s
+            return False
+        return True

@@ -1,0 +1,293 @@
+"""One partition of the executor: grants in, facts out (docs/guarantees.md, "Executor")."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.commands import ToolGrant
+from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
+from aetheris.protocol.events import Event
+from aetheris.protocol.invocation import Blobs
+from aetheris.protocol.records import Group, Record
+from aetheris.protocol.topics import Topic
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing
+from aetheris.streams.handler import PartitionHandler
+from aetheris.streams.ids import fresh_nonce
+from aetheris.streams.log import Appender
+from aetheris.tool_executor import reports
+from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
+from aetheris.tool_executor.crash import CrashPoints
+from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.slots import Slots
+from aetheris.tool_executor.tools import Calls
+
+_log = structlog.get_logger(__name__)
+
+_UNREAD = frozenset(
+    f"io.aetheris.{kind.event_type}.v1".encode()
+    for kind in (
+        ev.CommandCommitted,
+        ev.StateChanged,
+        ev.NodeFinished,
+        ev.DecisionSnapshot,
+        ev.StateCheckpointed,
+        ev.EffectConfirmed,
+        ev.ConfirmationFailed,
+        ev.StepCompensated,
+        ev.SignalReceived,
+    )
+)
+"""Facts that decide nothing about who may run: they are passed over unparsed."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Starts a task that outlives its partition: a running tool isn't cancelled by a rebalance."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the partitions of one executor share."""
+
+    worker: Worker
+    appender: Appender
+    calls: Calls
+    performer: Performer
+    scribe: Scribe
+    slots: Slots
+    heartbeat: Heartbeat
+    crash: CrashPoints
+    spawn: Spawn
+    quarantine: Callable[[Record, str], None]
+
+
+class ExecutorHandler(PartitionHandler):
+    """Declares, reads back, executes, reports."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._core = Partition(parts.worker, parts.calls.refuses)
+        self._verdicts: dict[str, asyncio.Future[bool]] = {}
+        self._declaring: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    def fold(self, records: Sequence[Record]) -> None:
+        """History: nothing of it was declared in this life."""
+        for record in records:
+            self._evolve(record)
+
+    async def restored(self) -> None:
+        """What is open in the log is the ledger's to judge; what is granted will be read."""
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        """Fold, start what won, then declare what was granted; appends go on in the background.
+
+        Grants are discharged one by one, when their `started` is acknowledged (see `low_water`).
+        """
+        returned = [told for record in batch.get(Topic.JOBS_EVENTS, ()) if (told := self._evolve(record)) is not None]
+        for told in returned:
+            self._clear(told)
+        for record in batch.get(Topic.TOOLS_GRANTS, ()):
+            self._receive(record)
+        self._take_up()
+
+    def mark(self) -> int | None:
+        """The birth of the oldest live job."""
+        return self._core.mark()
+
+    def low_water(self, topic: str) -> int | None:  # noqa: ARG002  there is one command topic
+        """The oldest grant whose `started` is not acknowledged."""
+        return self._core.low_water()
+
+    async def close(self) -> None:
+        """Take nothing more; what was declared and will not run is reported so, what runs goes on and reports."""
+        self._closing = True
+        for taken in self._core.abandon():
+            self._let_go(taken)
+        withdrawn: list[Try] = []
+        try:
+            if self._declaring:  # its own `started` must lie before what is said of a try
+                await asyncio.wait(self._declaring)
+            withdrawn = self._core.withdraw()
+            await self._append([self._unexecuted(tried, "the executor stopped before it") for tried in withdrawn])
+        finally:
+            for tried in (*withdrawn, *self._core.withdraw()):
+                self._say(tried, won=False)
+
+    def _evolve(self, record: Record) -> ReadBack | None:
+        if record.header("ce_type") in _UNREAD:
+            self._core.pass_over(record.offset)
+            return None
+        match self._decoded(record):
+            case Envelope(body=body):
+                return self._core.evolve(body, record.offset)
+            case NeedsUpgrade(job_id=job_id):
+                self._core.needs_upgrade(job_id, record.offset)
+            case _:
+                self._core.pass_over(record.offset)
+        return None
+
+    def _decoded(self, record: Record) -> Envelope[Event] | NeedsUpgrade | None:
+        """None: nothing that a fold reads. (Another service quarantines what can't be decoded here.)"""
+        try:
+            decoded = decode_event(record)
+        except Undecodable:
+            return None
+        return decoded if isinstance(decoded, Envelope | NeedsUpgrade) else None
+
+    def _receive(self, record: Record) -> None:
+        try:
+            decoded = decode_message(record)
+        except Undecodable as error:
+            self._parts.quarantine(record, str(error))
+            return
+        if not isinstance(decoded, Envelope) or not isinstance(decoded.body, ToolGrant):
+            return
+        taken = Taken(decoded.body, decoded.id, record.offset, record.header("traceparent"))
+        self._parts.heartbeat.hold(taken.grant.idempotency_key, taken.grant.lease_id)
+        self._core.receive(taken)
+
+    def _take_up(self) -> None:
+        """Judge the grants that are due, as far as there are slots; all of them are declared by one append."""
+        tries: list[Try] = []
+        while (taken := self._next_with_slot()) is not None:
+            verdict = self._core.judge(taken, fresh_nonce())
+            if isinstance(verdict, Load):
+                self._parts.spawn(self._load_and_judge(taken, verdict))
+            else:
+                self._sort(taken, verdict, tries)
+        if tries:
+            declaring = self._parts.spawn(self._declare(tries))
+            self._declaring.add(declaring)
+            declaring.add_done_callback(self._declaring.discard)
+
+    def _next_with_slot(self) -> Taken | None:
+        if self._closing or not self._core.is_due() or not self._parts.slots.take(self._take_up):
+            return None
+        return self._core.next_grant()
+
+    def _sort(self, taken: Taken, verdict: Try | Drop, tries: list[Try]) -> None:
+        if isinstance(verdict, Try):
+            tries.append(verdict)
+            return
+        _log.info("grant dropped", reason=verdict.reason, job_id=taken.grant.job_id)
+        self._core.discharge(taken)
+        self._let_go(taken)
+        self._parts.slots.release()
+
+    async def _load_and_judge(self, taken: Taken, load: Load) -> None:
+        """A call that large results go into; what can't be loaded can't be called."""
+        blobs: Blobs = {}
+        verdict: Try | Load | Drop = load
+        while isinstance(verdict, Load):
+            try:
+                blobs = {**blobs, **await self._parts.performer.load(verdict.refs)}
+            except (BlobMissing, BlobCorrupt, OSError) as error:
+                verdict = Drop(type(error).__name__)
+            else:
+                verdict = self._judge_unless_closing(taken, blobs)
+        tries: list[Try] = []
+        self._sort(taken, verdict, tries)
+        if tries:
+            await self._declare(tries)
+
+    def _judge_unless_closing(self, taken: Taken, blobs: Blobs) -> Try | Load | Drop:
+        if self._closing:
+            return Drop("the partition was revoked")
+        return self._core.judge(taken, fresh_nonce(), blobs)
+
+    async def _declare(self, tries: Sequence[Try]) -> None:
+        for tried in tries:
+            self._parts.crash.reach("before_started", tried.started.tool_name)
+        await self._append([self._declaration(tried) for tried in tries])
+        for tried in tries:
+            self._core.discharge(tried.run.taken)
+            if tried.refusal is not None:
+                self._end(tried)
+
+    def _declaration(self, tried: Try) -> Group:
+        """`started`, and where the call is refused, its end in the same group: nothing is reported unstarted."""
+        events: list[Event] = [tried.started]
+        if tried.refusal is not None:
+            events.append(reports.failed(tried, tried.refusal.outcome, tried.refusal.error))
+        return self._parts.scribe.write(tried.started.idempotency_key, events)
+
+    def _clear(self, told: ReadBack) -> None:
+        """Run what won, unless a later record that has come with it took the key away again."""
+        tried = told.tried
+        ours = told.won and self._core.still_ours(tried)
+        if told.won and not ours:
+            self._parts.spawn(self._append([self._unexecuted(tried, "superseded before the call")]))
+        self._say(tried, won=ours)
+
+    def _say(self, tried: Try, *, won: bool) -> None:
+        """To the run that waits for it; the first of a run has nobody waiting yet."""
+        waiting = self._verdicts.pop(tried.nonce, None)
+        if waiting is not None:
+            if not waiting.done():
+                waiting.set_result(won)
+        elif won:
+            self._parts.spawn(self._run(tried))
+        else:
+            self._end(tried)
+
+    async def _run(self, first: Try) -> None:
+        """The nodes of a run, one after the other, each only after its `started` won."""
+        tried, going_on = first, True
+        while going_on:
+            self._parts.crash.reach("after_started", tried.started.tool_name)
+            report = await self._parts.performer.perform(tried)
+            following = await self._following(tried.run, report.told)
+            if following is None:
+                await self._append([report.drafts])
+                self._parts.crash.reach("after_append", tried.started.tool_name)
+                break
+            going_on = await self._hand_on(report.drafts, tried, following)
+            tried = following
+        self._end(tried)
+
+    async def _following(self, run: Run, told: Told | None) -> Try | None:
+        """The next try of the run, with what this one returned."""
+        if told is None:
+            return None
+        run.told[run.taken.grant.nodes[run.place]] = told
+        blobs: Blobs = {}
+        while not self._closing:
+            found = self._core.follow(run, fresh_nonce(), blobs)
+            if not isinstance(found, Load):
+                return found
+            try:
+                blobs = {**blobs, **await self._parts.performer.load(found.refs)}
+            except (BlobMissing, BlobCorrupt, OSError):
+                return None
+        return None
+
+    async def _hand_on(self, report: Group, tried: Try, following: Try) -> bool:
+        """Report, and declare the next in the same group; whether it won."""
+        self._parts.crash.reach("before_started", following.started.tool_name)
+        won: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._verdicts[following.nonce] = won
+        grant, key = tried.run.taken.grant, tried.started.idempotency_key
+        self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id)
+        await self._append([(*report, *self._declaration(following))])
+        self._parts.crash.reach("after_append", tried.started.tool_name)
+        self._parts.heartbeat.let_go(key, grant.lease_id)
+        return await won
+
+    def _unexecuted(self, tried: Try, reason: str) -> Group:
+        return self._parts.scribe.write(tried.started.idempotency_key, [reports.not_executed(tried, reason)])
+
+    async def _append(self, groups: Sequence[Group]) -> None:
+        if groups:
+            await self._parts.appender.append(groups)
+
+    def _end(self, tried: Try) -> None:
+        """A grant is done with."""
+        self._parts.heartbeat.let_go(tried.started.idempotency_key, tried.run.taken.grant.lease_id)
+        self._parts.slots.release()
+
+    def _let_go(self, taken: Taken) -> None:
+        self._parts.heartbeat.let_go(taken.grant.idempotency_key, taken.grant.lease_id)

@@ -1,0 +1,88 @@
+"""Who this process is: a lock on a file under its stable name, and a fresh incarnation (docs/guarantees.md).
+
+Whoever holds the lock proves that every earlier incarnation of the name has ended.
+"""
+
+import fcntl
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aetheris.protocol.commands import Ended, RegistryEntry, WorkerEntry
+from aetheris.protocol.envelope import draft
+from aetheris.protocol.ids import check_name
+from aetheris.protocol.records import Draft
+from aetheris.protocol.topics import Topic
+from aetheris.streams.clock import Clock
+from aetheris.streams.ids import fresh_id
+from aetheris.streams.log import Appender, Log
+from aetheris.streams.table import Table
+from aetheris.tool_executor.core import Worker
+from aetheris.tool_executor.performing import SOURCE
+
+HOW = "lock"
+MAX_ENDED = 1000
+"""Incarnations that are remembered; the ledger has long read older ones."""
+
+_PAUSE_S = 0.05
+
+
+class WorkerIdTaken(Exception):
+    """Another live process has this worker_id: give this one its own AETHERIS_WORKER_ID."""
+
+    code = "worker_id_taken"
+
+
+@asynccontextmanager
+async def locked(data: Path, worker_id: str, clock: Clock, patience_s: float = 10.0) -> AsyncGenerator[None]:
+    """Hold the name's lock; a predecessor that is still draining is waited for.
+
+    Raises:
+        WorkerIdTaken: the lock wasn't free within `patience_s`.
+        InvalidName: the worker_id is no name.
+    """
+    folder = data / "workers"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{check_name(worker_id, 'worker_id')}.lock").open("ab") as file:
+        until = clock.monotonic() + patience_s
+        while not _try_lock(file.fileno()):
+            if clock.monotonic() >= until:
+                raise WorkerIdTaken(f"another process runs as {worker_id}: set AETHERIS_WORKER_ID")
+            await clock.sleep(_PAUSE_S)
+        yield
+
+
+async def announce(
+    log: Log, appender: Appender, clock: Clock, worker_id: str, tools: Sequence[RegistryEntry]
+) -> Worker:
+    """Say who lives under the name now, who has ended, and which tools can be called; call it under the lock."""
+    workers = Table(log, Topic.WORKERS)
+    await workers.load()
+    incarnation = fresh_id()
+    entry = succession(workers.get(worker_id), worker_id, incarnation)
+    time = clock.now().isoformat()
+    drafts = [_table_draft(Topic.WORKERS, entry, worker_id, time)]
+    drafts += [_table_draft(Topic.TOOLS_REGISTRY, tool, tool.key, time) for tool in tools]
+    await appender.append([(one,) for one in drafts])
+    return Worker(worker_id, incarnation)
+
+
+def succession(old: bytes | None, worker_id: str, incarnation: str) -> WorkerEntry:
+    """The entry of a new incarnation: the lock proves that the one before has ended."""
+    if old is None:
+        return WorkerEntry(worker_id=worker_id, live=incarnation)
+    before = WorkerEntry.model_validate_json(old)
+    ended = (*before.ended, Ended(incarnation=before.live, how=HOW))
+    return WorkerEntry(worker_id=worker_id, live=incarnation, ended=ended[-MAX_ENDED:])
+
+
+def _table_draft(topic: Topic, body: WorkerEntry | RegistryEntry, key: str, time: str) -> Draft:
+    return draft(topic, body, key=key, id=fresh_id(), source=SOURCE, time=time)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

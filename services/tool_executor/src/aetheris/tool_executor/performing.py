@@ -1,0 +1,238 @@
+"""One try, performed: the call, its effect kept, its report drafted (docs/architecture.md, "A step")."""
+
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import canonical
+from aetheris.protocol.envelope import draft
+from aetheris.protocol.events import Event, Outcome
+from aetheris.protocol.ids import event_id
+from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.records import Draft
+from aetheris.protocol.topics import Topic
+from aetheris.sdk.context import ToolContext
+from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
+from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.streams.blobs import INLINE_LIMIT, Blobs
+from aetheris.streams.blobs import BlobRef as StoredRef
+from aetheris.streams.clock import Clock
+from aetheris.streams.effects import Effect
+from aetheris.streams.telemetry import Telemetry
+from aetheris.tool_executor import reports
+from aetheris.tool_executor.core import Told, Try
+from aetheris.tool_executor.crash import CrashPoints
+from aetheris.tool_executor.effect_writer import EffectWriter
+from aetheris.tool_executor.tools import Calls
+
+SOURCE = "aetheris/tool_executor"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a try came to: the records that say so, and its result where the run may go on."""
+
+    drafts: tuple[Draft, ...]
+    told: Told | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A result as it is recorded: inline, or by reference; its hash either way."""
+
+    output_hash: str
+    result: Any = None
+    ref: ev.BlobRef | None = None
+
+
+class Scribe:
+    """Drafts of jobs.events in the executor's name."""
+
+    def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
+        self._clock = clock
+        self._telemetry = telemetry
+
+    def write(self, key: str, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
+        """The records of events about one idempotency key."""
+        parent = traceparent if traceparent is not None else self._telemetry.traceparent(key)
+        time = self._clock.now().isoformat()
+        return tuple(self._draft(event, time, parent) for event in events)
+
+    def _draft(self, event: Event, time: str, parent: bytes | None) -> Draft:
+        return draft(
+            Topic.JOBS_EVENTS,
+            event,
+            key=event.job_id,
+            id=event_id(event.job_id, event.event_type, *reports.cause_of(event)),
+            source=SOURCE,
+            time=time,
+            traceparent=parent,
+        )
+
+
+class Performer:
+    """Makes calls; nothing here tries twice."""
+
+    def __init__(
+        self,
+        *,
+        calls: Calls,
+        effects: EffectWriter,
+        blobs: Blobs,
+        scribe: Scribe,
+        telemetry: Telemetry,
+        clock: Clock,
+        crash: CrashPoints,
+    ) -> None:
+        self._calls = calls
+        self._effects = effects
+        self._blobs = blobs
+        self._scribe = scribe
+        self._telemetry = telemetry
+        self._clock = clock
+        self._crash = crash
+
+    async def perform(self, tried: Try) -> Report:
+        """Call, keep the effect, and draft the report; a try runs only after its `started` won."""
+        key = tried.started.idempotency_key
+        if self._telemetry.sampled(key):
+            said, parent = await self._call_traced(tried)
+        else:
+            said, parent = await self._call_untraced(tried)
+        if not isinstance(said, Succeeded):
+            return Report(self._scribe.write(key, [_unsuccessful(tried, said)], parent))
+        return await self._succeed(tried, said, parent)
+
+    async def load(self, refs: Sequence[ev.BlobRef]) -> dict[str, Any]:
+        """Large results by their sha256.
+
+        Raises:
+            BlobMissing: the store lacks one.
+            BlobCorrupt: one has changed.
+        """
+        return {ref.sha256: json.loads(await self._blobs.get(StoredRef(ref.sha256, ref.size))) for ref in refs}
+
+    async def _call(self, tried: Try, traceparent: bytes | None) -> Said:
+        started, tool = tried.started, tried.started.tool_name
+        deadline_s = tried.run.taken.grant.deadline_s
+        ctx = ToolContext(
+            external_key=started.external_key,
+            attempt=started.attempt_id,
+            idempotency_key=started.idempotency_key,
+            job_id=started.job_id,
+            node_id=started.node_id,
+            deadline=self._clock.monotonic() + deadline_s if deadline_s > 0 else float("inf"),
+            traceparent=traceparent.decode() if traceparent is not None else None,
+        )
+        self._crash.reach("before_call", tool)
+        ended = self._crash.during(tool)
+        said = await self._calls.make(tried.invocation, ctx)
+        ended()
+        self._crash.reach("after_call", tool)
+        return said
+
+    async def _call_traced(self, tried: Try) -> tuple[Said, bytes | None]:
+        key = tried.started.idempotency_key
+        name, attributes = _span_of(tried)
+        with self._telemetry.span(key, name, parent=tried.run.taken.parent, attributes=attributes) as span:
+            said = await self._call(tried, span.traceparent)
+            error = _error_of(said)
+            if error is not None:
+                span.fail(error)
+            return said, span.traceparent
+
+    async def _call_untraced(self, tried: Try) -> tuple[Said, bytes | None]:
+        """No span, unless the call fails or is in doubt: that one is made up afterwards."""
+        begun = self._clock.now()
+        said = await self._call(tried, None)
+        error = _error_of(said)
+        if error is None:
+            return said, None
+        name, attributes = _span_of(tried)
+        traceparent = self._telemetry.record(
+            tried.started.idempotency_key,
+            name,
+            _ns(begun),
+            _ns(self._clock.now()),
+            parent=tried.run.taken.parent,
+            attributes=attributes,
+            error=error,
+            always=True,
+        )
+        return said, traceparent
+
+    async def _succeed(self, tried: Try, said: Succeeded, parent: bytes | None) -> Report:
+        key = tried.started.idempotency_key
+        try:
+            kept = await self._keep(said.result)
+        except OSError as error:
+            return Report(self._scribe.write(key, [_lost(tried, type(error).__name__)], parent))
+        events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
+        drafts = self._scribe.write(key, events, parent)
+        async with self._put_effect_traced(key, parent):
+            value = reports.effect_value([one.value for one in drafts])
+            await self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
+        self._crash.reach("after_put_effect", tried.started.tool_name)
+        told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
+        return Report(drafts, told)
+
+    async def _keep(self, result: Any) -> _Kept:
+        data = canonical(result)
+        output_hash = hashlib.sha256(data).hexdigest()
+        if len(data) <= INLINE_LIMIT:
+            return _Kept(output_hash, result)
+        ref = await self._blobs.put(data)
+        return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
+
+    @asynccontextmanager
+    async def _put_effect_traced(self, key: str, parent: bytes | None) -> AsyncGenerator[None]:
+        if parent is None:
+            yield
+            return
+        with self._telemetry.span(key, "put_effect", parent=parent):
+            yield
+
+
+def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
+    match said:
+        case Retryable(reason):
+            return reports.failed(tried, Outcome.RETRYABLE, reason)
+        case Permanent(reason):
+            return reports.failed(tried, Outcome.PERMANENT, reason)
+        case InDoubt(error_class):
+            return _lost(tried, error_class)
+
+
+def _lost(tried: Try, error_class: str) -> Event:
+    """What it came to is not known: to be tried again where it only read, else in doubt."""
+    if tried.invocation.entry.effect_class is EffectClass.PURE:
+        return reports.failed(tried, Outcome.RETRYABLE, error_class)
+    return reports.in_doubt(tried, error_class)
+
+
+def _error_of(said: Said) -> str | None:
+    """What an operator may see in a span; never the tool's own words."""
+    if isinstance(said, InDoubt):
+        return said.error_class
+    return None if isinstance(said, Succeeded) else type(said).__name__
+
+
+def _span_of(tried: Try) -> tuple[str, Mapping[str, str | int]]:
+    started = tried.started
+    return f"execute_tool {started.tool_name}", {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": started.tool_name,
+        "gen_ai.tool.call.id": started.invocation_id,
+        "aetheris.job_id": started.job_id,
+        "aetheris.node_id": started.node_id,
+        "aetheris.attempt_id": started.attempt_id,
+    }
+
+
+def _ns(at: datetime) -> int:
+    return int(at.timestamp() * 1_000_000) * 1000

@@ -1,0 +1,113 @@
+"""What a try reports, as events: declared, refused, ended, in doubt (docs/events.md); pure."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.events import BlobRef, Change, Event, Outcome, Via
+from aetheris.sdk.outcomes import StateChange, Succeeded
+from aetheris.tool_executor.core import Try
+
+MAX_CHANGES_BYTES = 256 * 1024
+"""What the recorded changes of one call may weigh: its report must fit one record batch."""
+
+NOT_EXECUTED = "NotExecuted"
+
+
+def succeeded(
+    tried: Try, said: Succeeded, output_hash: str, result: Any = None, ref: BlobRef | None = None
+) -> tuple[Event, ...]:
+    """finished + command_committed (+ state_changed): one group."""
+    started = tried.started
+    finished = ev.ToolInvocationFinished(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        invocation_id=started.invocation_id,
+        outcome=Outcome.COMPENSATABLE if said.partial else Outcome.SUCCESS,
+        via=Via.EXECUTOR,
+        result=result,
+        result_ref=ref,
+        output_hash=output_hash,
+        external_id=said.external_id,
+    )
+    committed = ev.CommandCommitted(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        command_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        kind=started.kind,
+        input_hash=started.args_hash,
+        output_hash=output_hash,
+    )
+    if not said.changes:
+        return finished, committed
+    changed = ev.StateChanged(job_id=started.job_id, node_id=started.node_id, changes=_changes(said.changes))
+    return finished, committed, changed
+
+
+def failed(tried: Try, outcome: Outcome, error: str) -> ev.ToolInvocationFinished:
+    """finished, for an outcome that took no effect."""
+    started = tried.started
+    return ev.ToolInvocationFinished(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        invocation_id=started.invocation_id,
+        outcome=outcome,
+        via=Via.EXECUTOR,
+        error=error,
+    )
+
+
+def not_executed(tried: Try, reason: str) -> ev.ToolInvocationFinished:
+    """This try certainly took no effect: it was never run."""
+    return failed(tried, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
+
+
+def in_doubt(tried: Try, error_class: str) -> ev.InvocationInDoubt:
+    """Nobody here knows; no outcome."""
+    started = tried.started
+    return ev.InvocationInDoubt(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        invocation_id=started.invocation_id,
+        error_class=error_class,
+    )
+
+
+def cause_of(event: Event) -> Sequence[str]:
+    """What tells this event's id apart from those of other tries: nonce, writer, outcome."""
+    if isinstance(event, ev.ToolInvocationFinished):
+        return (event.invocation_id, event.via, event.outcome)
+    if isinstance(event, ev.ToolInvocationStarted | ev.InvocationInDoubt):
+        return (event.invocation_id, "executor")
+    return ("executor",)
+
+
+def effect_value(values: Sequence[bytes]) -> bytes:
+    """What the effect store keeps of a success: the payloads that its catch-up repeats.
+
+    {"finished": tool_invocation_finished, "committed": command_committed, "changed": state_changed (if any)}
+    """
+    names = (b"finished", b"committed", b"changed")
+    return b"{" + b",".join(b'"%b":%b' % pair for pair in zip(names, values, strict=False)) + b"}"
+
+
+def _changes(changes: Iterable[StateChange]) -> tuple[Change, ...]:
+    kept: list[Change] = []
+    room = MAX_CHANGES_BYTES
+    for position, change in enumerate(changes):
+        payload = change.payload()
+        room -= len(json.dumps(payload))
+        if room < 0:
+            return (*kept, _left_out(position))
+        kept.append(Change.model_validate(payload))
+    return tuple(kept)
+
+
+def _left_out(kept: int) -> Change:
+    """Said in the log rather than lost in silence."""
+    return Change(resource_type="aetheris", resource_id=f"changes after the first {kept}", operation="left_out")
