@@ -11,7 +11,8 @@ from aetheris.protocol.references import references
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
 
-MAX_PLAN_BYTES = 512 * 1024
+MAX_PLAN_BYTES = 400 * 1024
+"""A plan lies twice in the group that a job is born with, which must fit one record batch."""
 MAX_NODES = 10_000
 
 

@@ -1,0 +1,10 @@
+"""`python -m aetheris.planner`."""
+
+import sys
+
+from aetheris.planner.app import serve
+from aetheris.planner.settings import PlannerSettings
+from aetheris.streams import lifecycle
+
+if __name__ == "__main__":
+    sys.exit(lifecycle.run(lambda stop: serve(PlannerSettings.model_validate({}), stop), service="planner"))

@@ -1,0 +1,332 @@
+"""Which nodes of which jobs may run next: a pure fold of jobs.events (docs/architecture.md, "planner")."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aetheris.planner.births import birth_group
+from aetheris.planner.decisions import Append, Conflict, Fact, Index, Output, Refused, fact
+from aetheris.planner.progress import Failure, Progress
+from aetheris.planner.steps import is_untouched, node_finished, request, unresolvable
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import InvalidArgs
+from aetheris.protocol.commands import Cancel, JobIndexEntry, Submit
+from aetheris.protocol.envelope import Envelope
+from aetheris.protocol.events import Event
+from aetheris.protocol.fold import apply, birth
+from aetheris.protocol.invocation import success
+from aetheris.protocol.plan import InvalidPlan
+from aetheris.protocol.references import UnresolvedReference
+
+MAX_RESULT_BYTES = 64 * 1024
+"""What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
+
+Indexed = Callable[[str], JobIndexEntry | None]
+"""The line of a job in jobs.index, as far as the table was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCancel:
+    """A cancel that came before its job's plan was folded."""
+
+    command: Cancel
+    command_id: str
+    offset: int
+
+
+@dataclass(slots=True)
+class Partition:
+    """The live jobs of one partition; `indexed` knows the jobs that are forgotten here."""
+
+    indexed: Indexed
+    runs: bool = True
+    jobs: dict[str, Progress] = field(default_factory=dict[str, Progress])
+    """In order of birth."""
+    _born: dict[str, str] = field(default_factory=dict[str, str])
+    _changed: dict[str, None] = field(default_factory=dict[str, None])
+    _unreadable: dict[str, int] = field(default_factory=dict[str, int])
+    """Jobs whose very birth this version can't read → offset; they hold the mark."""
+    _held: dict[str, HeldCancel] = field(default_factory=dict[str, HeldCancel])
+    _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
+    _joined: list[str] = field(default_factory=list[str])
+
+    def evolve(self, envelope: Envelope[Event]) -> None:
+        """Fold one event of this partition."""
+        event, offset = envelope.body, envelope.record.offset
+        progress = self.jobs.get(event.job_id)
+        if progress is None:
+            if isinstance(event, ev.JobCreated):
+                self._take_in(event, envelope)
+            return
+        if apply(progress.job, event, offset):
+            progress.note(event)
+            self._changed[event.job_id] = None
+            if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
+                self._joined.append(event.idempotency_key)
+
+    def needs_upgrade(self, job_id: str, offset: int) -> None:
+        """Pause a job: its log holds, at `offset`, a record that this version can't read."""
+        progress = self.jobs.get(job_id)
+        if progress is not None:
+            progress.job.needs_upgrade = True
+            self._changed[job_id] = None
+        elif self._request_hash(job_id) is None or job_id in self._born:
+            self._unreadable.setdefault(job_id, offset)
+
+    def submit(self, command: Submit, command_id: str) -> Append | Conflict | Refused | None:
+        """The birth of a job, once: None for a repeat of the same request."""
+        stands = self._request_hash(command.job_id)
+        if stands is not None:
+            return Conflict() if stands != command.request_hash else None
+        if command.job_id in self._unreadable:
+            return None
+        try:
+            group = birth_group(command, command_id)
+        except InvalidPlan as error:
+            return Refused(str(error))
+        self._born[command.job_id] = command.request_hash
+        return group
+
+    def stillborn(self, job_id: str) -> None:
+        """A birth that could not be written."""
+        self._born.pop(job_id, None)
+        self._held.pop(job_id, None)
+
+    def cancel(self, command: Cancel, command_id: str, offset: int) -> Append | None:
+        """The cancel of a live job, from its first cancel; held back until its plan is folded."""
+        progress = self.jobs.get(command.job_id)
+        if command.job_id in self._born or (progress is not None and progress.job.revision < 0):
+            self._held.setdefault(command.job_id, HeldCancel(command, command_id, offset))
+            return None
+        return _cancel(progress, command, command_id) if progress is not None else None
+
+    def decide(self) -> list[Output]:
+        """What follows from the events folded since the last call, in the order of writing."""
+        outputs: list[Output] = []
+        for job_id in self._changed:
+            progress = self.jobs.get(job_id)
+            if progress is not None:
+                outputs.extend(self._decide(progress))
+        self._changed.clear()
+        return outputs
+
+    def recover(self) -> list[Output]:
+        """After a restore: everything that is open, as after a change; what was written before comes again."""
+        for job_id, progress in self.jobs.items():
+            self._changed[job_id] = None
+            progress.sent.index = self._status_in_index(progress)
+        self._joined.clear()
+        return self.decide()
+
+    def joined(self) -> list[str]:
+        """The keys that started within a run since the last call: their requests were never written."""
+        found, self._joined = self._joined, []
+        return found
+
+    def mark(self) -> int | None:
+        """The birth of the oldest live job; None if none lives."""
+        oldest = next((progress.job.birth for progress in self.jobs.values()), None)
+        return min((at for at in (oldest, *self._unreadable.values()) if at is not None), default=None)
+
+    def low_water(self) -> int | None:
+        """The offset of the oldest command that is held back; None if none is."""
+        return min((held.offset for held in self._held.values()), default=None)
+
+    def _take_in(self, event: ev.JobCreated, envelope: Envelope[Event]) -> None:
+        """A job lives from its first job_created; a later one, of a writer that woke up late, is void."""
+        known = self._forgotten.get(event.job_id) or self.indexed(event.job_id)
+        if known is not None and known.birth < envelope.record.offset:
+            return
+        created_at = (envelope.record.header("ce_time") or b"").decode(errors="replace")
+        self.jobs[event.job_id] = Progress(birth(event, envelope.record.offset), created_at)
+        self._born.pop(event.job_id, None)
+        unreadable = self._unreadable.pop(event.job_id, None)
+        if unreadable is not None:
+            self.needs_upgrade(event.job_id, unreadable)
+
+    def _request_hash(self, job_id: str) -> str | None:
+        """The request that a known job was born of."""
+        progress = self.jobs.get(job_id)
+        if progress is not None:
+            return progress.job.created.request_hash
+        entry = self._forgotten.get(job_id) or self.indexed(job_id)
+        return entry.request_hash if entry is not None else self._born.get(job_id)
+
+    def _decide(self, progress: Progress) -> Iterator[Output]:
+        job = progress.job
+        if job.revision >= 0:
+            yield from self._cancel_held(progress)
+        if job.needs_upgrade:
+            yield from _pause(progress)
+        elif job.revision >= 0 and job.terminal is None and not progress.sent.end:
+            yield from self._go_on(progress)
+        yield from _index(progress)
+        if job.sealed:
+            self._forget(progress)
+
+    def _cancel_held(self, progress: Progress) -> Iterator[Output]:
+        held = self._held.pop(progress.job.job_id, None)
+        cancelled = _cancel(progress, held.command, held.command_id) if held is not None else None
+        if cancelled is not None:
+            yield cancelled
+
+    def _go_on(self, progress: Progress) -> Iterator[Output]:
+        if progress.job.waiting is not None and progress.job.waiting.wait_type == "upgrade":
+            yield from _unpause(progress)
+        yield from _report(progress)
+        if not progress.is_stopping and progress.failure is None:
+            yield from _requests(progress, runs=self.runs)
+        if not progress.is_stopping and progress.failure is not None:
+            yield _stop(progress, progress.failure)
+        end = _end(progress)
+        if end is not None:
+            progress.sent.end = True
+            yield end
+
+    def _status_in_index(self, progress: Progress) -> str | None:
+        entry = self.indexed(progress.job.job_id)
+        return entry.status if entry is not None and entry.birth == progress.job.birth else None
+
+    def _forget(self, progress: Progress) -> None:
+        """A sealed job costs nothing; its line stays here until the table shows it."""
+        job_id = progress.job.job_id
+        del self.jobs[job_id]
+        self._forgotten[job_id] = _entry(progress)
+        for seen in [known for known in self._forgotten if self.indexed(known) is not None]:
+            del self._forgotten[seen]
+
+
+def _report(progress: Progress) -> Iterator[Output]:
+    settled, progress.settled = progress.settled, []
+    for node_id in settled:
+        report = node_finished(progress, node_id)
+        if report is not None:
+            progress.sent.nodes.add(node_id)
+            yield report
+
+
+def _requests(progress: Progress, *, runs: bool) -> Iterator[Output]:
+    """The ready nodes that nobody has taken up, in declared order."""
+    ready, progress.ready = progress.ready, []
+    for node_id in sorted(ready, key=progress.graph.declared.__getitem__):
+        if node_id in progress.sent.requests or node_id in progress.ended or not is_untouched(progress, node_id):
+            continue
+        try:
+            wanted = request(progress, node_id, runs=runs)
+        except (UnresolvedReference, InvalidArgs) as error:
+            progress.fail(node_id, str(error))
+            progress.sent.nodes.add(node_id)
+            yield unresolvable(progress, node_id, str(error))
+            return
+        progress.sent.requests.add(node_id)
+        yield wanted
+
+
+def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | None:
+    """cancel_requested, with the job_stopping that makes it bind; nothing for a job that ends or is cancelled."""
+    job, sent = progress.job, progress.sent
+    if job.terminal is not None or job.cancel is not None or sent.end or sent.cancel:
+        return None
+    requested = ev.CancelRequested(job_id=job.job_id, caused_by=command_id, by=command.by, reason=command.reason)
+    facts = [Fact(requested, (command_id,))]
+    if not progress.is_stopping:
+        stopping = ev.JobStopping(
+            job_id=job.job_id, caused_by=command_id, by=command.by, reason="cancelled", up_to_revision=job.revision
+        )
+        facts.append(Fact(stopping, ("cancel", str(job.revision), command_id)))
+    sent.cancel = sent.stop = True
+    return Append(tuple(facts))
+
+
+def _stop(progress: Progress, failure: Failure) -> Append:
+    job = progress.job
+    progress.sent.stop = True
+    stopping = ev.JobStopping(
+        job_id=job.job_id, by="planner", reason=f"node {failure.node_id} failed", up_to_revision=job.revision
+    )
+    return fact(stopping, "failure", str(job.revision), failure.node_id)
+
+
+def _end(progress: Progress) -> Append | None:
+    """The end of a job: after a stop is in the log, nothing starts any more, so what is in flight can be waited for."""
+    job = progress.job
+    if job.stopping is not None:
+        return None if progress.running or progress.parked else _stopped(progress)
+    if progress.is_stopping or progress.failure is not None or not progress.is_complete:
+        return None
+    return fact(ev.JobCompleted(job_id=job.job_id, result=_result(progress)), "end")
+
+
+def _stopped(progress: Progress) -> Append | None:
+    job = progress.job
+    if job.cancel is not None:
+        return fact(ev.JobCancelled(job_id=job.job_id, by=job.cancel.by, reason=job.cancel.reason), "end")
+    if progress.sent.cancel:  # whether this is a failure or a cancel is decided by what the log says first
+        return None
+    node_id = progress.failure.node_id if progress.failure is not None else None
+    reason = progress.failure.reason if progress.failure is not None else job.stopping.reason if job.stopping else ""
+    return fact(ev.JobFailed(job_id=job.job_id, error=reason, node_id=node_id), "end")
+
+
+def _pause(progress: Progress) -> Iterator[Output]:
+    job, sent = progress.job, progress.sent
+    waits = job.waiting is not None and job.waiting.wait_type == "upgrade"
+    if job.terminal is None and not waits and not sent.upgrade:
+        sent.upgrade = True
+        yield fact(ev.JobWaiting(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
+
+
+def _unpause(progress: Progress) -> Iterator[Output]:
+    """This version reads what an older one could not."""
+    job, sent = progress.job, progress.sent
+    if not sent.upgrade:
+        sent.upgrade = True
+        yield fact(ev.WaitCompleted(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
+
+
+def _index(progress: Progress) -> Iterator[Output]:
+    status = _status(progress)
+    if status != progress.sent.index:
+        progress.sent.index = status
+        yield Index(_entry(progress))
+
+
+def _entry(progress: Progress) -> JobIndexEntry:
+    created = progress.job.created
+    return JobIndexEntry(
+        job_id=created.job_id,
+        birth=progress.job.birth,
+        request_hash=created.request_hash,
+        status=_status(progress),
+        tenant=created.tenant,
+        submitted_by=created.submitted_by,
+        created_at=progress.created_at,
+    )
+
+
+def _status(progress: Progress) -> str:
+    job = progress.job
+    if job.terminal is not None:
+        return job.terminal.event_type.removeprefix("job_")
+    if job.needs_upgrade:
+        return "needs_upgrade"
+    waits = progress.waits_for_human or (job.waiting is not None and job.waiting.wait_type != "upgrade")
+    return "waiting" if waits else "running"
+
+
+def _result(progress: Progress) -> dict[str, Any]:
+    """The results of the nodes that nothing follows, in declared order, as far as they are small."""
+    found: dict[str, Any] = {}
+    room = MAX_RESULT_BYTES
+    for node_id in _sinks(progress):
+        state = success(progress.job, node_id)
+        size = len(json.dumps(state.result)) + len(node_id)
+        if state.result_ref is None and size <= room:
+            found[node_id] = state.result
+            room -= size
+    return found
+
+
+def _sinks(progress: Progress) -> Iterable[str]:
+    return (node_id for node_id, followers in progress.graph.successors.items() if not followers)

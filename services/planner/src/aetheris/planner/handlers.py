@@ -1,0 +1,216 @@
+"""The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
+
+import structlog
+
+from aetheris.planner.core import Indexed, Partition
+from aetheris.planner.decisions import Append, Conflict, Index, Output, Refused, Request
+from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit
+from aetheris.protocol.envelope import (
+    Envelope,
+    NeedsUpgrade,
+    Undecodable,
+    Unknown,
+    decode_event,
+    decode_message,
+    draft,
+)
+from aetheris.protocol.ids import derived, event_id
+from aetheris.protocol.records import Draft, Group, Record
+from aetheris.protocol.topics import Topic
+from aetheris.streams.clock import Clock
+from aetheris.streams.log import Appender, GroupTooLarge
+from aetheris.streams.partitioning import weigh
+from aetheris.streams.table import Table
+from aetheris.streams.telemetry import Kind, Telemetry
+from aetheris.streams.worker import PartitionHandler
+
+SOURCE = "aetheris/planner"
+
+Quarantine = Callable[[Record, str], None]
+
+_log = structlog.get_logger(__name__)
+
+
+class PlannerHandler(PartitionHandler):
+    """Folds jobs.events, takes up commands, appends events, requests and index lines."""
+
+    def __init__(
+        self,
+        appender: Appender,
+        indexed: Indexed,
+        quarantine: Quarantine,
+        telemetry: Telemetry,
+        clock: Clock,
+        *,
+        runs: bool = True,
+    ) -> None:
+        self._appender = appender
+        self._quarantine = quarantine
+        self._telemetry = telemetry
+        self._clock = clock
+        self._partition = Partition(indexed, runs)
+
+    def fold(self, records: Sequence[Record]) -> None:
+        """History, in log order: causes no output."""
+        for record in records:
+            self._fold(record)
+
+    async def restored(self) -> None:
+        """Take up what is open: requests, reports, ends and index lines that a crash kept from being written."""
+        await self._append(self._groups(self._partition.recover()))
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        """Fold the events, take up the commands, append what follows: one append for the round."""
+        self.fold(batch.get(Topic.JOBS_EVENTS, ()))
+        groups: list[Group] = []
+        for record in batch.get(Topic.JOBS_COMMANDS, ()):
+            groups.extend(self._command(record))
+        groups.extend(self._groups(self._partition.decide()))
+        self._trace_joined()
+        await self._append(groups)
+
+    def mark(self) -> int | None:
+        """The birth of the oldest live job."""
+        return self._partition.mark()
+
+    def low_water(self, topic: str) -> int | None:
+        """The oldest cancel that waits for its job's plan."""
+        return self._partition.low_water() if topic == Topic.JOBS_COMMANDS else None
+
+    def _fold(self, record: Record) -> None:
+        try:
+            found = decode_event(record)
+        except Undecodable:
+            return
+        if isinstance(found, Envelope):
+            self._partition.evolve(found)
+        elif isinstance(found, NeedsUpgrade):
+            self._partition.needs_upgrade(found.job_id, record.offset)
+
+    def _command(self, record: Record) -> Sequence[Group]:
+        try:
+            found = decode_message(record)
+        except Undecodable as error:
+            self._quarantine(record, str(error))
+            return ()
+        if isinstance(found, Unknown):
+            return ()
+        if isinstance(found, NeedsUpgrade):
+            self._quarantine(record, "a command of a newer version: upgrade, then redrive it")
+            return ()
+        if not isinstance(found.body, JobCommand):
+            self._quarantine(record, "not a command")
+            return ()
+        if isinstance(found.body, Submit):
+            return self._submit(found.body, found.id, record)
+        if isinstance(found.body, Cancel):
+            cancelled = self._partition.cancel(found.body, found.id, record.offset)
+            return self._groups([cancelled]) if cancelled is not None else ()
+        return ()
+
+    def _submit(self, command: Submit, command_id: str, record: Record) -> Sequence[Group]:
+        decided = self._partition.submit(command, command_id)
+        if isinstance(decided, Append):
+            groups = self._groups([decided])
+            if _fits(groups):
+                return groups
+            self._partition.stillborn(command.job_id)
+            decided = Refused("plan: too large to be recorded")
+        if isinstance(decided, Refused):
+            self._quarantine(record, decided.reason)
+        elif isinstance(decided, Conflict):
+            _log.warning("submitted again with another request", job_id=command.job_id)
+        return ()
+
+    def _groups(self, outputs: Sequence[Output]) -> list[Group]:
+        time = self._clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return [self._group(output, time) for output in outputs]
+
+    def _group(self, output: Output, time: str) -> Group:
+        if isinstance(output, Append):
+            return tuple(
+                draft(
+                    Topic.JOBS_EVENTS,
+                    fact.event,
+                    key=fact.event.job_id,
+                    id=event_id(fact.event.job_id, fact.event.event_type, *fact.cause),
+                    source=SOURCE,
+                    time=time,
+                    traceparent=self._telemetry.traceparent(fact.key) if fact.key is not None else None,
+                )
+                for fact in output.facts
+            )
+        if isinstance(output, Request):
+            return (self._traced_request(output, time),)
+        return (_index_draft(output, time),)
+
+    def _traced_request(self, output: Request, time: str) -> Draft:
+        if output.key is None or not self._telemetry.sampled(output.key):
+            return _request_draft(output, time, None)
+        attributes = {
+            "aetheris.job_id": output.body.job_id,
+            "aetheris.node_id": output.body.nodes[0],
+            "aetheris.run_nodes": len(output.body.nodes),
+        }
+        with self._telemetry.span(output.key, "request", kind=Kind.PRODUCER, attributes=attributes) as span:
+            return _request_draft(output, time, span.traceparent)
+
+    def _trace_joined(self) -> None:
+        """The later nodes of a run are never requested: their span is made when they have started."""
+        sampled = [key for key in self._partition.joined() if self._telemetry.sampled(key)]
+        if sampled:
+            now_ns = round(self._clock.now().timestamp() * 1e9)
+            for key in sampled:
+                self._telemetry.record(key, "request", now_ns, now_ns, kind=Kind.PRODUCER)
+
+    async def _append(self, groups: Sequence[Group]) -> None:
+        if groups:
+            await self._appender.append(groups)
+
+
+def lines_of(table: Table) -> Indexed:
+    """jobs.index, by job_id."""
+
+    def indexed(job_id: str) -> JobIndexEntry | None:
+        value = table.get(job_id)
+        return JobIndexEntry.model_validate_json(value) if value is not None else None
+
+    return indexed
+
+
+def _fits(groups: Sequence[Group]) -> bool:
+    try:
+        for group in groups:
+            weigh(group)
+    except GroupTooLarge:
+        return False
+    return True
+
+
+def _request_draft(output: Request, time: str, traceparent: bytes | None) -> Draft:
+    body = output.body
+    return draft(
+        Topic.TOOLS_REQUESTS,
+        body,
+        key=body.job_id,
+        id=derived("request", body.job_id, body.nodes[0], str(body.revision), str(body.as_of)),
+        source=SOURCE,
+        time=time,
+        subject=body.nodes[0],
+        traceparent=traceparent,
+    )
+
+
+def _index_draft(output: Index, time: str) -> Draft:
+    entry = output.entry
+    return draft(
+        Topic.JOBS_INDEX,
+        entry,
+        key=entry.job_id,
+        id=derived("index", entry.job_id, entry.status),
+        source=SOURCE,
+        time=time,
+    )
