@@ -1,0 +1,458 @@
+"""A client of the gateway's API, for programs that wait (`Client`) and for those that don't (`AsyncClient`).
+
+ApiError                an answer other than yes: `code`, `message`, `details`
+├── BadRequest          400; `field` names what is wrong
+├── Unauthorized        401
+├── NotFound            404, also for what belongs to another tenant
+├── Conflict            409, what stands contradicts the request
+└── Unreachable         no connection, or 503; `retry_after_s` where the gateway says so
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Generator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, cast
+
+import httpx
+from pydantic import BaseModel, ConfigDict
+
+Verdict = Literal["happened", "not_executed", "retry"]
+
+ENDS = frozenset({"job_completed", "job_failed", "job_cancelled"})
+"""The events that end a job; what may follow them is its seal."""
+
+_TIMEOUT_S = 30.0
+_SILENCE_S = 60.0
+"""The gateway sends at least a comment every 15 s: a stream silent for longer is broken."""
+_PAUSE_S = 0.5
+
+
+class ApiError(Exception):
+    """The gateway said no."""
+
+    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details: Mapping[str, Any] = details or {}
+
+    @property
+    def field(self) -> str | None:
+        """The field of the request that is wrong, such as `plan.nodes[0].args/amount`."""
+        return self.details.get("field")
+
+
+class BadRequest(ApiError):
+    """Bad input; nothing was done."""
+
+
+class Unauthorized(ApiError):
+    """No token, or none that the gateway knows."""
+
+
+class NotFound(ApiError):
+    """No such job, contract or route."""
+
+
+class Conflict(ApiError):
+    """What stands contradicts the request."""
+
+
+class Unreachable(ApiError):
+    """Nobody answered, or a part that is needed is down: what was asked may or may not have been taken."""
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """When to try again, in seconds."""
+        return self.details.get("retry_after_s")
+
+
+_ERRORS: Mapping[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    404: NotFound,
+    409: Conflict,
+    503: Unreachable,
+}
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Submitted(_Answer):
+    """A submission that was taken."""
+
+    job_id: str
+    status: str
+
+
+class JobSummary(_Answer):
+    """A line of the list of jobs."""
+
+    job_id: str
+    status: str
+    created_at: str
+    submitted_by: str
+    tenant: str
+
+
+class JobPage(_Answer):
+    """Some jobs, newest first; `cursor` leads to the next ones."""
+
+    jobs: tuple[JobSummary, ...]
+    cursor: str | None = None
+
+
+class Step(_Answer):
+    """Where one step stands: pending, running, waiting, completed, failed, rejected or cancelled."""
+
+    node_id: str
+    tool: str
+    state: str
+    attempts: int = 0
+    execution_id: str | None = None
+    result_type: str | None = None
+    external_id: str | None = None
+    reason: str | None = None
+
+
+class Job(JobSummary):
+    """A job as its log says."""
+
+    steps: tuple[Step, ...] = ()
+    why: str | None = None
+    result: Any = None
+    error: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Completed, failed or cancelled."""
+        return f"job_{self.status}" in ENDS
+
+
+class Commanded(_Answer):
+    """A command's answer: `event` is what the log answered; None if it had not within five seconds."""
+
+    job_id: str
+    event: str | None = None
+
+
+class JobEvent(_Answer):
+    """An event of a job; `seq` counts from 1 without gaps."""
+
+    seq: int
+    id: str
+    type: str
+    time: str
+    subject: str
+    offset: int
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    method: str
+    path: str
+    body: Any = None
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def arguments(self) -> dict[str, Any]:
+        """As httpx takes them; JSON is made here, so that NaN is never sent."""
+        found: dict[str, Any] = {"params": self.params, "headers": dict(self.headers)}
+        if self.body is not None:
+            found["content"] = json.dumps(self.body, allow_nan=False, ensure_ascii=False).encode()
+            found["headers"]["content-type"] = "application/json"
+        return found
+
+
+class Client:
+    """Calls the gateway and waits; use it as a context manager."""
+
+    def __init__(
+        self, url: str, token: str, *, timeout_s: float = _TIMEOUT_S, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=f"{url.rstrip('/')}/api", headers=_bearer(token), timeout=timeout_s, transport=transport
+        )
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def submit(
+        self,
+        plan: Mapping[str, Any],
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Submitted:
+        """Submit a plan; with an idempotency key it may be repeated, and names the same job.
+
+        Raises:
+            ApiError.
+        """
+        return Submitted.model_validate(self._send(_submit(plan, agent, session, options, idempotency_key)))
+
+    def jobs(self, *, status: str | None = None, cursor: str | None = None, limit: int = 50) -> JobPage:
+        """Jobs, newest first; raises ApiError."""
+        return JobPage.model_validate(self._send(_jobs(status, cursor, limit)))
+
+    def job(self, job_id: str) -> Job:
+        """How a job stands; raises ApiError."""
+        return Job.model_validate(self._send(_Call("GET", f"/jobs/{job_id}")))
+
+    def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
+        """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
+        return Commanded.model_validate(self._send(_cancel(job_id, reason, compensate)))
+
+    def resolve(
+        self, job_id: str, execution_id: str, verdict: Verdict, *, evidence: str, result: Any = None
+    ) -> Commanded:
+        """Say what became of a parked step; raises ApiError (Conflict: it is not parked)."""
+        return Commanded.model_validate(self._send(_resolve(job_id, execution_id, verdict, evidence, result)))
+
+    def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
+        """The events with `seq` above `after` that are there now; raises ApiError."""
+        return _events(self._send(_Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})))
+
+    def follow(
+        self, job_id: str, *, after: int = 0, to_seal: bool = False, patience_s: float = 30.0
+    ) -> Generator[JobEvent]:
+        """Events as they come, until the job ends (or is sealed); resumes where a connection broke.
+
+        Raises:
+            ApiError; Unreachable once nothing could be read for `patience_s`.
+        """
+        course = _Course(after, to_seal, patience_s, time.monotonic())
+        while not course.over:
+            try:
+                with self._http.stream("GET", f"/jobs/{job_id}/events", **course.arguments()) as answer:
+                    if answer.status_code != 200:
+                        answer.read()
+                        _checked(answer)
+                    for line in answer.iter_lines():
+                        event = course.take(line, time.monotonic())
+                        if event is not None:
+                            yield event
+                        if course.over:
+                            return
+            except (httpx.TransportError, Unreachable) as error:
+                course.broke(error, time.monotonic())
+            time.sleep(_PAUSE_S)
+
+    def verify(self, job_id: str) -> dict[str, Any]:
+        """The verifier's proof; raises ApiError."""
+        return self._send(_Call("GET", f"/jobs/{job_id}/verify"))
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The registered tools, newest version each; raises ApiError."""
+        return self._send(_Call("GET", "/tools"))["tools"]
+
+    def _send(self, call: _Call) -> Any:
+        try:
+            return _checked(self._http.request(call.method, call.path, **call.arguments()))
+        except httpx.TransportError as error:
+            raise _unreachable(error) from None
+
+
+class AsyncClient:
+    """Calls the gateway; use it as an async context manager."""
+
+    def __init__(
+        self, url: str, token: str, *, timeout_s: float = _TIMEOUT_S, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=f"{url.rstrip('/')}/api", headers=_bearer(token), timeout=timeout_s, transport=transport
+        )
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def submit(
+        self,
+        plan: Mapping[str, Any],
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Submitted:
+        """As `Client.submit`."""
+        return Submitted.model_validate(await self._send(_submit(plan, agent, session, options, idempotency_key)))
+
+    async def jobs(self, *, status: str | None = None, cursor: str | None = None, limit: int = 50) -> JobPage:
+        """As `Client.jobs`."""
+        return JobPage.model_validate(await self._send(_jobs(status, cursor, limit)))
+
+    async def job(self, job_id: str) -> Job:
+        """As `Client.job`."""
+        return Job.model_validate(await self._send(_Call("GET", f"/jobs/{job_id}")))
+
+    async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
+        """As `Client.cancel`."""
+        return Commanded.model_validate(await self._send(_cancel(job_id, reason, compensate)))
+
+    async def resolve(
+        self, job_id: str, execution_id: str, verdict: Verdict, *, evidence: str, result: Any = None
+    ) -> Commanded:
+        """As `Client.resolve`."""
+        return Commanded.model_validate(await self._send(_resolve(job_id, execution_id, verdict, evidence, result)))
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
+        """As `Client.events`."""
+        call = _Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})
+        return _events(await self._send(call))
+
+    async def follow(
+        self, job_id: str, *, after: int = 0, to_seal: bool = False, patience_s: float = 30.0
+    ) -> AsyncGenerator[JobEvent]:
+        """As `Client.follow`."""
+        course = _Course(after, to_seal, patience_s, time.monotonic())
+        while not course.over:
+            try:
+                async with self._http.stream("GET", f"/jobs/{job_id}/events", **course.arguments()) as answer:
+                    if answer.status_code != 200:
+                        await answer.aread()
+                        _checked(answer)
+                    async for line in answer.aiter_lines():
+                        event = course.take(line, time.monotonic())
+                        if event is not None:
+                            yield event
+                        if course.over:
+                            return
+            except (httpx.TransportError, Unreachable) as error:
+                course.broke(error, time.monotonic())
+            await asyncio.sleep(_PAUSE_S)
+
+    async def verify(self, job_id: str) -> dict[str, Any]:
+        """As `Client.verify`."""
+        return await self._send(_Call("GET", f"/jobs/{job_id}/verify"))
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """As `Client.tools`."""
+        return (await self._send(_Call("GET", "/tools")))["tools"]
+
+    async def _send(self, call: _Call) -> Any:
+        try:
+            return _checked(await self._http.request(call.method, call.path, **call.arguments()))
+        except httpx.TransportError as error:
+            raise _unreachable(error) from None
+
+
+class _Course:
+    """One walk along a job's events, over as many connections as it takes."""
+
+    def __init__(self, after: int, to_seal: bool, patience_s: float, now_s: float) -> None:
+        self._last = after
+        self._end = frozenset({"job_sealed"}) if to_seal else ENDS | {"job_sealed"}
+        self._patience_s = patience_s
+        self._heard_s = now_s
+        self._data: list[str] = []
+        self.over = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Of the request that goes on from the last event seen."""
+        self._data.clear()
+        headers = {"accept": "text/event-stream", "last-event-id": str(self._last)}
+        return {"headers": headers, "timeout": httpx.Timeout(_TIMEOUT_S, read=_SILENCE_S)}
+
+    def take(self, line: str, now_s: float) -> JobEvent | None:
+        """One line of the stream; an event where it completes one (id and name are repeated in its data)."""
+        self._heard_s = now_s
+        if line.startswith("data:"):
+            self._data.append(line.removeprefix("data:").removeprefix(" "))
+        if line != "" or not self._data:
+            return None
+        event = JobEvent.model_validate_json("\n".join(self._data))
+        self._data.clear()
+        if event.seq <= self._last:
+            return None
+        self._last = event.seq
+        self.over = event.type in self._end
+        return event
+
+    def broke(self, error: Exception, now_s: float) -> None:
+        """A connection ended in an error: go on, as long as patience lasts."""
+        if now_s - self._heard_s > self._patience_s:
+            raise error if isinstance(error, Unreachable) else _unreachable(error)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def _submit(
+    plan: Mapping[str, Any],
+    agent: str | None,
+    session: str | None,
+    options: Mapping[str, Any] | None,
+    idempotency_key: str | None,
+) -> _Call:
+    body = _given(plan=dict(plan), agent=agent, session=session, options=dict(options) if options else None)
+    headers = {"idempotency-key": idempotency_key} if idempotency_key is not None else {}
+    return _Call("POST", "/jobs", body, headers=headers)
+
+
+def _jobs(status: str | None, cursor: str | None, limit: int) -> _Call:
+    return _Call("GET", "/jobs", params=_given(status=status, cursor=cursor, limit=limit))
+
+
+def _cancel(job_id: str, reason: str | None, compensate: bool) -> _Call:
+    return _Call("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
+
+
+def _resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> _Call:
+    path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
+    return _Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _events(answer: Any) -> list[JobEvent]:
+    return [JobEvent.model_validate(event) for event in answer]
+
+
+def _checked(answer: httpx.Response) -> Any:
+    """The answer's JSON.
+
+    Raises:
+        ApiError: for every status from 400 on, and for what is no JSON.
+    """
+    try:
+        body = answer.json()
+    except ValueError:
+        raise ApiError("bad_answer", f"HTTP {answer.status_code} without JSON: is this a gateway?") from None
+    if answer.status_code < 400:
+        return body
+    said: dict[str, Any] = cast("dict[str, Any]", body).get("error", {}) if isinstance(body, dict) else {}
+    kind = _ERRORS.get(answer.status_code, ApiError)
+    message = said.get("message", f"HTTP {answer.status_code}")
+    raise kind(said.get("code", "http_error"), message, said.get("details"))
+
+
+def _unreachable(error: Exception) -> Unreachable:
+    return Unreachable("unreachable", f"the gateway does not answer ({type(error).__name__})")

@@ -1,0 +1,10 @@
+"""`python -m aetheris.gateway`."""
+
+import sys
+
+from aetheris.gateway.app import serve
+from aetheris.gateway.settings import GatewaySettings
+from aetheris.streams import lifecycle
+
+if __name__ == "__main__":
+    sys.exit(lifecycle.run(lambda stop: serve(GatewaySettings.model_validate({}), stop), service="gateway"))

@@ -1,0 +1,84 @@
+"""The gateway's composition root: everything is built here, in the order in which it depends on each other."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from aetheris.gateway.api import build_api
+from aetheris.gateway.feed import Feed
+from aetheris.gateway.handlers import Jobs
+from aetheris.gateway.index import Index
+from aetheris.gateway.registry import Registry
+from aetheris.gateway.server import HttpServer
+from aetheris.gateway.settings import GatewaySettings
+from aetheris.gateway.tokens import Tokens
+from aetheris.gateway.views import Views
+from aetheris.protocol.topics import Topic
+from aetheris.streams.lifecycle import freeze_memory
+from aetheris.streams.runtime import Runtime, runtime
+from aetheris.streams.table import Table
+
+
+async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+    """Answer requests until `stop` is set.
+
+    Raises:
+        Exception: whatever escaped; the next process starts from the log.
+    """
+    async with gateway(settings):
+        freeze_memory()
+        await stop.wait()
+
+
+@asynccontextmanager
+async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
+    """A gateway that listens.
+
+    Raises:
+        BrokerRefused, LogUnreachable: no broker that can be relied on.
+        TokensFileInvalid: the file of tokens can't be used.
+    """
+    tokens = Tokens.load(settings.tokens_file)
+    async with (
+        runtime(settings, "gateway") as parts,
+        httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s) as verifier,
+        asyncio.TaskGroup() as tasks,
+    ):
+        views = Views(parts.redis)
+        index = Index(parts.log, views, parts.clock)
+        feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
+        table = Table(parts.log, Topic.TOOLS_REGISTRY)
+        await feed.start()
+        await table.load()
+        jobs = Jobs(
+            log=parts.log,
+            appender=parts.appender,
+            feed=feed,
+            index=index,
+            views=views,
+            registry=Registry(table),
+            verifier=verifier,
+            clock=parts.clock,
+            answer_s=settings.answer_s,
+            request_s=settings.request_s,
+        )
+        http = _http(parts, settings, jobs, tokens, index)
+        following = [tasks.create_task(part) for part in (feed.run(), index.run(), table.run())]
+        serving = tasks.create_task(http.run())
+        await http.listening()
+        try:
+            yield http
+        finally:
+            feed.close()
+            http.stop()
+            await asyncio.wait({serving})
+            for task in following:
+                task.cancel()
+
+
+def _http(parts: Runtime, settings: GatewaySettings, jobs: Jobs, tokens: Tokens, index: Index) -> HttpServer:
+    parts.health.add("views", index.unready)
+    api = build_api(jobs, tokens, parts.health, settings.keepalive_s)
+    return HttpServer(api, settings.listen, settings.http_port)

@@ -1,0 +1,141 @@
+"""jobs.index, projected into the views: once from its beginning, then as it grows, again when Redis lost them."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from aetheris.gateway.views import Row, Views
+from aetheris.protocol.commands import JobIndexEntry
+from aetheris.protocol.envelope import Envelope, Undecodable, decode_message
+from aetheris.protocol.records import Record
+from aetheris.protocol.topics import Topic
+from aetheris.streams.clock import Clock
+from aetheris.streams.ids import fresh_id
+from aetheris.streams.log import Log, LogUnreachable, Place
+from aetheris.streams.pump import Pump
+from aetheris.streams.redis import RedisUnavailable
+from aetheris.streams.replay import replay
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_S = 0.5
+_PAUSE_S = 0.02
+_LOOK_S = 1.0
+"""Pause between looks at whether Redis still has the views; a read that finds them lost wakes at once."""
+
+
+class Index:
+    """Keeps the views as jobs.index has them; writes idempotent rows, so several gateways may do it at a time."""
+
+    def __init__(self, log: Log, views: Views, clock: Clock) -> None:
+        self._log = log
+        self._views = views
+        self._clock = clock
+        self._arrived: list[Record] = []
+        self._ahead: dict[str, Row] = {}
+        self._bell = asyncio.Event()
+        self._loaded = False
+
+    async def announce(self, row: Row) -> None:
+        """Show a submitted job at once, ahead of jobs.index; kept here until that has it.
+
+        Raises:
+            RedisUnavailable: it will be shown when Redis is back.
+        """
+        self._ahead[row.job_id] = row
+        await self._views.put([row])
+
+    def report_loss(self) -> None:
+        """A read found the views lost: look now."""
+        self._bell.set()
+
+    def unready(self) -> str | None:
+        """Why jobs can't be listed; None if they can."""
+        return None if self._loaded else "the list of jobs is being built from the log"
+
+    async def run(self) -> None:
+        """Build and follow, until cancelled."""
+        while True:
+            try:
+                positions = await self._build()
+                if positions is not None:
+                    self._loaded = True
+                    await self._follow(positions)
+            except (RedisUnavailable, LogUnreachable) as error:
+                _log.warning("views interrupted", reason=error.code)
+                await self._clock.sleep(_RETRY_S)
+            self._loaded = False
+
+    async def _build(self) -> Mapping[Place, int] | None:
+        """Every row anew; where to go on from, or None if Redis lost data meanwhile."""
+        build = fresh_id()
+        run_id = await self._views.begin(build)
+        places = [(Topic.JOBS_INDEX, number) for number in range(await self._log.partitions(Topic.JOBS_INDEX))]
+        begins, ends = await self._log.beginning_offsets(places), await self._log.end_offsets(places)
+        for place, end in ends.items():
+            async for records in replay(self._log, place, begins[place], end):
+                await self._project(record for record in records if record.offset < end)
+        await self._views.put(list(self._ahead.values()))
+        return ends if await self._views.complete(build, run_id) else None
+
+    async def _follow(self, positions: Mapping[Place, int]) -> None:
+        """Project what is appended, until Redis has lost the views."""
+        self._arrived = []
+        pump = Pump(self._log, self._arrive, _PAUSE_S)
+        pump.add(positions)
+        reading = asyncio.create_task(pump.run())
+        try:
+            while not reading.done() and not await self._views.lost():
+                await self._rung()
+                records, self._arrived = self._arrived, []
+                await self._project(records)
+                if not records:
+                    await pump.check_silence()
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+        if not reading.cancelled():
+            reading.result()
+
+    async def _rung(self) -> None:
+        """Records arrived, a read found the views lost, or it is time to look."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await self._bell.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._bell.clear()
+
+    def _arrive(self, _place: Place, records: list[Record]) -> None:
+        self._arrived.extend(records)
+        self._bell.set()
+
+    async def _project(self, records: Iterable[Record]) -> None:
+        rows = [row for record in records if (row := _row_of(record)) is not None]
+        await self._views.put(rows)
+        for row in rows:
+            self._ahead.pop(row.job_id, None)
+
+
+def _row_of(record: Record) -> Row | None:
+    if not record.value:
+        return None
+    try:
+        envelope = decode_message(record)
+    except Undecodable:
+        return None
+    if not isinstance(envelope, Envelope) or not isinstance(envelope.body, JobIndexEntry):
+        return None
+    entry = envelope.body
+    return Row(
+        job_id=entry.job_id,
+        tenant=entry.tenant,
+        status=entry.status,
+        request_hash=entry.request_hash,
+        submitted_by=entry.submitted_by,
+        created_at=entry.created_at,
+        birth=entry.birth,
+        offset=record.offset,
+    )

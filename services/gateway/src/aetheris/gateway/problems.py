@@ -1,0 +1,68 @@
+"""What an answer other than yes looks like: {"error": {"code", "message", "details"}} (docs/http-api.md).
+
+Problem
+├── BadRequest      400, names the field
+├── Unauthorized    401
+├── NotFound        404, also for what belongs to another tenant
+├── Conflict        409, what stands in the log contradicts the request
+└── Unavailable     503, with the seconds after which to try again
+"""
+
+from typing import Any, ClassVar
+
+
+class Problem(Exception):
+    """An answer other than yes."""
+
+    status: ClassVar[int] = 500
+
+    def __init__(self, code: str, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+    def body(self) -> dict[str, Any]:
+        """The JSON that the client gets."""
+        return {"error": {"code": self.code, "message": self.message, "details": self.details}}
+
+
+class BadRequest(Problem):
+    """Bad input; nothing was appended."""
+
+    status = 400
+
+    def __init__(self, code: str, field: str, rule: str) -> None:
+        super().__init__(code, f"{field}: {rule}", field=field, rule=rule)
+        self.field = field
+
+
+class Unauthorized(Problem):
+    """No bearer token, or none that is known."""
+
+    status = 401
+
+    def __init__(self) -> None:
+        super().__init__("unauthorized", "send a known token: Authorization: Bearer …")
+
+
+class NotFound(Problem):
+    """No such thing, or not this tenant's."""
+
+    status = 404
+
+
+class Conflict(Problem):
+    """What stands contradicts the request."""
+
+    status = 409
+
+
+class Unavailable(Problem):
+    """A part that is needed did not answer in time, or is being rebuilt."""
+
+    status = 503
+
+    def __init__(self, code: str, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(code, message, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s

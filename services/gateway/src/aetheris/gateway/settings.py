@@ -1,0 +1,22 @@
+"""The gateway's own settings; each is one environment variable, AETHERIS_<NAME>."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from aetheris.streams.settings import RuntimeSettings
+
+
+class GatewaySettings(RuntimeSettings):
+    """Who may call, where the verifier is, and how long a request may take."""
+
+    tokens: Path | None = Field(None, description="Bearer tokens (TOML); default: tokens.toml in the data folder")
+    verifier_url: str = Field("http://127.0.0.1:8081", description="The verifier's HTTP address, for proofs")
+    answer_s: float = Field(5.0, gt=0, description="How long a command waits for the event that answers it")
+    request_s: float = Field(10.0, gt=0, description="Deadline of what a request asks of Kafka, Redis or verifier")
+    keepalive_s: float = Field(15.0, gt=0, description="Pause after which a silent event stream sends a comment")
+
+    @property
+    def tokens_file(self) -> Path:
+        """Where the bearer tokens are."""
+        return self.tokens if self.tokens is not None else self.data / "tokens.toml"

@@ -1,0 +1,232 @@
+"""The list of jobs in Redis: a hash per job, and per tenant (and status) a sorted set by creation time.
+
+Never an authority: rebuilt from jobs.index whenever Redis may have lost any of it, and not served until then. The
+epoch key names the run of the Redis server in which the views were completed: a flush takes it away, a restart
+(which may lose the last second of writes) makes it name another run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aetheris.gateway.problems import Unavailable
+from aetheris.streams.redis import Command, Redis
+
+_EPOCH = "aetheris:gateway:epoch"
+_BUILDING = "aetheris:gateway:building:"
+_JOB = "aetheris:gateway:job:"
+_LIST = "aetheris:gateway:jobs:"
+_REQUEST = "aetheris:gateway:request:"
+
+REQUEST_TTL_MS = 24 * 3600 * 1000
+"""How long the fast guard of an Idempotency-Key lives; after it jobs.index alone guards."""
+_BUILDING_TTL_MS = 3600 * 1000
+_PORTION = 500
+_BULK_DEADLINE_S = 10.0
+
+# A later record of jobs.index replaces an earlier one; what the gateway says ahead of it (offset −1) replaces nothing.
+_PUT = """
+local offset, place, tenant, status, list = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local held = redis.call('HMGET', KEYS[1], 'offset', 'place', 'status')
+if held[1] and (offset < 0 or tonumber(held[1]) > offset) then return 0 end
+if held[2] then
+  redis.call('ZREM', list .. '*:' .. tenant, held[2])
+  redis.call('ZREM', list .. held[3] .. ':' .. tenant, held[2])
+end
+redis.call('HSET', KEYS[1], 'offset', offset, 'place', place, 'tenant', tenant, 'status', status, unpack(ARGV, 6))
+redis.call('ZADD', list .. '*:' .. tenant, 0, place)
+redis.call('ZADD', list .. status .. ':' .. tenant, 0, place)
+return 1
+"""
+_COMPLETE = """
+if redis.call('DEL', KEYS[2]) == 0 then return 0 end
+redis.call('SET', KEYS[1], ARGV[1])
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job in the list; `offset` is that of its jobs.index record, −1 if the gateway itself wrote the row."""
+
+    job_id: str
+    tenant: str
+    status: str
+    request_hash: str
+    submitted_by: str
+    created_at: str
+    birth: int | None = None
+    since: int | None = None
+    """Offset below which no record of the job lies: known where this gateway took the submission."""
+    offset: int = -1
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where the job's records begin, or before."""
+        return self.birth if self.birth is not None else self.since
+
+    def summary(self) -> dict[str, Any]:
+        """What GET /jobs shows of it."""
+        return {
+            "job_id": self.job_id,
+            "status": self.status,
+            "created_at": self.created_at,
+            "submitted_by": self.submitted_by,
+            "tenant": self.tenant,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows, newest first, and where the next ones begin."""
+
+    rows: tuple[Row, ...]
+    cursor: str | None
+
+
+class ViewsLost(Unavailable):
+    """Redis lost the views: they are being rebuilt from jobs.index."""
+
+    def __init__(self) -> None:
+        super().__init__("views_rebuilding", "the list of jobs is being rebuilt from the log: try again")
+
+
+class Views:
+    """Reads fail with ViewsLost rather than say that a job doesn't exist."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def job(self, job_id: str) -> Row | None:
+        """One job's row.
+
+        Raises:
+            ViewsLost: it can't be said now.
+            RedisUnavailable: not within the deadline.
+        """
+        (flat,) = await self._read([("HGETALL", _JOB + job_id)])
+        return _row(job_id, flat) if flat else None
+
+    async def page(self, tenant: str, status: str | None, cursor: str | None, limit: int) -> Page:
+        """A tenant's jobs, newest first, below `cursor`.
+
+        Raises:
+            ViewsLost, RedisUnavailable.
+        """
+        name = f"{_LIST}{status or '*'}:{tenant}"
+        below = f"({cursor}" if cursor else "+"
+        (places,) = await self._read([("ZRANGE", name, below, "-", "BYLEX", "REV", "LIMIT", 0, limit + 1)])
+        taken = [place.decode() for place in places[:limit]]
+        job_ids = [place.rpartition("|")[2] for place in taken]
+        held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
+        rows = tuple(_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
+        return Page(rows, taken[-1] if len(places) > limit else None)
+
+    async def claim(self, job_id: str, request_hash: str) -> str:
+        """Remember what was asked for under a job_id; the request_hash that stands.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        (held,) = await self._redis.pipeline(
+            [("SET", _REQUEST + job_id, request_hash, "NX", "GET", "PX", REQUEST_TTL_MS)]
+        )
+        return held.decode() if held is not None else request_hash
+
+    async def put(self, rows: Sequence[Row]) -> None:
+        """Write rows; an older one never replaces a newer one.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        for start in range(0, len(rows), _PORTION):
+            portion = rows[start : start + _PORTION]
+            await self._redis.pipeline([_put(row) for row in portion], _BULK_DEADLINE_S)
+
+    async def lost(self) -> bool:
+        """Whether Redis may have lost any of the views.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        return _lost(await self._redis.pipeline([("GET", _EPOCH), ("INFO", "server")]))
+
+    async def begin(self, build: str) -> str:
+        """Start a rebuild; the run of the server that it is valid in.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        _, info = await self._redis.pipeline(
+            [("SET", _BUILDING + build, "1", "PX", _BUILDING_TTL_MS), ("INFO", "server")]
+        )
+        return _run_id(info)
+
+    async def complete(self, build: str, run_id: str) -> bool:
+        """Serve the views from now on; False if Redis lost data while they were built.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        done, info = await self._redis.pipeline(
+            [("EVAL", _COMPLETE, 2, _EPOCH, _BUILDING + build, run_id), ("INFO", "server")]
+        )
+        return done == 1 and _run_id(info) == run_id
+
+    async def _read(self, commands: Sequence[Command]) -> list[Any]:
+        epoch, info, *replies = await self._redis.pipeline([("GET", _EPOCH), ("INFO", "server"), *commands])
+        if _lost([epoch, info]):
+            raise ViewsLost
+        return replies
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds: sorts as text."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _put(row: Row) -> Command:
+    known: Mapping[str, str | int | None] = {
+        "request_hash": row.request_hash,
+        "submitted_by": row.submitted_by,
+        "created_at": row.created_at,
+        "birth": row.birth,
+        "since": row.since,
+    }
+    fields = [part for name, value in known.items() if value is not None for part in (name, value)]
+    return ("EVAL", _PUT, 1, _JOB + row.job_id, row.offset, _place(row), row.tenant, row.status, _LIST, *fields)
+
+
+def _place(row: Row) -> str:
+    """Sorts by creation time; the cursor of a page."""
+    try:
+        created = timestamp(datetime.fromisoformat(row.created_at))
+    except ValueError:
+        created = row.created_at
+    return f"{created}|{row.job_id}"
+
+
+def _row(job_id: str, flat: Sequence[bytes]) -> Row:
+    held = {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return Row(
+        job_id=job_id,
+        tenant=held["tenant"],
+        status=held["status"],
+        request_hash=held["request_hash"],
+        submitted_by=held["submitted_by"],
+        created_at=held["created_at"],
+        birth=int(held["birth"]) if "birth" in held else None,
+        since=int(held["since"]) if "since" in held else None,
+        offset=int(held["offset"]),
+    )
+
+
+def _lost(replies: Sequence[Any]) -> bool:
+    epoch, info = replies
+    return epoch is None or epoch.decode() != _run_id(info)
+
+
+def _run_id(info: Any) -> str:
+    text = info.decode() if isinstance(info, bytes) else str(info)
+    return next((line[7:].strip() for line in text.splitlines() if line.startswith("run_id:")), "")
