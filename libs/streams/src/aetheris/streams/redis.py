@@ -22,6 +22,7 @@ class Redis:
 
     def __init__(self, url: str, deadline_s: float = 1.0, connections: int = 8) -> None:
         self._deadline_s = deadline_s
+        self._failure: str | None = None
         self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             url, max_connections=connections, timeout=None, protocol=2, socket_connect_timeout=deadline_s
         )
@@ -36,9 +37,16 @@ class Redis:
             return []
         try:
             async with asyncio.timeout(self._deadline_s if deadline_s is None else deadline_s):
-                return await self._exchange(commands)
+                replies = await self._exchange(commands)
         except (RedisError, OSError, TimeoutError) as error:
-            raise RedisUnavailable(type(error).__name__) from None
+            self._failure = type(error).__name__
+            raise RedisUnavailable(self._failure) from None
+        self._failure = None
+        return replies
+
+    def unready(self) -> str | None:
+        """Why Redis isn't ready, by the last exchange; None if that one was answered."""
+        return self._failure and f"Redis did not answer: {self._failure}"
 
     async def ping(self) -> None:
         """Ask whether Redis is there.

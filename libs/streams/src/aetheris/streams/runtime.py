@@ -1,6 +1,6 @@
 """What every service stands on, built in one place: topics, log, Redis, blobs, telemetry, health."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Runtime:
 
 
 @asynccontextmanager
-async def runtime(settings: RuntimeSettings, service: str) -> AsyncIterator[Runtime]:
+async def runtime(settings: RuntimeSettings, service: str) -> AsyncGenerator[Runtime]:
     """Connect and listen; everything is closed in the opposite order.
 
     Raises:

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakSet
 
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.streams.log import Batch, Listener, LogGap, LogUnreachable, MembershipLost, Place
@@ -22,8 +23,6 @@ class Faults:
     """Time between an append and its record in the log."""
     unreachable_polls: int = 0
     """Polls that fail, as after an outage."""
-    silent_readers: int = 0
-    """Readers, of those made from now on, that never deliver anything."""
 
 
 @dataclass
@@ -47,6 +46,7 @@ class MemoryLog:
         self._groups: dict[str, _Group] = defaultdict(_Group)
         self._written = asyncio.Condition()
         self._clock_ms = 0
+        self._readers: WeakSet[MemoryReader] = WeakSet()
 
     async def start(self) -> None:
         """Nothing to connect to."""
@@ -60,9 +60,14 @@ class MemoryLog:
 
     def reader(self, max_wait_s: float = 0.1) -> "MemoryReader":  # noqa: ARG002  nothing waits at a broker here
         """A new reader."""
-        silent = self.faults.silent_readers > 0
-        self.faults.silent_readers -= silent
-        return MemoryReader(self, silent=silent)
+        reader = MemoryReader(self)
+        self._readers.add(reader)
+        return reader
+
+    def silence_readers(self) -> None:
+        """Readers made so far deliver nothing any more, as aiokafka's sometimes don't after an outage."""
+        for reader in self._readers:
+            reader.silent = True
 
     def membership(self, group: str, member: str, topics: Collection[str]) -> "MemoryMembership":
         """A member; the test says by `assign` which partitions it has (all, until it says so)."""
@@ -186,9 +191,9 @@ class MemoryAppender:
 class MemoryReader:
     """Reads places assigned by hand."""
 
-    def __init__(self, log: MemoryLog, *, silent: bool) -> None:
+    def __init__(self, log: MemoryLog) -> None:
         self._log = log
-        self._silent = silent
+        self.silent = False
         self._positions: dict[Place, int] = {}
         self._paused: set[Place] = set()
 
@@ -232,7 +237,7 @@ class MemoryReader:
             raise LogUnreachable("fault")
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
-            batch = {} if self._silent else self._take(max_records)
+            batch = {} if self.silent else self._take(max_records)
             left = deadline - asyncio.get_running_loop().time()
             if batch or left <= 0:
                 await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from aetheris.protocol.records import Group
-from aetheris.streams.kafka.closing import close_producer
+from aetheris.streams.kafka.clients import close_producer, open_client
 from aetheris.streams.log import MAX_GROUP_BYTES, LogUnreachable, Place
 from aetheris.streams.partitioning import place_of, weigh
 
@@ -80,8 +80,8 @@ class _Producer:
         )
         self._waiting: set[asyncio.Future[None]] = set()
 
-    async def start(self) -> None:
-        await self._kafka.start()
+    async def start(self, bootstrap: str) -> None:
+        await open_client(self._kafka, bootstrap)
 
     async def deliver(self, place: Place, parcels: Sequence[_Parcel], deadline_s: float) -> bool:
         """Whether the brokers acknowledged the parcels, in one record batch; False: unknown."""
@@ -236,11 +236,7 @@ class KafkaAppender:
 
     async def _connect(self) -> _Producer:
         producer = _Producer(self._bootstrap)
-        try:
-            await producer.start()
-        except (KafkaError, OSError) as error:
-            await producer.abandon(1.0)
-            raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
+        await producer.start(self._bootstrap)
         return producer
 
     def _abandon_tickets(self) -> None:

@@ -7,6 +7,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from aetheris.streams.kafka.appender import KafkaAppender
+from aetheris.streams.kafka.clients import close_consumer, open_client
 from aetheris.streams.kafka.membership import KafkaMembership
 from aetheris.streams.kafka.reader import KafkaReader
 from aetheris.streams.log import LogUnreachable, Place
@@ -28,19 +29,14 @@ class KafkaLog:
     async def start(self) -> None:
         """Connect, for the questions below."""
         asker = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False)
-        try:
-            await asker.start()
-        except KafkaError as error:
-            await asker.stop()
-            raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
+        await open_client(asker, self._bootstrap)
         self._asker = asker
 
     async def stop(self, deadline_s: float = 5.0) -> None:
         """Disconnect; what was made lives on until it is stopped itself."""
         asker, self._asker = self._asker, None
         if asker is not None:
-            async with asyncio.timeout(deadline_s):
-                await asker.stop()
+            await close_consumer(asker, deadline_s)
 
     def appender(self) -> KafkaAppender:
         """A new appender; one for a process is enough."""

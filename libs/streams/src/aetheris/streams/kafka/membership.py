@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from aetheris.streams.kafka.closing import close_consumer
+from aetheris.streams.kafka.clients import close_consumer, open_client
 from aetheris.streams.log import Listener, LogUnreachable, MembershipLost, Place
 
 _NEVER_IDLE_MS = 2**31 - 1
@@ -61,11 +61,7 @@ class KafkaMembership:
         """
         self._assigned, self._revoked = assigned, revoked
         consumer = self._made()
-        try:
-            await consumer.start()
-        except KafkaError as error:
-            await close_consumer(consumer, 1.0)
-            raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
+        await open_client(consumer, self._bootstrap)
         self._consumer = consumer
         consumer.subscribe(self._topics, listener=_Rebalances(self))
 

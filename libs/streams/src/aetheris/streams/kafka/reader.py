@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from aetheris.protocol.records import Record
-from aetheris.streams.kafka.closing import close_consumer
+from aetheris.streams.kafka.clients import close_consumer, open_client
 from aetheris.streams.log import Batch, LogGap, LogUnreachable, Place
 
 
@@ -34,11 +34,7 @@ class KafkaReader:
             auto_offset_reset="none",
             fetch_max_wait_ms=max(1, round(self._max_wait_s * 1000)),
         )
-        try:
-            await consumer.start()
-        except KafkaError as error:
-            await close_consumer(consumer, 1.0)
-            raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
+        await open_client(consumer, self._bootstrap)
         self._consumer = consumer
         self._reassign()
 

@@ -1,4 +1,4 @@
-"""Closing aiokafka's clients within a deadline: their own stop() may hang (aiokafka #1101)."""
+"""Opening aiokafka's clients without a leak, and closing them within a deadline (their stop() may hang: #1101)."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,7 +7,30 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from aetheris.streams.log import LogUnreachable
+
 _log = structlog.get_logger(__name__)
+
+_START_S = 2.0
+
+
+async def open_client(client: AIOKafkaConsumer | AIOKafkaProducer, bootstrap: str) -> None:
+    """Start it; whatever keeps it from starting, it is closed.
+
+    Raises:
+        LogUnreachable: no broker answers.
+    """
+    starting = asyncio.create_task(client.start())  # cancelled in the middle, it would leak its connection
+    started = False
+    try:
+        await asyncio.shield(starting)
+        started = True
+    except (KafkaError, OSError) as error:
+        raise LogUnreachable(f"no broker at {bootstrap}: {type(error).__name__}") from None
+    finally:
+        if not started:
+            await asyncio.wait({starting}, timeout=_START_S)
+            await _attempt(client.stop(), 1.0, "client that did not start")
 
 
 async def close_consumer(consumer: AIOKafkaConsumer, deadline_s: float) -> None:

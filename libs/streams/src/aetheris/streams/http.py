@@ -1,0 +1,54 @@
+"""An HTTP server on the service's own event loop: signals stay with the lifecycle."""
+
+import asyncio
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.applications import Starlette
+
+_GRACE_S = 3
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+
+class HttpServer:
+    """Serves an app on one address until it is told to stop; port 0 takes a free one."""
+
+    def __init__(self, app: Starlette, host: str, port: int) -> None:
+        self._socket = socket.create_server((host, port), backlog=512)
+        self.port = int(self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        self._server = _Server(config)
+
+    async def run(self) -> None:
+        """Serve until `stop`."""
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Take no more requests; finish those that run, within a grace."""
+        self._server.should_exit = True
+
+    async def listening(self) -> None:
+        """Return when requests are answered."""
+        await self._server.listens.wait()
