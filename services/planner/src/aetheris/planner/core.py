@@ -287,7 +287,8 @@ def _unpause(progress: Progress) -> Iterator[Output]:
 
 def _index(progress: Progress) -> Iterator[Output]:
     status = _status(progress)
-    if status != progress.sent.index:
+    ends = progress.sent.end and progress.job.terminal is None
+    if status != progress.sent.index and not ends:
         progress.sent.index = status
         yield Index(_entry(progress))
 
