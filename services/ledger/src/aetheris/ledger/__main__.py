@@ -1,0 +1,16 @@
+"""`python -m aetheris.ledger`."""
+
+import sys
+
+from aetheris.ledger.app import serve
+from aetheris.ledger.policy import PolicyError, load
+from aetheris.ledger.settings import LedgerSettings
+from aetheris.streams import lifecycle
+
+if __name__ == "__main__":
+    settings = LedgerSettings.model_validate({})
+    try:
+        policy = load(settings.policy)
+    except PolicyError as error:
+        sys.exit(f"aetheris.ledger: {error}")
+    sys.exit(lifecycle.run(lambda stop: serve(settings, policy, stop), service="ledger"))

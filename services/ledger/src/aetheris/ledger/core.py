@@ -1,0 +1,475 @@
+"""One partition of the ledger: folds its jobs, keeps what is open, decides (docs/guarantees.md, "Ledger"); pure."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from aetheris.ledger import settlement
+from aetheris.ledger.adjudication import adjudicate, again, is_closed
+from aetheris.ledger.agenda import Agenda, Item
+from aetheris.ledger.decisions import Decision, Emit, Facts, Look, Now, View
+from aetheris.ledger.doubt import doubt, note_unknown
+from aetheris.ledger.memory import LiveJob, Pending, Reopened, Started, Step, Terms, WorkerLife
+from aetheris.ledger.records import record_of
+from aetheris.ledger.settlement import Key
+from aetheris.protocol import events as ev
+from aetheris.protocol.commands import Resolve, ToolRequest
+from aetheris.protocol.events import Answer, Event
+from aetheris.protocol.fold import St, apply, birth
+from aetheris.protocol.ids import execution_id
+from aetheris.protocol.invocation import NotReady, blobs_needed
+
+VIEWS_AFTER_RESTART = 10_000
+"""Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A request that the fold has not caught up with."""
+
+    request: ToolRequest
+    parent: bytes | None
+
+
+@dataclass(slots=True)
+class _Resolution:
+    """A human's word on a parked key; kept for a while, because the park may not be folded yet."""
+
+    command: Resolve
+    id: str
+    offset: int
+    until_s: float
+
+
+class Partition:
+    """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how."""
+
+    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, str]) -> None:
+        self.jobs: dict[str, LiveJob] = {}
+        self.folded = -1
+        self._terms = terms
+        self._ended = ended
+        self._live = False
+        self._agenda = Agenda(self._due_of)
+        self._open: list[Item] = []
+        self._ahead: list[tuple[int, int, _Ahead]] = []
+        self._requests: dict[int, None] = {}
+        self._resolutions: list[_Resolution] = []
+        self._announcements: dict[tuple[str, WorkerLife], None] = {}
+        self._found: list[tuple[str, ev.InvocationProbed]] = []
+        self._settled: deque[tuple[LiveJob, str, int]] = deque()
+        self._joined: list[str] = []
+
+    # reading
+
+    def pass_over(self, offset: int) -> None:
+        """A record that says nothing here was read."""
+        self.folded = offset
+
+    def needs_upgrade(self, job_id: str, offset: int) -> None:
+        """A record of the job that this version can't read: nothing more is decided about it."""
+        self.folded = offset
+        job = self.jobs.get(job_id)
+        if job is not None:
+            job.state.needs_upgrade = True
+
+    def evolve(self, event: Event, offset: int, now: Now) -> None:
+        """Fold one event; what it makes due is decided by the next `decide`."""
+        self.folded = offset
+        job = self.jobs.get(event.job_id)
+        if job is None:
+            if isinstance(event, ev.JobCreated):
+                self.jobs[event.job_id] = LiveJob(birth(event, offset))
+            return
+        key = event.idempotency_key if isinstance(event, ev.KeyEvent) else None
+        before = _standing(job, key)
+        if not apply(job.state, event, offset):
+            return
+        if key is not None and job.state.keys[key].st is not before:
+            self._moved(job, key, before, event, offset=offset, now=now)
+        self._react(job, event, now)
+
+    def request(self, request: ToolRequest, offset: int, parent: bytes | None = None) -> None:
+        """Take a request up; it is judged when the fold has come to where its writer was."""
+        self._requests[offset] = None
+        heapq.heappush(self._ahead, (max(request.as_of, request.birth), offset, _Ahead(request, parent)))
+
+    def resolve(self, command: Resolve, command_id: str, offset: int, now: Now) -> None:
+        """Take a human's word up."""
+        until_s = now.mono_s + self._terms.limits.lease_ttl_s
+        self._resolutions.append(_Resolution(command, command_id, offset, until_s))
+
+    def worker_ended(self, life: WorkerLife) -> bool:
+        """The workers table says that a worker has ended; whether a job here is concerned."""
+        for job in self.jobs.values():
+            if any(isinstance(tried, Started) and tried.life == life for tried in job.keys.values()):
+                self._announce(job, life)
+        return bool(self._announcements)
+
+    def restored(self, now: Now) -> None:
+        """History was read: every lease gets a full TTL before it is missed."""
+        self._live = True
+        for job_id, job in self.jobs.items():
+            for key, held in job.keys.items():
+                if isinstance(held, Started):
+                    self._resume(job, held, now)
+                self._agenda.put(held.due_s, Item("key", job_id, key))
+            for node_id, pending in job.pending.items():
+                self._agenda.put(pending.due_s, Item("node", job_id, node_id))
+
+    # deciding
+
+    @property
+    def waits_for_fold(self) -> bool:
+        """Whether something is here that the fold has not caught up with."""
+        return bool(self._ahead or self._resolutions)
+
+    def next_due(self) -> float | None:
+        """When `decide` is next called for by the clock alone."""
+        if self._found or self._announcements or self._settled:
+            return float("-inf")
+        expiry = min((held.until_s for held in self._resolutions), default=None)
+        due = self._agenda.next_due()
+        return min((at for at in (expiry, due) if at is not None), default=None)
+
+    def look(self, now: Now) -> Look:
+        """Take up what is due; what must be known of the stores before `decide`."""
+        while self._ahead and self._ahead[0][0] <= self.folded:
+            _, offset, ahead = heapq.heappop(self._ahead)
+            self._admit(ahead, offset, now)
+        look = Look()
+        self._open = self._agenda.take(now.mono_s)
+        for item in self._open:
+            job = self.jobs[item.job_id]
+            if item.what == "node":
+                _look_for_blobs(job, item.name, look)
+            else:
+                _look_for_key(job, item, look)
+        return look
+
+    def decide(self, facts: Facts, now: Now) -> list[Decision]:
+        """Everything that is decided now, in the order in which it is to be carried out."""
+        decisions = self._announced()
+        decisions += self._resolved(now)
+        decisions += self._settled_by_probe()
+        for item in self._open:
+            decisions += self._judge(item, facts, now)
+        self._open = []
+        decisions += self._views()
+        return decisions
+
+    def joined(self) -> list[str]:
+        """The keys that started as later nodes of a run, since the last call."""
+        joined, self._joined = self._joined, []
+        return joined
+
+    # offsets
+
+    def mark(self) -> int | None:
+        """The birth of the oldest live job."""
+        return next((job.state.birth for job in self.jobs.values()), None)
+
+    def open_request(self) -> int | None:
+        """The offset of the oldest request that is not discharged."""
+        return min(self._requests, default=None)
+
+    def open_resolution(self) -> int | None:
+        """The offset of the oldest resolve command that waits."""
+        return min((held.offset for held in self._resolutions), default=None)
+
+    # what events change
+
+    def _react(self, job: LiveJob, event: Event, now: Now) -> None:
+        match event:
+            case ev.WorkerEnded():
+                self._end_worker(job, (event.worker_id, event.incarnation), now)
+            case ev.InvocationInDoubt():
+                self._doubt(job, event, now)
+            case ev.InvocationProbed():
+                self._take_answer(job, event, now)
+            case ev.RetryScheduled():
+                self._schedule(job, event, now)
+            case ev.PolicyAllowed():
+                self._hurry(job, event.node_id, now)
+            case ev.ApprovalRequested():
+                self._discharge(job, event.node_id)
+            case ev.ApprovalDecided():
+                self._take_decision(job, event, now)
+            case ev.JobStopping() | ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled() | ev.PlanGenerated():
+                self._change_course(job, now)
+            case ev.JobSealed():
+                self._forget(job)
+            case _:
+                pass
+
+    def _moved(self, job: LiveJob, key: str, before: St, event: Event, *, offset: int, now: Now) -> None:
+        """A key went from one state to another."""
+        state = job.state.keys[key]
+        job.keys.pop(key, None)
+        if before is St.PARKED:
+            job.parked.pop(execution_id(job.state.job_id, state.node_id, key), None)
+        if isinstance(event, ev.ToolInvocationStarted):
+            self._discharge(job, state.node_id)
+            if event.after and self._live:
+                self._joined.append(key)
+            self._begin(job, key, event, now)
+        elif state.st is St.REOPENED:
+            after_proof = isinstance(event, ev.ToolInvocationFinished)
+            job.keys[key] = Reopened(now.mono_s, after_proof)
+            self._put(now.mono_s, Item("key", job.state.job_id, key))
+        elif state.st is St.PARKED:
+            job.parked[execution_id(job.state.job_id, state.node_id, key)] = key
+        elif state.st is St.SETTLED:
+            self._discharge(job, state.node_id)
+            self._settled.append((job, key, offset))
+            if not self._live and len(self._settled) > VIEWS_AFTER_RESTART:
+                self._settled.popleft()
+
+    def _begin(self, job: LiveJob, key: str, event: ev.ToolInvocationStarted, now: Now) -> None:
+        tried = Started(event.invocation_id, (event.worker_id, event.incarnation), 0.0)
+        job.keys[key] = tried
+        if tried.life in job.state.ended_workers:
+            self._worker_gone(tried, now)
+        elif self._live and tried.life in self._ended:
+            self._announce(job, tried.life)
+        wait_s = self._terms.limits.lease_ttl_s if tried.cause is None else 0.0
+        self._put_off(tried, now.mono_s + wait_s, Item("key", job.state.job_id, key))
+
+    def _resume(self, job: LiveJob, tried: Started, now: Now) -> None:
+        """A key that was started before this process folded it."""
+        if tried.cause is None:
+            tried.due_s = now.mono_s + self._terms.limits.lease_ttl_s
+        if tried.life in self._ended:
+            self._announce(job, tried.life)
+
+    def _worker_gone(self, tried: Started, now: Now) -> None:
+        tried.ended_s = now.mono_s
+        tried.cause = tried.cause or "worker_ended"
+
+    def _announce(self, job: LiveJob, life: WorkerLife) -> None:
+        if life not in job.announced and life not in job.state.ended_workers:
+            job.announced.add(life)
+            self._announcements[job.state.job_id, life] = None
+
+    def _end_worker(self, job: LiveJob, life: WorkerLife, now: Now) -> None:
+        for key, tried in job.keys.items():
+            if isinstance(tried, Started) and tried.life == life:
+                self._worker_gone(tried, now)
+                self._put_off(tried, now.mono_s, Item("key", job.state.job_id, key))
+
+    def _doubt(self, job: LiveJob, event: ev.InvocationInDoubt, now: Now) -> None:
+        tried = job.keys.get(event.idempotency_key)
+        if isinstance(tried, Started) and tried.cause is None:
+            tried.cause = event.error_class
+            self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
+
+    def _take_answer(self, job: LiveJob, event: ev.InvocationProbed, now: Now) -> None:
+        if event.answer is Answer.FOUND:
+            self._found.append((job.state.job_id, event))
+            return
+        tried = job.keys.get(event.idempotency_key)
+        if not isinstance(tried, Started) or tried.ask is None or tried.ask[0] != event.ask:
+            return  # asked by another process: this one's clock can't tell when
+        if event.answer is Answer.NOT_FOUND:
+            tried.absent_s, tried.ask, tried.unknowns = tried.ask[1], None, 0
+        else:
+            note_unknown(tried, self._terms, now.mono_s)
+        self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
+
+    def _schedule(self, job: LiveJob, event: ev.RetryScheduled, now: Now) -> None:
+        free = job.keys.get(event.idempotency_key)
+        if isinstance(free, Reopened):
+            wait_s = (datetime.fromisoformat(event.due_at) - now.wall).total_seconds()
+            self._put_off(free, now.mono_s + max(0.0, wait_s), Item("key", job.state.job_id, event.idempotency_key))
+
+    def _take_decision(self, job: LiveJob, event: ev.ApprovalDecided, now: Now) -> None:
+        free = job.keys.get(event.idempotency_key)
+        if isinstance(free, Reopened):
+            self._put_off(free, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
+        elif job.state.keys[event.idempotency_key].st is St.NONE:
+            job.pending.setdefault(event.node_id, Pending((event.node_id,), None, None, now.mono_s))
+            self._hurry(job, event.node_id, now)
+
+    def _change_course(self, job: LiveJob, now: Now) -> None:
+        """A stop, an end or a new plan: what will never start again is settled, what was asked for is judged anew."""
+        for node_id in job.pending:
+            self._hurry(job, node_id, now)
+        for key, free in job.keys.items():
+            if isinstance(free, Reopened):
+                self._put_off(free, now.mono_s, Item("key", job.state.job_id, key))
+
+    def _forget(self, job: LiveJob) -> None:
+        for node_id in tuple(job.pending):
+            self._discharge(job, node_id)
+        del self.jobs[job.state.job_id]
+
+    # requests
+
+    def _admit(self, ahead: _Ahead, offset: int, now: Now) -> None:
+        request = ahead.request
+        job = self.jobs.get(request.job_id)
+        if job is None or not _in_force(job, request):
+            del self._requests[offset]
+            return
+        node_id = request.nodes[0]
+        known = job.pending.get(node_id)
+        due_s = now.mono_s + _seconds_until(request.not_before, now)
+        pending = Pending(request.nodes, offset, ahead.parent, due_s)
+        if known is not None:
+            pending.grants, pending.due_s = known.grants, known.due_s
+            self._discharge(job, node_id)
+        job.pending[node_id] = pending
+        self._put(pending.due_s, Item("node", request.job_id, node_id))
+
+    def _discharge(self, job: LiveJob, node_id: str) -> None:
+        pending = job.pending.pop(node_id, None)
+        if pending is not None and pending.offset is not None:
+            self._requests.pop(pending.offset, None)
+
+    # judgement
+
+    def _judge(self, item: Item, facts: Facts, now: Now) -> list[Decision]:
+        job = self.jobs.get(item.job_id)
+        if job is None or job.state.needs_upgrade:
+            return []
+        step = (
+            self._judge_node(job, item, facts, now) if item.what == "node" else self._judge_key(job, item, facts, now)
+        )
+        return list(step.decisions)
+
+    def _judge_node(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
+        pending = job.pending.get(item.name)
+        if pending is None:
+            return Step()
+        step = adjudicate(job, item.name, pending, terms=self._terms, facts=facts, now=now)
+        if step.due_s is not None:
+            self._put_off(pending, step.due_s, item)
+        else:
+            self._discharge(job, item.name)
+        return step
+
+    def _judge_key(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
+        held = job.keys.get(item.name)
+        if held is None:
+            return Step()
+        of = Key(job.state, item.name, job.state.keys[item.name])
+        if isinstance(held, Started):
+            step = doubt(of, held, self._terms, facts, now.mono_s)
+        else:
+            step = again(of, held, terms=self._terms, facts=facts, now=now)
+        self._put_off(held, step.due_s if step.due_s is not None else float("inf"), item)
+        return step
+
+    def _announced(self) -> list[Decision]:
+        announcements, self._announcements = self._announcements, {}
+        return [
+            settlement.worker_ended(job_id, *life, self._ended[life])
+            for job_id, life in announcements
+            if job_id in self.jobs
+        ]
+
+    def _resolved(self, now: Now) -> list[Decision]:
+        decided: list[Decision] = []
+        waiting: list[_Resolution] = []
+        for held in self._resolutions:
+            emit = self._resolve(held)
+            if emit is not None:
+                decided.append(emit)
+            elif now.mono_s < held.until_s:
+                waiting.append(held)
+        self._resolutions = waiting
+        return decided
+
+    def _resolve(self, held: _Resolution) -> Emit | None:
+        """The event that a human's word on a parked key becomes; the first one counts, the fold sees to that."""
+        job = self.jobs.get(held.command.job_id)
+        key = job.parked.get(held.command.execution_id) if job is not None else None
+        if job is None or key is None:
+            return None
+        of = Key(job.state, key, job.state.keys[key])
+        return _RESOLUTIONS[held.command.verdict](of, held.command, held.id)
+
+    def _settled_by_probe(self) -> list[Decision]:
+        found, self._found = self._found, []
+        return [emit for job_id, probed in found if (emit := self._settle(job_id, probed)) is not None]
+
+    def _settle(self, job_id: str, probed: ev.InvocationProbed) -> Emit | None:
+        job = self.jobs.get(job_id)
+        state = job.state.keys.get(probed.idempotency_key) if job is not None else None
+        if job is None or state is None or state.st is St.SETTLED or probed.invocation_id not in state.live:
+            return None
+        if probed.external_key != state.tries[probed.invocation_id].external_key:
+            return None
+        return settlement.found(Key(job.state, probed.idempotency_key, state), probed)
+
+    def _views(self) -> list[Decision]:
+        views: list[Decision] = [View(record_of(job.state, key, offset)) for job, key, offset in self._settled]
+        self._settled.clear()
+        return views
+
+    # times
+
+    def _due_of(self, item: Item) -> float | None:
+        job = self.jobs.get(item.job_id)
+        if job is None:
+            return None
+        held = job.pending.get(item.name) if item.what == "node" else job.keys.get(item.name)
+        return held.due_s if held is not None else None
+
+    def _put(self, due_s: float, item: Item) -> None:
+        if self._live:
+            self._agenda.put(due_s, item)
+
+    def _put_off(self, held: Pending | Started | Reopened, due_s: float, item: Item) -> None:
+        held.due_s = due_s
+        self._put(due_s, item)
+
+    def _hurry(self, job: LiveJob, node_id: str, now: Now) -> None:
+        pending = job.pending.get(node_id)
+        if pending is not None:
+            self._put_off(pending, now.mono_s, Item("node", job.state.job_id, node_id))
+
+
+def _standing(job: LiveJob, key: str | None) -> St:
+    state = job.state.keys.get(key) if key is not None else None
+    return state.st if state is not None else St.NONE
+
+
+def _in_force(job: LiveJob, request: ToolRequest) -> bool:
+    state = job.state
+    return (
+        (state.birth, state.revision) == (request.birth, request.revision)
+        and state.plan_hash == request.plan_hash
+        and not is_closed(state)
+    )
+
+
+def _seconds_until(moment: str | None, now: Now) -> float:
+    return max(0.0, (datetime.fromisoformat(moment) - now.wall).total_seconds()) if moment is not None else 0.0
+
+
+def _look_for_blobs(job: LiveJob, node_id: str, look: Look) -> None:
+    entry = job.state.entry(node_id)
+    if entry is None or not entry.node.args:
+        return
+    try:
+        look.blobs.update((ref.sha256, ref.size) for ref in blobs_needed(job.state, entry))
+    except NotReady:
+        return
+
+
+def _look_for_key(job: LiveJob, item: Item, look: Look) -> None:
+    state, held = job.state.keys[item.name], job.keys[item.name]
+    if state.live:
+        look.effects.append((item.job_id, item.name))
+    if isinstance(held, Started) and held.cause is None:
+        look.leases.append(item.name)
+
+
+_RESOLUTIONS: Mapping[str, Callable[[Key, Resolve, str], Emit]] = {
+    "happened": settlement.happened,
+    "not_executed": settlement.not_executed,
+    "retry": settlement.retry_by_hand,
+}

@@ -1,0 +1,257 @@
+"""The ledger's edge: one partition's records in, events, grants and questions out (docs/architecture.md)."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import Protocol
+
+import structlog
+
+from aetheris.ledger.core import Partition
+from aetheris.ledger.decisions import Ask, Decision, Emit, Grant, Now, View
+from aetheris.ledger.memory import Terms, WorkerLife
+from aetheris.ledger.stores import Stores
+from aetheris.ledger.workers import Workers
+from aetheris.protocol.commands import LedgerRecord, Message, Resolve, ToolRequest
+from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message, draft
+from aetheris.protocol.events import ApprovalRequested, PolicyAllowed
+from aetheris.protocol.ids import derived
+from aetheris.protocol.records import Draft, Group, Record
+from aetheris.protocol.topics import Topic
+from aetheris.streams.clock import Clock
+from aetheris.streams.leases import Lease
+from aetheris.streams.log import Appender
+from aetheris.streams.telemetry import Kind, Telemetry
+from aetheris.streams.worker import PartitionHandler
+
+SOURCE = "aetheris/ledger"
+
+_log = structlog.get_logger(__name__)
+
+
+class Bells(Protocol):
+    """What the handler needs of the worker that feeds it."""
+
+    def wake(self, partition: int) -> None:
+        """Read the lazy topics now."""
+        ...
+
+    def call_at(self, partition: int, due_s: float) -> None:
+        """Tick at that time."""
+        ...
+
+    def quarantine(self, record: Record, reason: str) -> None:
+        """Put what can't be used into its DLQ."""
+        ...
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What all partitions share."""
+
+    appender: Appender
+    stores: Stores
+    workers: Workers
+    telemetry: Telemetry
+    clock: Clock
+    bells: Bells
+
+
+class LedgerHandler(PartitionHandler):
+    """Folds jobs.events, takes up requests and resolutions, carries out what the core decides."""
+
+    def __init__(self, number: int, terms: Terms, edge: Edge) -> None:
+        self._number = number
+        self._edge = edge
+        self._partition = Partition(terms, edge.workers.ended)
+        edge.workers.listen(self._worker_ended)
+
+    def fold(self, records: Sequence[Record]) -> None:
+        """History, in log order: causes no output."""
+        now = self._now()
+        for record in records:
+            self._fold(record, now)
+
+    async def restored(self) -> None:
+        """Give every open try its time, and go on with what the log says is due."""
+        await self._edge.stores.begin()
+        self._partition.restored(self._now())
+        await self._round()
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        """Fold the events, take up what was asked, decide: one append for the round."""
+        self.fold(batch.get(Topic.JOBS_EVENTS, ()))
+        for record in batch.get(Topic.TOOLS_REQUESTS, ()):
+            self._request(record)
+        for record in batch.get(Topic.JOBS_COMMANDS, ()):
+            self._command(record)
+        await self._round()
+
+    async def tick(self) -> None:
+        """Something is due."""
+        await self._round()
+
+    def mark(self) -> int | None:
+        """The birth of the oldest live job."""
+        return self._partition.mark()
+
+    def low_water(self, topic: str) -> int | None:
+        """The oldest request that is not discharged, or resolution that waits: a restart reads it again."""
+        if topic == Topic.TOOLS_REQUESTS:
+            return self._partition.open_request()
+        return self._partition.open_resolution() if topic == Topic.JOBS_COMMANDS else None
+
+    async def close(self) -> None:
+        """Nothing runs here; the next owner makes everything again from the log."""
+        self._edge.workers.leave(self._worker_ended)
+
+    # in
+
+    def _fold(self, record: Record, now: Now) -> None:
+        try:
+            found = decode_event(record)
+        except Undecodable:
+            self._partition.pass_over(record.offset)
+            return
+        if isinstance(found, Envelope):
+            self._partition.evolve(found.body, record.offset, now)
+        elif isinstance(found, NeedsUpgrade):
+            self._partition.needs_upgrade(found.job_id, record.offset)
+        else:
+            self._partition.pass_over(record.offset)
+
+    def _request(self, record: Record) -> None:
+        try:
+            found = decode_message(record)
+        except Undecodable as error:
+            self._edge.bells.quarantine(record, str(error))
+            return
+        if isinstance(found, Envelope) and isinstance(found.body, ToolRequest):
+            self._partition.request(found.body, record.offset, record.header("traceparent"))
+        elif isinstance(found, NeedsUpgrade):
+            self._edge.bells.quarantine(record, "a request of a newer version: upgrade, then redrive it")
+
+    def _command(self, record: Record) -> None:
+        try:
+            found = decode_message(record)
+        except Undecodable:
+            return  # the planner is this topic's quarantiner
+        if isinstance(found, Envelope) and isinstance(found.body, Resolve):
+            self._partition.resolve(found.body, found.id, record.offset, self._now())
+
+    def _worker_ended(self, life: WorkerLife) -> None:
+        if self._partition.worker_ended(life):
+            self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+
+    # out
+
+    async def _round(self) -> None:
+        now = self._now()
+        facts = await self._edge.stores.facts(self._partition.look(now))
+        now = self._now()
+        decisions = self._partition.decide(facts, now)
+        self._trace_joined(now)
+        if decisions:
+            await self._carry_out(decisions, now)
+        if self._partition.waits_for_fold or any(isinstance(decision, Emit) for decision in decisions):
+            self._edge.bells.wake(self._number)
+        due_s = self._partition.next_due()
+        if due_s is not None:
+            self._edge.bells.call_at(self._number, due_s)
+
+    async def _carry_out(self, decisions: Sequence[Decision], now: Now) -> None:
+        """One pipeline and one append; blobs lie in the store before the events that refer to them."""
+        await self._edge.stores.keep(
+            [data for decision in decisions if isinstance(decision, Emit) for data in decision.blobs]
+        )
+        time = now.wall.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        groups = [self._group(decision, time, now) for decision in decisions]
+        leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
+        settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
+        await asyncio.gather(
+            self._edge.appender.append(groups), self._edge.stores.grant(leases), self._edge.stores.forget(settled)
+        )
+
+    def _group(self, decision: Decision, time: str, now: Now) -> Group:
+        match decision:
+            case Emit():
+                return self._events(decision, time, now)
+            case Grant():
+                message = decision.message
+                context = self._traced(decision, now)
+                return (_draft(Topic.TOOLS_GRANTS, message, message.job_id, message.lease_id, time, context),)
+            case Ask():
+                message = decision.message
+                context = self._edge.telemetry.traceparent(message.idempotency_key)
+                return (_draft(Topic.VERIFICATIONS, message, message.job_id, message.ask, time, context),)
+            case View():
+                return (self._view(decision.record, time),)
+
+    def _events(self, emit: Emit, time: str, now: Now) -> Group:
+        context = None
+        if emit.key is not None:
+            names = ", ".join(written.event.event_type for written in emit.events)
+            at_ns = _ns(now)
+            attributes = {"aetheris.job_id": emit.job_id, "aetheris.writes": names}
+            always = not isinstance(emit.events[0].event, PolicyAllowed | ApprovalRequested)
+            context = self._edge.telemetry.record(emit.key, "judge", at_ns, at_ns, attributes=attributes, always=always)
+        return tuple(
+            draft(
+                Topic.JOBS_EVENTS,
+                written.event,
+                key=emit.job_id,
+                id=written.id,
+                source=SOURCE,
+                time=time,
+                traceparent=context,
+            )
+            for written in emit.events
+        )
+
+    def _traced(self, grant: Grant, now: Now) -> bytes | None:
+        key = grant.message.idempotency_key
+        if not self._edge.telemetry.sampled(key):
+            return None
+        attributes = {
+            "aetheris.job_id": grant.message.job_id,
+            "aetheris.node_id": grant.message.nodes[0],
+            "aetheris.run_nodes": len(grant.message.nodes),
+            "aetheris.token": grant.message.token,
+        }
+        return self._edge.telemetry.record(
+            key,
+            "adjudicate",
+            _ns(now),
+            _ns(self._now()),
+            kind=Kind.PRODUCER,
+            parent=grant.parent,
+            attributes=attributes,
+        )
+
+    def _trace_joined(self, now: Now) -> None:
+        """The later nodes of a run are not granted one by one: their span is made when they have started."""
+        for key in self._partition.joined():
+            if self._edge.telemetry.sampled(key):
+                self._edge.telemetry.record(key, "adjudicate", _ns(now), _ns(now), kind=Kind.PRODUCER)
+
+    def _view(self, record: LedgerRecord, time: str) -> Draft:
+        """Keyed by its idempotency key, so that compaction keeps the last; in its job's partition all the same."""
+        key = record.idempotency_key
+        line = _draft(Topic.LEDGER_RECORDS, record, key, derived("record", key, str(record.offset)), time, None)
+        return replace(line, partition=self._number)
+
+    def _now(self) -> Now:
+        return Now(self._edge.clock.monotonic(), self._edge.clock.now())
+
+
+def _draft(topic: Topic, body: Message, key: str, id: str, time: str, context: bytes | None) -> Draft:  # noqa: A002, PLR0917 - a record's parts, by CloudEvents' names
+    return draft(topic, body, key=key, id=id, source=SOURCE, time=time, traceparent=context)
+
+
+def _lease(grant: Grant) -> Lease:
+    return Lease(grant.message.idempotency_key, grant.message.lease_id, grant.lease_ttl_s)
+
+
+def _ns(now: Now) -> int:
+    return round(now.wall.timestamp() * 1e9)

@@ -1,0 +1,35 @@
+"""The ledger's own settings; each is one environment variable, AETHERIS_<NAME>."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from aetheris.ledger.limits import Limits
+from aetheris.streams.settings import RuntimeSettings
+
+
+class LedgerSettings(RuntimeSettings):
+    """What the ledger lets run, and how long it waits before it doubts."""
+
+    policy: Path | None = Field(None, description="Policy file (TOML); unset: irreversible calls need approval")
+    runs: bool = Field(default=True, description="Grant several nodes that follow each other at once")
+    on_in_doubt: Literal["park", "fail"] = Field("park", description="What becomes of a call that stays in doubt")
+    max_tries: int = Field(10, ge=1, description="Tries of a call in doubt, where its plan sets no max_attempts")
+    end_wait_s: float | None = Field(None, gt=0, description="Wait for a lost worker's end; unset: two lease TTLs")
+    probe_tries: int = Field(6, ge=1, description="Unanswered probes of a call, then it is parked")
+    probe_wait_s: float = Field(30.0, gt=0, description="How long a probe's answer is awaited")
+    probe_backoff_s: float = Field(1.0, gt=0, description="First pause after a probe that knew nothing; doubles")
+
+    def limits(self) -> Limits:
+        """The numbers that the core decides by."""
+        return Limits(
+            lease_ttl_s=self.lease_ttl_s,
+            runs=self.runs,
+            on_in_doubt=self.on_in_doubt,
+            max_tries=self.max_tries,
+            end_wait_s=self.end_wait_s if self.end_wait_s is not None else 2 * self.lease_ttl_s,
+            probe_tries=self.probe_tries,
+            probe_wait_s=self.probe_wait_s,
+            probe_backoff_s=self.probe_backoff_s,
+        )

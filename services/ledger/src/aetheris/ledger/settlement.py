@@ -1,0 +1,223 @@
+"""The events that the ledger writes about a key, as groups; every one names the nonce it judges."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from aetheris.ledger.decisions import Emit, Written
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import canonical, canonical_result, digest
+from aetheris.protocol.commands import Resolve
+from aetheris.protocol.events import Event, Outcome, RejectReason, Via
+from aetheris.protocol.fold import JobState, KeyState
+from aetheris.protocol.ids import event_id
+from aetheris.streams.blobs import INLINE_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a job, and its state."""
+
+    job: JobState
+    key: str
+    state: KeyState
+
+    @property
+    def nonce(self) -> str:
+        """The nonce in charge."""
+        return self.state.n or ""
+
+    @property
+    def started(self) -> ev.ToolInvocationStarted:
+        """The `started` in charge; only a key that never started has none."""
+        if self.state.started is None:
+            raise LookupError("the key never started")
+        return self.state.started
+
+
+class StoredEffect(BaseModel):
+    """What an executor left in the effect store: the payloads that it was about to append."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    finished: ev.ToolInvocationFinished
+    committed: ev.CommandCommitted
+    changed: ev.StateChanged | None = None
+
+
+def written(event: Event, *cause: str) -> Written:
+    """An event under the id that follows from its cause: a writer that repeats itself repeats the id."""
+    return Written(event_id(event.job_id, event.event_type, *cause), event)
+
+
+def emit(of: Key, *events: Written, blobs: tuple[bytes, ...] = ()) -> Emit:
+    """One atomic group about a key."""
+    return Emit(of.job.job_id, events, of.key, blobs)
+
+
+def stored_effect(of: Key, nonce: str, value: bytes) -> StoredEffect | None:
+    """What the effect store has for a nonce; None where it isn't an effect of this very try."""
+    try:
+        effect = StoredEffect.model_validate_json(value)
+    except ValidationError:
+        return None
+    finished = effect.finished
+    if (finished.job_id, finished.idempotency_key, finished.invocation_id) != (of.job.job_id, of.key, nonce):
+        return None
+    return effect if finished.outcome.took_effect and effect.committed.output_hash == finished.output_hash else None
+
+
+def catch_up(of: Key, effect: StoredEffect) -> Emit:
+    """finished + command_committed (+ state_changed) as the lost try would have appended them."""
+    nonce = effect.finished.invocation_id
+    finished = effect.finished.model_copy(update={"via": Via.CATCH_UP})
+    events = [
+        written(finished, nonce, Via.CATCH_UP, finished.outcome),
+        written(effect.committed, nonce, Via.CATCH_UP),
+    ]
+    if effect.changed is not None:
+        events.append(written(effect.changed, nonce, Via.CATCH_UP))
+    return emit(of, *events)
+
+
+def found(of: Key, probed: ev.InvocationProbed) -> Emit:
+    """What a probe found settles the try that it was asked about."""
+    evidence = {"ask": probed.ask, "found": list(probed.evidence)}
+    extra = {"external_id": probed.external_id, "evidence": evidence}
+    return _happened(of, probed.invocation_id, Via.PROBE, cause=probed.ask, result=probed.result, extra=extra)
+
+
+def happened(of: Key, command: Resolve, command_id: str) -> Emit:
+    """A human says that the call took effect."""
+    extra = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
+    return _happened(of, of.nonce, Via.HUMAN, cause=command_id, result=command.result, extra=extra)
+
+
+def not_executed(of: Key, command: Resolve, command_id: str) -> Emit:
+    """A human says that it didn't; the fold keeps it as not sure."""
+    said = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
+    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, {**said, "error": "resolved as not executed"})
+    return emit(of, written(event, of.nonce, Via.HUMAN, Outcome.PERMANENT, command_id))
+
+
+def failed(of: Key, error: str, *before: Written) -> Emit:
+    """The ledger gives up."""
+    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.LEDGER, {"error": error})
+    return emit(of, *before, written(event, of.nonce, Via.LEDGER, Outcome.PERMANENT))
+
+
+def reopened(
+    of: Key,
+    by: Literal["probe", "policy", "human"],
+    evidence: tuple[Any, ...],
+    *before: Written,
+    caused_by: str | None = None,
+) -> Emit:
+    """The key is free for another try."""
+    event = ev.InvocationReopened(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=of.nonce,
+        next_token=of.state.t + 1,
+        by=by,
+        evidence=evidence,
+        caused_by=caused_by,
+    )
+    return emit(of, *before, written(event, of.nonce, by))
+
+
+def retry_by_hand(of: Key, command: Resolve, command_id: str) -> Emit:
+    """A human wants another try."""
+    evidence = ({"by": command.by, "evidence": command.evidence},)
+    return reopened(of, "human", evidence, caused_by=command_id)
+
+
+def parked(of: Key, reason: str, evidence: tuple[Any, ...], *before: Written) -> Emit:
+    """Nobody but a human can tell."""
+    event = ev.InvocationParked(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=of.nonce,
+        reason=reason,
+        evidence=evidence,
+    )
+    return emit(of, *before, written(event, of.nonce))
+
+
+def in_doubt(of: Key, cause: str) -> tuple[Written, ...]:
+    """The first word that a try is in doubt; nothing where its executor or an earlier ledger said so."""
+    if of.state.in_doubt is not None:
+        return ()
+    event = ev.InvocationInDoubt(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=of.nonce,
+        error_class=cause,
+    )
+    return (written(event, of.nonce, "ledger"),)
+
+
+def retry_scheduled(of: Key, due_at: str) -> Emit:
+    """The next try has a time."""
+    event = ev.RetryScheduled(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        attempt=of.state.attempts + 1,
+        due_at=due_at,
+    )
+    return emit(of, written(event, of.nonce))
+
+
+def rejected(of: Key, reason: RejectReason, detail: str) -> Emit:
+    """The call is not to start."""
+    event = ev.InvocationRejected(
+        job_id=of.job.job_id, node_id=of.state.node_id, idempotency_key=of.key, reason=reason, detail=detail
+    )
+    return emit(of, written(event, of.key, reason))
+
+
+def worker_ended(job_id: str, worker_id: str, incarnation: str, how: str) -> Emit:
+    """A worker that started keys of this job can act no more."""
+    event = ev.WorkerEnded(job_id=job_id, worker_id=worker_id, incarnation=incarnation, how=how)
+    return Emit(job_id, (written(event, worker_id, incarnation),))
+
+
+def _happened(of: Key, nonce: str, via: Via, *, cause: str, result: Any, extra: dict[str, Any]) -> Emit:
+    result = canonical_result(result)
+    data, output_hash = canonical(result), digest(result)
+    large = len(data) > INLINE_LIMIT
+    kept = {"result_ref": ev.BlobRef(sha256=output_hash, size=len(data))} if large else {"result": result}
+    finished = _finished(of, nonce, Outcome.SUCCESS, via, {**kept, "output_hash": output_hash, **extra})
+    committed = ev.CommandCommitted(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        command_id=of.state.node_id,
+        idempotency_key=of.key,
+        kind=of.started.kind,
+        input_hash=of.started.args_hash,
+        output_hash=output_hash,
+        caused_by=finished.caused_by,
+    )
+    return emit(
+        of,
+        written(finished, nonce, via, Outcome.SUCCESS, cause),
+        written(committed, nonce, via, cause),
+        blobs=(data,) if large else (),
+    )
+
+
+def _finished(of: Key, nonce: str, outcome: Outcome, via: Via, rest: dict[str, Any]) -> ev.ToolInvocationFinished:
+    return ev.ToolInvocationFinished(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=nonce,
+        outcome=outcome,
+        via=via,
+        **rest,
+    )
