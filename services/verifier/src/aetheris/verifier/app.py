@@ -1,0 +1,62 @@
+"""The composition root: everything that the verifier consists of is made here."""
+
+import asyncio
+
+from aetheris.protocol.topics import Topic
+from aetheris.sdk.loader import load
+from aetheris.streams.handler import Cadence, Inputs
+from aetheris.streams.history import History
+from aetheris.streams.http import HttpServer
+from aetheris.streams.lifecycle import freeze_memory
+from aetheris.streams.runtime import runtime
+from aetheris.streams.worker import Pace, PartitionWorker
+from aetheris.verifier.handlers import Parts, VerifierPartition
+from aetheris.verifier.http import Proofs, api
+from aetheris.verifier.keys import load_seal_key
+from aetheris.verifier.probing import Prober
+from aetheris.verifier.settings import VerifierSettings
+
+GROUP = "aetheris.verifier"
+
+INPUTS = Inputs(
+    commands={Topic.VERIFICATIONS: Cadence.EAGER},
+    authority_cadence=Cadence.LAZY,
+    tables=(Topic.JOBS_INDEX,),
+    quarantines=frozenset({Topic.JOBS_EVENTS, Topic.VERIFICATIONS}),
+)
+
+
+async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
+    """Audit, seal, probe and prove until `stop` is set.
+
+    Raises:
+        SealKeyMissing, ToolboxError: what the settings name can't be used.
+        Exception: whatever escaped; the next process restores from the log.
+    """
+    key = load_seal_key(settings.seal_key, settings.data, dev=settings.dev)
+    prober = Prober(load(",".join(settings.tools)), settings.probe_timeout_s, settings.probes_at_once)
+    async with runtime(settings, "verifier") as parts, asyncio.TaskGroup() as tasks:
+
+        def handler(_partition: int) -> VerifierPartition:
+            return VerifierPartition(Parts(parts, worker, prober, key))
+
+        worker = PartitionWorker(
+            parts.log,
+            parts.appender,
+            INPUTS,
+            handler,
+            group=GROUP,
+            member=settings.worker_id,
+            pace=Pace.of(settings),
+        )
+        parts.health.add("worker", worker.unready)
+        history = History(parts.log)
+        proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, key, settings.read_s)
+        http = HttpServer(api(proofs), settings.listen, settings.http_port)
+        tasks.create_task(http.run())
+        freeze_memory()
+        try:
+            await worker.run(stop)
+        finally:
+            http.stop()
+            await history.close()
