@@ -1,0 +1,320 @@
+"""The planner on a real broker: births, requests, ends, and what a kill leaves behind.
+
+The test stands in for gateway, ledger and executor: it writes commands, reads requests and appends what tries report.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.planner.app import planner
+from aetheris.planner.settings import PlannerSettings
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit, ToolRequest
+from aetheris.protocol.envelope import Envelope, decode_event, decode_message, draft
+from aetheris.protocol.events import Event, Outcome, Via
+from aetheris.protocol.keys import args_hash, content_key, external_key, idempotency_key
+from aetheris.protocol.plan import Kind
+from aetheris.protocol.records import Record
+from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.streams.admin import ensure_topics
+from aetheris.streams.clock import SystemClock
+from aetheris.streams.ids import fresh_id, fresh_nonce
+from aetheris.streams.kafka.log import KafkaLog
+from aetheris.streams.log import Appender
+from aetheris.streams.telemetry import Telemetry
+from tests.histories import graph
+
+pytestmark = pytest.mark.real
+
+PARTITIONS = 2
+DEADLINE_S = 30.0
+SOURCE = "aetheris/test"
+
+
+@dataclass
+class Seen:
+    """Everything that the topics showed so far."""
+
+    records: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def of(self, topic: str, job_id: str) -> list[Record]:
+        return [record for record in self.records.get(topic, []) if record.key == job_id.encode()]
+
+    def events(self, job_id: str) -> list[Event]:
+        found = (decode_event(record) for record in self.of(Topic.JOBS_EVENTS, job_id))
+        return [one.body for one in found if isinstance(one, Envelope)]
+
+    def types(self, job_id: str) -> list[str]:
+        return [event.event_type for event in self.events(job_id)]
+
+    def requests(self, job_id: str) -> list[ToolRequest]:
+        found = (decode_message(record) for record in self.of(Topic.TOOLS_REQUESTS, job_id))
+        bodies = (one.body for one in found if isinstance(one, Envelope))
+        return [body for body in bodies if isinstance(body, ToolRequest)]
+
+    def statuses(self, job_id: str) -> list[str]:
+        return [JobIndexEntry.model_validate_json(record.value).status for record in self.of(Topic.JOBS_INDEX, job_id)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@dataclass
+class Outside:
+    """The other services."""
+
+    appender: Appender
+    seen: Seen
+
+    async def command(self, *bodies: JobCommand) -> None:
+        drafts = [
+            draft(Topic.JOBS_COMMANDS, body, key=body.job_id, id=fresh_id(), source=SOURCE, time="t") for body in bodies
+        ]
+        await self.appender.append([(one,) for one in drafts])
+
+    async def append(self, *events: Event) -> None:
+        drafts = [
+            draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=fresh_id(), source=SOURCE, time="t")
+            for event in events
+        ]
+        await self.appender.append([tuple(drafts)])
+
+    async def run(self, job_id: str, node: str, result: Any = None, outcome: Outcome = Outcome.SUCCESS) -> None:
+        await self.append(*tried(job_id, node, result, outcome))
+
+
+@pytest.fixture
+async def broker(kafka: str) -> str:
+    await ensure_topics(kafka, PARTITIONS)
+    return kafka
+
+
+@pytest.fixture
+async def outside(broker: str) -> AsyncIterator[Outside]:
+    log = KafkaLog(broker)
+    await log.start()
+    appender, reader, seen = log.appender(), log.reader(), Seen()
+    await appender.start()
+    await reader.start()
+    topics = (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, dead_letters(Topic.JOBS_COMMANDS))
+    reader.assign({(topic, number): 0 for topic in topics for number in range(PARTITIONS)})
+
+    async def watch() -> None:
+        while True:
+            for (topic, _), records in (await reader.poll(0.2)).items():
+                seen.records.setdefault(topic, []).extend(records)
+            seen.changed.set()
+
+    watching = asyncio.create_task(watch())
+    yield Outside(appender, seen)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await reader.stop()
+    await appender.stop()
+    await log.stop()
+
+
+@asynccontextmanager
+async def planning(broker: str, *, runs: bool = True) -> AsyncIterator[None]:
+    """A planner within this process."""
+    settings = PlannerSettings.model_validate(
+        {"kafka": broker, "partitions": PARTITIONS, "worker_id": "planner-0", "runs": runs}
+    )
+    log = KafkaLog(broker)
+    await log.start()
+    appender = log.appender()
+    await appender.start()
+    stop = asyncio.Event()
+    worker = planner(log, appender, Telemetry("planner", 0.0), SystemClock(), settings)
+    running = asyncio.create_task(worker.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await running
+        await appender.stop()
+        await log.stop()
+
+
+@asynccontextmanager
+async def process(broker: str, data: Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A planner as a process of its own."""
+    settings = {
+        "AETHERIS_KAFKA": broker,
+        "AETHERIS_DATA": str(data),
+        "AETHERIS_PARTITIONS": str(PARTITIONS),
+        "AETHERIS_WORKER_ID": "planner-0",
+        "AETHERIS_DEV": "true",
+        "AETHERIS_TRACE_SAMPLE": "0",
+    }
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "aetheris.planner", env={**os.environ, **settings, **env}
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(DEADLINE_S):
+            await child.wait()
+
+
+def submission(plan: dict[str, Any], job_id: str | None = None, request_hash: str = "r") -> Submit:
+    return Submit(job_id=job_id or f"job-{fresh_id()}", by="ann", tenant="acme", request_hash=request_hash, plan=plan)
+
+
+def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Event]:
+    """A try of a node without arguments, as the executor reports it."""
+    key, nonce = idempotency_key(job_id, node, "act", None), fresh_nonce()
+    return (
+        ev.ToolInvocationStarted(
+            job_id=job_id,
+            node_id=node,
+            idempotency_key=key,
+            invocation_id=nonce,
+            revision=0,
+            token=1,
+            attempt_id=0,
+            external_key=external_key(job_id, node, 0),
+            kind=Kind.TOOL,
+            tool_name="act",
+            tool_version="1",
+            args_hash=args_hash(None),
+            content_key=content_key("acme", "act", None),
+            worker_id="w",
+            incarnation="i",
+        ),
+        ev.ToolInvocationFinished(
+            job_id=job_id,
+            node_id=node,
+            idempotency_key=key,
+            invocation_id=nonce,
+            outcome=outcome,
+            via=Via.EXECUTOR,
+            result=result,
+            output_hash=digest(result),
+        ),
+    )
+
+
+CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})
+
+
+async def test_from_submission_to_the_end(broker: str, outside: Outside) -> None:
+    seen, command = outside.seen, submission(CHAIN)
+    job_id = command.job_id
+    async with planning(broker):
+        await outside.command(command)
+        await seen.until(lambda: len(seen.requests(job_id)) == 1)
+        (asked,) = seen.requests(job_id)
+        (made, _) = seen.of(Topic.JOBS_EVENTS, job_id)
+        assert (asked.nodes, asked.birth, asked.plan_hash) == (("a", "b"), made.offset, digest(CHAIN))
+        assert asked.as_of == made.offset + 1
+        await outside.run(job_id, "a", 1)
+        await outside.run(job_id, "b", {"id": "x"})
+        await seen.until(lambda: "completed" in seen.statuses(job_id))
+    events = seen.events(job_id)
+    assert [event.event_type for event in events if isinstance(event, ev.TERMINAL)] == ["job_completed"]
+    assert next(event.result for event in events if isinstance(event, ev.JobCompleted)) == {"b": {"id": "x"}}
+    assert {event.node_id for event in events if isinstance(event, ev.NodeFinished)} == {"a", "b"}
+    assert seen.statuses(job_id) == ["running", "completed"]
+
+
+async def test_cancel_right_behind_the_submission(broker: str, outside: Outside) -> None:
+    seen, command = outside.seen, submission(CHAIN)
+    job_id = command.job_id
+    async with planning(broker):
+        await outside.command(command, Cancel(job_id=job_id, by="bob", tenant="acme"))
+        await seen.until(lambda: "cancelled" in seen.statuses(job_id))
+    assert seen.types(job_id) == [
+        "job_created",
+        "plan_generated",
+        "cancel_requested",
+        "job_stopping",
+        "job_cancelled",
+    ]
+    assert seen.requests(job_id) == []
+
+
+async def test_what_is_no_plan_is_quarantined_and_the_partition_goes_on(broker: str, outside: Outside) -> None:
+    seen = outside.seen
+    bad, good = submission({"nodes": [{"id": "a", "kind": "llm"}]}), submission(CHAIN)
+    async with planning(broker):
+        await outside.command(bad, good, submission({"nodes": "none"}, bad.job_id))
+        await seen.until(lambda: bool(seen.requests(good.job_id)))
+        await seen.until(lambda: len(seen.of(dead_letters(Topic.JOBS_COMMANDS), bad.job_id)) == 2)
+    reasons = [record.header("dlq_reason") for record in seen.of(dead_letters(Topic.JOBS_COMMANDS), bad.job_id)]
+    assert reasons[0] == b"nodes[0].kind: llm is not supported by this version"
+    assert seen.types(bad.job_id) == []
+
+
+async def test_killed_planners_bear_a_job_once_and_end_it(broker: str, outside: Outside, tmp_path: Path) -> None:
+    seen, nodes = outside.seen, [f"n{i}" for i in range(6)]
+    plan = graph(*({"id": node, "depends_on": nodes[:i][-1:]} for i, node in enumerate(nodes)))
+    command = submission(plan)
+    job_id = command.job_id
+    await outside.command(command)
+    for node in nodes[:-1]:
+        async with process(broker, tmp_path, AETHERIS_RUNS="false") as child:
+            await seen.until(lambda node=node: (node,) in {one.nodes for one in seen.requests(job_id)})
+            child.kill()
+            await child.wait()
+        await outside.run(job_id, node)
+        await outside.command(command)
+    async with process(broker, tmp_path, AETHERIS_RUNS="false"):
+        await outside.run(job_id, nodes[-1])
+        await seen.until(lambda: "completed" in seen.statuses(job_id))
+    types = seen.types(job_id)
+    assert types.count("job_created") == types.count("plan_generated") == 1
+    reports = {event.node_id for event in seen.events(job_id) if isinstance(event, ev.NodeFinished)}
+    assert reports == set(nodes)
+    ids = [
+        record.header("ce_id")
+        for record in seen.of(Topic.JOBS_EVENTS, job_id)
+        if record.header("ce_type") == b"io.aetheris.node_finished.v1"
+    ]
+    assert len(set(ids)) == len(nodes)
+
+
+async def test_a_finished_job_stays_known_when_its_fold_is_gone(broker: str, outside: Outside) -> None:
+    seen, command = outside.seen, submission(graph({"id": "a"}))
+    job_id = command.job_id
+    marker = submission(graph({"id": "a"}))
+    async with planning(broker):
+        await outside.command(command)
+        await seen.until(lambda: bool(seen.requests(job_id)))
+        await outside.run(job_id, "a")
+        await seen.until(lambda: "completed" in seen.statuses(job_id))
+        await outside.append(sealed(job_id))
+    async with planning(broker):
+        await outside.command(command, submission(CHAIN, job_id, "other"), marker)
+        await seen.until(lambda: bool(seen.requests(marker.job_id)))
+    assert seen.types(job_id).count("job_created") == 1
+    assert len(seen.requests(job_id)) == 1
+
+
+def sealed(job_id: str) -> ev.JobSealed:
+    return ev.JobSealed(
+        job_id=job_id,
+        tenant="acme",
+        event_count=1,
+        root="",
+        execution_hash="",
+        outcome_hash="",
+        signature="",
+        key_id="",
+    )
