@@ -122,6 +122,11 @@ def _routes(jobs: Jobs, keepalive_s: float) -> APIRouter:
         status, body = await jobs.verify(caller, job_id)
         return JSONResponse(body, status)
 
+    @router.get("/jobs/{job_id}/evidence")
+    async def evidence(caller: who, job_id: str) -> JSONResponse:
+        status, body = await jobs.evidence(caller, job_id)
+        return JSONResponse(body, status)
+
     @router.get("/tools")
     async def tools(_who: Who) -> JSONResponse:
         return JSONResponse({"tools": jobs.tools()})
@@ -143,7 +148,7 @@ async def _body(request: Request) -> bytes:
         elif size > _MAX_DRAINED_BYTES:
             break
     if size > core.MAX_BODY_BYTES:
-        raise core.plan_too_large()
+        raise core.plan_too_large(core.MAX_BODY_BYTES)
     return bytes(taken)
 
 

@@ -11,11 +11,11 @@ from aetheris.gateway.feed import Feed
 from aetheris.gateway.handlers import Jobs
 from aetheris.gateway.index import Index
 from aetheris.gateway.registry import Registry
-from aetheris.gateway.server import HttpServer
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.views import Views
 from aetheris.protocol.topics import Topic
+from aetheris.streams.http import HttpServer
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.table import Table

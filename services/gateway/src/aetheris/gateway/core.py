@@ -23,7 +23,7 @@ from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, TaskGr
 from aetheris.protocol.records import Record
 from aetheris.protocol.schemas import graph_json, pinned
 
-MAX_BODY_BYTES = MAX_PLAN_BYTES
+MAX_BODY_BYTES = 512 * 1024
 MAX_DEPTH = 64
 """Levels of nesting: every service parses the plan again, none may run out of stack."""
 
@@ -112,7 +112,7 @@ def submit_command(raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntr
         BadRequest: naming the field; nothing may be appended for it.
     """
     if len(raw) > MAX_BODY_BYTES:
-        raise plan_too_large()
+        raise plan_too_large(MAX_BODY_BYTES)
     body = body_of(raw)
     try:
         wanted = Submission.model_validate(body)
@@ -135,9 +135,9 @@ def submit_command(raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntr
     )
 
 
-def plan_too_large() -> BadRequest:
-    """The refusal of a body that no plan needs."""
-    return BadRequest("invalid_plan", "plan", f"larger than {MAX_BODY_BYTES // 1024} KiB")
+def plan_too_large(limit: int = MAX_PLAN_BYTES) -> BadRequest:
+    """The refusal of a plan, or of a body that no plan needs; `limit` in bytes."""
+    return BadRequest("invalid_plan", "plan", f"larger than {limit // 1024} KiB")
 
 
 def _pinned_plan(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry]) -> dict[str, Any]:

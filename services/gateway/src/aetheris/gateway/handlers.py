@@ -206,19 +206,30 @@ class Jobs:
         Raises:
             NotFound, Unavailable.
         """
-        async with self._deadline():
-            await self._row(caller, job_id)
-            try:
-                answer = await self._verifier.get(f"/jobs/{job_id}/verify")
-                return answer.status_code, answer.json()
-            except (httpx.HTTPError, ValueError):
-                raise Unavailable("verifier_unreachable", "the verifier does not answer") from None
+        return await self._ask_verifier(caller, job_id, "verify")
+
+    async def evidence(self, caller: Caller, job_id: str) -> tuple[int, Any]:
+        """The verifier's (status, the job's raw stream and the keys that its seals are checked with).
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        return await self._ask_verifier(caller, job_id, "stream")
 
     def tools(self) -> list[dict[str, Any]]:
         """The newest version of every tool."""
         return [entry.model_dump(mode="json", by_alias=True) for entry in self._registry.newest().values()]
 
     # How
+
+    async def _ask_verifier(self, caller: Caller, job_id: str, what: str) -> tuple[int, Any]:
+        async with self._deadline():
+            await self._row(caller, job_id)
+            try:
+                answer = await self._verifier.get(f"/jobs/{job_id}/{what}")
+                return answer.status_code, answer.json()
+            except (httpx.HTTPError, ValueError):
+                raise Unavailable("verifier_unreachable", "the verifier does not answer") from None
 
     async def _standing(self, command: Submit) -> Row | None:
         """The job that an Idempotency-Key already named; None where it must be submitted (again)."""

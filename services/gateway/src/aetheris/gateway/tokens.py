@@ -11,6 +11,7 @@ import hmac
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -67,7 +68,10 @@ class Tokens:
             entries = tomllib.loads(path.read_text()).get("token", [])
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
             raise TokensFileInvalid(f"{path}: not valid TOML") from None
-        return cls(dict(_known(path, index, entry) for index, entry in enumerate(entries)))
+        if not isinstance(entries, list):
+            raise TokensFileInvalid(f"{path}: token must be a list: write [[token]]")
+        found = enumerate(cast("list[object]", entries))
+        return cls(dict(_known(path, index, entry) for index, entry in found))
 
     def caller(self, authorization: str | None) -> Caller:
         """Who sent this Authorization header.

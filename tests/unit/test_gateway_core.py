@@ -1,0 +1,230 @@
+"""What the gateway says of submissions, jobs and events, without any I/O."""
+
+import json
+from typing import Any
+
+import pytest
+
+from aetheris.gateway import core
+from aetheris.gateway.problems import BadRequest, Conflict
+from aetheris.protocol import events as ev
+from aetheris.protocol.commands import RegistryEntry, Submit
+from aetheris.protocol.contract import Status
+from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.records import Record
+from tests import histories as h
+
+ASKED = core.Asked("job-1", "ann", "acme", None)
+PAY = RegistryEntry(
+    name="pay",
+    version="1",
+    schema={
+        "type": "object",
+        "properties": {"amount": {"type": "integer"}, "currency": {"type": "string", "default": "EUR"}},
+        "required": ["amount"],
+        "additionalProperties": False,
+    },
+    schema_hash="s",
+    effect_class=EffectClass.OPAQUE,
+)
+
+
+def submit(body: Any) -> Submit:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return core.submit_command(raw, ASKED, {"pay": PAY})
+
+
+def plan(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"plan": {"nodes": [{"tool": "pay", "args": {"amount": 1}} | node for node in nodes]}}
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "cycle": (plan({"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}), "plan.nodes[0].depends_on"),
+    "self": (plan({"id": "a", "depends_on": ["a"]}), "plan.nodes[0].depends_on"),
+    "dangling dependency": (plan({"id": "a", "depends_on": ["x"]}), "plan.nodes[0].depends_on[0]"),
+    "dangling reference": (plan({"id": "a", "args": {"amount": {"$ref": "x#/n"}}}), "plan.nodes[0].args/amount"),
+    "twice": (plan({"id": "a"}, {"id": "a"}), "plan.nodes[1].id"),
+    "unknown tool": (plan({"id": "a", "tool": "fly"}), "plan.nodes[0].tool"),
+    "wrong type": (plan({"id": "a", "args": {"amount": "much"}}), "plan.nodes[0].args/amount"),
+    "missing argument": (plan({"id": "a", "args": {}}), "plan.nodes[0].args"),
+    "unknown argument": (plan({"id": "a", "args": {"amount": 1, "to": "me"}}), "plan.nodes[0].args"),
+    "unknown kind": (plan({"id": "a", "kind": "dance"}), "plan.nodes[0].kind"),
+    "kind that can't run yet": ({"plan": {"nodes": [{"id": "a", "kind": "llm"}]}}, "plan.nodes[0].kind"),
+    "bad id": (plan({"id": "a:b"}), "plan.nodes[0].id"),
+    "unknown node field": (plan({"id": "a", "edges": []}), "plan.nodes[0].edges"),
+    "no node": ({"plan": {"nodes": []}}, "plan.nodes"),
+    "nodes is no list": ({"plan": {"nodes": 7}}, "plan.nodes"),
+    "no nodes": ({"plan": {}}, "plan.nodes"),
+    "plan is no object": ({"plan": []}, "plan"),
+    "no plan": ({}, "plan"),
+    "no plan at all": (b"", "plan"),
+    "goal": ({"goal": "get rich"}, "goal"),
+    "unknown field": ({"plam": {}}, "plam"),
+    "no object": ([], "body"),
+    "not JSON": (b'{"plan": ', "body"),
+    "not UTF-8": (b'{"plan": "\xff"}', "body"),
+    "duplicate key": (b'{"plan": {}, "plan": {}}', "plan"),
+    "NaN": (b'{"plan": {"nodes": [{"id": "a", "tool": "pay", "args": {"amount": NaN}}]}}', "body"),
+    "number too large": (plan({"id": "a", "args": {"amount": 2**53}}), "plan.nodes[0].args.amount"),
+    "lone surrogate": (b'{"agent": "\\ud800"}', "agent"),
+    "too large": ({"plan": {"nodes": [], "x": "y" * 2_000_000}}, "plan"),
+    "too deep": (b'{"options": {"a": ' + b"[" * 200 + b"]" * 200 + b"}}", "body"),
+    "bottomless": (b"[" * 100_000, "body"),
+}
+
+
+@pytest.mark.parametrize(("body", "field"), BAD.values(), ids=BAD.keys())
+def test_bad_input_names_the_field(body: Any, field: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        submit(body)
+    assert refused.value.field == field
+    assert refused.value.body()["error"]["details"]["field"] == field
+
+
+def test_goal_says_what_is_missing() -> None:
+    with pytest.raises(BadRequest, match="goal: planning by a model is not configured"):
+        submit({"goal": "get rich"})
+
+
+def test_a_refusal_never_repeats_the_value() -> None:
+    with pytest.raises(BadRequest) as refused:
+        submit(plan({"id": "a", "args": {"amount": "s3cret"}}))
+    assert "s3cret" not in json.dumps(refused.value.body())
+
+
+def test_pins_come_from_the_registry_alone() -> None:
+    forged = {"pay": {"version": "9", "schema_hash": "x", "effect_class": "pure"}}
+    body = plan({"id": "a"})
+    body["plan"]["tools"] = forged
+    taken = submit(body).plan
+    assert taken is not None
+    assert taken["tools"]["pay"]["version"] == "1"
+    assert taken["tools"]["pay"]["effect_class"] == "opaque"
+    assert taken["nodes"][0]["args"] == {"amount": 1, "currency": "EUR"}
+
+
+def test_request_hash_is_of_the_request_alone() -> None:
+    one = submit(b'{"plan": {"nodes": [{"id": "a", "tool": "pay", "args": {"amount": 100}}]}}')
+    same = submit(b'{ "plan":{"nodes":[{"tool":"pay","id":"a","args":{"amount":100.0}}]}}')
+    other = submit(b'{"plan": {"nodes": [{"id": "a", "tool": "pay", "args": {"amount": 101}}]}}')
+    assert one.request_hash == same.request_hash != other.request_hash
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        (b'{"verdict": "maybe", "evidence": "e"}', "verdict"),
+        (b'{"verdict": "retry", "evidence": ""}', "evidence"),
+        (b'{"verdict": "retry"}', "evidence"),
+    ],
+)
+def test_bad_verdicts(raw: bytes, field: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        core.read_resolve(raw)
+    assert refused.value.field == field
+
+
+def view(*events: ev.Event) -> dict[str, Any]:
+    return core.job_view(h.fold(*events), "2026-01-01T00:00:00.000000Z")
+
+
+GRAPH = h.planned(h.graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
+
+
+def test_steps_follow_the_log() -> None:
+    assert [step["state"] for step in view(GRAPH)["steps"]] == ["pending", "pending"]
+    running = view(GRAPH, h.started("a", "n1"))
+    assert running["status"] == "running"
+    assert running["steps"][0]["state"] == "running"
+    done = view(GRAPH, h.started("a", "n1"), h.finished("a", "n1", result={"x": 1}))
+    assert done["steps"][0] == {
+        "node_id": "a",
+        "tool": "act",
+        "state": "completed",
+        "attempts": 1,
+        "execution_id": done["steps"][0]["execution_id"],
+    }
+
+
+def test_a_parked_step_says_why_and_what_to_do() -> None:
+    parked = h.about(ev.InvocationParked, "a", invocation_id="n1", reason="not found, try may still act")
+    seen = view(GRAPH, h.started("a", "n1"), parked)
+    assert seen["status"] == "waiting"
+    assert seen["steps"][0]["state"] == "waiting"
+    assert "not found, try may still act" in seen["why"]
+    assert "not_executed" in seen["why"]
+
+
+def test_ends() -> None:
+    assert view(GRAPH, ev.JobCompleted(job_id=h.JOB, result={"a": 1}))["result"] == {"a": 1}
+    failed = view(GRAPH, ev.JobFailed(job_id=h.JOB, error="a failed"))
+    assert (failed["status"], failed["error"]) == ("failed", "a failed")
+    assert view(GRAPH, ev.JobCancelled(job_id=h.JOB, by="ann"))["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [("policy", Status.REJECTED), ("expired", Status.CANCELLED), ("cancelled", Status.CANCELLED)],
+)
+def test_rejections(reason: str, status: Status) -> None:
+    state = h.fold(GRAPH, h.about(ev.InvocationRejected, "a", reason=ev.RejectReason(reason)))
+    assert core.step_status(state.keys[h.key_of("a")]) is status
+
+
+def test_cancel_of_what_has_ended_conflicts() -> None:
+    with pytest.raises(Conflict, match="job_completed"):
+        core.stands_against_cancel(h.fold(GRAPH, ev.JobCompleted(job_id=h.JOB)))
+    assert core.stands_against_cancel(h.fold(GRAPH, ev.JobCancelled(job_id=h.JOB, by="ann")))
+    assert not core.stands_against_cancel(h.fold(GRAPH))
+
+
+@pytest.mark.parametrize(
+    ("events", "verdict", "resolvable"),
+    [
+        ([h.started("a", "n1")], "happened", True),
+        ([h.started("a", "n1")], "not_executed", False),
+        ([h.started("a", "n1")], "retry", False),
+        ([h.started("a", "n1"), h.about(ev.InvocationParked, "a", invocation_id="n1", reason="r")], "retry", True),
+        ([h.started("a", "n1"), h.finished("a", "n1")], "happened", False),
+    ],
+)
+def test_only_what_is_in_doubt_is_resolvable(events: list[ev.Event], verdict: str, resolvable: bool) -> None:
+    state = h.fold(GRAPH, *events).keys[h.key_of("a")]
+    if resolvable:
+        core.check_resolvable(state, verdict)
+    else:
+        with pytest.raises(Conflict):
+            core.check_resolvable(state, verdict)
+
+
+def record(event_type: str, event_id: str, offset: int, payload: bytes = b"{}") -> Record:
+    headers = (("ce_id", event_id.encode()), ("ce_type", f"io.aetheris.{event_type}.v1".encode()))
+    return Record("t", 0, offset, 0, b"job-1", headers, payload)
+
+
+def test_repeats_have_no_number() -> None:
+    numbers = core.Sequence()
+    given = [record("x", "1", 0), record("x", "2", 1), record("x", "1", 2), record("x", "3", 5)]
+    assert [numbers.number(one) for one in given] == [1, 2, None, 3]
+
+
+def test_what_has_no_id_is_never_a_repeat() -> None:
+    numbers = core.Sequence()
+    assert [numbers.number(record("x", "", offset)) for offset in (0, 1)] == [1, 2]
+
+
+def test_what_is_no_json_is_shown_as_bytes() -> None:
+    assert core.event_view(1, record("x", "1", 0, b"\xff"))["data"] == {"$raw": "/w=="}
+
+
+def test_answers_of_the_log() -> None:
+    ours = core.heard(record("cancel_requested", "1", 0, b'{"caused_by": "c1"}'))
+    done = core.heard(record("job_completed", "2", 1, b"{}"))
+    other = core.heard(record("tool_invocation_finished", "3", 2, b'{"idempotency_key": "k"}'))
+    assert core.answers_cancel("c1", ours)
+    assert not core.answers_cancel("c1", other)
+    with pytest.raises(Conflict):
+        core.answers_cancel("c1", done)
+    with pytest.raises(Conflict):
+        core.answers_resolve("c1", "k", other)
+    assert not core.answers_resolve("c1", "k2", other)
