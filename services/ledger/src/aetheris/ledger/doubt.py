@@ -118,7 +118,9 @@ def _probe(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) ->
     if wait_s is None:
         reason = "it was not found, but its worker is not known to have ended"
         return Step((exhausted(of, tried, terms, reason),), again_s)
-    return Step((), wait_s) if wait_s > now_s else _ask(of, tried, terms, now_s)
+    if wait_s > now_s:
+        return Step((), wait_s)
+    return Step(_ask(of, tried, terms, now_s), _answer_awaited_until(tried, provable_s, terms, now_s))
 
 
 def _answer_awaited_until(tried: Started, provable_s: float | None, terms: Terms, now_s: float) -> float | None:
@@ -154,7 +156,7 @@ def _wait_before_asking(tried: Started, provable_s: float | None, terms: Terms, 
     return None if tried.absent_s >= give_up_s else max(give_up_s, tried.next_ask_s)
 
 
-def _ask(of: Key, tried: Started, terms: Terms, now_s: float) -> Step:
+def _ask(of: Key, tried: Started, terms: Terms, now_s: float) -> Sequence[Decision]:
     ask = terms.fresh_id()
     tried.ask = (ask, now_s)
     question = Verification(
@@ -172,7 +174,7 @@ def _ask(of: Key, tried: Started, terms: Terms, now_s: float) -> Step:
     before = settlement.in_doubt(of, _cause(tried))
     if before:
         decisions.insert(0, settlement.emit(of, *before))
-    return Step(decisions, now_s + terms.limits.probe_wait_s)
+    return decisions
 
 
 def _most_tries(entry: Entry, terms: Terms) -> int:

@@ -1,0 +1,784 @@
+"""The ledger's core: who is granted, what becomes of a call in doubt, and what it never concludes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from aetheris.ledger.core import Partition
+from aetheris.ledger.decisions import Ask, Decision, Emit, Facts, Grant, Now, View
+from aetheris.ledger.limits import Limits
+from aetheris.ledger.memory import Terms, WorkerLife
+from aetheris.ledger.policy import Policy, load, parse
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.commands import LedgerRecord, Resolve, ToolGrant, ToolRequest, Verification
+from aetheris.protocol.events import Event
+from aetheris.protocol.fold import JobState, KeyState, Settled, St
+from aetheris.protocol.ids import execution_id
+from aetheris.protocol.keys import external_key
+from tests.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
+
+TTL_S = 5.0
+SETTLES_S = 20.0
+START = datetime(2030, 1, 1, tzinfo=UTC)
+ALLOW_ALL = '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"'
+EffectKind = str
+
+
+def limits(**changes: Any) -> Limits:
+    base: dict[str, Any] = {
+        "lease_ttl_s": TTL_S,
+        "end_wait_s": 2 * TTL_S,
+        "probe_wait_s": 30.0,
+        "probe_backoff_s": 1.0,
+        "probe_tries": 3,
+        "max_tries": 4,
+        "on_in_doubt": "park",
+        "runs": True,
+    }
+    return Limits(**(base | changes))
+
+
+def one(effect_class: EffectKind, **node: Any) -> dict[str, Any]:
+    return graph({"id": "a"} | node, act={"effect_class": effect_class, "settles_within_s": SETTLES_S, "timeout_s": 3})
+
+
+@dataclass
+class World:
+    """A log, an effect store and leases that outlive the ledgers on them."""
+
+    plan: dict[str, Any]
+    policy: Policy = field(default_factory=lambda: load(None))
+    limits: Limits = field(default_factory=limits)
+    log: list[Event] = field(default_factory=list[Event])
+    ids: list[str] = field(default_factory=list[str])
+    ended: dict[WorkerLife, str] = field(default_factory=dict[WorkerLife, str])
+    effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
+    held: set[str] = field(default_factory=set[str])
+    redis_answers: bool = True
+    lost_s: float | None = None
+    now_s: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.log = [created(), planned(self.plan)]
+        self.ids = ["", ""]
+
+    def now(self) -> Now:
+        return Now(self.now_s, START + timedelta(seconds=self.now_s))
+
+    def ledger(self) -> "Ledger":
+        return Ledger(self)
+
+    def facts(self) -> Facts:
+        if not self.redis_answers:
+            return Facts(None, None, self.lost_s)
+        return Facts(self.effects, dict.fromkeys(self.held, True), self.lost_s)
+
+
+class Ledger:
+    """A process: folds the world's log, carries decisions out until nothing more follows from them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        fresh = count()
+        terms = Terms(world.policy, world.limits, lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
+        self.core = Partition(terms, world.ended)
+        self.read = 0
+        self.grants: list[ToolGrant] = []
+        self.asks: list[Verification] = []
+        self.records: list[LedgerRecord] = []
+        self._fold()
+        self.core.restored(world.now())
+        self.settle()
+
+    def _fold(self) -> None:
+        for event in self.world.log[self.read :]:
+            self.core.evolve(event, self.read, self.world.now())
+            self.read += 1
+
+    def settle(self) -> None:
+        """Rounds, until one decides nothing that the log would have to carry."""
+        for _ in range(20):
+            self._fold()
+            self.core.look(self.world.now())
+            decided = self.core.decide(self.world.facts(), self.world.now())
+            if not [self._carry_out(decision) for decision in decided]:
+                return
+        raise AssertionError("the ledger never comes to rest")
+
+    def _carry_out(self, decision: Decision) -> None:
+        match decision:
+            case Emit():
+                self.world.log += [written.event for written in decision.events]
+                self.world.ids += [written.id for written in decision.events]
+            case Grant():
+                self.grants.append(decision.message)
+                self.world.held.add(decision.message.idempotency_key)
+            case Ask():
+                self.asks.append(decision.message)
+            case View():
+                self.records.append(decision.record)
+
+    def add(self, *events: Event) -> None:
+        for event in events:
+            self.world.log.append(event)
+            self.world.ids.append("")
+        self.settle()
+
+    def request(self, *nodes: str, offset: int = 0, **changes: Any) -> None:
+        fields: dict[str, Any] = {
+            "job_id": JOB,
+            "birth": 0,
+            "as_of": len(self.world.log) - 1,
+            "revision": 0,
+            "plan_hash": digest(self.world.plan),
+            "nodes": nodes,
+        }
+        self.core.request(ToolRequest(**(fields | changes)), offset)
+        self.settle()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, with a round at every due time on the way."""
+        end_s = self.world.now_s + seconds
+        for _ in range(1000):
+            due_s = self.core.next_due()
+            if due_s is None or due_s > end_s:
+                break
+            self.world.now_s = max(self.world.now_s, due_s)
+            self.settle()
+        self.world.now_s = end_s
+        self.settle()
+
+    def lease_lapses(self) -> None:
+        self.world.held.clear()
+        self.sleep(TTL_S + 0.1)
+
+    def answer(self, said: str, **fields: Any) -> None:
+        asked = self.asks[-1]
+        probed = ev.InvocationProbed(
+            job_id=JOB,
+            node_id=asked.node_id,
+            idempotency_key=asked.idempotency_key,
+            invocation_id=asked.invocation_id,
+            external_key=asked.external_key,
+            ask=asked.ask,
+            answer=ev.Answer(said),
+            **fields,
+        )
+        self.add(probed)
+
+    def resolve(self, verdict: str, node: str = "a", **fields: Any) -> None:
+        command = Resolve.model_validate(
+            {
+                "job_id": JOB,
+                "by": "ann",
+                "tenant": TENANT,
+                "execution_id": execution_id(JOB, node, key_of(node)),
+                "verdict": verdict,
+                "evidence": "seen in the bank's books",
+            }
+            | fields
+        )
+        self.core.resolve(command, "cmd-1", 7, self.world.now())
+        self.settle()
+
+    @property
+    def job(self) -> JobState:
+        return self.core.jobs[JOB].state
+
+    def state(self, node: str = "a") -> KeyState:
+        return self.job.keys[key_of(node)]
+
+    def written(self) -> list[str]:
+        """The types of what this world's ledgers wrote."""
+        return [event.event_type for event, id_ in zip(self.world.log, self.world.ids, strict=True) if id_]
+
+
+def effect(node: str, nonce: str, result: Any, *, change: bool = True) -> bytes:
+    """What an executor leaves in the effect store."""
+    done = finished(node, nonce, result=result)
+    committed = ev.CommandCommitted(
+        job_id=JOB,
+        node_id=node,
+        command_id=node,
+        idempotency_key=done.idempotency_key,
+        kind=started(node, nonce).kind,
+        input_hash="h",
+        output_hash=digest(result),
+    )
+    parts = [f'"finished":{done.model_dump_json()}', f'"committed":{committed.model_dump_json()}']
+    if change:
+        changed = ev.StateChanged(
+            job_id=JOB,
+            node_id=node,
+            changes=(ev.Change(resource_type="refund", resource_id="r-1", operation="create"),),
+        )
+        parts.append(f'"changed":{changed.model_dump_json()}')
+    return ("{" + ",".join(parts) + "}").encode()
+
+
+def worker_ended(incarnation: str = "i1") -> WorkerLife:
+    return ("w", incarnation)
+
+
+# grants
+
+
+def test_a_request_becomes_a_grant_from_the_fold() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.request("a", offset=3)
+    (grant,) = ledger.grants
+    assert (grant.idempotency_key, grant.token, grant.birth, grant.nodes) == (key_of("a"), 1, 0, ("a",))
+    assert grant.as_of == 1
+    assert ledger.core.open_request() == 3
+    ledger.add(started("a", "n1"))
+    assert ledger.core.open_request() is None
+
+
+def test_a_request_is_held_until_the_fold_has_come_as_far_as_its_writer() -> None:
+    world = World(one("idempotent"))
+    late = world.log.pop()
+    ledger = world.ledger()
+    ledger.request("a", offset=3, as_of=1)
+    assert ledger.grants == []
+    assert ledger.core.waits_for_fold
+    ledger.add(late)
+    assert len(ledger.grants) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"birth": 1}, {"revision": 1}, {"plan_hash": "other"}, {"job_id": "job-2"}])
+def test_what_does_not_match_the_fold_is_dropped(wrong: dict[str, Any]) -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.request("a", offset=3, **wrong)
+    assert ledger.grants == []
+    assert ledger.core.open_request() is None
+
+
+def test_a_settled_or_running_key_needs_no_grant() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.request("a")
+    ledger.add(finished("a", "n1"))
+    ledger.request("a")
+    assert ledger.grants == []
+    assert ledger.core.open_request() is None
+
+
+def test_a_grant_that_nobody_takes_up_is_given_again_ever_more_rarely() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.request("a")
+    ledger.sleep(TTL_S)
+    assert len(ledger.grants) == 2
+    ledger.sleep(2 * TTL_S)
+    assert len(ledger.grants) == 3
+    assert {grant.token for grant in ledger.grants} == {1}
+
+
+def test_a_restart_reads_the_open_request_again_and_grants() -> None:
+    world = World(one("idempotent"))
+    world.ledger().request("a", offset=3)
+    again = world.ledger()
+    again.request("a", offset=3)
+    assert len(again.grants) == 1
+
+
+def test_a_stopping_job_gets_no_grant_and_its_unstarted_keys_stay_as_they_are() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.request("a", offset=3)
+    ledger.add(ev.JobStopping(job_id=JOB, by="ann", reason="enough", up_to_revision=0))
+    ledger.sleep(100)
+    assert len(ledger.grants) == 1
+    assert ledger.core.open_request() is None
+    assert ledger.written() == []
+
+
+def test_a_run_is_cut_before_the_first_node_that_must_be_judged_by_itself() -> None:
+    plan = graph(
+        {"id": "a"},
+        {"id": "b", "depends_on": ["a"]},
+        {"id": "c", "depends_on": ["b"], "tool": "pay"},
+        act={"effect_class": "pure"},
+        pay={"irreversible": True},
+    )
+    ledger = World(plan).ledger()
+    ledger.request("a", "b", "c")
+    assert ledger.grants[0].nodes == ("a", "b")
+
+
+def test_a_run_is_cut_before_what_the_policy_denies_and_can_be_switched_off() -> None:
+    plan = graph({"id": "a"}, {"id": "b", "depends_on": ["a"], "tool": "sms"}, act={}, sms={})
+    policy = parse('[[rules]]\nname = "quiet"\ntools = ["sms"]\neffect = "deny"\n' + ALLOW_ALL)
+    ledger = World(plan, policy).ledger()
+    ledger.request("a", "b")
+    assert ledger.grants[0].nodes == ("a",)
+    alone = World(one("pure"), limits=limits(runs=False)).ledger()
+    alone.request("a", "b")
+    assert alone.grants[0].nodes == ("a",)
+
+
+# policy and approval
+
+
+def test_a_denied_call_is_rejected_with_the_rule() -> None:
+    policy = parse('[[rules]]\nname = "never"\ntools = ["*"]\neffect = "deny"')
+    ledger = World(one("pure"), policy).ledger()
+    ledger.request("a")
+    assert ledger.grants == []
+    rejected = ledger.world.log[-1]
+    assert isinstance(rejected, ev.InvocationRejected)
+    assert (rejected.reason, rejected.detail) == (ev.RejectReason.POLICY, "never")
+    assert ledger.state().outcome is Settled.REJECTED
+    assert ledger.core.open_request() is None
+
+
+def test_an_irreversible_call_is_granted_only_behind_the_recorded_word_of_the_policy() -> None:
+    ledger = World(graph({"id": "a", "irreversible": True}), parse(ALLOW_ALL)).ledger()
+    ledger.request("a")
+    assert ledger.written() == ["policy_allowed"]
+    allowed_at = len(ledger.world.log) - 1
+    (grant,) = ledger.grants
+    assert grant.as_of >= allowed_at
+    ledger.add(started("a", "n1"))
+    assert ledger.state().st is St.STARTED
+
+
+def test_an_approval_is_asked_for_once_and_waited_for_in_the_log() -> None:
+    world = World(graph({"id": "a", "irreversible": True}))
+    ledger = world.ledger()
+    ledger.request("a", offset=3)
+    assert ledger.written() == ["approval_requested", "job_waiting"]
+    assert ledger.core.open_request() is None
+    again = world.ledger()
+    again.request("a", offset=3)
+    assert again.grants == []
+    assert again.written() == ["approval_requested", "job_waiting"]
+
+
+@pytest.mark.parametrize(("decision", "granted"), [("approve", 1), ("reject", 0), ("edit", 0)])
+def test_a_humans_answer_is_followed(decision: str, granted: int) -> None:
+    ledger = World(graph({"id": "a", "irreversible": True})).ledger()
+    ledger.request("a")
+    asked = ledger.state().requested
+    assert asked is not None
+    answer = ev.ApprovalDecided(
+        **asked.model_dump(include={"job_id", "node_id", "idempotency_key", "args_hash", "tool_version", "rule"}),
+        decision=ev.Decision(decision),
+        approver="ann",
+    )
+    ledger.add(answer)
+    assert len(ledger.grants) == granted
+    assert (ledger.state().outcome is Settled.REJECTED) is not bool(granted)
+
+
+def test_the_same_irreversible_call_of_a_job_is_refused_as_a_duplicate() -> None:
+    plan = graph({"id": "a", "irreversible": True}, {"id": "b", "irreversible": True})
+    ledger = World(plan, parse(ALLOW_ALL)).ledger()
+    ledger.request("a")
+    ledger.add(started("a", "n1"))
+    ledger.request("b")
+    assert ledger.written() == ["policy_allowed"]
+    ledger.add(finished("a", "n1"))
+    ledger.sleep(TTL_S)
+    rejected = ledger.world.log[-1]
+    assert isinstance(rejected, ev.InvocationRejected)
+    assert (rejected.reason, rejected.detail) == (ev.RejectReason.DUPLICATE_OF, "a")
+
+
+# retries
+
+
+def test_a_proof_of_no_effect_is_retried_after_a_recorded_pause() -> None:
+    world = World(one("opaque", retry={"max_attempts": 3, "backoff_s": 4.0}))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    assert ledger.written() == ["retry_scheduled"]
+    assert ledger.grants == []
+    again = world.ledger()
+    again.sleep(3.9)
+    assert again.grants == []
+    again.sleep(0.2)
+    (grant,) = again.grants
+    assert grant.token == 2
+    assert again.written() == ["retry_scheduled"]
+
+
+def test_attempts_are_capped_and_the_end_names_the_cause() -> None:
+    ledger = World(one("opaque", retry={"max_attempts": 1})).ledger()
+    failure = finished("a", "n1", "retryable_failure").model_copy(update={"error": "NotExecuted: refused"})
+    ledger.add(started("a", "n1"), failure)
+    assert ledger.state().outcome is Settled.FAILED
+    assert ledger.state().sure
+    assert ledger.state().reason == "NotExecuted: refused"
+    assert ledger.state().via is ev.Via.LEDGER
+
+
+def test_a_reopened_key_of_a_stopping_job_is_settled() -> None:
+    ledger = World(one("opaque", retry={"backoff_s": 100.0})).ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    ledger.add(ev.JobStopping(job_id=JOB, by="ann", reason="enough", up_to_revision=0))
+    assert ledger.state().outcome is Settled.FAILED
+    assert ledger.state().sure
+    assert ledger.grants == []
+
+
+# in doubt
+
+
+def test_a_held_lease_is_left_alone() -> None:
+    ledger = World(one("opaque")).ledger()
+    ledger.request("a")
+    ledger.add(started("a", "n1"))
+    ledger.sleep(100)
+    assert ledger.written() == []
+
+
+def test_every_lease_gets_a_full_ttl_after_a_restart() -> None:
+    world = World(one("opaque"))
+    world.ledger().add(started("a", "n1"))
+    again = world.ledger()
+    again.sleep(TTL_S - 0.1)
+    assert again.written() == []
+    again.sleep(0.2)
+    assert again.written() == ["invocation_in_doubt", "invocation_parked"]
+
+
+def test_a_missing_lease_is_no_evidence_after_redis_lost_data() -> None:
+    world = World(one("opaque"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    world.lost_s = world.now_s + 4
+    ledger.sleep(4 + TTL_S + 3 - 0.1)
+    assert ledger.written() == []
+    ledger.sleep(0.2)
+    assert ledger.state().st is St.PARKED
+
+
+@pytest.mark.parametrize("effect_class", ["pure", "idempotent"])
+def test_what_may_be_sent_again_is_reopened_and_granted_with_the_next_token(effect_class: str) -> None:
+    ledger = World(one(effect_class)).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    assert ledger.written() == ["invocation_in_doubt", "invocation_reopened"]
+    (grant,) = ledger.grants
+    assert grant.token == 2
+    ledger.add(started("a", "n2", token=2))
+    assert ledger.state().n == "n2"
+    assert ledger.state().live == {"n1", "n2"}
+
+
+def test_in_doubt_from_the_executor_waits_for_no_lease() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.request("a")
+    ledger.add(started("a", "n1"), about(ev.InvocationInDoubt, "a", invocation_id="n1", error_class="TimeoutError"))
+    assert ledger.written() == ["invocation_reopened"]
+    assert [grant.token for grant in ledger.grants] == [1, 2]
+
+
+def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
+    parked = World(one("opaque")).ledger()
+    parked.add(started("a", "n1"))
+    parked.lease_lapses()
+    assert parked.state().st is St.PARKED
+    failed = World(one("opaque"), limits=limits(on_in_doubt="fail")).ledger()
+    failed.add(started("a", "n1"))
+    failed.lease_lapses()
+    assert failed.state().outcome is Settled.FAILED
+    assert not failed.state().sure
+
+
+@pytest.mark.parametrize("effect_class", ["opaque", "idempotent", "probeable", "pure"])
+def test_an_effect_in_the_store_is_caught_up_under_its_own_nonce_whatever_the_class(effect_class: str) -> None:
+    ledger = World(one(effect_class)).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.world.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 7}), "zombie": effect("a", "zombie", 1)}
+    ledger.lease_lapses()
+    assert ledger.written() == ["tool_invocation_finished", "command_committed", "state_changed"]
+    state = ledger.state()
+    assert (state.outcome, state.settled_by, state.via, state.result) == (
+        Settled.SUCCESS,
+        "n1",
+        ev.Via.CATCH_UP,
+        {"id": 7},
+    )
+    assert (ledger.asks, ledger.grants) == ([], [])
+    assert [record.status for record in ledger.records] == ["success"]
+
+
+def test_an_effect_of_a_nonce_that_never_started_or_of_another_key_settles_nothing() -> None:
+    ledger = World(one("opaque")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.world.effects[key_of("a")] = {"zombie": effect("a", "zombie", 1), "n1": effect("a", "zombie", 1)}
+    ledger.lease_lapses()
+    assert ledger.state().st is St.PARKED
+
+
+def test_a_late_effect_of_an_earlier_live_nonce_is_found_before_the_next_grant() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    ledger.world.effects[key_of("a")] = {"n1": effect("a", "n1", 1)}
+    ledger.sleep(TTL_S)
+    assert len(ledger.grants) == 1
+    assert ledger.state().settled_by == "n1"
+
+
+def test_without_redis_the_ladder_goes_on_after_a_while() -> None:
+    world = World(one("idempotent"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    world.redis_answers, world.lost_s = False, world.now_s
+    ledger.sleep(TTL_S + 3 + 3 * TTL_S - 0.1)
+    assert ledger.written() == []
+    ledger.sleep(TTL_S)
+    assert ledger.written() == ["invocation_in_doubt", "invocation_reopened"]
+
+
+def test_reopens_are_capped() -> None:
+    ledger = World(one("idempotent"), limits=limits(max_tries=2)).ledger()
+    for token, nonce in enumerate(("n1", "n2"), start=1):
+        ledger.add(started("a", nonce, token=token))
+        ledger.lease_lapses()
+    assert ledger.state().st is St.PARKED
+    pure = World(one("pure"), limits=limits(max_tries=1)).ledger()
+    pure.add(started("a", "n1"))
+    pure.lease_lapses()
+    assert pure.state().outcome is Settled.FAILED
+
+
+# the end of a worker
+
+
+def test_the_end_of_a_worker_is_recorded_once_and_ends_the_wait() -> None:
+    world = World(one("idempotent"))
+    ledger = world.ledger()
+    ledger.request("a")
+    ledger.add(started("a", "n1"))
+    world.ended[worker_ended()] = "lock"
+    assert ledger.core.worker_ended(worker_ended())
+    ledger.settle()
+    assert not ledger.core.worker_ended(worker_ended())
+    assert ledger.written() == ["worker_ended", "invocation_reopened"] or ledger.written() == [
+        "worker_ended",
+        "invocation_in_doubt",
+        "invocation_reopened",
+    ]
+
+
+def test_a_started_that_is_folded_after_its_workers_end_was_announced_is_concerned_too() -> None:
+    world = World(one("idempotent"), ended={worker_ended(): "lock"})
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    assert "worker_ended" in ledger.written()
+    assert ledger.state().st is St.REOPENED
+    restored = World(one("idempotent"))
+    restored.log.append(started("a", "n1"))
+    restored.ids.append("")
+    restored.ended[worker_ended()] = "lock"
+    assert "worker_ended" in restored.ledger().written()
+
+
+# probes
+
+
+def probing(world: World) -> Ledger:
+    """A probeable try in doubt whose worker's end is recorded, first question sent."""
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    world.ended[worker_ended()] = "lock"
+    ledger.core.worker_ended(worker_ended())
+    ledger.settle()
+    return ledger
+
+
+def test_what_a_probe_finds_settles_the_key() -> None:
+    ledger = probing(World(one("probeable")))
+    assert ledger.asks[0].external_key == external_key(JOB, "a", 0)
+    ledger.answer("found", result={"id": 9}, external_id="ch_9", evidence=({"status": 200},))
+    state = ledger.state()
+    assert (state.outcome, state.via, state.result, state.external_id) == (
+        Settled.SUCCESS,
+        ev.Via.PROBE,
+        {"id": 9},
+        "ch_9",
+    )
+    assert ledger.written()[-2:] == ["tool_invocation_finished", "command_committed"]
+
+
+def test_not_found_is_a_proof_only_after_the_end_and_settles_within() -> None:
+    ledger = probing(World(one("probeable")))
+    ledger.answer("not_found")
+    assert ledger.state().st is St.STARTED
+    ledger.sleep(SETTLES_S - 0.1)
+    assert (len(ledger.asks), ledger.state().st) == (1, St.STARTED)
+    ledger.sleep(0.2)
+    assert len(ledger.asks) == 2
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+    assert ledger.grants[-1].token == 2
+
+
+def test_settles_within_starts_anew_in_a_new_process() -> None:
+    world = World(one("probeable"))
+    probing(world)
+    world.now_s += SETTLES_S + 1
+    again = world.ledger()
+    again.answer("not_found")
+    assert again.state().st is St.STARTED
+    again.sleep(SETTLES_S + 0.1)
+    again.answer("not_found")
+    assert again.state().st is St.REOPENED
+
+
+def test_an_answer_to_another_process_or_an_older_question_proves_nothing() -> None:
+    world = World(one("probeable"))
+    first = probing(world)
+    first.sleep(SETTLES_S + 0.1)
+    old, new = first.asks[0], first.asks[-1]
+    assert old.ask != new.ask
+    first.add(about(ev.InvocationProbed, "a", **_answered(old, "not_found")))
+    assert first.state().st is St.STARTED
+    second = world.ledger()
+    second.add(about(ev.InvocationProbed, "a", **_answered(new, "not_found")))
+    assert second.state().st is St.STARTED
+
+
+def test_found_counts_whoever_asked_and_also_when_it_is_read_only_after_a_restart() -> None:
+    world = World(one("probeable"))
+    asked = probing(world).asks[0]
+    world.log.append(about(ev.InvocationProbed, "a", **_answered(asked, "found")))
+    world.ids.append("")
+    assert world.ledger().state().outcome is Settled.SUCCESS
+
+
+def test_not_found_without_a_known_end_is_parked_after_a_last_question() -> None:
+    ledger = World(one("probeable")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    ledger.answer("not_found")
+    ledger.sleep(2 * TTL_S + 0.1)
+    assert (len(ledger.asks), ledger.state().st) == (2, St.STARTED)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.PARKED
+
+
+def test_an_end_that_becomes_known_while_waiting_leads_to_another_question() -> None:
+    world = World(one("probeable"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    ledger.answer("not_found")
+    ledger.sleep(TTL_S)
+    world.ended[worker_ended()] = "lock"
+    ledger.core.worker_ended(worker_ended())
+    ledger.sleep(SETTLES_S + 0.1)
+    assert len(ledger.asks) == 2
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+def test_dont_know_is_asked_again_then_parked() -> None:
+    ledger = probing(World(one("probeable")))
+    ledger.answer("unknown")
+    ledger.sleep(1.1)
+    ledger.answer("unknown")
+    ledger.sleep(31)
+    assert len(ledger.asks) >= 3
+    assert ledger.state().st is St.STARTED
+    ledger.sleep(31)
+    assert ledger.state().st is St.PARKED
+
+
+def _answered(asked: Verification, said: str) -> dict[str, Any]:
+    return {
+        "invocation_id": asked.invocation_id,
+        "external_key": asked.external_key,
+        "ask": asked.ask,
+        "answer": ev.Answer(said),
+    }
+
+
+# humans
+
+
+@pytest.fixture
+def parked() -> Ledger:
+    ledger = World(one("opaque")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "grants"),
+    [("happened", Settled.SUCCESS, 0), ("not_executed", Settled.FAILED, 0), ("retry", None, 1)],
+)
+def test_a_human_resolves_what_is_parked(parked: Ledger, verdict: str, outcome: Settled | None, grants: int) -> None:
+    parked.resolve(verdict, result={"id": 3})
+    assert parked.state().outcome is outcome
+    assert len(parked.grants) == grants
+    words = [event for event in parked.world.log if event.caused_by == "cmd-1"]
+    assert words
+    assert "ann" in words[0].model_dump_json()
+    assert not parked.state().sure or outcome is None
+
+
+def test_a_word_on_what_is_not_parked_is_ignored() -> None:
+    ledger = World(one("opaque")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.resolve("not_executed")
+    assert ledger.core.open_resolution() == 7
+    ledger.world.held.add(key_of("a"))
+    ledger.sleep(TTL_S + 0.1)
+    assert ledger.core.open_resolution() is None
+    assert ledger.state().st is St.STARTED
+
+
+def test_a_word_that_comes_before_its_park_is_folded_counts() -> None:
+    ledger = World(one("opaque")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.resolve("happened", result=1)
+    ledger.add(about(ev.InvocationParked, "a", invocation_id="n1", reason="x"))
+    assert ledger.state().outcome is Settled.SUCCESS
+
+
+# what is kept
+
+
+def test_a_sealed_job_is_forgotten_and_frees_the_mark() -> None:
+    ledger = World(one("pure")).ledger()
+    assert ledger.core.mark() == 0
+    ledger.add(started("a", "n1"), finished("a", "n1"), ev.JobCompleted(job_id=JOB), _seal())
+    assert ledger.core.mark() is None
+    assert ledger.core.jobs == {}
+    assert [record.status for record in ledger.records] == ["success"]
+
+
+def test_a_job_that_needs_an_upgrade_is_left_alone() -> None:
+    ledger = World(one("pure")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.core.needs_upgrade(JOB, 99)
+    ledger.lease_lapses()
+    ledger.request("b")
+    assert ledger.written() == []
+    assert ledger.grants == []
+
+
+@pytest.mark.parametrize("plan", [one("idempotent"), one("opaque"), one("probeable")])
+def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any]) -> None:
+    def decided() -> Sequence[str]:
+        ledger = World(plan).ledger()
+        ledger.add(started("a", "n1"))
+        ledger.lease_lapses()
+        return [id_ for id_ in ledger.world.ids if id_]
+
+    assert decided() == decided()
+    assert decided()
+
+
+def _seal() -> ev.JobSealed:
+    hashes = {"root": "r", "execution_hash": "e", "outcome_hash": "o", "signature": "s", "key_id": "k"}
+    return ev.JobSealed(job_id=JOB, tenant=TENANT, event_count=1, **hashes)
