@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
@@ -123,8 +124,7 @@ def violation(rule: str, fact: Fact, message: str) -> Violation:
 
 def event_type(ce_type: bytes) -> bytes:
     """The snake_case name in a ce_type; what has another form is taken as it stands."""
-    matched = _TYPE.match(ce_type)
-    return matched[1] if matched else ce_type
+    return _parsed_type(ce_type)[0]
 
 
 def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
@@ -141,7 +141,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     found: list[Violation] = []
     if body is None:
         found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))
-    elif name in EVENT_TYPES and _version(ce_type) != READABLE_VERSION:
+    elif name in EVENT_TYPES and _parsed_type(ce_type)[1] != READABLE_VERSION:
         fact = Fact(at, record.offset, event_id, "", body)
         found.append(violation("unknown_version", fact, f"{name} has a version that can't be judged"))
     else:
@@ -153,14 +153,17 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     return fact, found
 
 
-def _version(ce_type: bytes) -> int:
+@lru_cache(maxsize=256)
+def _parsed_type(ce_type: bytes) -> tuple[bytes, int]:
     matched = _TYPE.match(ce_type)
-    return int(matched[2]) if matched and len(matched[2]) < 9 else 0
+    if matched is None:
+        return ce_type, 0
+    return matched[1], int(matched[2]) if len(matched[2]) < 9 else 0
 
 
 def _body(value: bytes) -> Body | None:
     try:
-        parsed: object = json.loads(value, object_pairs_hook=_unique)
+        parsed: object = _STRICT.decode(value.decode())
     except (ValueError, RecursionError):
         return None
     return cast("Body", parsed) if isinstance(parsed, dict) else None
@@ -171,6 +174,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError
     return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _ambiguous(header: bytes) -> bool:
