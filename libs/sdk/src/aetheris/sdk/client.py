@@ -257,6 +257,10 @@ class Client:
         """The verifier's proof; raises ApiError."""
         return self._send(_Call("GET", f"/jobs/{job_id}/verify"))
 
+    def evidence(self, job_id: str) -> dict[str, Any]:
+        """A job's raw stream, to be checked by oneself: {job_id, public_keys, records}; raises ApiError."""
+        return self._send(_Call("GET", f"/jobs/{job_id}/evidence"))
+
     def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""
         return self._send(_Call("GET", "/tools"))["tools"]
@@ -349,6 +353,10 @@ class AsyncClient:
     async def verify(self, job_id: str) -> dict[str, Any]:
         """As `Client.verify`."""
         return await self._send(_Call("GET", f"/jobs/{job_id}/verify"))
+
+    async def evidence(self, job_id: str) -> dict[str, Any]:
+        """As `Client.evidence`."""
+        return await self._send(_Call("GET", f"/jobs/{job_id}/evidence"))
 
     async def tools(self) -> list[dict[str, Any]]:
         """As `Client.tools`."""

@@ -123,7 +123,7 @@ def _routes(jobs: Jobs, keepalive_s: float) -> APIRouter:
         return JSONResponse(body, status)
 
     @router.get("/jobs/{job_id}/evidence")
-    async def evidence(caller: who, job_id: str) -> JSONResponse:
+    async def evidence(caller: Who, job_id: str) -> JSONResponse:
         status, body = await jobs.evidence(caller, job_id)
         return JSONResponse(body, status)
 

@@ -11,7 +11,7 @@ import structlog
 
 from aetheris.gateway import core
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
-from aetheris.gateway.history import fold_into, records_of
+from aetheris.gateway.history import fold_into, since_birth
 from aetheris.gateway.index import Index
 from aetheris.gateway.problems import Conflict, NotFound, Unavailable
 from aetheris.gateway.registry import Registry
@@ -24,13 +24,17 @@ from aetheris.protocol.ids import derived, job_id_of
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
+from aetheris.streams.history import History
 from aetheris.streams.ids import fresh_id
-from aetheris.streams.log import Appender, GroupTooLarge, Log, LogError, Place
+from aetheris.streams.log import Appender, GroupTooLarge, Log, LogError
 from aetheris.streams.redis import RedisUnavailable
 
 _log = structlog.get_logger(__name__)
 
 SOURCE = "aetheris/gateway"
+
+_BREATH = 500
+"""Records after which a long fold lets other requests go on."""
 
 Answers = Callable[[core.Heard], bool]
 """Whether an event answers a command with yes; raises Conflict where it answers with no."""
@@ -51,6 +55,7 @@ class Jobs:
         self,
         *,
         log: Log,
+        history: History,
         appender: Appender,
         feed: Feed,
         index: Index,
@@ -62,6 +67,7 @@ class Jobs:
         request_s: float,
     ) -> None:
         self._log = log
+        self._history = history
         self._appender = appender
         self._feed = feed
         self._index = index
@@ -170,7 +176,7 @@ class Jobs:
         async with self._deadline():
             row = await self._row(caller, job_id)
             numbers = core.Sequence()
-            async for record in self._history(row, (await self._end(job_id))[1]):
+            for record in await self._records(row, await self._end(job_id)):
                 sequence = numbers.number(record)
                 if sequence is not None and sequence > after and len(found) < limit:
                     found.append(core.event_view(sequence, record))
@@ -304,24 +310,30 @@ class Jobs:
 
     async def _fold(self, row: Row) -> tuple[JobState | None, int]:
         """(the job as its log says, None before its birth; the offset up to which it was read)."""
-        _, end = await self._end(row.job_id)
+        end = await self._end(row.job_id)
         state: JobState | None = None
-        async for record in self._history(row, end):
+        for count, record in enumerate(await self._records(row, end), start=1):
             state = fold_into(state, record)
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
         return state, end
 
-    async def _end(self, job_id: str) -> tuple[Place, int]:
+    async def _end(self, job_id: str) -> int:
+        """The end of the job's partition."""
         place, _ = self._feed.place_of(job_id)
-        return place, (await self._log.end_offsets([place]))[place]
+        return (await self._log.end_offsets([place], self._request_s))[place]
 
-    def _history(self, row: Row, end: int) -> AsyncIterator[Record]:
-        place, _ = self._feed.place_of(row.job_id)
+    async def _records(self, row: Row, end: int) -> list[Record]:
+        """The job's records below `end`, from its birth on."""
+        (_, partition), _ = self._feed.place_of(row.job_id)
         start = row.first_offset
-        return records_of(self._log, row.job_id, place, end if start is None else start, end)
+        if start is None:
+            return []
+        return list(since_birth(await self._history.read_job(row.job_id, partition, start, end, self._request_s)))
 
     async def _spliced(self, row: Row, news: Subscription) -> AsyncIterator[Record]:
-        _, end = await self._end(row.job_id)
-        async for record in self._history(row, end):
+        end = await self._end(row.job_id)
+        for record in await self._records(row, end):
             yield record
         while True:
             record = await news.get()
