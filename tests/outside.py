@@ -149,11 +149,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 1024  # a burst of calls must not be reset: that would be a doubt of the server's making
+
+
 def _serve(folder: Path, tell: int) -> None:
     _Handler.folder = folder
     _Handler.numbers = count(len(logged(folder / LOG)) + 1)
     threading.Thread(target=_end_with_starter, daemon=True).start()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     os.write(tell, f"{server.server_port}\n".encode())
     os.close(tell)
     server.serve_forever()

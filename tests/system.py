@@ -1,0 +1,118 @@
+"""The whole system for a test: real Kafka, real Valkey, every service its own process, and its API."""
+
+import os
+import signal
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import redis
+
+from aetheris.cli import local
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.plan import State
+from aetheris.cli.embedded.services import with_counts
+from tests.outside import until
+
+REPOSITORY = Path(__file__).parent.parent
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True)
+class System:
+    """What runs on a data folder."""
+
+    data: Path
+    api: httpx.Client
+
+    def state(self) -> State:
+        """As the supervisor last wrote it."""
+        state = State.load(self.data)
+        assert state is not None
+        return state
+
+    def pid(self, name: str) -> int:
+        """The process of a part, such as executor-0; waits while it is being restarted."""
+        until(lambda: self.state().parts[name].pid is not None, 20)
+        pid = self.state().parts[name].pid
+        assert pid is not None
+        return pid
+
+    def kill(self, name: str) -> None:
+        """kill -9 a part, and return once the supervisor has started its successor."""
+        old = self.pid(name)
+        os.kill(old, signal.SIGKILL)
+        until(lambda: self.state().parts[name].pid not in (None, old), 20)
+
+    def wait_ready(self, deadline_s: float = 60.0) -> None:
+        """Return once every part says that it is ready."""
+        until(lambda: lifecycle.status(self.data).ready, deadline_s)
+
+    def flush_redis(self) -> None:
+        """FLUSHALL."""
+        with redis.Redis.from_url(self.state().redis) as client:
+            client.flushall()
+
+    def submit(self, *nodes: dict[str, Any]) -> str:
+        """Submit a plan; the job's id."""
+        answer = self.api.post("/jobs", json={"plan": {"nodes": list(nodes)}})
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job_id"]
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job as the API shows it; {} while the gateway can't say."""
+        try:
+            answer = self.api.get(f"/jobs/{job_id}")
+        except httpx.TransportError:
+            return {}
+        return answer.json() if answer.status_code == 200 else {}
+
+    def wait_ended(self, jobs: Iterable[str], deadline_s: float = 60.0) -> None:
+        """Return once all of them have ended; names those that haven't."""
+        open_jobs = set(jobs)
+
+        def none_open() -> bool:
+            open_jobs.difference_update([job for job in open_jobs if self.job(job).get("status") in ENDED])
+            return not open_jobs
+
+        try:
+            until(none_open, deadline_s)
+        except TimeoutError:
+            shown = [self.job(job_id) for job_id in list(open_jobs)[:3]]
+            raise AssertionError(f"{len(open_jobs)} jobs are open after {deadline_s} s, such as {shown}") from None
+
+    def wait_status(self, job_id: str, status: str, deadline_s: float = 30.0) -> dict[str, Any]:
+        """Return the job once it has this status."""
+        until(lambda: self.job(job_id).get("status") == status, deadline_s)
+        return self.job(job_id)
+
+
+@contextmanager
+def running_system(data: Path, env: dict[str, str], **counts: int) -> Generator[System]:
+    """Everything up, and down again; `env` is what services see on top, such as AETHERIS_TOOLS."""
+    given = {"PYTHONPATH": str(REPOSITORY), "AETHERIS_TRACE_SAMPLE": "1", **env}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        local.ensure_token(data)
+        state = lifecycle.up(data, services=with_counts(counts), progress=lambda _part, _state: None)
+    finally:
+        _restore(before)
+    try:
+        token = local.target(data).token
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=f"{state.gateway}/api", headers=headers, timeout=20, trust_env=False) as api:
+            yield System(data, api)
+    finally:
+        lifecycle.down(data)
+
+
+def _restore(before: dict[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
