@@ -4,6 +4,7 @@ The test stands in for gateway, ledger and executor: it writes commands, reads r
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -27,11 +28,11 @@ from aetheris.protocol.plan import Kind
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import ensure_topics
-from aetheris.streams.clock import SystemClock
+from aetheris.streams.blobs import Blobs
 from aetheris.streams.ids import fresh_id, fresh_nonce
 from aetheris.streams.kafka.log import KafkaLog
 from aetheris.streams.log import Appender
-from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.runtime import runtime
 from tests.histories import graph
 
 pytestmark = pytest.mark.real
@@ -129,25 +130,19 @@ async def outside(broker: str) -> AsyncIterator[Outside]:
 
 
 @asynccontextmanager
-async def planning(broker: str, *, runs: bool = True) -> AsyncIterator[None]:
+async def planning(broker: str, data: Path, *, runs: bool = True) -> AsyncIterator[None]:
     """A planner within this process."""
     settings = PlannerSettings.model_validate(
-        {"kafka": broker, "partitions": PARTITIONS, "worker_id": "planner-0", "runs": runs}
+        {"kafka": broker, "partitions": PARTITIONS, "worker_id": "planner-0", "runs": runs, "data": data, "dev": True}
     )
-    log = KafkaLog(broker)
-    await log.start()
-    appender = log.appender()
-    await appender.start()
     stop = asyncio.Event()
-    worker = planner(log, appender, Telemetry("planner", 0.0), SystemClock(), settings)
-    running = asyncio.create_task(worker.run(stop))
-    try:
-        yield
-    finally:
-        stop.set()
-        await running
-        await appender.stop()
-        await log.stop()
+    async with runtime(settings, "planner") as parts:
+        running = asyncio.create_task(planner(parts, settings).run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await running
 
 
 @asynccontextmanager
@@ -214,10 +209,10 @@ def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Eve
 CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})
 
 
-async def test_from_submission_to_the_end(broker: str, outside: Outside) -> None:
+async def test_from_submission_to_the_end(broker: str, outside: Outside, tmp_path: Path) -> None:
     seen, command = outside.seen, submission(CHAIN)
     job_id = command.job_id
-    async with planning(broker):
+    async with planning(broker, tmp_path):
         await outside.command(command)
         await seen.until(lambda: len(seen.requests(job_id)) == 1)
         (asked,) = seen.requests(job_id)
@@ -234,10 +229,10 @@ async def test_from_submission_to_the_end(broker: str, outside: Outside) -> None
     assert seen.statuses(job_id) == ["running", "completed"]
 
 
-async def test_cancel_right_behind_the_submission(broker: str, outside: Outside) -> None:
+async def test_cancel_right_behind_the_submission(broker: str, outside: Outside, tmp_path: Path) -> None:
     seen, command = outside.seen, submission(CHAIN)
     job_id = command.job_id
-    async with planning(broker):
+    async with planning(broker, tmp_path):
         await outside.command(command, Cancel(job_id=job_id, by="bob", tenant="acme"))
         await seen.until(lambda: "cancelled" in seen.statuses(job_id))
     assert seen.types(job_id) == [
@@ -250,10 +245,12 @@ async def test_cancel_right_behind_the_submission(broker: str, outside: Outside)
     assert seen.requests(job_id) == []
 
 
-async def test_what_is_no_plan_is_quarantined_and_the_partition_goes_on(broker: str, outside: Outside) -> None:
+async def test_a_dead_letter_for_what_is_no_plan_and_the_partition_goes_on(
+    broker: str, outside: Outside, tmp_path: Path
+) -> None:
     seen = outside.seen
     bad, good = submission({"nodes": [{"id": "a", "kind": "llm"}]}), submission(CHAIN)
-    async with planning(broker):
+    async with planning(broker, tmp_path):
         await outside.command(bad, good, submission({"nodes": "none"}, bad.job_id))
         await seen.until(lambda: bool(seen.requests(good.job_id)))
         await seen.until(lambda: len(seen.of(dead_letters(Topic.JOBS_COMMANDS), bad.job_id)) == 2)
@@ -290,21 +287,36 @@ async def test_killed_planners_bear_a_job_once_and_end_it(broker: str, outside: 
     assert len(set(ids)) == len(nodes)
 
 
-async def test_a_finished_job_stays_known_when_its_fold_is_gone(broker: str, outside: Outside) -> None:
+async def test_a_finished_job_stays_known_when_its_fold_is_gone(broker: str, outside: Outside, tmp_path: Path) -> None:
     seen, command = outside.seen, submission(graph({"id": "a"}))
     job_id = command.job_id
     marker = submission(graph({"id": "a"}))
-    async with planning(broker):
+    async with planning(broker, tmp_path):
         await outside.command(command)
         await seen.until(lambda: bool(seen.requests(job_id)))
         await outside.run(job_id, "a")
         await seen.until(lambda: "completed" in seen.statuses(job_id))
         await outside.append(sealed(job_id))
-    async with planning(broker):
+    async with planning(broker, tmp_path):
         await outside.command(command, submission(CHAIN, job_id, "other"), marker)
         await seen.until(lambda: bool(seen.requests(marker.job_id)))
     assert seen.types(job_id).count("job_created") == 1
     assert len(seen.requests(job_id)) == 1
+
+
+async def test_a_reference_into_a_large_result(broker: str, outside: Outside, tmp_path: Path) -> None:
+    seen = outside.seen
+    command = submission(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}))
+    job_id = command.job_id
+    stored = await Blobs(tmp_path / "blobs").put(json.dumps({"mail": "x@y", "rest": "z" * 100_000}).encode())
+    async with planning(broker, tmp_path, runs=False):
+        await outside.command(command)
+        await seen.until(lambda: bool(seen.requests(job_id)))
+        start, end = tried(job_id, "a", None, Outcome.SUCCESS)
+        ref = ev.BlobRef(sha256=stored.sha256, size=stored.size)
+        await outside.append(start, end.model_copy(update={"result_ref": ref}))
+        await seen.until(lambda: len(seen.requests(job_id)) == 2)
+    assert seen.requests(job_id)[1].args == {"to": "x@y"}
 
 
 def sealed(job_id: str) -> ev.JobSealed:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aetheris.planner.core import Partition
-from aetheris.planner.decisions import Append, Conflict, Fact, Index, Output, Refused, Request
+from aetheris.planner.decisions import Append, Conflict, Fact, Index, Joined, Load, Output, Refused, Request
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import Cancel, JobIndexEntry, Submit
@@ -131,7 +131,7 @@ def said(outputs: Sequence[Output]) -> list[Any]:
             )
         elif isinstance(output, Request):
             found.append(output.body.nodes)
-        else:
+        elif isinstance(output, Index):
             found.append(f"index {output.entry.status}")
     return found
 
@@ -283,7 +283,7 @@ class TestRequests:
         planner.take()
         planner.happens(*ran("a"), started("b", "nonce-b"))
         assert said(planner.take()) == ["node_finished a"]
-        assert planner.core.joined() == [started("b", "x").idempotency_key]
+        assert planner.core.joined() == [Joined(started("b", "x").idempotency_key, JOB, "b")]
 
     def test_nodes_that_a_cut_run_left_are_asked_for_again(self) -> None:
         planner = born(CHAIN)
@@ -308,14 +308,32 @@ class TestRequests:
         assert head.body.args == args
         assert head.key == started("b", "n", args=args).idempotency_key
 
-    def test_a_large_result_is_left_to_the_readers(self) -> None:
-        plan = graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}})
-        planner = born(plan, runs=False)
+    def test_a_large_result_is_loaded_first(self) -> None:
+        planner, ref = self.large_result()
+        (load,) = [output for output in planner.take() if isinstance(output, Load)]
+        assert (load.node_id, load.refs) == ("b", (ref,))
+        (asked,) = requests(planner.core.resolved(JOB, "b", {ref.sha256: {"mail": "x@y"}}))
+        assert asked.body.args == {"to": "x@y"}
+        assert asked.key == started("b", "n", args={"to": "x@y"}).idempotency_key
+
+    def test_a_large_result_that_cannot_be_loaded_is_left_to_the_readers(self) -> None:
+        planner, _ = self.large_result()
+        (asked,) = requests(planner.core.resolved(JOB, "b", None))
+        assert (asked.body.nodes, asked.body.args, asked.key) == (("b",), {}, None)
+
+    def test_a_reference_into_a_large_result_may_lead_nowhere(self) -> None:
+        planner, ref = self.large_result()
+        planner.take()
+        planner.write(planner.core.resolved(JOB, "b", {ref.sha256: {}}))
+        planner.settle()
+        assert said(planner.take()) == ["node_finished b", "job_stopping", "job_failed b", "index failed"]
+
+    def large_result(self) -> tuple[Planner, ev.BlobRef]:
+        planner = born(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}), runs=False)
         start, end = ran("a")
         ref = ev.BlobRef(sha256="0" * 64, size=10**6)
         planner.happens(start, end.model_copy(update={"result_ref": ref}))
-        head = requests(planner.take())[-1]
-        assert (head.body.nodes, head.body.args, head.key) == (("b",), {}, None)
+        return planner, ref
 
     def test_resolved_arguments_that_are_large_do_not_travel(self) -> None:
         args = {f"p{i}": {"$ref": "a#/text"} for i in range(3)}
@@ -392,13 +410,12 @@ class TestEnds:
         planner.happens(about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="eve", **bound))
         assert said(planner.take()) == ["index running"]
 
-    def test_a_rejection_fails_the_job_but_an_edit_does_not(self) -> None:
+    def test_a_rejection_fails_the_job(self) -> None:
         planner = born(CHAIN)
-        planner.happens(about(ev.InvocationRejected, "a", reason=ev.RejectReason.EDITED))
-        assert of_type(planner.world, ev.JobStopping) == []
-        planner.happens(about(ev.InvocationRejected, "a", args={"x": 1}, reason=ev.RejectReason.POLICY))
+        planner.happens(about(ev.InvocationRejected, "a", reason=ev.RejectReason.POLICY))
         assert of_type(planner.world, ev.JobFailed)[0].error == "policy"
-        assert of_type(planner.world, ev.NodeFinished)[0].result_type == "permanent_failure"
+        (report,) = of_type(planner.world, ev.NodeFinished)
+        assert (report.result_type, report.attempt, report.output_hash) == ("permanent_failure", 0, None)
 
     def test_a_partial_effect_stops_the_job(self) -> None:
         planner = born(CHAIN)

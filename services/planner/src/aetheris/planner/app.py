@@ -5,11 +5,8 @@ import asyncio
 from aetheris.planner.handlers import PlannerHandler, lines_of
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.topics import Topic
-from aetheris.streams.clock import Clock
 from aetheris.streams.lifecycle import freeze_memory
-from aetheris.streams.log import Appender, Log
-from aetheris.streams.runtime import runtime
-from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
 
 GROUP = "aetheris.planner"
@@ -28,29 +25,35 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
         Exception: whatever escaped; the next process restores from the log.
     """
     async with runtime(settings, "planner") as parts:
-        worker = planner(parts.log, parts.appender, parts.telemetry, parts.clock, settings)
+        worker = planner(parts, settings)
         parts.health.add("worker", worker.unready)
         freeze_memory()
         await worker.run(stop)
 
 
-def planner(
-    log: Log, appender: Appender, telemetry: Telemetry, clock: Clock, settings: PlannerSettings
-) -> PartitionWorker:
+def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
     """The worker with a planner in each of its partitions."""
 
     def handler(_partition: int) -> PlannerHandler:
         indexed = lines_of(worker.tables[Topic.JOBS_INDEX])
-        return PlannerHandler(appender, indexed, worker.quarantine, telemetry, clock, runs=settings.runs)
+        return PlannerHandler(
+            appender=parts.appender,
+            indexed=indexed,
+            quarantine=worker.quarantine,
+            blobs=parts.blobs,
+            telemetry=parts.telemetry,
+            clock=parts.clock,
+            runs=settings.runs,
+        )
 
     worker = PartitionWorker(
-        log,
-        appender,
+        parts.log,
+        parts.appender,
         INPUTS,
         handler,
         group=GROUP,
         member=settings.worker_id,
-        clock=clock,
+        clock=parts.clock,
         pace=Pace.of(settings),
     )
     return worker

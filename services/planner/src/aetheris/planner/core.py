@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aetheris.planner.births import birth_group
-from aetheris.planner.decisions import Append, Conflict, Fact, Index, Output, Refused, fact
-from aetheris.planner.progress import Failure, Progress
-from aetheris.planner.steps import is_untouched, node_finished, request, unresolvable
+from aetheris.planner.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
+from aetheris.planner.progress import Progress
+from aetheris.planner.steps import is_untouched, load, node_finished, request, unresolvable
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.commands import Cancel, JobIndexEntry, Submit
 from aetheris.protocol.envelope import Envelope
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import apply, birth
-from aetheris.protocol.invocation import success
+from aetheris.protocol.invocation import Blobs, success
 from aetheris.protocol.plan import InvalidPlan
 from aetheris.protocol.references import UnresolvedReference
 
@@ -49,7 +49,7 @@ class Partition:
     """Jobs whose very birth this version can't read → offset; they hold the mark."""
     _held: dict[str, HeldCancel] = field(default_factory=dict[str, HeldCancel])
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
-    _joined: list[str] = field(default_factory=list[str])
+    _joined: list[Joined] = field(default_factory=list[Joined])
 
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
@@ -63,7 +63,7 @@ class Partition:
             progress.note(event)
             self._changed[event.job_id] = None
             if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
-                self._joined.append(event.idempotency_key)
+                self._joined.append(Joined(event.idempotency_key, event.job_id, event.node_id))
 
     def needs_upgrade(self, job_id: str, offset: int) -> None:
         """Pause a job: its log holds, at `offset`, a record that this version can't read."""
@@ -111,6 +111,13 @@ class Partition:
         self._changed.clear()
         return outputs
 
+    def resolved(self, job_id: str, node_id: str, blobs: Blobs | None) -> list[Output]:
+        """What follows of a Load, within the same round; None where the results could not be loaded."""
+        progress = self.jobs[job_id]
+        if progress.is_stopping:
+            return []
+        return [*_ask(progress, node_id, blobs, runs=self.runs), *_stop_on_failure(progress)]
+
     def recover(self) -> list[Output]:
         """After a restore: everything that is open, as after a change; what was written before comes again."""
         for job_id, progress in self.jobs.items():
@@ -119,8 +126,8 @@ class Partition:
         self._joined.clear()
         return self.decide()
 
-    def joined(self) -> list[str]:
-        """The keys that started within a run since the last call: their requests were never written."""
+    def joined(self) -> list[Joined]:
+        """The nodes that started within a run since the last call."""
         found, self._joined = self._joined, []
         return found
 
@@ -177,8 +184,7 @@ class Partition:
         yield from _report(progress)
         if not progress.is_stopping and progress.failure is None:
             yield from _requests(progress, runs=self.runs)
-        if not progress.is_stopping and progress.failure is not None:
-            yield _stop(progress, progress.failure)
+        yield from _stop_on_failure(progress)
         end = _end(progress)
         if end is not None:
             progress.sent.end = True
@@ -207,20 +213,29 @@ def _report(progress: Progress) -> Iterator[Output]:
 
 
 def _requests(progress: Progress, *, runs: bool) -> Iterator[Output]:
-    """The ready nodes that nobody has taken up, in declared order."""
+    """The ready nodes that nobody has taken up, in declared order, up to one that can't be asked for."""
     ready, progress.ready = progress.ready, []
     for node_id in sorted(ready, key=progress.graph.declared.__getitem__):
         if node_id in progress.sent.requests or node_id in progress.ended or not is_untouched(progress, node_id):
             continue
-        try:
-            wanted = request(progress, node_id, runs=runs)
-        except (UnresolvedReference, InvalidArgs) as error:
-            progress.fail(node_id, str(error))
-            progress.sent.nodes.add(node_id)
-            yield unresolvable(progress, node_id, str(error))
-            return
         progress.sent.requests.add(node_id)
-        yield wanted
+        large = load(progress, node_id)
+        if large is not None:
+            yield large
+        else:
+            yield from _ask(progress, node_id, {}, runs=runs)
+        if progress.failure is not None:
+            return
+
+
+def _ask(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Iterator[Output]:
+    """The request for a node, or its end where its references lead nowhere."""
+    try:
+        yield request(progress, node_id, blobs, runs=runs)
+    except (UnresolvedReference, InvalidArgs) as error:
+        progress.fail(node_id, str(error))
+        progress.sent.nodes.add(node_id)
+        yield unresolvable(progress, node_id, str(error))
 
 
 def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | None:
@@ -239,13 +254,15 @@ def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | No
     return Append(tuple(facts))
 
 
-def _stop(progress: Progress, failure: Failure) -> Append:
-    job = progress.job
+def _stop_on_failure(progress: Progress) -> Iterator[Output]:
+    job, failure = progress.job, progress.failure
+    if failure is None or progress.is_stopping:
+        return
     progress.sent.stop = True
     stopping = ev.JobStopping(
         job_id=job.job_id, by="planner", reason=f"node {failure.node_id} failed", up_to_revision=job.revision
     )
-    return fact(stopping, "failure", str(job.revision), failure.node_id)
+    yield fact(stopping, "failure", str(job.revision), failure.node_id)
 
 
 def _end(progress: Progress) -> Append | None:

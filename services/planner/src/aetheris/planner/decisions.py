@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from aetheris.protocol.commands import JobIndexEntry, ToolRequest
-from aetheris.protocol.events import Event
+from aetheris.protocol.events import BlobRef, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,25 @@ class Index:
     entry: JobIndexEntry
 
 
-Output = Append | Request | Index
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A ready node whose arguments refer to large results: load them, then ask `Partition.resolved`."""
+
+    job_id: str
+    node_id: str
+    refs: tuple[BlobRef, ...]
+
+
+Output = Append | Request | Index | Load
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A node that started within a run, without a request of its own."""
+
+    key: str
+    job_id: str
+    node_id: str
 
 
 @dataclass(frozen=True, slots=True)

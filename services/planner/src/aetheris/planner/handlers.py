@@ -1,12 +1,14 @@
 """The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
+from typing import Any
 
 import structlog
 
 from aetheris.planner.core import Indexed, Partition
-from aetheris.planner.decisions import Append, Conflict, Index, Output, Refused, Request
+from aetheris.planner.decisions import Append, Conflict, Index, Load, Output, Refused, Request
 from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit
 from aetheris.protocol.envelope import (
     Envelope,
@@ -17,19 +19,23 @@ from aetheris.protocol.envelope import (
     decode_message,
     draft,
 )
+from aetheris.protocol.events import BlobRef
 from aetheris.protocol.ids import derived, event_id
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import Topic
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
+from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.log import Appender, GroupTooLarge
 from aetheris.streams.partitioning import weigh
 from aetheris.streams.table import Table
-from aetheris.streams.telemetry import Kind, Telemetry
+from aetheris.streams.telemetry import Kind, Telemetry, job_key
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/planner"
 
 Quarantine = Callable[[Record, str], None]
+Written = Append | Request | Index
 
 _log = structlog.get_logger(__name__)
 
@@ -39,16 +45,18 @@ class PlannerHandler(PartitionHandler):
 
     def __init__(
         self,
+        *,
         appender: Appender,
         indexed: Indexed,
         quarantine: Quarantine,
+        blobs: Blobs,
         telemetry: Telemetry,
         clock: Clock,
-        *,
         runs: bool = True,
     ) -> None:
         self._appender = appender
         self._quarantine = quarantine
+        self._blobs = blobs
         self._telemetry = telemetry
         self._clock = clock
         self._partition = Partition(indexed, runs)
@@ -60,7 +68,8 @@ class PlannerHandler(PartitionHandler):
 
     async def restored(self) -> None:
         """Take up what is open: requests, reports, ends and index lines that a crash kept from being written."""
-        await self._append(self._groups(self._partition.recover()))
+        outputs = await self._loaded(self._partition.recover())
+        await self._append(self._groups(outputs, again=True))
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold the events, take up the commands, append what follows: one append for the round."""
@@ -68,7 +77,7 @@ class PlannerHandler(PartitionHandler):
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))
-        groups.extend(self._groups(self._partition.decide()))
+        groups.extend(self._groups(await self._loaded(self._partition.decide())))
         self._trace_joined()
         await self._append(groups)
 
@@ -125,11 +134,31 @@ class PlannerHandler(PartitionHandler):
             _log.warning("submitted again with another request", job_id=command.job_id)
         return ()
 
-    def _groups(self, outputs: Sequence[Output]) -> list[Group]:
-        time = self._clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
-        return [self._group(output, time) for output in outputs]
+    async def _loaded(self, outputs: Sequence[Output]) -> list[Written]:
+        """The outputs, with what follows of the large results that some of them wait for."""
+        found: list[Written] = []
+        for output in outputs:
+            if not isinstance(output, Load):
+                found.append(output)
+                continue
+            results = await self._load(output.refs)
+            followed = self._partition.resolved(output.job_id, output.node_id, results)
+            found.extend(one for one in followed if not isinstance(one, Load))
+        return found
 
-    def _group(self, output: Output, time: str) -> Group:
+    async def _load(self, refs: Sequence[BlobRef]) -> dict[str, Any] | None:
+        """Results by hash; None where the store does not have one (the ledger waits for it)."""
+        try:
+            return {ref.sha256: json.loads(await self._blobs.get(StoredRef(ref.sha256, ref.size))) for ref in refs}
+        except (BlobMissing, BlobCorrupt) as error:
+            _log.warning("a large result can't be read", reason=error.code)
+            return None
+
+    def _groups(self, outputs: Sequence[Written], *, again: bool = False) -> list[Group]:
+        time = self._clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return [self._group(output, time, again=again) for output in outputs]
+
+    def _group(self, output: Written, time: str, *, again: bool) -> Group:
         if isinstance(output, Append):
             return tuple(
                 draft(
@@ -144,27 +173,36 @@ class PlannerHandler(PartitionHandler):
                 for fact in output.facts
             )
         if isinstance(output, Request):
-            return (self._traced_request(output, time),)
+            return (self._traced_request(output, time, again=again),)
         return (_index_draft(output, time),)
 
-    def _traced_request(self, output: Request, time: str) -> Draft:
+    def _traced_request(self, output: Request, time: str, *, again: bool) -> Draft:
+        """The first span of the key's trace; asked again after a restore, one beside it."""
         if output.key is None or not self._telemetry.sampled(output.key):
             return _request_draft(output, time, None)
+        job_id = output.body.job_id
         attributes = {
-            "aetheris.job_id": output.body.job_id,
+            "aetheris.job_id": job_id,
             "aetheris.node_id": output.body.nodes[0],
             "aetheris.run_nodes": len(output.body.nodes),
         }
-        with self._telemetry.span(output.key, "request", kind=Kind.PRODUCER, attributes=attributes) as span:
+        links = (job_key(job_id),)
+        with self._telemetry.span(
+            output.key, "request", kind=Kind.PRODUCER, attributes=attributes, links=links, root=not again
+        ) as span:
             return _request_draft(output, time, span.traceparent)
 
     def _trace_joined(self) -> None:
         """The later nodes of a run are never requested: their span is made when they have started."""
-        sampled = [key for key in self._partition.joined() if self._telemetry.sampled(key)]
+        sampled = [joined for joined in self._partition.joined() if self._telemetry.sampled(joined.key)]
         if sampled:
             now_ns = round(self._clock.now().timestamp() * 1e9)
-            for key in sampled:
-                self._telemetry.record(key, "request", now_ns, now_ns, kind=Kind.PRODUCER)
+            for joined in sampled:
+                attributes = {"aetheris.job_id": joined.job_id, "aetheris.node_id": joined.node_id}
+                links = (job_key(joined.job_id),)
+                self._telemetry.record(
+                    joined.key, "request", now_ns, now_ns, attributes=attributes, links=links, root=True
+                )
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:

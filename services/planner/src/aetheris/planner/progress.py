@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aetheris.protocol import events as ev
-from aetheris.protocol.events import Event, RejectReason
-from aetheris.protocol.fold import Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.events import Event
+from aetheris.protocol.fold import Entry, JobState, Settled, St
 from aetheris.protocol.invocation import is_done, needs
 from aetheris.protocol.plan import check_graph
 
@@ -127,7 +127,7 @@ class Progress:
             self._follow_settlement(state.node_id)
 
     def _follow_settlement(self, node_id: str) -> None:
-        final = final_key(self.job, node_id)
+        final = self.job.settled_key(node_id)
         if final is None or node_id in self.ended or node_id not in self.graph.declared:
             return
         _, state = final
@@ -173,11 +173,3 @@ def graph_of(job: JobState) -> Graph:
         successors={node_id: tuple(found) for node_id, found in successors.items()},
         needed=needed,
     )
-
-
-def final_key(job: JobState, node_id: str) -> tuple[str, KeyState] | None:
-    """The key that a node ended with; an edited call is followed by another key of the same node."""
-    found = job.settled_key(node_id)
-    if found is None or (found[1].outcome is Settled.REJECTED and found[1].reason == RejectReason.EDITED):
-        return None
-    return found

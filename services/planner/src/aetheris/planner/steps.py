@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from aetheris.planner.decisions import Append, Request, fact
-from aetheris.planner.progress import Progress, final_key
+from aetheris.planner.decisions import Append, Load, Request, fact
+from aetheris.planner.progress import Progress
 from aetheris.protocol.commands import ToolRequest
 from aetheris.protocol.events import NodeFinished, Outcome
 from aetheris.protocol.fold import Entry, KeyState, Settled, St
-from aetheris.protocol.invocation import blobs_needed, success, uses
+from aetheris.protocol.invocation import Blobs, blobs_needed, success, uses
 from aetheris.protocol.keys import canonical_args, idempotency_key
 from aetheris.protocol.plan import RUNNABLE, EffectClass
 from aetheris.protocol.references import resolve
@@ -21,7 +21,7 @@ MAX_ARGS_BYTES = 64 * 1024
 
 def node_finished(progress: Progress, node_id: str) -> Append | None:
     """The report of a settled node; None where it was reported before."""
-    final = final_key(progress.job, node_id)
+    final = progress.job.settled_key(node_id)
     if final is None or node_id in progress.sent.nodes:
         return None
     key, state = final
@@ -52,8 +52,16 @@ def unresolvable(progress: Progress, node_id: str, reason: str) -> Append:
     return fact(event, node_id, Outcome.PERMANENT)
 
 
-def request(progress: Progress, node_id: str, *, runs: bool) -> Request:
+def load(progress: Progress, node_id: str) -> Load | None:
+    """What must be loaded before a ready node's arguments can be made; None if nothing."""
+    refs = blobs_needed(progress.job, progress.entry(node_id))
+    return Load(progress.job.job_id, node_id, refs) if refs else None
+
+
+def request(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Request:
     """The request for a ready node, and for what can follow it in a run.
+
+    Without `blobs` (they could not be loaded) the readers make its arguments from their own.
 
     Raises:
         UnresolvedReference: its arguments point to what a result does not have.
@@ -61,7 +69,7 @@ def request(progress: Progress, node_id: str, *, runs: bool) -> Request:
     """
     job = progress.job
     entry = progress.entry(node_id)
-    args, key = _head(progress, entry)
+    args, key = _head(progress, entry, blobs) if blobs is not None else ({}, None)
     body = ToolRequest(
         job_id=job.job_id,
         birth=job.birth,
@@ -110,15 +118,18 @@ def _may_follow(progress: Progress, node_id: str) -> bool:
     return entry.node.kind in RUNNABLE and not entry.irreversible and node_id not in progress.job.node_keys
 
 
-def _head(progress: Progress, entry: Entry) -> tuple[dict[str, Any], str | None]:
-    """Its arguments, where they are small, and its key, where no large result is needed to know it."""
-    job, used = progress.job, uses(entry)
-    if used and blobs_needed(job, entry):
-        return {}, None
-    args: dict[str, Any] = resolve(entry.node.args, {node: success(job, node).result for node in used})
-    key = idempotency_key(job.job_id, entry.node.id, entry.node.tool_name, args)
+def _head(progress: Progress, entry: Entry, blobs: Blobs) -> tuple[dict[str, Any], str]:
+    """Its key, and its arguments, where they are small."""
+    used = uses(entry)
+    args: dict[str, Any] = resolve(entry.node.args, {node: _result(progress, node, blobs) for node in used})
+    key = idempotency_key(progress.job.job_id, entry.node.id, entry.node.tool_name, args)
     too_large = bool(used) and len(canonical_args(args)) > MAX_ARGS_BYTES
     return ({} if too_large else args), key
+
+
+def _result(progress: Progress, node_id: str, blobs: Blobs) -> Any:
+    state = success(progress.job, node_id)
+    return blobs[state.result_ref.sha256] if state.result_ref is not None else state.result
 
 
 def _result_type(state: KeyState, effect_class: EffectClass) -> str:
