@@ -25,8 +25,6 @@ KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",)}
 
 
 KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "allow"]
-    ["start"] * 6 + ["finish"] * 6 + ["reopen", "reopen", "park", "park", "reject", "decide", "allow", "other", "other"]
-)
 
 
 @st.composite
