@@ -19,6 +19,7 @@ _log = structlog.get_logger(__name__)
 _Answer = TypeVar("_Answer")
 
 _RETRY_PAUSE_S = 0.2
+_TIMER_RESOLUTION_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,9 @@ class Partition:
         self._offered_at = self._around.clock.monotonic()
 
     async def _ring_at(self, due_s: float) -> None:
-        await self._around.clock.sleep(max(0.0, due_s - self._around.clock.monotonic()))
+        # uvloop's timers are up to a millisecond early: a turn before the time would not tick, and none would follow
+        while (left_s := due_s - self._around.clock.monotonic()) > 0:
+            await self._around.clock.sleep(max(left_s, _TIMER_RESOLUTION_S))
         self._stirred.set()
 
     async def _flush_undecodable(self) -> None:
