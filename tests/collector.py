@@ -1,0 +1,91 @@
+"""An OTLP/HTTP collector that keeps the spans it is sent."""
+
+import gzip
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+
+@dataclass(frozen=True)
+class CollectedSpan:
+    """One exported span."""
+
+    service: str
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    attributes: dict[str, Any]
+    links: frozenset[str]
+
+
+class Collector:
+    """What was exported so far."""
+
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self._spans: list[CollectedSpan] = []
+        self._lock = threading.Lock()
+
+    def take(self, request: ExportTraceServiceRequest) -> None:
+        """Keep the spans of one export."""
+        found = [
+            CollectedSpan(
+                service=next(a.value.string_value for a in batch.resource.attributes if a.key == "service.name"),
+                name=span.name,
+                trace_id=span.trace_id.hex(),
+                span_id=span.span_id.hex(),
+                parent_id=span.parent_span_id.hex(),
+                attributes={a.key: a.value.string_value or a.value.int_value for a in span.attributes},
+                links=frozenset(link.trace_id.hex() for link in span.links),
+            )
+            for batch in request.resource_spans
+            for scope in batch.scope_spans
+            for span in scope.spans
+        ]
+        with self._lock:
+            self._spans += found
+
+    def of_trace(self, trace_id: str) -> list[CollectedSpan]:
+        """The spans of one trace."""
+        with self._lock:
+            return [span for span in self._spans if span.trace_id == trace_id]
+
+    def everything(self) -> list[CollectedSpan]:
+        """All spans."""
+        with self._lock:
+            return list(self._spans)
+
+
+@contextmanager
+def running_collector() -> Generator[Collector]:
+    """Collect for as long as the block lasts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            collector.take(ExportTraceServiceRequest.FromString(body))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    collector = Collector(server.server_port)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield collector
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

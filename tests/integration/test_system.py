@@ -1,0 +1,191 @@
+"""The whole system as others see it: foreign Kafka clients, bad records on every topic, one trace per key."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from aetheris.protocol.keys import idempotency_key
+from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.streams.partitioning import partition_of
+from tests.collector import Collector, running_collector
+from tests.outside import Outside, running_outside, until
+from tests.system import System, running_system
+
+pytestmark = pytest.mark.timeout(180)
+
+PARTITIONS = 4
+kcat_needed = pytest.mark.skipif(
+    shutil.which("kcat") is None and "CI" not in os.environ, reason="kcat comes with `make system-deps`"
+)
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: Outside
+    collector: Collector
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("system")
+    with running_outside(folder / "outside") as outside, running_collector() as collector:
+        env = {
+            "AETHERIS_TOOLS": "tests.outside_tools",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+        }
+        with running_system(folder / "data", env | outside.env) as system:
+            yield World(system, outside, collector)
+
+
+def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": tag, **args}, "depends_on": list(after)}
+
+
+def completed(world: World, *nodes: dict[str, Any]) -> str:
+    job = world.system.submit(*nodes)
+    world.system.wait_status(job, "completed")
+    return job
+
+
+@kcat_needed
+def test_a_client_that_nobody_here_wrote_reads_the_events(world: World) -> None:
+    job = completed(world, poke("a", "kcat-a"), poke("b", "kcat-b", "a"))
+    broker, topic = world.system.state().kafka, Topic.JOBS_EVENTS
+    partition = str(partition_of(job, PARTITIONS))
+    argv = ["kcat", "-C", "-b", broker, "-t", topic, "-p", partition, "-o", "beginning", "-e", "-q", "-J"]
+    lines = subprocess.run(argv, capture_output=True, check=True, timeout=30).stdout.splitlines()
+    records = [record for record in map(json.loads, lines) if record["key"] == job]
+    headers = [dict(zip(r["headers"][::2], r["headers"][1::2], strict=True)) for r in records]
+    types = [h["ce_type"].removeprefix("io.aetheris.").removesuffix(".v1") for h in headers]
+    assert types[:3] == ["job_created", "plan_generated", "tool_invocation_started"]
+    assert types.index("tool_invocation_finished") + 1 == types.index("command_committed")
+    assert types.index("job_completed") > max(i for i, name in enumerate(types) if name == "node_finished")
+    for header, record in zip(headers, records, strict=True):
+        assert header["ce_specversion"] == "1.0"
+        assert header["content-type"] == "application/json"
+        assert header["ce_subject"] in (job, "a", "b")
+        assert {"ce_id", "ce_source", "ce_time"} <= header.keys()
+        assert json.loads(record["payload"])["job_id"] == job
+
+
+async def append(world: World, topic: str, job: str, value: bytes, headers: list[tuple[str, bytes]]) -> int:
+    """Put a record on a topic as a stranger would; its offset."""
+    async with AIOKafkaProducer(bootstrap_servers=world.system.state().kafka) as producer:
+        partition = partition_of(job, PARTITIONS)
+        sent = await producer.send_and_wait(topic, value, key=job.encode(), partition=partition, headers=headers)
+        return sent.offset
+
+
+async def dead_letter(world: World, topic: str, value: bytes) -> dict[str, bytes]:
+    """The headers of the dead letter with these bytes, once it is there."""
+    async with AIOKafkaConsumer(bootstrap_servers=world.system.state().kafka) as consumer:
+        places = [TopicPartition(dead_letters(topic), number) for number in range(PARTITIONS)]
+        consumer.assign(places)
+        await consumer.seek_to_beginning(*places)
+        async for record in consumer:
+            if record.value == value:
+                return dict(record.headers)
+    raise AssertionError("the consumer ended")
+
+
+@pytest.mark.parametrize("topic", [Topic.JOBS_COMMANDS, Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS])
+async def test_garbage_is_quarantined_and_others_go_on(world: World, topic: Topic) -> None:
+    job = "garbage"
+    value = f"\xff not json {topic}".encode("latin-1")
+    offset = await append(world, topic, job, value, [("ce_type", b"io.aetheris.job_created.v1")])
+    headers = await dead_letter(world, topic, value)
+    assert str(offset).encode() in headers.values()
+    assert any("reason" in name and held for name, held in headers.items())
+    nodes = [poke("a", f"after-garbage-{topic}-{number}") for number in range(PARTITIONS * 2)]
+    for node in nodes:
+        completed(world, node)
+
+
+async def test_verifications_garbage_is_quarantined(world: World) -> None:
+    value = b"no question"
+    await append(world, Topic.VERIFICATIONS, "garbage", value, [])
+    assert await dead_letter(world, Topic.VERIFICATIONS, value)
+
+
+def headers_of(kind: str) -> list[tuple[str, bytes]]:
+    return [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", f"test-{kind}".encode()),
+        ("ce_source", b"test"),
+        ("ce_type", f"io.aetheris.{kind}".encode()),
+    ]
+
+
+async def test_an_unknown_type_is_ignored_and_chained(world: World) -> None:
+    job = world.system.submit(poke("a", "unknown", hold="unknown"), poke("b", "unknown-b", "a"))
+    held = world.outside.hold("unknown")
+    world.outside.wait_for(1, "unknown")
+    await append(world, Topic.JOBS_EVENTS, job, json.dumps({"job_id": job}).encode(), headers_of("brand_new.v1"))
+    held.unlink()
+    world.system.wait_status(job, "completed")
+    report = world.system.api.get(f"/jobs/{job}/verify").json()
+    assert report["ok"], report
+    types = [event["type"] for event in world.system.api.get(f"/jobs/{job}/events").json()]
+    assert "brand_new" in types
+
+
+async def test_an_unknown_major_version_pauses_its_job_alone(world: World) -> None:
+    held = world.outside.hold("upgrade")
+    job = world.system.submit(poke("a", "upgrade", hold="upgrade"), poke("b", "upgrade-b", "a", tool="poke_opaque"))
+    world.outside.wait_for(1, "upgrade")
+    value = json.dumps({"job_id": job}).encode()
+    await append(world, Topic.JOBS_EVENTS, job, value, headers_of("policy_allowed.v2"))
+    world.system.wait_status(job, "needs_upgrade")
+    held.unlink()
+    completed(world, poke("a", "while-another-needs-an-upgrade"))
+    assert world.outside.count("upgrade-b") == 0
+
+
+def test_one_trace_for_each_key(world: World) -> None:
+    job = completed(world, poke("a", "traced"))
+    key = idempotency_key(job, "a", "poke_probeable", {"tag": "traced", "delay_s": 0, "hold": ""})
+    wanted = {"aetheris-planner", "aetheris-ledger", "aetheris-tool_executor", "aetheris-verifier"}
+    until(lambda: {span.service for span in world.collector.of_trace(key[:32])} >= wanted, 20)
+    spans = world.collector.of_trace(key[:32])
+    known = {span.span_id for span in spans}
+    names = {span.name for span in spans}
+    assert {"request", "adjudicate", "execute_tool poke_probeable", "put_effect", "audit"} <= names, names
+    assert any(span.parent_id in known for span in spans if span.service == "aetheris-tool_executor")
+    assert "traced" not in repr([span.attributes for span in spans])
+
+
+@pytest.mark.parametrize(
+    ("plan", "field"),
+    [
+        ({"nodes": [poke("a", "x", "b"), poke("b", "x", "a")]}, "depends_on"),
+        ({"nodes": [{"id": "a", "tool": "nope"}]}, "nodes[0].tool"),
+        ({"nodes": [{"id": "a", "tool": "poke_opaque", "args": {"tag": 5}}]}, "nodes[0].args/tag"),
+        (
+            {"nodes": [poke("a", "x"), {"id": "b", "tool": "poke_opaque", "args": {"tag": {"$ref": "z#"}}}]},
+            "nodes[1].args/tag",
+        ),
+        ({"nodes": [poke("a", "x" * 2_000_000)]}, "plan"),
+    ],
+)
+def test_a_bad_plan_is_refused_by_field_and_appends_nothing(world: World, plan: dict[str, Any], field: str) -> None:
+    before = len(world.system.api.get("/jobs").json()["jobs"])
+    answer = world.system.api.post("/jobs", json={"plan": plan})
+    assert answer.status_code == 400, answer.text
+    assert field in answer.json()["error"]["message"]
+    assert len(world.system.api.get("/jobs").json()["jobs"]) == before
+
+
+def test_state_survives_a_flush(world: World) -> None:
+    job = completed(world, poke("a", "before-flush"))
+    world.system.flush_redis()
+    until(lambda: world.system.job(job).get("status") == "completed", 20)
+    completed(world, poke("a", "after-flush"))
