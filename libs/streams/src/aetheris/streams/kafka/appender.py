@@ -163,7 +163,8 @@ class KafkaAppender:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        self._abandon_tickets()
+        for lane in self._lanes.values():
+            _fail(lane, LogUnreachable("the appender was stopped: written or not"))
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.abandon(deadline_s)
@@ -210,6 +211,8 @@ class KafkaAppender:
                 for parcel in parcels:
                     lane.queue.popleft()
                     parcel.ticket.settle()
+        except Exception as error:  # noqa: BLE001  a bug here must reach whoever waits, or it would wait for ever
+            _fail(lane, error)
         finally:
             lane.task = None
 
@@ -239,9 +242,9 @@ class KafkaAppender:
         await producer.start(self._bootstrap)
         return producer
 
-    def _abandon_tickets(self) -> None:
-        for lane in self._lanes.values():
-            for parcel in lane.queue:
-                if not parcel.ticket.done.done():
-                    parcel.ticket.done.set_exception(LogUnreachable("the appender was stopped: written or not"))
-            lane.queue.clear()
+
+def _fail(lane: _Lane, error: Exception) -> None:
+    for parcel in lane.queue:
+        if not parcel.ticket.done.done():
+            parcel.ticket.done.set_exception(error)
+    lane.queue.clear()

@@ -19,8 +19,16 @@ class KafkaLog:
     Questions go over a connection of their own: a fetch that waits at the broker would hold them up.
     """
 
-    def __init__(self, bootstrap: str, session_timeout_s: float = 6.0, rebalance_timeout_s: float = 15.0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        session_timeout_s: float = 6.0,
+        *,
+        rebalance_timeout_s: float = 15.0,
+        send_deadline_s: float = 10.0,
+    ) -> None:
         self._bootstrap = bootstrap
+        self._send_deadline_s = send_deadline_s
         self._session_timeout_s = session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self._asker: AIOKafkaConsumer | None = None
@@ -40,7 +48,7 @@ class KafkaLog:
 
     def appender(self) -> KafkaAppender:
         """A new appender; one for a process is enough."""
-        return KafkaAppender(self._bootstrap, self.partitions)
+        return KafkaAppender(self._bootstrap, self.partitions, self._send_deadline_s)
 
     def reader(self, max_wait_s: float = 0.1) -> KafkaReader:
         """A new reader, whose idle fetches wait at the broker for `max_wait_s`."""

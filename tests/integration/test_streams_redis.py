@@ -1,0 +1,133 @@
+"""Leases and effects on a real Valkey; what Redis loses is noticed, and its absence never hangs anyone."""
+
+import asyncio
+import socket
+import time
+import uuid
+
+import pytest
+
+from aetheris.streams.effects import Effect, EffectStore
+from aetheris.streams.leases import Lease, Leases
+from aetheris.streams.redis import Redis, RedisUnavailable
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+async def redis(valkey_url: str):
+    redis = Redis(valkey_url)
+    yield redis
+    await redis.close()
+
+
+@pytest.fixture
+def key() -> str:
+    return uuid.uuid4().hex
+
+
+async def test_a_lease_is_held_until_it_lapses(redis: Redis, key: str) -> None:
+    leases = Leases(redis)
+    await leases.grant([Lease(key, "l1", 60.0), Lease(key + "b", "l1", 0.05)])
+    assert await leases.held([key, key + "none"]) == [True, False]
+    async with asyncio.timeout(5):
+        while (await leases.held([key + "b"]))[0]:  # noqa: ASYNC110  Redis tells nobody that a key lapsed
+            await asyncio.sleep(0.01)
+
+
+async def test_a_heartbeat_renews_ones_own_lease_only(redis: Redis, key: str) -> None:
+    leases = Leases(redis)
+    await leases.grant([Lease(key, "l1", 0.5)])
+    assert await leases.extend([Lease(key, "l1", 60.0), Lease(key, "l2", 60.0)]) == [True, False]
+    assert 30_000 < (await redis.pipeline([("PTTL", f"aetheris:lease:{key}")]))[0] <= 60_000
+
+
+async def test_a_heartbeat_brings_back_a_lease_that_redis_lost(redis: Redis, key: str) -> None:
+    leases = Leases(redis)
+    await leases.grant([Lease(key, "l1", 60.0)])
+    await redis.pipeline([("DEL", f"aetheris:lease:{key}")])
+    assert await leases.extend([Lease(key, "l1", 60.0)]) == [True]
+    assert await leases.held([key]) == [True]
+
+
+async def test_only_the_holder_releases(redis: Redis, key: str) -> None:
+    leases = Leases(redis)
+    await leases.grant([Lease(key, "l1", 60.0)])
+    await leases.release([Lease(key, "l2", 60.0)])
+    assert await leases.held([key]) == [True]
+    await leases.release([Lease(key, "l1", 60.0)])
+    assert await leases.held([key]) == [False]
+
+
+async def test_lost_data_is_noticed_once(redis: Redis) -> None:
+    leases = Leases(redis)
+    await leases.data_lost()
+    assert not await leases.data_lost()
+    await redis.pipeline([("DEL", "aetheris:epoch")])
+    other = Leases(redis)
+    assert await leases.data_lost()
+    assert not await leases.data_lost()
+    assert not await other.data_lost()  # another one had noticed, and set the epoch anew, before it began
+
+
+async def test_a_first_look_at_an_empty_redis_counts_as_lost(redis: Redis) -> None:
+    await redis.pipeline([("DEL", "aetheris:epoch")])
+    assert await Leases(redis).data_lost()
+
+
+async def test_effects_lie_by_nonce(redis: Redis, key: str) -> None:
+    effects = EffectStore(redis, ttl_s=60.0)
+    await effects.put([Effect("job", key, "n1", b'{"a":1}'), Effect("job", key, "n2", b"\x00\xff")])
+    found = await effects.find([("job", key), ("job", key + "x"), ("other", key)])
+    assert found == [{"n1": b'{"a":1}', "n2": b"\x00\xff"}, {}, {}]
+    assert (await redis.pipeline([("PTTL", f"aetheris:effect:job:{key}")]))[0] > 0
+    await effects.drop([("job", key)])
+    assert await effects.find([("job", key)]) == [{}]
+
+
+async def test_many_at_once_share_the_connections(redis: Redis, key: str) -> None:
+    effects = EffectStore(redis, ttl_s=60.0)
+    await asyncio.gather(*(effects.put([Effect("job", key, f"n{n}", b"{}")]) for n in range(200)))
+    assert len((await effects.find([("job", key)]))[0]) == 200
+
+
+async def test_empty_batches_ask_nothing() -> None:
+    nowhere = Redis("redis://127.0.0.1:1/0")
+    assert await Leases(nowhere).held([]) == []
+    assert await Leases(nowhere).extend([]) == []
+    await EffectStore(nowhere, 1.0).put([])
+
+
+async def test_a_refused_connection_is_one_typed_error() -> None:
+    nowhere = Redis("redis://127.0.0.1:1/0")
+    with pytest.raises(RedisUnavailable):
+        await nowhere.ping()
+    assert "ConnectionError" in (nowhere.unready() or "")
+    await nowhere.close()
+
+
+async def test_a_server_that_never_answers_costs_the_deadline_only(key: str) -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        redis = Redis(f"redis://127.0.0.1:{mute.getsockname()[1]}/0", deadline_s=0.2)
+        began = time.monotonic()
+        with pytest.raises(RedisUnavailable):
+            await EffectStore(redis, 1.0).put([Effect("job", key, "n", b"{}")])
+        assert time.monotonic() - began < 3
+        await redis.close()
+
+
+async def test_replies_of_a_broken_off_exchange_reach_nobody_else(redis: Redis, key: str) -> None:
+    await redis.pipeline([("RPUSH", key, "theirs")])
+    for _ in range(12):
+        with pytest.raises(RedisUnavailable):
+            await redis.pipeline([("BLPOP", key + "-empty", 5)], deadline_s=0.01)
+    assert await redis.pipeline([("LRANGE", key, 0, -1)]) == [[b"theirs"]]
+
+
+async def test_an_error_reply_is_unavailable_too_and_the_connection_is_clean(redis: Redis, key: str) -> None:
+    await redis.pipeline([("SET", key, "text")])
+    with pytest.raises(RedisUnavailable):
+        await redis.pipeline([("LPUSH", key, "x"), ("GET", key)])
+    assert await redis.pipeline([("GET", key)]) == [b"text"]
