@@ -1,0 +1,63 @@
+"""The command line: which command lies in which module. A module is imported when one of its commands is called.
+
+What starts a system, asks a gateway or checks a proof needs much that `aetheris key` doesn't.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+PLACES = {
+    "up": "system",
+    "down": "system",
+    "doctor": "system",
+    "config": "config",
+    "submit": "jobs",
+    "run": "jobs",
+    "jobs": "jobs",
+    "job": "jobs",
+    "events": "jobs",
+    "cancel": "jobs",
+    "resolve": "jobs",
+    "tools": "jobs",
+    "verify": "proofs",
+    "export": "proofs",
+    "key": "keys",
+    "demo": "demo",
+    "bench": "bench",
+}
+"""command → module of aetheris.cli.commands, which has a function of that name for it; in the order of the help."""
+
+
+class Commands(TyperGroup):
+    """Finds commands when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the framework's signature
+        """Every command's name."""
+        return list(PLACES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002  the framework's signature
+        """The command, its module imported now."""
+        if cmd_name not in PLACES:
+            return None
+        return _load(cmd_name)
+
+
+@cache
+def _load(name: str) -> TyperCommand:
+    module = import_module(f"aetheris.cli.commands.{PLACES[name]}")
+    declared = CommandInfo(name, callback=getattr(module, name))
+    return cast("TyperCommand", get_command_from_info(declared, pretty_exceptions_short=True, rich_markup_mode=None))
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def aetheris() -> None:
+    """Run agents' jobs so that every tool call takes effect at most once, and check it afterwards."""

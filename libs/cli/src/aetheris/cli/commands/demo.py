@@ -1,0 +1,24 @@
+"""`aetheris demo`: a story that is told by running it."""
+
+import re
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aetheris.cli.console import CommandError, Exit, errors_as_exits
+
+
+def demo(
+    name: Annotated[str, typer.Argument(help="Which one: refund.")] = "refund",
+    data: Annotated[Path | None, typer.Option(help="Its data folder; a temporary one by default.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the system running afterwards.")] = False,
+) -> None:
+    """Kill an agent's job in the middle, twice: without Aetheris and with it."""
+    with errors_as_exits():
+        module = f"aetheris.cli.demo.{name}"
+        if not re.fullmatch(r"[a-z]+", name) or find_spec(module) is None:
+            raise CommandError(Exit.BAD_INPUT, "unknown_demo", f"there is no demo {name}", field="name")
+        raise typer.Exit(import_module(module).run(data, keep))

@@ -1,0 +1,269 @@
+"""`aetheris submit | run | jobs | job | events | cancel | resolve | tools`: jobs, through the gateway."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aetheris.cli import local
+from aetheris.cli.console import (
+    CommandError,
+    Exit,
+    Json,
+    end,
+    err,
+    errors_as_exits,
+    fields,
+    out,
+    print_json,
+    print_json_line,
+    progress,
+    shown,
+    table,
+)
+from aetheris.cli.gateway import connected
+from aetheris.cli.inputs import json_value, read_object
+from aetheris.cli.steps import Steps
+from aetheris.protocol.ids import check_name
+from aetheris.sdk.client import Client, Commanded, Job, JobEvent, JobSummary, Step, Verdict
+
+INTERRUPTED = 130
+
+Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON file with the plan; - reads standard input.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
+
+
+def submit(
+    plan: Plan,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Submit a plan; print the job's id and status."""
+    with errors_as_exits(as_json=as_json):
+        wanted = read_object(plan)
+        with connected(data) as client:
+            submitted = client.submit(wanted, idempotency_key=idempotency_key)
+        if as_json:
+            print_json(submitted.model_dump(mode="json"))
+        else:
+            typer.echo(f"{submitted.job_id} {submitted.status}")
+
+
+def run(
+    plan: Plan,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Submit a plan and watch each step; 0 if the job completed, 1 if it failed or was cancelled."""
+    with errors_as_exits(as_json=as_json):
+        wanted = read_object(plan)
+        with connected(data) as client:
+            job_id = client.submit(wanted, idempotency_key=idempotency_key).job_id
+            progress("job", job_id)
+            _watch(client, job_id)
+            found = client.job(job_id)
+    _print_job(found, as_json=as_json)
+    end(Exit.HOLDS if found.status == "completed" else Exit.FAILED)
+
+
+def jobs(
+    status: Annotated[str | None, typer.Option(help="Only jobs of this status.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 50,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """List jobs, newest first."""
+    with errors_as_exits(as_json=as_json):
+        with connected(data) as client:
+            found = _newest(client, status, limit)
+        if as_json:
+            print_json([one.model_dump(mode="json") for one in found])
+        else:
+            rows = [(one.job_id, one.status, one.created_at, one.submitted_by) for one in found]
+            table(("job", "status", "created", "by"), rows)
+
+
+def job(job_id: JobId, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """Show where a job stands, and why it doesn't go on."""
+    with errors_as_exits(as_json=as_json):
+        check_name(job_id, "ID")
+        with connected(data) as client:
+            found = client.job(job_id)
+        _print_job(found, as_json=as_json)
+
+
+def events(
+    job_id: JobId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until the job is sealed.")] = False,
+    after: Annotated[int, typer.Option(min=0, help="Only events with a higher number.")] = 0,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """List a job's events; with --follow, a line for each as it comes."""
+    with errors_as_exits(as_json=as_json):
+        check_name(job_id, "ID")
+        with connected(data) as client:
+            if follow:
+                _interruptible(lambda: _follow_events(client, job_id, after, as_json=as_json))
+                return
+            found = client.events(job_id, after=after)
+        if as_json:
+            print_json([event.model_dump(mode="json") for event in found])
+        else:
+            for event in found:
+                _print_event(event)
+
+
+def cancel(
+    job_id: JobId,
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why; it is recorded.")] = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Ask a job to stop; what has started is settled first."""
+    with errors_as_exits(as_json=as_json):
+        check_name(job_id, "ID")
+        with connected(data) as client:
+            answer = client.cancel(job_id, reason=reason)
+        _print_answer(answer, as_json=as_json)
+
+
+def resolve(
+    job_id: JobId,
+    *,
+    node: Annotated[str, typer.Option(help="The parked step's node.")],
+    evidence: Annotated[str, typer.Option(help="How you know; it is recorded with your name.")],
+    happened: Annotated[bool, typer.Option("--happened", help="It took effect.")] = False,
+    not_executed: Annotated[bool, typer.Option("--not-executed", help="It took no effect and never will.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Call it again, though it may act twice.")] = False,
+    result: Annotated[str | None, typer.Option(help="With --happened: the call's result, as JSON.")] = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Say what became of a parked step."""
+    with errors_as_exits(as_json=as_json):
+        check_name(job_id, "ID")
+        verdict = _verdict(happened=happened, not_executed=not_executed, retry=retry)
+        if result is not None and verdict != "happened":
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--result: only with --happened", field="--result")
+        value = None if result is None else json_value(result, "--result")
+        with connected(data) as client:
+            step = _step(client.job(job_id), node)
+            answer = client.resolve(job_id, step, verdict, evidence=evidence, result=value)
+        _print_answer(answer, as_json=as_json)
+
+
+def tools(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """List the registered tools."""
+    with errors_as_exits(as_json=as_json):
+        with connected(data) as client:
+            found = client.tools()
+        if as_json:
+            print_json(found)
+        else:
+            columns = ("name", "version", "effect_class", "irreversible", "timeout_s")
+            table(columns, [[one.get(column) for column in columns] for one in found])
+
+
+def _newest(client: Client, status: str | None, limit: int) -> list[JobSummary]:
+    found: list[JobSummary] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        page = client.jobs(status=status, cursor=cursor, limit=min(200, limit - len(found)))
+        found.extend(page.jobs)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found
+
+
+def _watch(client: Client, job_id: str) -> None:
+    """A line for each step, until the job ends; an interrupt ends the watching only."""
+    steps = Steps()
+
+    def watch() -> None:
+        for event in client.follow(job_id):
+            line = steps.line(event)
+            if line is not None:
+                err.print(shown(line))
+
+    _interruptible(watch, f"the job goes on: aetheris job {job_id}")
+
+
+def _interruptible(work: Callable[[], None], message: str = "") -> None:
+    try:
+        work()
+    except KeyboardInterrupt:
+        if message:
+            err.print(message)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _follow_events(client: Client, job_id: str, after: int, *, as_json: bool) -> None:
+    for event in client.follow(job_id, after=after, to_seal=True):
+        if as_json:
+            print_json_line(event.model_dump(mode="json"))
+        else:
+            _print_event(event)
+
+
+def _print_event(event: JobEvent) -> None:
+    out.print(f"{event.seq:>5} {event.offset:>8}  {event.time:<26} {shown(event.type):<26} {shown(event.subject)}")
+
+
+def _print_job(found: Job, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found.model_dump(mode="json", exclude_none=True))
+        return
+    result = json.dumps(found.result, ensure_ascii=False) if found.result is not None else ""
+    rows = (("job", found.job_id), ("status", found.status), ("why", found.why), ("error", found.error))
+    fields((*rows, ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
+    if any(step.state == "waiting" for step in found.steps):
+        fields((("settle it", f"aetheris resolve {found.job_id} --node NODE --happened|--not-executed|--retry …"),))
+    if found.steps:
+        table(("step", "tool", "state", "tries", "external id", "reason"), [_row(step) for step in found.steps])
+
+
+def _row(step: Step) -> tuple[Any, ...]:
+    return (step.node_id, step.tool, step.state, step.attempts, step.external_id, step.reason)
+
+
+def _print_answer(answer: Commanded, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer.model_dump(mode="json"))
+    elif answer.event is None:
+        typer.echo("taken; the log has not answered yet")
+    else:
+        typer.echo(shown(answer.event))
+
+
+def _verdict(*, happened: bool, not_executed: bool, retry: bool) -> Verdict:
+    if happened + not_executed + retry != 1:
+        rule = "say exactly one of --happened, --not-executed, --retry"
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--happened")
+    if happened:
+        return "happened"
+    return "not_executed" if not_executed else "retry"
+
+
+def _step(found: Job, node: str) -> str:
+    """The execution id of a job's step.
+
+    Raises:
+        CommandError: the job has no such node, or nothing was ever asked of it.
+    """
+    for step in found.steps:
+        if step.node_id == node and step.execution_id is not None:
+            return step.execution_id
+    known = any(step.node_id == node for step in found.steps)
+    reason = "it has not started" if known else "the job has no such node"
+    raise CommandError(Exit.BAD_INPUT, "unknown_node", f"--node {node}: {reason}", field="--node")

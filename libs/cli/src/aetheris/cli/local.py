@@ -1,0 +1,80 @@
+"""The data folder that a command works on: where its gateway is, and the token to call it with."""
+
+import getpass
+import os
+import secrets
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from aetheris.cli.embedded.errors import NotRunningError
+from aetheris.cli.embedded.plan import State
+
+DEFAULT_DATA = Path(".aetheris")
+
+Data = Annotated[
+    Path,
+    typer.Option("--data", envvar="AETHERIS_DATA", help="Folder of the log, the tokens and everything else."),
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A gateway, and the token that it knows us by."""
+
+    url: str
+    token: str = field(repr=False)
+    local: bool = True
+
+
+def target(data: Path) -> Target:
+    """AETHERIS_URL and AETHERIS_TOKEN, else what runs on the data folder.
+
+    Raises:
+        NotRunningError: neither is there.
+    """
+    outside = os.environ.get("AETHERIS_URL")
+    token = os.environ.get("AETHERIS_TOKEN")
+    return Target(outside or _url(data), token or _first_token(data / "tokens.toml"), local=not outside)
+
+
+def ensure_token(data: Path) -> Path:
+    """A token for whoever starts the system, readable by him alone; an existing file is left as it is."""
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / "tokens.toml"
+    if not path.exists():
+        staged = path.with_suffix(".new")
+        staged.touch(mode=0o600)
+        staged.write_text(f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{_user()}"\ntenant = "default"\n')
+        staged.replace(path)
+    return path
+
+
+def _url(data: Path) -> str:
+    state = State.load(data.resolve())
+    if state is None or state.pid is None:
+        raise NotRunningError(f"Nothing runs on {data}", "Start it with `aetheris up`, or set AETHERIS_URL.")
+    return state.gateway
+
+
+def _user() -> str:
+    """The name that commands are recorded under; one that TOML can take as it stands."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        return "operator"
+    return name if name.isprintable() and not set(name) & {'"', "\\"} else "operator"
+
+
+def _first_token(path: Path) -> str:
+    try:
+        tokens = tomllib.loads(path.read_text()).get("token", [])
+    except (OSError, tomllib.TOMLDecodeError):
+        tokens = []
+    for token in cast("list[dict[str, Any]]", tokens):
+        if "value" in token:
+            return str(token["value"])
+    raise NotRunningError(f"No token in {path}", "Set AETHERIS_TOKEN to a token that the gateway knows.")

@@ -1,0 +1,94 @@
+"""A job's events as lines for humans: a line for each step as it starts, ends, or can't go on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.sdk.client import JobEvent
+
+_FINISHED = {
+    "success": "done",
+    "compensatable_failure": "done in part",
+    "retryable_failure": "not executed",
+    "permanent_failure": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What happened to a step; `attempt` is what the outside sees, from 0."""
+
+    node: str
+    tool: str
+    state: str
+    attempt: int | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        attempt = "" if self.attempt is None else f"attempt {self.attempt}"
+        return f"{self.node:<16} {self.tool:<20} {self.state:<14} {attempt:<10} {self.detail}".rstrip()
+
+
+class Steps:
+    """Folds a job's events into lines; remembers which tool a node calls and its last attempt."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, str] = {}
+        self._attempts: dict[str, int] = {}
+
+    def line(self, event: JobEvent) -> Line | None:
+        """The line that an event is worth; None for what concerns no step."""
+        data: Mapping[str, Any] = event.data
+        match event.type:
+            case "tool_invocation_started":
+                return self._started(data)
+            case "tool_invocation_finished":
+                return self._finished(data)
+            case "invocation_rejected":
+                return self._about(data, "rejected", _joined(data, "reason", "detail"))
+            case "invocation_in_doubt":
+                return self._about(data, "in doubt", _joined(data, "error_class"))
+            case "invocation_probed":
+                return self._about(data, "probed", f"the outside says: {data.get('answer', '')}")
+            case "invocation_parked":
+                return self._about(data, "parked", f"{data.get('reason', '')}; `aetheris resolve` settles it")
+            case "invocation_reopened":
+                return self._about(data, "reopened", f"by {data.get('by', '')}")
+            case "retry_scheduled":
+                return self._about(data, "waits", f"next try at {data.get('due_at', '')}")
+            case "approval_requested":
+                return self._about(data, "waits", "for approval")
+            case "approval_decided":
+                return self._about(data, _text(data, "decision"), f"by {data.get('approver', '')}")
+            case "cancel_requested" | "job_stopping":
+                return Line("job", "", event.type.removeprefix("job_").replace("_", " "), None, _text(data, "reason"))
+            case _:
+                return None
+
+    def _started(self, data: Mapping[str, Any]) -> Line:
+        """A try declared itself; it runs only if its record came first."""
+        node = _text(data, "node_id")
+        self._tools[node] = _text(data, "tool_name")
+        self._attempts[node] = int(data.get("attempt_id", 0))
+        return self._about(data, "started", _text(data, "external_key"))
+
+    def _finished(self, data: Mapping[str, Any]) -> Line | None:
+        outcome = _text(data, "outcome")
+        via = _text(data, "via")
+        how = "" if via in ("", "executor") else f"via {via}"
+        reason = "" if outcome == "success" else _text(data, "error")
+        parts = (_text(data, "external_id"), how, reason)
+        return self._about(data, _FINISHED.get(outcome, outcome), "  ".join(part for part in parts if part))
+
+    def _about(self, data: Mapping[str, Any], state: str, detail: str) -> Line:
+        node = _text(data, "node_id")
+        return Line(node, self._tools.get(node, ""), state, self._attempts.get(node), detail)
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    return "" if value is None else str(value)
+
+
+def _joined(data: Mapping[str, Any], *names: str) -> str:
+    return ": ".join(text for name in names if (text := _text(data, name)))
