@@ -1,29 +1,38 @@
-"""A TCP forwarder that can keep an answer back: the request arrives and takes effect, its answer does not.
+"""A TCP forwarder that can keep a request back, or an answer: it arrives only when the gate is opened, or never.
 
-It makes the moment between an effect and the knowledge of it as long as one likes, so that a process can be killed
-in just that moment.
+It makes the moment before an effect, or between an effect and the knowledge of it, as long as one likes, so that a
+process can be killed in just that moment.
 """
 
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 _CHUNK = 65536
 
 
+@dataclass(frozen=True, eq=False)
+class Hold:
+    """What is kept back once a client sends the marker: its request (`before` the effect), or the answer to it."""
+
+    marker: bytes
+    before: bool
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+
 class Gate:
-    """Forwards 127.0.0.1:port to a server on 127.0.0.1; open until told what to hold after."""
+    """Forwards 127.0.0.1:port to a server on 127.0.0.1; open until told what to hold."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._marker: bytes | None = None
-        self._released = threading.Event()
-        self._held = threading.Event()
+        self._hold: Hold | None = None
 
     @property
     def port(self) -> int:
@@ -45,19 +54,28 @@ class Gate:
             for one in self._sockets:
                 _hang_up(one)
 
+    def hold_before(self, marker: bytes) -> None:
+        """From now on, a client's bytes that complete the marker are kept back; `open` hangs up on it instead."""
+        self._hold_with(Hold(marker, before=True))
+
     def hold_after(self, marker: bytes) -> None:
         """From now on, a connection whose client sends these bytes gets no more answers, until `open`."""
-        self._released, self._held = threading.Event(), threading.Event()
-        self._marker = marker
+        self._hold_with(Hold(marker, before=False))
 
     def wait_held(self, deadline_s: float) -> bool:
         """Whether a client sent the bytes within the deadline; they may not yet have taken effect."""
-        return self._held.wait(deadline_s)
+        return self._hold is not None and self._hold.reached.wait(deadline_s)
 
     def open(self) -> None:
-        """Let the held answers through, and hold no more."""
-        self._marker = None
-        self._released.set()
+        """Let the held answers through, drop the held requests, and hold no more."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.released.set()
+
+    def _hold_with(self, hold: Hold) -> None:
+        former, self._hold = self._hold, hold
+        if former is not None:
+            former.released.set()
 
     def _accept(self) -> None:
         with suppress(OSError):  # the listener was closed
@@ -79,12 +97,13 @@ class Gate:
         with self._lock:
             self._sockets -= {*sockets}
 
-    def held_by(self, sent: bytes) -> threading.Event | None:
-        """What to wait for before the next answer, where the bytes sent call for it."""
-        if self._marker is None or self._marker not in sent:
+    def held_by(self, sent: bytes) -> Hold | None:
+        """What keeps the connection waiting, where the bytes sent call for it."""
+        hold = self._hold
+        if hold is None or hold.marker not in sent:
             return None
-        self._held.set()
-        return self._released
+        hold.reached.set()
+        return hold
 
 
 class _Connection:
@@ -93,7 +112,7 @@ class _Connection:
     def __init__(self, gate: Gate, client: socket.socket) -> None:
         self._gate = gate
         self._client = client
-        self._wait_for: threading.Event | None = None
+        self._hold: Hold | None = None
 
     def start(self) -> None:
         try:
@@ -112,7 +131,10 @@ class _Connection:
             while chunk := self._client.recv(_CHUNK):
                 sent = sent[-_CHUNK:] + chunk
                 # Before the bytes go on: no answer may slip through.
-                self._wait_for = self._wait_for or self._gate.held_by(sent)
+                self._hold = self._hold or self._gate.held_by(sent)
+                if self._hold is not None and self._hold.before:
+                    self._hold.released.wait()
+                    break
                 self._server.sendall(chunk)
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_WR)
@@ -120,8 +142,8 @@ class _Connection:
     def _answers(self, upward: threading.Thread) -> None:
         with suppress(OSError):
             while chunk := self._server.recv(_CHUNK):
-                if self._wait_for is not None:
-                    self._wait_for.wait()
+                if self._hold is not None:
+                    self._hold.released.wait()
                 self._client.sendall(chunk)
         _hang_up(self._client)
         upward.join()

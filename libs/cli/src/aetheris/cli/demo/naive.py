@@ -16,23 +16,32 @@ WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class Crash:
-    """Where the agent is killed: the server that it calls then, the bytes of the call, what counts its effect."""
+    """Where an agent is killed: the call in words, its server, its bytes, what counts its effect."""
 
+    effect: str
     server: str
     call: bytes
     effects: Callable[[Counts], int]
     variable: str
     address: str
 
+    def through(self, port: int) -> dict[str, str]:
+        """The environment of an agent that calls the server by another port."""
+        return {self.variable: self.address.format(port)}
+
 
 CRASHES = (
-    Crash("stripe", b"POST /v1/refunds", lambda has: has.refunds, "DEMO_STRIPE_URL", "http://127.0.0.1:{}"),
-    Crash("smtp", b"\r\n.\r\n", lambda has: has.mails, "DEMO_SMTP", "127.0.0.1:{}"),
-    Crash("tracker", b"POST /rest/data/issue", lambda has: has.issues, "DEMO_TRACKER_URL", "http://127.0.0.1:{}"),
+    Crash("refund", "stripe", b"POST /v1/refunds", lambda has: has.refunds, "DEMO_STRIPE_URL", "http://127.0.0.1:{}"),
+    Crash("mail", "smtp", b"\r\n.\r\n", lambda has: has.mails, "DEMO_SMTP", "127.0.0.1:{}"),
+    Crash(
+        "issue", "tracker", b"POST /rest/data/issue", lambda has: has.issues, "DEMO_TRACKER_URL", "http://127.0.0.1:{}"
+    ),
 )
 
 
-def run_naive(world: OutsideWorld, folder: Path, order_id: str) -> Counts:
+def run_naive(
+    world: OutsideWorld, folder: Path, order_id: str, on_kill: Callable[[Crash], None] = lambda _crash: None
+) -> Counts:
     """Run the agent to its end with a kill in each call; gives what the outside has of the order.
 
     Each kill comes when the effect is there and its answer is still on the way. Started again, the agent goes on
@@ -45,6 +54,7 @@ def run_naive(world: OutsideWorld, folder: Path, order_id: str) -> Counts:
     folder.mkdir(parents=True, exist_ok=True)
     for crash in CRASHES:
         _run_and_kill(world, folder, order_id, crash)
+        on_kill(crash)
     _run_to_the_end(world, folder, order_id)
     return world.counts(order_id)
 
@@ -53,8 +63,7 @@ def _run_and_kill(world: OutsideWorld, folder: Path, order_id: str, crash: Crash
     before = crash.effects(world.counts(order_id))
     with Gate(world.ports[crash.server]) as gate:
         gate.hold_after(crash.call)
-        through_gate = {crash.variable: crash.address.format(gate.port)}
-        agent = _start(folder, order_id, {**world.env, **through_gate})
+        agent = _start(folder, order_id, {**world.env, **crash.through(gate.port)})
         try:
             _wait_for_effect(agent, lambda: crash.effects(world.counts(order_id)) > before)
         finally:

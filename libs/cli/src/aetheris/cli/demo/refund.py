@@ -1,0 +1,231 @@
+"""`aetheris demo refund`: a refund by a naive agent and on Aetheris, both killed, counted at the other side."""
+
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from aetheris.cli.demo.gate import Gate
+from aetheris.cli.demo.kills import DemoError, Kills, Torment
+from aetheris.cli.demo.naive import CRASHES, Crash, run_naive
+from aetheris.cli.demo.outside import Counts, OutsideError, OutsideWorld
+from aetheris.cli.demo.progress import Say
+from aetheris.cli.demo.servers import MissingServerError
+from aetheris.cli.demo.system import System, running
+from aetheris.cli.demo.tamper import Stream, forge, named
+from aetheris.cli.embedded.errors import EmbeddedError
+from aetheris.sdk.client import ApiError
+from aetheris.streams.redis import RedisUnavailable
+
+PLAN = Path(__file__).with_name("plan.json")
+NAIVE_ORDER, ORDER = "o-1001", "o-1002"
+AMOUNT = 4200  # cents
+CUSTOMER = "ada@example.org"
+END_WITHIN_S = 60.0
+
+TWICE, ONCE = Counts(2, 2, 2), Counts(1, 1, 1)
+
+_EXPECTED = (
+    EmbeddedError,
+    OutsideError,
+    MissingServerError,
+    DemoError,
+    ApiError,
+    RedisUnavailable,
+    TimeoutError,
+    RuntimeError,
+    httpx.HTTPError,
+)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What verification says of the job, of its exported stream, and of the stream with one byte changed."""
+
+    online: Mapping[str, Any]
+    offline_ok: bool
+    tampered_ok: bool
+    tampered_event: str
+    complaint: str | None
+
+    @property
+    def holds(self) -> bool:
+        """The true history passes, the forged one does not, and the event is named."""
+        return bool(self.online["ok"]) and self.offline_ok and not self.tampered_ok and self.complaint is not None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the demo has shown."""
+
+    naive: Counts
+    aetheris: Counts
+    kills: Kills
+    proof: Proof
+
+    @property
+    def as_promised(self) -> bool:
+        """The naive agent's doubles, one of each on Aetheris, and a proof."""
+        return (self.naive, self.aetheris) == (TWICE, ONCE) and self.proof.holds
+
+
+def run(data: Path | None, keep: bool) -> int:
+    """Run the whole story, print its table; 0 if every count and every verification is as promised, else 1.
+
+    Args:
+        data: folder of the log, the servers' data and their logs; None: a temporary one, removed afterwards.
+        keep: leave Aetheris running, to look at the job.
+    """
+    say = Say()
+    with _sigterm_as_ctrl_c():
+        folder = (data or Path(tempfile.mkdtemp(prefix="aetheris-demo-"))).resolve()
+        try:
+            outcome = _play(folder, say, keep=keep)
+        except _EXPECTED as error:
+            say.plain(f"\n[red]The demo stopped[/red]: {error}\nLogs: {folder / 'logs'}, {folder / 'demo'}")
+            return 1
+        _show(outcome, say)
+        if keep:
+            say.plain(f"Aetheris is still up: `aetheris jobs --data {folder}`, `aetheris down --data {folder}`")
+        elif data is None and outcome.as_promised:
+            shutil.rmtree(folder, ignore_errors=True)
+        return 0 if outcome.as_promised else 1
+
+
+def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
+    shop = folder / "demo"
+    shutil.rmtree(shop, ignore_errors=True)  # of an earlier run on this folder
+    say.headline("The outside: a payment server (localstripe), a mail server (aiosmtpd), an issue tracker (Roundup)")
+    say.step("starting them; they are real servers that know nothing of Aetheris, and none of them drops repeats")
+    with OutsideWorld(shop / "outside") as world:
+        for order_id in (NAIVE_ORDER, ORDER):
+            world.place_order(order_id, AMOUNT, CUSTOMER)
+        say.step(f"a customer has paid {AMOUNT / 100:.2f} EUR each for orders {NAIVE_ORDER} and {ORDER}")
+        say.detail("the job for each: look the order up, refund it, mail a receipt, file an issue; once, not twice")
+        naive = _naive(world, shop / "naive", say)
+        with _gates(world) as gates:
+            return _on_aetheris(folder, world, gates, naive, say, keep=keep)
+
+
+def _naive(world: OutsideWorld, folder: Path, say: Say) -> Counts:
+    say.headline(f"Order {NAIVE_ORDER}: a naive agent with retries and a progress file")
+
+    def told(crash: Crash) -> None:
+        say.kill(f"kill -9: its {crash.effect} had landed, the answer was on the way; it is started again")
+
+    counts = run_naive(world, folder, NAIVE_ORDER, told)
+    say.step(f"it says it is done. Its servers have: {_words(counts)}")
+    return counts
+
+
+def _on_aetheris(
+    folder: Path, world: OutsideWorld, gates: Mapping[str, Gate], naive: Counts, say: Say, *, keep: bool
+) -> Outcome:
+    say.headline(f"Order {ORDER}: the same job on Aetheris")
+    say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
+    with running(folder, {**world.env, **_through(gates)}, say, keep=keep) as system:
+        torment = Torment(system, world, gates, ORDER, say)
+        torment.begin()
+        job_id = system.submit(_plan(), f"demo-{uuid4()}")
+        say.step(f"submitted as job {job_id}")
+        kills = torment.run(job_id)
+        _await_seal(system, job_id)
+        counts = world.counts(ORDER)
+        say.step(f"the job has completed. The servers have: {_words(counts)}")
+        return Outcome(naive, counts, kills, _prove(system, job_id, folder / "demo", say))
+
+
+def _prove(system: System, job_id: str, folder: Path, say: Say) -> Proof:
+    say.headline("Proof: anyone can check the job's history")
+    online = system.client.verify(job_id)
+    say.step(f"verify: {_verdict(bool(online['ok']))}, {online['event_count']} events, {_seal(online)}")
+    exported = folder / "exported.json"
+    exported.write_text(json.dumps(system.stream(job_id)))
+    stream = Stream.read(exported)
+    offline = stream.verify()
+    say.step(f"the stream is exported and verified without the system: {_verdict(offline.ok)}")
+    forgery = forge(stream, "tool_invocation_finished", "refund", str(AMOUNT).encode())
+    report = forgery.stream.verify()
+    say.kill(f"one byte of the exported stream is changed: {forgery.was.decode()} becomes {forgery.now.decode()}")
+    broken = named(report, forgery.event_id)
+    complaint = f"{broken.rule}: {broken.message}" if broken is not None else None
+    say.step(f"verified again: {_verdict(report.ok)}, at event {forgery.event_id}, {complaint}")
+    return Proof(online, offline.ok, report.ok, forgery.event_id, complaint)
+
+
+def _await_seal(system: System, job_id: str) -> None:
+    """Raises: DemoError: the job ended otherwise, or not in time."""
+    ended = None
+    for event in system.client.follow(job_id, to_seal=True, patience_s=END_WITHIN_S):
+        if event.type in ("job_failed", "job_cancelled", "invocation_parked"):
+            raise DemoError(f"the job did not complete: {event.type} ({system.client.job(job_id).why})")
+        ended = event
+    if ended is None:
+        raise DemoError("the job has no events")
+
+
+@contextmanager
+def _gates(world: OutsideWorld) -> Generator[Mapping[str, Gate]]:
+    """One in front of each server, open until a moment is to be made."""
+    with ExitStack() as stack:
+        yield {crash.server: stack.enter_context(Gate(world.ports[crash.server])) for crash in CRASHES}
+
+
+def _through(gates: Mapping[str, Gate]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for crash in CRASHES:
+        found |= crash.through(gates[crash.server].port)
+    return found
+
+
+def _plan() -> dict[str, Any]:
+    return json.loads(PLAN.read_text())
+
+
+def _show(outcome: Outcome, say: Say) -> None:
+    naive, aetheris, proof = outcome.naive, outcome.aetheris, outcome.proof
+    rows = [
+        ("refunds at the payment server", _count(naive.refunds, 2), _count(aetheris.refunds, 1)),
+        ("mails in the customer's mailbox", _count(naive.mails, 2), _count(aetheris.mails, 1)),
+        ("issues in the tracker", _count(naive.issues, 2), _count(aetheris.issues, 1)),
+        ("kill -9", f"{len(CRASHES)} × agent", str(outcome.kills)),
+        ("slowest recovery", "", f"{max(outcome.kills.recovered_s):.1f} s"),
+        ("verify", "no record to verify", _verdict(bool(proof.online["ok"]) and proof.offline_ok)),
+        ("verify, one byte changed", "", f"{_verdict(proof.tampered_ok)}, names event {proof.tampered_event}"),
+    ]
+    say.table(("counted at the other side", "naive agent", "Aetheris"), rows)
+    say.plain("\n[green]As promised.[/green]" if outcome.as_promised else "\n[red]NOT as promised.[/red]")
+
+
+def _count(found: int, expected: int) -> str:
+    return str(found) if found == expected else f"[red]{found} (expected {expected})[/red]"
+
+
+def _verdict(ok: bool) -> str:
+    return "holds" if ok else "fails"
+
+
+def _seal(report: Mapping[str, Any]) -> str:
+    return "sealed and signed" if report["seal"]["ok"] else "not sealed"
+
+
+def _words(counts: Counts) -> str:
+    return f"{counts.refunds} refund(s), {counts.mails} mail(s), {counts.issues} issue(s)"
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Generator[None]:
+    """What was started is ended on the way out, whichever of the two it is."""
+    former: Callable[..., Any] | int | None = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

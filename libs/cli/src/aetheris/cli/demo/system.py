@@ -1,0 +1,146 @@
+"""Aetheris for the demo: the embedded system on a folder, in an environment of its own, and ways to hurt it."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from aetheris.cli import local
+from aetheris.cli.demo.progress import Say
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.errors import EmbeddedError, NotRunningError
+from aetheris.cli.embedded.plan import Plan, State
+from aetheris.sdk.client import Client, Unreachable
+from aetheris.streams.redis import Redis
+
+SETTINGS = {
+    "AETHERIS_TOOLS": "aetheris.cli.demo.tools",
+    "AETHERIS_POLICY": str(Path(__file__).with_name("policy.toml")),
+    "AETHERIS_TRACE_SAMPLE": "1",
+}
+RESTART_WITHIN_S = 20.0
+_LOOK_EVERY_S = 0.01
+_ASK_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True)
+class System:
+    """What runs on the data folder."""
+
+    data: Path
+    client: Client
+
+    def submit(self, plan: Mapping[str, Any], idempotency_key: str) -> str:
+        """The job's id; asks again while the gateway is not ready, which the key makes safe.
+
+        Raises:
+            ApiError: it can't be taken.
+        """
+        deadline = time.monotonic() + RESTART_WITHIN_S
+        while True:
+            try:
+                return self.client.submit(plan, idempotency_key=idempotency_key).job_id
+            except Unreachable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_ASK_AGAIN_S)
+
+    def kill(self, part: str) -> int:
+        """kill -9 the process of a part, such as `executor-0`; returns its pid.
+
+        Raises:
+            TimeoutError: it does not run.
+        """
+        pid = self._pid(part)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def flush_redis(self) -> None:
+        """FLUSHALL: leases, the effect store and every view are gone.
+
+        Raises:
+            RedisUnavailable.
+        """
+        asyncio.run(_flush(self._state().redis))
+
+    def stream(self, job_id: str) -> dict[str, Any]:
+        """The job's records as they lie in Kafka: {job_id, public_keys, records}.
+
+        Raises:
+            httpx.HTTPError: the verifier doesn't answer.
+        """
+        verifier = next(part for part in Plan.load(self.data).parts if part.name == "verifier-0")
+        url = f"{verifier.env['AETHERIS_VERIFIER_URL']}/jobs/{job_id}/stream"
+        answer = httpx.get(url, trust_env=False, timeout=30).raise_for_status()
+        return json.loads(answer.content)
+
+    def _pid(self, part: str) -> int:
+        """It may be between two lives."""
+        deadline = time.monotonic() + RESTART_WITHIN_S
+        while (pid := self._state().parts[part].pid) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{part} does not run: see {self.data / 'logs'}")
+            time.sleep(_LOOK_EVERY_S)
+        return pid
+
+    def _state(self) -> State:
+        state = State.load(self.data)
+        if state is None:
+            raise NotRunningError(f"Nothing runs on {self.data}", "Run the demo again.")
+        return state
+
+
+@contextmanager
+def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Generator[System]:
+    """Everything up, and down again at the end unless it is to be kept; `env` is for the tools.
+
+    Raises:
+        EmbeddedError: it doesn't come up, or something runs on the folder already.
+    """
+    if lifecycle.supervisor_pid(data) is not None:
+        raise EmbeddedError(f"Something runs on {data}", f"End it with `aetheris down --data {data}`.")
+    with ExitStack() as stack:
+        with _environment({**SETTINGS, **env}):
+            local.ensure_token(data)
+            lifecycle.up(data, progress=lambda part, what: say.detail(f"{part}: {what}"))
+            if not keep:
+                stack.callback(_down, data)
+            gateway = local.target(data)
+        client = Client(gateway.url, gateway.token, transport=httpx.HTTPTransport())  # past any proxy
+        yield System(data, stack.enter_context(client))
+
+
+@contextmanager
+def _environment(env: Mapping[str, str]) -> Generator[None]:
+    """Ours alone: the user's AETHERIS_ variables name servers of his, and the demo flushes its Redis."""
+    former = {name: value for name, value in os.environ.items() if name.startswith("AETHERIS_") or name in env}
+    for name in former:
+        del os.environ[name]
+    os.environ.update(env)
+    try:
+        yield
+    finally:
+        for name in env:
+            os.environ.pop(name, None)
+        os.environ.update(former)
+
+
+def _down(data: Path) -> None:
+    with suppress(NotRunningError):
+        lifecycle.down(data)
+
+
+async def _flush(url: str) -> None:
+    redis = Redis(url)
+    try:
+        await redis.pipeline([("FLUSHALL",)])
+    finally:
+        await redis.close()
