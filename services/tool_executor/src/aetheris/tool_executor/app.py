@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aetheris.protocol.topics import Topic
-from aetheris.sdk.loader import load
+from aetheris.sdk.loader import Toolbox, load
 from aetheris.streams.clock import SystemClock
 from aetheris.streams.effects import EffectStore
 from aetheris.streams.leases import Leases
@@ -35,8 +35,11 @@ INPUTS = Inputs(
 )
 
 
-async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
+async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbox | None = None) -> None:
     """Execute until `stop` is set, then let running tools finish.
+
+    Args:
+        toolbox: instead of what the settings name.
 
     Raises:
         BrokerRefused: the brokers could lose what was acknowledged.
@@ -44,7 +47,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
         Exception: whatever escaped; the next process restores from the log.
     """
     clock = SystemClock()
-    calls = Calls(load(",".join(settings.tools)), clock)
+    calls = Calls(load(",".join(settings.tools)) if toolbox is None else toolbox, clock)
     async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME) as on:
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)

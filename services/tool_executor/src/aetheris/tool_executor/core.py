@@ -10,7 +10,7 @@ from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.events import After, BlobRef, Event, Outcome
 from aetheris.protocol.fold import Entry, JobState, St, apply, birth, start_is_void
-from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with, is_done, needs, success, uses
+from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with, is_done, success, uses
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE
 from aetheris.protocol.references import UnresolvedReference
@@ -248,9 +248,9 @@ class Partition:
         entry = job.entry(node_id)
         if entry is None or entry.node.kind not in RUNNABLE:
             return Drop("no such node, or of a kind that is not executed here")
-        if not all(needed in run.told or is_done(job, needed) for needed in needs(entry)):
-            return Drop("a node that it depends on is not done")
         used = uses(entry)
+        if not all(needed in run.told or is_done(job, needed) for needed in (*entry.node.depends_on, *used)):
+            return Drop("a node that it depends on is not done")
         try:
             missing = _missing(job, run, used, blobs)
             if missing:

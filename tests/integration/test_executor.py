@@ -1,0 +1,555 @@
+"""The executor on a real broker and a real Valkey: grants in, facts out, also when it is killed."""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+import uuid
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.commands import RegistryEntry, ToolGrant, WorkerEntry
+from aetheris.protocol.envelope import Envelope, decode_event, draft
+from aetheris.protocol.events import Event
+from aetheris.protocol.fold import JobState, Settled, St, apply, birth
+from aetheris.protocol.keys import idempotency_key
+from aetheris.protocol.records import Draft
+from aetheris.protocol.schemas import pin_of
+from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.sdk import Failed, NotExecuted, Partial, Result, StateChange, ToolContext, tool
+from aetheris.sdk.loader import Toolbox
+from aetheris.sdk.tools import AnyTool
+from aetheris.streams.admin import ensure_topics
+from aetheris.streams.effects import EffectStore
+from aetheris.streams.kafka import KafkaLog
+from aetheris.streams.redis import Redis
+from aetheris.streams.table import Table
+from aetheris.tool_executor import app
+from aetheris.tool_executor.app import serve
+from aetheris.tool_executor.settings import ExecutorSettings
+
+pytestmark = pytest.mark.real
+
+DEADLINE_S = 30.0
+WORKER = "executor-under-test"
+CALLS: Counter[str] = Counter()
+RELEASE: dict[str, asyncio.Event] = {}
+
+
+@tool(effect_class="opaque")
+def noop() -> None:
+    """Changes nothing."""
+
+
+@tool(effect_class="idempotent")
+async def note(ctx: ToolContext, text: str, wait_for: str = "") -> Result:
+    """Counts what it did, by external key; may wait until it is released."""
+    CALLS[ctx.external_key] += 1
+    if wait_for:
+        await RELEASE.setdefault(wait_for, asyncio.Event()).wait()
+    return Result({"text": text, "n": CALLS[ctx.external_key]}, "ext-1", [StateChange("note", text, "insert")])
+
+
+@tool(effect_class="opaque")
+async def shout(text: str) -> dict[str, str]:
+    """Refers to what another returned."""
+    return {"text": text.upper()}
+
+
+@tool(effect_class="opaque")
+async def breaks(how: str) -> Any:
+    """Ends as it is told."""
+    errors: dict[str, Exception] = {
+        "unsent": NotExecuted("refused"),
+        "failed": Failed("no such account"),
+        "lost": ConnectionResetError("secret in here"),
+    }
+    if how in errors:
+        raise errors[how]
+    return Partial({"half": True})
+
+
+@tool(effect_class="pure")
+async def looks() -> None:
+    """Reads only, and fails."""
+    raise ConnectionResetError
+
+
+@tool(effect_class="pure")
+async def large(size: int) -> dict[str, str]:
+    """Returns more than a record should hold."""
+    return {"data": "x" * size}
+
+
+@tool(effect_class="pure")
+async def measure(data: str) -> int:
+    """Its argument is large."""
+    return len(data)
+
+
+TOOLS: tuple[AnyTool, ...] = (noop, note, shout, breaks, looks, large, measure)
+
+
+def pinned(tools: Sequence[AnyTool] = TOOLS) -> dict[str, Any]:
+    entries = [RegistryEntry.model_validate(one.registry_entry()) for one in tools]
+    return {entry.name: pin_of(entry).model_dump(mode="json") for entry in entries}
+
+
+@dataclass
+class World:
+    """A log with its other writers played by the test, and what the executor wrote."""
+
+    log: KafkaLog
+    redis: Redis
+    settings: ExecutorSettings
+    records: list[Envelope[Event]] = field(default_factory=list[Envelope[Event]])
+    _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def __post_init__(self) -> None:
+        self._appender = self.log.appender()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncGenerator["World"]:
+        await self._appender.start()
+        watcher = asyncio.create_task(self._watch())
+        try:
+            yield self
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+            await self._appender.stop()
+
+    async def _watch(self) -> None:
+        places = [(str(Topic.JOBS_EVENTS), number) for number in range(await self.log.partitions(Topic.JOBS_EVENTS))]
+        reader = self.log.reader()
+        await reader.start()
+        try:
+            reader.assign(await self.log.beginning_offsets(places))
+            while True:
+                for records in (await reader.poll(1.0)).values():
+                    decoded = [decode_event(record) for record in records]
+                    self.records += [one for one in decoded if isinstance(one, Envelope)]
+                async with self._arrived:
+                    self._arrived.notify_all()
+        finally:
+            await reader.stop()
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        async with asyncio.timeout(DEADLINE_S), self._arrived:
+            await self._arrived.wait_for(lambda: bool(holds()))
+
+    def of(self, job_id: str) -> list[Envelope[Event]]:
+        return [one for one in self.records if one.body.job_id == job_id]
+
+    def types(self, job_id: str) -> list[str]:
+        return [one.body.event_type for one in self.of(job_id)][2:]
+
+    def fold(self, job_id: str) -> JobState:
+        first, *rest = self.of(job_id)
+        assert isinstance(first.body, ev.JobCreated)
+        job = birth(first.body, first.record.offset)
+        for one in rest:
+            apply(job, one.body, one.record.offset)
+        return job
+
+    async def write(self, *events: Event) -> None:
+        """One group of jobs.events."""
+        await self._appender.append([tuple(self._draft(Topic.JOBS_EVENTS, event, event.job_id) for event in events)])
+
+    async def raw(self, one: Draft) -> None:
+        await self._appender.append([(one,)])
+
+    async def job(self, *nodes: dict[str, Any], tools: dict[str, Any] | None = None) -> str:
+        """A planned job, read back."""
+        job_id = f"job-{uuid.uuid4().hex[:12]}"
+        graph = {"tools": tools or pinned(), "nodes": [{"kind": "tool"} | node for node in nodes]}
+        await self.write(
+            ev.JobCreated(job_id=job_id, tenant="acme", submitted_by="ann", request_hash="r"),
+            ev.PlanGenerated(
+                job_id=job_id, revision=0, plan_hash=digest(graph), task_graph=graph, planner="t", planner_version="1"
+            ),
+        )
+        await self.until(lambda: len(self.of(job_id)) == 2)
+        return job_id
+
+    def granted(self, job_id: str, *nodes: str, args: dict[str, Any] | None = None, **fields: Any) -> ToolGrant:
+        job = self.fold(job_id)
+        entry = job.entry(nodes[0])
+        assert entry is not None
+        key = idempotency_key(job_id, nodes[0], entry.node.tool_name, entry.node.args if args is None else args)
+        state = job.keys.get(key)
+        base: dict[str, Any] = {
+            "job_id": job_id,
+            "birth": job.birth,
+            "as_of": job.last_offset,
+            "revision": 0,
+            "plan_hash": job.plan_hash,
+            "nodes": nodes,
+            "idempotency_key": key,
+            "token": state.t if state is not None else 1,
+            "lease_id": uuid.uuid4().hex,
+            "deadline_s": 30.0,
+        }
+        return ToolGrant.model_validate(base | fields)
+
+    async def grant(self, job_id: str, *nodes: str, times: int = 1, **fields: Any) -> ToolGrant:
+        granted = self.granted(job_id, *nodes, **fields)
+        await self._appender.append([(self._draft(Topic.TOOLS_GRANTS, granted, job_id),)] * times)
+        return granted
+
+    async def granted_noop(self) -> str:
+        """A job of one node, granted."""
+        job_id = await self.job({"id": "a", "tool": "noop"})
+        await self.grant(job_id, "a")
+        return job_id
+
+    def started_by(self, worker_id: str) -> bool:
+        """Whether that worker ever declared anything."""
+        started = (one.body for one in self.records if isinstance(one.body, ev.ToolInvocationStarted))
+        return any(event.worker_id == worker_id for event in started)
+
+    async def settled(self, job_id: str, count: int = 1) -> list[Any]:
+        """The keys of a job, once as many are settled."""
+
+        def found() -> list[Any]:
+            keys = list(self.fold(job_id).keys.values())
+            return keys if sum(key.st is St.SETTLED for key in keys) >= count else []
+
+        await self.until(found)
+        return found()
+
+    def _draft(self, topic: Topic, body: Any, key: str) -> Draft:
+        return draft(topic, body, key=key, id=uuid.uuid4().hex, source="test", time="2026-01-01T00:00:00Z")
+
+
+@asynccontextmanager
+async def executing(settings: ExecutorSettings, tools: Sequence[AnyTool] = TOOLS) -> AsyncGenerator[asyncio.Event]:
+    """The service in this process; stopped, and its errors raised, at the end."""
+    stop = asyncio.Event()
+    running = asyncio.create_task(serve(settings, stop, Toolbox({one.key: one for one in tools})))
+    try:
+        yield stop
+    finally:
+        stop.set()
+        async with asyncio.timeout(DEADLINE_S):
+            await running
+
+
+@pytest.fixture
+async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncIterator[World]:
+    await ensure_topics(kafka, 4)
+    settings = ExecutorSettings.model_validate(
+        {"kafka": kafka, "redis": valkey_url, "data": tmp_path, "worker_id": WORKER, "dev": True, "trace_sample": 0.0}
+    )
+    log, redis = KafkaLog(kafka), Redis(valkey_url)
+    await log.start()
+    async with World(log, redis, settings).watching() as made:
+        yield made
+    await redis.close()
+    await log.stop()
+
+
+async def test_a_grant_becomes_an_effect_once_however_often_it_comes(world: World) -> None:
+    job_id = await world.job({"id": "a", "tool": "note", "args": {"text": "hi", "wait_for": ""}})
+    granted = await world.grant(job_id, "a", times=3)
+    async with executing(world.settings):
+        (key,) = await world.settled(job_id)
+        await world.grant(job_id, "a", token=1)
+        second = await world.job({"id": "a", "tool": "noop"})
+        await world.grant(second, "a")
+        await world.settled(second)
+    assert world.types(job_id) == [
+        "tool_invocation_started",
+        "tool_invocation_finished",
+        "command_committed",
+        "state_changed",
+    ]
+    assert (key.outcome, key.result, key.external_id) == (Settled.SUCCESS, {"text": "hi", "n": 1}, "ext-1")
+    assert key.result_hash == digest(key.result)
+    assert CALLS[f"aetheris:{job_id}:a:0"] == 1
+    (kept,) = await EffectStore(world.redis, 60).find([(job_id, granted.idempotency_key)])
+    assert list(kept) == [key.settled_by]
+
+
+async def test_a_run_of_five_has_five_effects_by_one_grant(world: World) -> None:
+    nodes = [{"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(4)]
+    nodes[3]["depends_on"] = ["n2"]
+    nodes.append({"id": "n4", "tool": "shout", "args": {"text": {"$ref": "n1#/text"}}, "depends_on": ["n3"]})
+    job_id = await world.job(*nodes)
+    async with executing(world.settings):
+        await world.grant(job_id, *(node["id"] for node in nodes))
+        keys = await world.settled(job_id, 5)
+    assert [key.outcome for key in keys] == [Settled.SUCCESS] * 5
+    assert keys[4].result == {"text": "1"}
+    assert [CALLS[f"aetheris:{job_id}:n{i}:0"] for i in range(4)] == [1] * 4
+    last = keys[4].started
+    assert [after.invocation_id for after in last.after] == [keys[3].settled_by, keys[1].settled_by]
+
+
+async def test_a_stop_ends_a_run_before_its_next_node(world: World) -> None:
+    gate = uuid.uuid4().hex
+    job_id = await world.job(
+        {"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}},
+        {"id": "b", "tool": "note", "args": {"text": "b", "wait_for": ""}},
+    )
+    async with executing(world.settings):
+        await world.grant(job_id, "a", "b")
+        await world.until(lambda: CALLS[f"aetheris:{job_id}:a:0"])
+        await world.write(ev.JobStopping(job_id=job_id, by="ann", reason="r", up_to_revision=0))
+        await world.until(lambda: "job_stopping" in world.types(job_id))
+        marker = await world.job({"id": "a", "tool": "noop"})
+        RELEASE[gate].set()
+        await world.settled(job_id)
+        await world.grant(marker, "a")
+        await world.settled(marker)
+    assert CALLS[f"aetheris:{job_id}:b:0"] == 0
+    assert world.fold(job_id).keys.keys() == {world.granted(job_id, "a").idempotency_key}
+
+
+async def test_of_two_executors_that_both_think_it_theirs_one_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Membership fences nothing: both read every grant, and declare; the log's order alone decides."""
+    nodes = [{"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(5)]
+    zombie = world.settings.model_copy(update={"worker_id": f"{WORKER}-zombie"})
+    async with executing(world.settings):
+        await world.settled(await world.granted_noop())
+        monkeypatch.setattr(app, "GROUP", "aetheris.tool_executor.zombie")
+        async with executing(zombie):
+            async with asyncio.timeout(DEADLINE_S):
+                while not world.started_by(zombie.worker_id):
+                    await world.settled(await world.granted_noop())
+            jobs = [await world.job(*nodes) for _ in range(20)]
+            for job_id in jobs:
+                await world.grant(job_id, *(node["id"] for node in nodes))
+            for job_id in jobs:
+                await world.settled(job_id, 5)
+    assert {CALLS[f"aetheris:{job_id}:{node['id']}:0"] for job_id in jobs for node in nodes} == {1}
+    lost = [job_id for job_id in jobs if world.types(job_id).count("tool_invocation_started") > 5]
+    assert lost, "no race took place"
+
+
+async def test_how_a_call_ends_decides_what_is_reported(world: World) -> None:
+    ends = {"unsent": "retryable_failure", "failed": "permanent_failure", "half": "compensatable_failure"}
+    async with executing(world.settings):
+        for how, outcome in ends.items():
+            job_id = await world.job({"id": "a", "tool": "breaks", "args": {"how": how}}, {"id": "b", "tool": "noop"})
+            await world.grant(job_id, "a", "b")
+            await world.until(lambda job_id=job_id: "tool_invocation_finished" in world.types(job_id))
+            (finished,) = [one.body for one in world.of(job_id) if isinstance(one.body, ev.ToolInvocationFinished)]
+            assert (finished.outcome, len(world.fold(job_id).keys)) == (outcome, 1)
+
+
+async def test_what_nobody_knows_is_no_outcome(world: World) -> None:
+    job_id = await world.job({"id": "a", "tool": "breaks", "args": {"how": "lost"}}, {"id": "b", "tool": "looks"})
+    async with executing(world.settings):
+        await world.grant(job_id, "a")
+        await world.grant(job_id, "b")
+        await world.until(lambda: len(world.types(job_id)) == 4)
+    doubts = [one for one in world.of(job_id) if isinstance(one.body, ev.InvocationInDoubt)]
+    assert [one.body.error_class for one in doubts if isinstance(one.body, ev.InvocationInDoubt)] == [
+        "ConnectionResetError"
+    ]
+    assert b"secret" not in doubts[0].record.value
+    by_node = {key.node_id: key for key in world.fold(job_id).keys.values()}
+    assert (by_node["a"].st, by_node["b"].st) == (St.STARTED, St.REOPENED)
+
+
+async def test_what_can_not_be_called_is_started_and_ended_in_one_group(world: World) -> None:
+    tools = pinned()
+    tools["shout"] |= {"version": "9"}
+    job_id = await world.job(
+        {"id": "a", "tool": "shout", "args": {"text": "x"}},
+        {"id": "b", "tool": "large", "args": {"size": 3}},
+        {"id": "c", "tool": "large", "args": {"size": {"$ref": "b#/data"}}},
+        tools=tools,
+    )
+    async with executing(world.settings):
+        await world.grant(job_id, "a")
+        await world.grant(job_id, "b")
+        await world.settled(job_id)
+        await world.grant(job_id, "c", args={"size": "xxx"})
+        await world.settled(job_id, 2)
+    by_node = {key.node_id: key for key in world.fold(job_id).keys.values()}
+    assert (by_node["a"].st, by_node["a"].x, by_node["a"].live) == (St.REOPENED, 2, set())
+    assert (by_node["c"].outcome, by_node["c"].sure) == (Settled.FAILED, True)
+    assert by_node["c"].reason == "invalid_args: /size: int_parsing"
+
+
+async def test_large_results_go_by_reference_and_come_back(world: World) -> None:
+    job_id = await world.job(
+        {"id": "a", "tool": "large", "args": {"size": 200_000}},
+        {"id": "b", "tool": "measure", "args": {"data": {"$ref": "a#/data"}}},
+        {"id": "c", "tool": "measure", "args": {"data": {"$ref": "a#/data"}}},
+    )
+    args = {"data": "x" * 200_000}
+    async with executing(world.settings):
+        await world.grant(job_id, "a", "b")
+        await world.settled(job_id, 2)
+        await world.grant(job_id, "c", args=args)
+        first, second, third = await world.settled(job_id, 3)
+    assert (first.result, first.result_ref.sha256) == (None, first.result_hash)
+    assert (second.result, third.result) == (200_000, 200_000)
+
+
+async def test_time_and_random_are_recorded_effects(world: World) -> None:
+    job_id = await world.job({"id": "t", "kind": "time"}, {"id": "r", "kind": "random"})
+    async with executing(world.settings):
+        await world.grant(job_id, "t", "r")
+        time, random = await world.settled(job_id, 2)
+    assert set(time.result) == {"now", "unix_ms"}
+    assert 0 <= random.result["value"] < 1
+
+
+async def test_without_redis_it_goes_on(world: World) -> None:
+    nodes = [{"id": f"n{i}", "tool": "noop"} for i in range(3)]
+    job_id = await world.job(*nodes)
+    async with executing(world.settings.model_copy(update={"redis": "redis://127.0.0.1:9/0"})):
+        await world.grant(job_id, "n0", "n1", "n2")
+        await world.settled(job_id, 3)
+
+
+async def test_running_tools_are_capped_and_the_others_wait_their_turn(world: World) -> None:
+    gate = uuid.uuid4().hex
+    nodes = [{"id": f"n{i}", "tool": "note", "args": {"text": "x", "wait_for": gate}} for i in range(5)]
+    job_id = await world.job(*nodes)
+    async with executing(world.settings.model_copy(update={"running_tools": 2})):
+        for node in nodes:
+            await world.grant(job_id, node["id"])
+        await world.until(lambda: sum(CALLS[f"aetheris:{job_id}:n{i}:0"] for i in range(5)) == 2)
+        marker = await world.job({"id": "a", "tool": "noop"})
+        assert len(world.types(job_id)) == 2
+        RELEASE[gate].set()
+        await world.settled(job_id, 5)
+        await world.grant(marker, "a")
+        await world.settled(marker)
+
+
+async def test_a_stop_lets_running_tools_finish_and_takes_no_more(world: World) -> None:
+    gate = uuid.uuid4().hex
+    job_id = await world.job(
+        {"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}}, {"id": "b", "tool": "noop"}
+    )
+    async with executing(world.settings) as stop:
+        await world.grant(job_id, "a", "b")
+        await world.until(lambda: CALLS[f"aetheris:{job_id}:a:0"])
+        stop.set()
+        asyncio.get_running_loop().call_later(0.3, RELEASE[gate].set)
+    await world.settled(job_id)
+    assert len(world.fold(job_id).keys) == 1
+
+
+async def test_undecodable_grants_go_to_the_dead_letters(world: World) -> None:
+    places = [(dead_letters(Topic.TOOLS_GRANTS), number) for number in range(4)]
+    before = await world.log.end_offsets(places)
+    job_id = await world.job({"id": "a", "tool": "noop"})
+    async with executing(world.settings):
+        await world.raw(Draft(Topic.TOOLS_GRANTS, job_id.encode(), b"{", (("ce_id", b"1"), ("ce_type", b"x"))))
+        await world.grant(job_id, "a")
+        await world.settled(job_id)
+    assert sum((await world.log.end_offsets(places)).values()) == sum(before.values()) + 1
+
+
+async def test_a_new_life_says_that_the_one_before_has_ended(world: World) -> None:
+    async def entry() -> WorkerEntry:
+        table = Table(world.log, Topic.WORKERS)
+        await table.load()
+        return WorkerEntry.model_validate_json(table.get(WORKER) or b"")
+
+    for _ in range(2):
+        job_id = await world.job({"id": "a", "tool": "noop"})
+        async with executing(world.settings):
+            await world.grant(job_id, "a")
+            (key,) = await world.settled(job_id)
+        assert (await entry()).live == key.started.incarnation
+    assert [ended.how for ended in (await entry()).ended][-1] == "lock"
+
+
+SLOW_TOOLS = """
+    import os, time
+    from aetheris.sdk import ToolContext, tool
+
+    @tool(effect_class="idempotent")
+    def write(ctx: ToolContext, text: str) -> str:
+        with open(os.environ["EFFECTS"], "a") as file:
+            file.write(f"{ctx.external_key} {text}\\n")
+        return text
+"""
+
+
+@asynccontextmanager
+async def process(world: World, folder: Path, crash_at: str = "") -> AsyncGenerator[asyncio.subprocess.Process]:
+    (folder / "slow_tools.py").write_text(textwrap.dedent(SLOW_TOOLS))
+    environment = os.environ | {
+        "AETHERIS_KAFKA": world.settings.kafka,
+        "AETHERIS_REDIS": world.settings.redis,
+        "AETHERIS_DATA": str(world.settings.data),
+        "AETHERIS_WORKER_ID": WORKER,
+        "AETHERIS_DEV": "1",
+        "AETHERIS_TRACE_SAMPLE": "0",
+        "AETHERIS_TOOLS": "slow_tools",
+        "AETHERIS_CRASH_AT": crash_at,
+        "PYTHONPATH": str(folder),
+        "EFFECTS": str(folder / "effects"),
+    }
+    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "aetheris.tool_executor", env=environment)
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(DEADLINE_S):
+            await child.wait()
+
+
+@pytest.mark.parametrize(
+    ("point", "effects", "states"),
+    [
+        ("before_started", [], [St.SETTLED]),
+        ("after_started", [], [St.STARTED]),
+        ("before_call", [], [St.STARTED]),
+        ("in_call", ["a"], [St.STARTED]),
+        ("after_call", ["a"], [St.STARTED]),
+        ("after_put_effect", ["a"], [St.STARTED]),
+        ("after_append", ["a"], [St.SETTLED, St.STARTED]),
+    ],
+)
+async def test_a_killed_executor_repeats_nothing(
+    world: World, tmp_path: Path, point: str, effects: list[str], states: list[St]
+) -> None:
+    """Killed at each point, and started again: what is open stays open for the ledger, with the evidence it has."""
+    namespace: dict[str, Any] = {}
+    exec(textwrap.dedent(SLOW_TOOLS), namespace)  # noqa: S102  the same text as the process imports
+    tools = pinned([namespace["write"]])
+    job_id = await world.job(
+        {"id": "a", "tool": "write", "args": {"text": "a"}},
+        {"id": "b", "tool": "write", "args": {"text": "b"}},
+        tools=tools,
+    )
+    async with process(world, tmp_path, point) as dying:
+        granted = await world.grant(job_id, "a", "b")
+        async with asyncio.timeout(DEADLINE_S):
+            assert await dying.wait() == -signal.SIGKILL
+    written = tmp_path / "effects"
+    wanted = effects
+    async with process(world, tmp_path, point):
+        if point == "before_started":  # nothing was declared: the grant is read again
+            await world.settled(job_id, 2)
+            wanted, states = ["a", "b"], [St.SETTLED, St.SETTLED]
+        other = await world.job({"id": "a", "tool": "write", "args": {"text": "other"}}, tools=tools)
+        await world.grant(other, "a")
+        await world.settled(other)
+    lines = [line.split() for line in written.read_text().splitlines()] if written.exists() else []
+    assert [text for key, text in lines if f":{job_id}:" in key] == wanted
+    assert [key.st for key in world.fold(job_id).keys.values()] == states
+    (kept,) = await EffectStore(world.redis, 60).find([(job_id, granted.idempotency_key)])
+    assert bool(kept) == (point in ("after_put_effect", "after_append", "before_started"))
