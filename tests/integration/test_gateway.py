@@ -37,7 +37,7 @@ from tests import histories as h
 
 pytestmark = pytest.mark.real
 
-DEADLINE_S = 20.0
+DEADLINE_S = 45.0
 PARTITIONS = 4
 TIME = "2026-01-01T00:00:00.000000Z"
 PLAN = {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"amount": 1}}]}

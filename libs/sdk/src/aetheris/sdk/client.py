@@ -27,6 +27,7 @@ ENDS = frozenset({"job_completed", "job_failed", "job_cancelled"})
 _TIMEOUT_S = 30.0
 _SILENCE_S = 60.0
 """The gateway sends at least a comment every 15 s: a stream silent for longer is broken."""
+_ALIVE = ": alive"
 _PAUSE_S = 0.5
 
 
@@ -69,6 +70,8 @@ class Unreachable(ApiError):
         """When to try again, in seconds."""
         return self.details.get("retry_after_s")
 
+
+_EARLY_END = Unreachable("stream_ended", "the gateway ends the event stream before the job ends")
 
 _ERRORS: Mapping[int, type[ApiError]] = {
     400: BadRequest,
@@ -249,6 +252,7 @@ class Client:
                             yield event
                         if course.over:
                             return
+                course.broke(_EARLY_END, time.monotonic())
             except (httpx.TransportError, Unreachable) as error:
                 course.broke(error, time.monotonic())
             time.sleep(_PAUSE_S)
@@ -346,6 +350,7 @@ class AsyncClient:
                             yield event
                         if course.over:
                             return
+                course.broke(_EARLY_END, time.monotonic())
             except (httpx.TransportError, Unreachable) as error:
                 course.broke(error, time.monotonic())
             await asyncio.sleep(_PAUSE_S)
@@ -388,7 +393,8 @@ class _Course:
 
     def take(self, line: str, now_s: float) -> JobEvent | None:
         """One line of the stream; an event where it completes one (id and name are repeated in its data)."""
-        self._heard_s = now_s
+        if line.startswith("data:") or line == _ALIVE:
+            self._heard_s = now_s
         if line.startswith("data:"):
             self._data.append(line.removeprefix("data:").removeprefix(" "))
         if line != "" or not self._data:
@@ -402,7 +408,7 @@ class _Course:
         return event
 
     def broke(self, error: Exception, now_s: float) -> None:
-        """A connection ended in an error: go on, as long as patience lasts."""
+        """A connection ended too soon: go on, as long as patience lasts."""
         if now_s - self._heard_s > self._patience_s:
             raise error if isinstance(error, Unreachable) else _unreachable(error)
 

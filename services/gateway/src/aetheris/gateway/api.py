@@ -119,19 +119,22 @@ def _routes(jobs: Jobs, keepalive_s: float) -> APIRouter:
 
     @router.get("/jobs/{job_id}/verify")
     async def verify(caller: Who, job_id: str) -> JSONResponse:
-        status, body = await jobs.verify(caller, job_id)
-        return JSONResponse(body, status)
+        return _relayed(*await jobs.verify(caller, job_id))
 
     @router.get("/jobs/{job_id}/evidence")
     async def evidence(caller: Who, job_id: str) -> JSONResponse:
-        status, body = await jobs.evidence(caller, job_id)
-        return JSONResponse(body, status)
+        return _relayed(*await jobs.evidence(caller, job_id))
 
     @router.get("/tools")
     async def tools(_who: Who) -> JSONResponse:
         return JSONResponse({"tools": jobs.tools()})
 
     return router
+
+
+def _relayed(status: int, body: Any) -> JSONResponse:
+    """The verifier's answer, as it is."""
+    return JSONResponse(body, status, {"Retry-After": "1"} if status == 503 else None)
 
 
 async def _body(request: Request) -> bytes:

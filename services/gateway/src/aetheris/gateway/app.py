@@ -15,10 +15,14 @@ from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.views import Views
 from aetheris.protocol.topics import Topic
+from aetheris.streams.history import History
 from aetheris.streams.http import HttpServer
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.table import Table
+
+READERS = 4
+"""Jobs that are read from the log at the same time."""
 
 
 async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
@@ -49,11 +53,13 @@ async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
         views = Views(parts.redis)
         index = Index(parts.log, views, parts.clock)
         feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
+        history = History(parts.log, readers=READERS)
         table = Table(parts.log, Topic.TOOLS_REGISTRY)
         await feed.start()
         await table.load()
         jobs = Jobs(
             log=parts.log,
+            history=history,
             appender=parts.appender,
             feed=feed,
             index=index,
@@ -76,6 +82,7 @@ async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
             await asyncio.wait({serving})
             for task in following:
                 task.cancel()
+            await history.close()
 
 
 def _http(parts: Runtime, settings: GatewaySettings, jobs: Jobs, tokens: Tokens, index: Index) -> HttpServer:

@@ -1,0 +1,120 @@
+"""The client: what errors become, and streams that go on where a connection broke."""
+
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from aetheris.sdk import client as sdk
+from aetheris.sdk.client import (
+    ApiError,
+    AsyncClient,
+    BadRequest,
+    Client,
+    Conflict,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+def client(answer: Answer) -> Client:
+    return Client("http://gateway/", "token", transport=httpx.MockTransport(answer))
+
+
+def event(seq: int, kind: str = "node_finished") -> str:
+    body = {"seq": seq, "id": f"e{seq}", "type": kind, "time": "", "subject": "", "offset": seq, "data": {}}
+    return f"event: x\nid: {seq}\ndata: {json.dumps(body)}\n\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, BadRequest),
+        (401, Unauthorized),
+        (404, NotFound),
+        (409, Conflict),
+        (503, Unreachable),
+        (500, ApiError),
+    ],
+)
+def test_errors_are_typed(status: int, kind: type[ApiError]) -> None:
+    body = {"error": {"code": "c", "message": "m", "details": {"field": "plan", "retry_after_s": 2}}}
+    with client(lambda _: httpx.Response(status, json=body)) as api, pytest.raises(ApiError) as raised:
+        api.tools()
+    assert type(raised.value) is kind
+    assert (raised.value.code, raised.value.field, str(raised.value)) == ("c", "plan", "m")
+
+
+def test_no_connection_is_unreachable() -> None:
+    def refuse(_request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with client(refuse) as api, pytest.raises(Unreachable):
+        api.job("j")
+
+
+def test_what_is_no_gateway_is_said_so() -> None:
+    with client(lambda _: httpx.Response(200, text="<html>")) as api, pytest.raises(ApiError, match="gateway"):
+        api.job("j")
+
+
+def test_requests_are_as_the_api_wants_them() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(202, json={"job_id": "j", "status": "submitted"})
+
+    with client(answer) as api:
+        assert api.submit({"nodes": []}, agent="a", idempotency_key="k").job_id == "j"
+    assert seen[0].url == "http://gateway/api/jobs"
+    assert seen[0].headers["authorization"] == "Bearer token"
+    assert seen[0].headers["idempotency-key"] == "k"
+    assert json.loads(seen[0].content) == {"plan": {"nodes": []}, "agent": "a"}
+
+
+PARTS = [
+    ": stream\n\n" + event(1, "job_created") + event(2),
+    event(2) + event(3) + "id: 4\ndata: {",
+    "",
+    ": alive\n\n" + event(4, "job_completed") + event(5),
+]
+
+
+def in_parts(asked: list[str]) -> Answer:
+    """Each connection breaks off after its part, and the second one repeats an event."""
+    parts = iter(PARTS)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers["last-event-id"])
+        return httpx.Response(200, text=next(parts), headers={"content-type": "text/event-stream"})
+
+    return answer
+
+
+def test_a_stream_goes_on_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "_PAUSE_S", 0.0)
+    asked: list[str] = []
+    with client(in_parts(asked)) as api:
+        assert [one.seq for one in api.follow("j")] == [1, 2, 3, 4]
+    assert asked == ["0", "2", "3", "3"]
+
+
+async def test_so_does_the_async_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "_PAUSE_S", 0.0)
+    asked: list[str] = []
+    async with AsyncClient("http://gateway", "token", transport=httpx.MockTransport(in_parts(asked))) as api:
+        assert [one.seq async for one in api.follow("j", after=1)] == [2, 3, 4]
+    assert asked == ["1", "2", "3", "3"]
+
+
+def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "_PAUSE_S", 0.0)
+    with client(lambda _: httpx.Response(200, text=": stream\n\n")) as api, pytest.raises(Unreachable):
+        list(api.follow("j", patience_s=0.05))
+    with client(lambda _: httpx.Response(404, json={})) as api, pytest.raises(NotFound):
+        list(api.follow("j"))

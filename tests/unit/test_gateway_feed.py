@@ -1,0 +1,45 @@
+"""Listeners of the live feed: the slow are cut off, none is left waiting."""
+
+import pytest
+
+from aetheris.gateway.feed import MAX_UNREAD, Feed, FeedClosed, Subscription
+from aetheris.gateway.history import fold_into, since_birth
+from aetheris.protocol.records import Record
+from aetheris.streams.clock import SystemClock
+from aetheris.testkit.memory import MemoryLog
+
+
+def record(offset: int, kind: str = "node_finished", major: int = 1) -> Record:
+    headers = (("ce_id", b"e"), ("ce_type", f"io.aetheris.{kind}.v{major}".encode()))
+    return Record("t", 0, offset, 0, b"job-1", headers, b"{}")
+
+
+async def test_who_lags_too_far_is_cut_off() -> None:
+    subscription = Subscription()
+    for offset in range(MAX_UNREAD + 5):
+        subscription.put(record(offset))
+    got = [(await subscription.get()).offset for _ in range(MAX_UNREAD)]
+    assert got == list(range(MAX_UNREAD))
+    for _ in range(2):
+        with pytest.raises(FeedClosed):
+            await subscription.get()
+
+
+async def test_a_closed_feed_lets_nobody_wait() -> None:
+    feed = Feed(MemoryLog(), SystemClock(), 0.01)
+    with feed.subscribe("job-1") as early:
+        feed.close()
+        with feed.subscribe("job-1") as late:
+            for subscription in (early, late):
+                with pytest.raises(FeedClosed):
+                    await subscription.get()
+
+
+def test_a_job_begins_with_its_birth() -> None:
+    given = [record(0), record(1, "job_created"), record(2), record(3, "job_created")]
+    assert [one.offset for one in since_birth(given)] == [1, 2, 3]
+
+
+def test_before_its_birth_a_job_has_no_state() -> None:
+    assert fold_into(None, record(0, major=2)) is None
+    assert fold_into(None, record(0, "no_such_event")) is None
