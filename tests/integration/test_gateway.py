@@ -17,6 +17,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from aetheris.cli.embedded.kafka import broker_in, install, wait_ready
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.probes import kafka_answers
+from aetheris.cli.embedded.processes import end, spawn
 from aetheris.gateway.app import gateway
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.protocol import events as ev
@@ -39,6 +43,7 @@ pytestmark = pytest.mark.real
 
 DEADLINE_S = 45.0
 PARTITIONS = 4
+VIEW = "aetheris:gateway:job:"
 TIME = "2026-01-01T00:00:00.000000Z"
 PLAN = {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"amount": 1}}]}
 TOOL = RegistryEntry(
@@ -557,3 +562,50 @@ def _listens(pid: int) -> bool:
             inodes.add(os.readlink(link))
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[3] == "0A" and f"socket:[{row[9]}]" in inodes for row in rows) >= 2
+
+
+async def test_views_of_another_run_of_redis_are_built_again(settings: GatewaySettings) -> None:
+    async with running(settings) as world, world.raw() as raw:
+        job_id = await world.started_job()
+        # A restarted server keeps the epoch, but has another run id: the last second of writes may be gone.
+        await world.redis.pipeline([("SET", "aetheris:gateway:epoch", "another-run"), ("DEL", f"{VIEW}{job_id}")])
+        said: list[int] = []
+        async with asyncio.timeout(DEADLINE_S):
+            while not said or said[-1] != 200:
+                said.append((await raw.get(f"/jobs/{job_id}")).status_code)
+        assert set(said) <= {503, 200}
+
+
+async def test_a_frozen_broker_is_503_and_streams_outlast_it(valkey_url: str, tmp_path: Path) -> None:
+    broker = broker_in(install(lambda _part, _message: None), tmp_path / "broker", Ports(tmp_path))
+    broker.prepare()
+    child = spawn(broker.argv(), log=tmp_path / "kafka.log")
+    try:
+        up, alive = (lambda: kafka_answers(broker.address)), (lambda: child.poll() is None)
+        await asyncio.to_thread(wait_ready, "kafka", up, alive, tmp_path / "kafka.log")
+        await _outlast(settings_of(broker.address, valkey_url, tmp_path, request_s=1.0), child.pid)
+    finally:
+        child.send_signal(signal.SIGCONT)
+        await asyncio.to_thread(end, child, 10.0)
+
+
+async def _outlast(settings: GatewaySettings, broker_pid: int) -> None:
+    async with running(settings) as world, world.client() as client:
+        job_id = await world.started_job()
+        followed: list[int] = []
+
+        async def follow() -> None:
+            followed.extend([event.seq async for event in client.follow(job_id)])
+
+        following = asyncio.create_task(follow())
+        os.kill(broker_pid, signal.SIGSTOP)
+        for call in (client.job(job_id), client.events(job_id), client.submit(PLAN), client.cancel(job_id)):
+            with pytest.raises(Unreachable) as refused:
+                await asyncio.wait_for(call, 5.0)
+            assert refused.value.retry_after_s is not None
+        os.kill(broker_pid, signal.SIGCONT)
+        await world.append(ev.JobCompleted(job_id=job_id))
+        await asyncio.wait_for(following, DEADLINE_S)
+        assert followed == [1, 2, 3]
+        assert (await client.job(job_id)).status == "completed"
+        assert (await client.submit(PLAN)).status == "submitted"
