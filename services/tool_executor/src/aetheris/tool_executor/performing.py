@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from aetheris.streams.blobs import INLINE_LIMIT, Blobs
 from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.effects import Effect
-from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.telemetry import Kind, Telemetry
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Told, Try
 from aetheris.tool_executor.crash import CrashPoints
@@ -58,17 +59,17 @@ class Scribe:
         self._telemetry = telemetry
 
     def write(self, key: str, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
-        """The records of events about one idempotency key."""
+        """The records of one try's events, its first one naming the nonce."""
         parent = traceparent if traceparent is not None else self._telemetry.traceparent(key)
-        time = self._clock.now().isoformat()
-        return tuple(self._draft(event, time, parent) for event in events)
+        time, cause = self._clock.now().isoformat(), reports.cause_of(events)
+        return tuple(self._draft(event, cause, time, parent) for event in events)
 
-    def _draft(self, event: Event, time: str, parent: bytes | None) -> Draft:
+    def _draft(self, event: Event, cause: Sequence[str], time: str, parent: bytes | None) -> Draft:
         return draft(
             Topic.JOBS_EVENTS,
             event,
             key=event.job_id,
-            id=event_id(event.job_id, event.event_type, *reports.cause_of(event)),
+            id=event_id(event.job_id, event.event_type, *cause),
             source=SOURCE,
             time=time,
             traceparent=parent,
@@ -119,14 +120,14 @@ class Performer:
 
     async def _call(self, tried: Try, traceparent: bytes | None) -> Said:
         started, tool = tried.started, tried.started.tool_name
-        deadline_s = tried.run.taken.grant.deadline_s
+        pin = tried.invocation.entry.pin
         ctx = ToolContext(
             external_key=started.external_key,
             attempt=started.attempt_id,
             idempotency_key=started.idempotency_key,
             job_id=started.job_id,
             node_id=started.node_id,
-            deadline=self._clock.monotonic() + deadline_s if deadline_s > 0 else float("inf"),
+            deadline=math.inf if pin is None else self._clock.monotonic() + pin.timeout_s,
             traceparent=traceparent.decode() if traceparent is not None else None,
         )
         self._crash.reach("before_call", tool)
@@ -194,7 +195,7 @@ class Performer:
         if parent is None:
             yield
             return
-        with self._telemetry.span(key, "put_effect", parent=parent):
+        with self._telemetry.span(key, "put_effect", kind=Kind.CLIENT, parent=parent):
             yield
 
 

@@ -78,13 +78,17 @@ def in_doubt(tried: Try, error_class: str) -> ev.InvocationInDoubt:
     )
 
 
-def cause_of(event: Event) -> Sequence[str]:
-    """What tells this event's id apart from those of other tries: nonce, writer, outcome."""
-    if isinstance(event, ev.ToolInvocationFinished):
-        return (event.invocation_id, event.via, event.outcome)
-    if isinstance(event, ev.ToolInvocationStarted | ev.InvocationInDoubt):
-        return (event.invocation_id, "executor")
-    return ("executor",)
+def cause_of(events: Sequence[Event]) -> Sequence[str]:
+    """What tells the ids of one try's events apart from those of other tries: nonce, writer, outcome.
+
+    What goes with a finished (committed, changed) names no nonce itself: its cause is that of the first.
+    """
+    first = events[0]
+    if isinstance(first, ev.ToolInvocationFinished):
+        return (first.invocation_id, first.via, first.outcome)
+    if isinstance(first, ev.ToolInvocationStarted | ev.InvocationInDoubt):
+        return (first.invocation_id, "executor")
+    raise TypeError(f"{first.event_type} is no try's first event")
 
 
 def effect_value(values: Sequence[bytes]) -> bytes:
