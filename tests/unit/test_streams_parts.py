@@ -101,6 +101,7 @@ def test_every_topic_has_dead_letters_and_the_facts_are_kept_for_ever() -> None:
 
 async def test_health_tells_alive_from_ready() -> None:
     health = Health()
+    assert health.unready() == {"service": "starting"}
     reasons: dict[str, str | None] = {"redis": "gone"}
     health.add("redis", lambda: reasons["redis"])
     port = await health.start("127.0.0.1", 0)

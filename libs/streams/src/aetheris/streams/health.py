@@ -23,7 +23,9 @@ class Health:
         self._checks[name] = check
 
     def unready(self) -> Mapping[str, str]:
-        """What isn't ready, and why; empty if everything is."""
+        """What isn't ready, and why; empty if everything is. Without any check it is still starting."""
+        if not self._checks:
+            return {"service": "starting"}
         found = {name: check() for name, check in self._checks.items()}
         return {name: reason for name, reason in found.items() if reason is not None}
 

@@ -32,6 +32,7 @@ class Pump:
         self._positions: dict[Place, int] = {}
         self._held: set[Place] = set()
         self._behind: dict[Place, int] = {}
+        self._shrunk: set[Place] = set()
         self._rung = asyncio.Event()
 
     @property
@@ -91,7 +92,8 @@ class Pump:
         """Renew the reader if since the last check a place delivered nothing although the log has more.
 
         Raises:
-            LogGap: the log ends below what was read: acknowledged records are gone.
+            LogGap: twice in a row the log ended below what was read: acknowledged records are gone (a new
+                leader may say so once, until it knows how far its replicas are).
         """
         watched = {place: at for place, at in self._positions.items() if place not in self._held}
         try:
@@ -99,9 +101,10 @@ class Pump:
         except LogUnreachable as error:
             _log.warning("no end offsets", error=str(error))
             return
-        for place, end in ends.items():
-            if end < watched[place]:
-                raise LogGap(f"{place[0]}[{place[1]}] ends at {end}, read up to {watched[place]}")
+        shrunk = {place for place, end in ends.items() if end < watched[place]}
+        for topic, partition in shrunk & self._shrunk:
+            raise LogGap(f"{topic}[{partition}] ends at {ends[topic, partition]}, below what was read")
+        self._shrunk = shrunk
         behind = {place: at for place, at in watched.items() if at < ends[place]}
         silent = [place for place, at in behind.items() if self._behind.get(place) == at == self._positions.get(place)]
         self._behind = behind

@@ -1,7 +1,7 @@
 """What every service stands on, built in one place: topics, log, Redis, blobs, telemetry, health."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from aetheris.streams.admin import check_broker, ensure_topics
@@ -41,24 +41,24 @@ async def runtime(settings: RuntimeSettings, service: str) -> AsyncGenerator[Run
         BrokerRefused: the brokers could lose or reorder what was acknowledged.
         LogUnreachable: no broker answers.
     """
-    if settings.dev:
-        await ensure_topics(settings.kafka, settings.partitions)
-    await check_broker(settings.kafka, settings.partitions, dev=settings.dev)
-    log = KafkaLog(settings.kafka, settings.session_timeout_s)
-    appender = log.appender()
-    redis = Redis(settings.redis)
-    telemetry = Telemetry(service, settings.trace_sample)
-    health = Health()
-    health.add("log", lambda: "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None)
-    await log.start()
-    await appender.start()
-    await health.start(settings.listen, settings.health_port)
-    try:
+    async with AsyncExitStack() as closing:
+        health = Health()
+        telemetry = Telemetry(service, settings.trace_sample)
+        closing.callback(telemetry.close)
+        await health.start(settings.listen, settings.health_port)
+        closing.push_async_callback(health.stop)
+        if settings.dev:
+            await ensure_topics(settings.kafka, settings.partitions)
+        await check_broker(settings.kafka, settings.partitions, dev=settings.dev)
+        log = KafkaLog(settings.kafka, settings.session_timeout_s)
+        await log.start()
+        closing.push_async_callback(log.stop)
+        appender = log.appender()
+        await appender.start()
+        closing.push_async_callback(appender.stop)
+        redis = Redis(settings.redis)
+        closing.push_async_callback(redis.close)
+        health.add("log", lambda: "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None)
+        health.add("redis", redis.unready)
         blobs = Blobs(settings.data / "blobs")
         yield Runtime(service, settings, log, appender, redis, blobs, telemetry, health, SystemClock())
-    finally:
-        await health.stop()
-        await appender.stop()
-        await log.stop()
-        await redis.close()
-        telemetry.close()

@@ -150,7 +150,8 @@ class PartitionWorker:
         await asyncio.gather(*(self._retire(number) for number in ours))
         await self._commit([self._partitions[number] for number in ours])
         for number in ours:
-            del self._partitions[number]
+            for place in self._partitions.pop(number).places:
+                self._committed.pop(place, None)  # others commit there now
 
     async def _retire(self, number: int) -> None:
         """Let a partition finish, within the drain deadline; what is late is cut off and restored elsewhere."""
