@@ -9,7 +9,6 @@ from aetheris.cli.demo.naive import CRASHES
 from aetheris.cli.demo.outside import Counts, OutsideWorld
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.system import System
-from aetheris.sdk.client import ApiError
 
 EXECUTOR, LEDGER = "executor-0", "ledger-0"
 CALL_WITHIN_S = 60.0
@@ -45,8 +44,10 @@ class Kills:
     flushes: int = 0
     recovered_s: list[float] = field(default_factory=list[float])
 
-    def __str__(self) -> str:
-        return f"{self.executor} × executor, {self.ledger} × ledger, {self.flushes} × FLUSHALL"
+    @property
+    def slowest_recovery_s(self) -> float:
+        """From a kill to the next call at its server."""
+        return max(self.recovered_s, default=0.0)
 
 
 @dataclass
@@ -126,8 +127,5 @@ class Torment:
             self.say.kill(f"kill -9 {pid} (ledger): who may run next is forgotten, but for the log")
 
     def _standing(self, job_id: str) -> str:
-        try:
-            job = self.system.client.job(job_id)
-        except ApiError as error:
-            return f"the job can't be asked ({error})"
-        return f"the job is {job.status} ({job.why or job.error or 'no reason given'})"
+        job = self.system.job(job_id)
+        return f"the job is {job.status} ({job.why or job.error or 'no reason given'})" if job else "nobody can say why"

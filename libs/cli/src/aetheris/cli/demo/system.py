@@ -1,7 +1,6 @@
 """Aetheris for the demo: the embedded system on a folder, in an environment of its own, and ways to hurt it."""
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -17,8 +16,8 @@ from aetheris.cli import local
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.errors import EmbeddedError, NotRunningError
-from aetheris.cli.embedded.plan import Plan, State
-from aetheris.sdk.client import Client, Unreachable
+from aetheris.cli.embedded.plan import State
+from aetheris.sdk.client import Client, Job, Unreachable
 from aetheris.streams.redis import Redis
 
 SETTINGS = {
@@ -71,16 +70,12 @@ class System:
         """
         asyncio.run(_flush(self._state().redis))
 
-    def stream(self, job_id: str) -> dict[str, Any]:
-        """The job's records as they lie in Kafka: {job_id, public_keys, records}.
-
-        Raises:
-            httpx.HTTPError: the verifier doesn't answer.
-        """
-        verifier = next(part for part in Plan.load(self.data).parts if part.name == "verifier-0")
-        url = f"{verifier.env['AETHERIS_VERIFIER_URL']}/jobs/{job_id}/stream"
-        answer = httpx.get(url, trust_env=False, timeout=30).raise_for_status()
-        return json.loads(answer.content)
+    def job(self, job_id: str) -> Job | None:
+        """How the job stands; None while the gateway can't say."""
+        try:
+            return self.client.job(job_id)
+        except Unreachable:
+            return None
 
     def _pid(self, part: str) -> int:
         """It may be between two lives."""

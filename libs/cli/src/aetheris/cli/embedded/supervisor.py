@@ -69,6 +69,8 @@ class Child:
             return False
         kill_group(self._process.pid)
         self._gone(code)
+        if code == -signal.SIGKILL:
+            self._backoff_s = 0.0  # it came from outside, and says nothing of whether the next one will hold out
         self._schedule()
         _say(f"{self.part.name} exited with {code}, next start in {self._backoff_s:.1f} s")
         return True
