@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -156,7 +156,7 @@ async def test_a_pump_goes_on_after_the_broker_was_away(broker: Fragile, topic: 
 
 
 @contextlib.asynccontextmanager
-async def _appender(log: KafkaLog) -> AsyncIterator[Appender]:
+async def _appender(log: KafkaLog) -> AsyncGenerator[Appender]:
     appender = log.appender()
     await appender.start()
     try:

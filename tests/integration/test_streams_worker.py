@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -149,7 +149,7 @@ async def _log(request: pytest.FixtureRequest) -> Log:
 @contextlib.asynccontextmanager
 async def running(
     bench: Bench, member: str = "worker-0", inputs: Inputs = INPUTS, kind: type[Seen] = Seen, pace: Pace = PACE
-) -> AsyncIterator[Running]:
+) -> AsyncGenerator[Running]:
     handlers: dict[int, Seen] = {}
 
     def factory(partition: int) -> Seen:
