@@ -49,6 +49,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     clock = SystemClock()
     calls = Calls(load(",".join(settings.tools)) if toolbox is None else toolbox, clock)
     async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME) as on:
+        on.health.add("worker", lambda: "has not said yet who it is")
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
         async with tries(settings.tool_drain_s, heartbeat) as spawn:

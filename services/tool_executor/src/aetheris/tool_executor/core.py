@@ -10,6 +10,7 @@ from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.events import After, BlobRef, Event, Outcome
 from aetheris.protocol.fold import Entry, JobState, St, apply, birth, start_is_void
+from aetheris.protocol.ids import InvalidName
 from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with, is_done, success, uses
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE
@@ -257,7 +258,7 @@ class Partition:
                 return Load(missing)
             results = {name: _result(job, run, name, blobs) for name in used}
             return call_with(job, entry, results, _after(run, used))
-        except (NotReady, UnresolvedReference, InvalidArgs) as error:
+        except (NotReady, UnresolvedReference, InvalidArgs, InvalidName) as error:
             return Drop(type(error).__name__)
 
     def _declare(self, job: JobState, tried: Try) -> Try | Drop:

@@ -1,0 +1,225 @@
+"""The executor's edge without a broker: a partition fed by hand, and what it appends."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.commands import RegistryEntry, ToolGrant
+from aetheris.protocol.envelope import Envelope, decode_event, draft
+from aetheris.protocol.events import Event, Outcome
+from aetheris.protocol.keys import idempotency_key, trace_id
+from aetheris.protocol.records import Draft, Group, Record
+from aetheris.protocol.schemas import pin_of
+from aetheris.protocol.topics import Topic
+from aetheris.sdk import tool
+from aetheris.sdk.loader import Toolbox
+from aetheris.streams.blobs import Blobs
+from aetheris.streams.clock import SystemClock
+from aetheris.streams.effects import Effect, EffectStore
+from aetheris.streams.leases import Leases
+from aetheris.streams.redis import Redis, RedisUnavailable
+from aetheris.streams.telemetry import Telemetry
+from aetheris.tool_executor.core import Worker
+from aetheris.tool_executor.crash import CrashPoints
+from aetheris.tool_executor.effect_writer import EffectWriter
+from aetheris.tool_executor.handlers import ExecutorHandler, Parts
+from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.slots import Slots
+from aetheris.tool_executor.tools import Calls
+from tests.histories import JOB, about, created, graph, planned
+
+NOWHERE = Redis("redis://127.0.0.1:9/0")
+
+
+@tool(effect_class="opaque")
+async def act() -> None:
+    """Does nothing."""
+
+
+@tool(effect_class="opaque")
+async def lose() -> None:
+    """Nobody knows."""
+    raise ConnectionResetError
+
+
+class Bench:
+    """One handler, its log as a list, and its appender."""
+
+    def __init__(self, folder: Path, sample: float = 0.0) -> None:
+        self.spans = InMemorySpanExporter()
+        self.records: list[Record] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        clock, telemetry = SystemClock(), Telemetry("tool_executor", sample, self.spans)
+        calls = Calls(Toolbox({one.key: one for one in (act, lose)}), clock)
+        scribe = Scribe(clock, telemetry)
+        performer = Performer(
+            calls=calls,
+            effects=EffectWriter(EffectStore(NOWHERE, 60), clock, 0.2, 60),
+            blobs=Blobs(folder),
+            scribe=scribe,
+            telemetry=telemetry,
+            clock=clock,
+            crash=CrashPoints(),
+        )
+        heartbeat = Heartbeat(Leases(NOWHERE), 5, clock)
+        self.slots = Slots(8)
+        worker = Worker("w", "i")
+        self.handler = ExecutorHandler(
+            Parts(
+                worker, self, calls, performer, scribe, self.slots, heartbeat, CrashPoints(), self._spawn, self._refuse
+            )
+        )
+        self._read = 0
+
+    async def start(self) -> None:
+        """Connected."""
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Disconnected."""
+
+    def stuck_s(self) -> float:
+        return 0.0
+
+    async def append(self, groups: Sequence[Group]) -> None:
+        for one in (one for group in groups for one in group):
+            self.records.append(self._record(one, len(self.records)))
+
+    def events(self) -> list[Event]:
+        return [one.body for record in self.records if isinstance(one := decode_event(record), Envelope)]
+
+    async def write(self, *events: Event) -> None:
+        await self.append([(self._draft(Topic.JOBS_EVENTS, event),) for event in events])
+
+    async def read(self) -> None:
+        """Hand over what was not read yet, in one batch."""
+        records, self._read = self.records[self._read :], len(self.records)
+        await self.handler.handle({Topic.JOBS_EVENTS: records})
+
+    async def settle(self) -> None:
+        """Read, and let tasks come to their end, until nothing moves."""
+        while self.tasks or self._read < len(self.records):
+            await self.read()
+            await asyncio.sleep(0)
+
+    async def grant(self, name: str) -> str:
+        """Plan one node with that tool, and grant it; its key."""
+        entry = RegistryEntry.model_validate({"act": act, "lose": lose}[name].registry_entry())
+        plan = planned(graph({"id": "a", "tool": name}, **{name: pin_of(entry).model_dump(mode="json")}))
+        await self.write(created(), plan)
+        await self.read()
+        key = idempotency_key(JOB, "a", name, {})
+        granted = ToolGrant(
+            job_id=JOB,
+            birth=0,
+            as_of=1,
+            revision=0,
+            plan_hash=plan.plan_hash,
+            nodes=("a",),
+            idempotency_key=key,
+            token=1,
+            lease_id="l",
+            deadline_s=5,
+        )
+        await self.handler.handle({Topic.TOOLS_GRANTS: [self._record(self._draft(Topic.TOOLS_GRANTS, granted), 0)]})
+        return key
+
+    async def declared(self) -> ev.ToolInvocationStarted:
+        await asyncio.gather(*self.tasks)
+        (started,) = [event for event in self.events() if isinstance(event, ev.ToolInvocationStarted)]
+        return started
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def _refuse(self, _record: Record, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def _draft(self, topic: Topic, body: Any) -> Draft:
+        return draft(topic, body, key=JOB, id="1", source="test", time="2026-01-01T00:00:00Z")
+
+    def _record(self, one: Draft, offset: int) -> Record:
+        return Record(one.topic, 0, offset, 0, one.key, one.headers, one.value)
+
+
+async def test_what_was_declared_and_not_read_back_is_reported_as_not_executed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act")
+    await bench.handler.close()
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.ToolInvocationFinished)
+    assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the executor stopped before it")
+    assert isinstance(bench.events()[-2], ev.ToolInvocationStarted)
+
+
+async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act")
+    nonce = (await bench.declared()).invocation_id
+    reopened = about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=2, by="policy")
+    await bench.write(reopened)
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.ToolInvocationFinished)
+    assert last.error == "NotExecuted: superseded before the call"
+
+
+async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_try(tmp_path: Path) -> None:
+    for name in ("act", "lose"):
+        bench = Bench(tmp_path)
+        await bench.grant(name)
+        assert bench.handler.low_water(Topic.TOOLS_GRANTS) == 0
+        await bench.settle()
+        assert bench.handler.low_water(Topic.TOOLS_GRANTS) is None
+        assert all(bench.slots.take(lambda: None) for _ in range(8))
+        assert not bench.slots.take(lambda: None)
+
+
+async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: Path) -> None:
+    for name, sample, expected in (
+        ("act", 1.0, ["put_effect", "execute_tool act"]),
+        ("act", 0.0, []),
+        ("lose", 0.0, ["execute_tool lose"]),
+    ):
+        bench = Bench(tmp_path, sample)
+        key = await bench.grant(name)
+        await bench.settle()
+        spans = bench.spans.get_finished_spans()
+        assert sorted(span.name for span in spans) == sorted(expected)
+        assert all(f"{span.context.trace_id:032x}" == trace_id(key) for span in spans if span.context)
+
+
+class _Store(EffectStore):
+    """Counts pipelines; may be down."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE, 60)
+        self.groups: list[int] = []
+        self.down = False
+
+    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+        await asyncio.sleep(0)
+        if self.down:
+            raise RedisUnavailable
+        self.groups.append(len(effects))
+
+
+async def test_effects_that_come_together_are_written_together() -> None:
+    store = _Store()
+    writer = EffectWriter(store, SystemClock(), 0.2, 60)
+    effects = [Effect("j", str(number), "n", b"{}") for number in range(5)]
+    assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [True] * 5
+    assert store.groups == [1, 4]
+    assert await writer.put(effects[0])
+    store.down = True
+    assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [False] * 5
+    store.down = False
+    assert not await writer.put(effects[0]), "a store that failed is left alone for a while"
