@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway import core
+from aetheris.gateway.core import answers, standing, submissions, wire
 from aetheris.gateway.problems import BadRequest, Conflict
 from aetheris.protocol import events as ev
 from aetheris.protocol.commands import RegistryEntry, Submit
@@ -14,7 +14,7 @@ from aetheris.protocol.plan import EffectClass
 from aetheris.protocol.records import Record
 from tests import histories as h
 
-ASKED = core.Asked("job-1", "ann", "acme", None)
+ASKED = submissions.Asked("job-1", "ann", "acme", None)
 PAY = RegistryEntry(
     name="pay",
     version="1",
@@ -31,7 +31,7 @@ PAY = RegistryEntry(
 
 def submit(body: Any) -> Submit:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return core.submit_command(raw, ASKED, {"pay": PAY})
+    return submissions.submit_command(raw, ASKED, {"pay": PAY})
 
 
 def plan(*nodes: dict[str, Any]) -> dict[str, Any]:
@@ -120,12 +120,12 @@ def test_request_hash_is_of_the_request_alone() -> None:
 )
 def test_bad_verdicts(raw: bytes, field: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        core.read_resolve(raw)
+        submissions.read_resolve(raw)
     assert refused.value.field == field
 
 
 def view(*events: ev.Event) -> dict[str, Any]:
-    return core.job_view(h.fold(*events), "2026-01-01T00:00:00.000000Z")
+    return standing.job_view(h.fold(*events), "2026-01-01T00:00:00.000000Z")
 
 
 GRAPH = h.planned(h.graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
@@ -168,14 +168,14 @@ def test_ends() -> None:
 )
 def test_rejections(reason: str, status: Status) -> None:
     state = h.fold(GRAPH, h.about(ev.InvocationRejected, "a", reason=ev.RejectReason(reason)))
-    assert core.step_status(state.keys[h.key_of("a")]) is status
+    assert standing.step_status(state.keys[h.key_of("a")]) is status
 
 
 def test_cancel_of_what_has_ended_conflicts() -> None:
     with pytest.raises(Conflict, match="job_completed"):
-        core.stands_against_cancel(h.fold(GRAPH, ev.JobCompleted(job_id=h.JOB)))
-    assert core.stands_against_cancel(h.fold(GRAPH, ev.JobCancelled(job_id=h.JOB, by="ann")))
-    assert not core.stands_against_cancel(h.fold(GRAPH))
+        answers.stands_against_cancel(h.fold(GRAPH, ev.JobCompleted(job_id=h.JOB)))
+    assert answers.stands_against_cancel(h.fold(GRAPH, ev.JobCancelled(job_id=h.JOB, by="ann")))
+    assert not answers.stands_against_cancel(h.fold(GRAPH))
 
 
 @pytest.mark.parametrize(
@@ -191,10 +191,10 @@ def test_cancel_of_what_has_ended_conflicts() -> None:
 def test_only_what_is_in_doubt_is_resolvable(events: list[ev.Event], verdict: str, resolvable: bool) -> None:
     state = h.fold(GRAPH, *events).keys[h.key_of("a")]
     if resolvable:
-        core.check_resolvable(state, verdict)
+        answers.check_resolvable(state, verdict)
     else:
         with pytest.raises(Conflict):
-            core.check_resolvable(state, verdict)
+            answers.check_resolvable(state, verdict)
 
 
 def record(event_type: str, event_id: str, offset: int, payload: bytes = b"{}") -> Record:
@@ -203,28 +203,28 @@ def record(event_type: str, event_id: str, offset: int, payload: bytes = b"{}") 
 
 
 def test_repeats_have_no_number() -> None:
-    numbers = core.Sequence()
+    numbers = wire.Sequence()
     given = [record("x", "1", 0), record("x", "2", 1), record("x", "1", 2), record("x", "3", 5)]
     assert [numbers.number(one) for one in given] == [1, 2, None, 3]
 
 
 def test_what_has_no_id_is_never_a_repeat() -> None:
-    numbers = core.Sequence()
+    numbers = wire.Sequence()
     assert [numbers.number(record("x", "", offset)) for offset in (0, 1)] == [1, 2]
 
 
 def test_what_is_no_json_is_shown_as_bytes() -> None:
-    assert core.event_view(1, record("x", "1", 0, b"\xff"))["data"] == {"$raw": "/w=="}
+    assert wire.event_view(1, record("x", "1", 0, b"\xff"))["data"] == {"$raw": "/w=="}
 
 
 def test_answers_of_the_log() -> None:
-    ours = core.heard(record("cancel_requested", "1", 0, b'{"caused_by": "c1"}'))
-    done = core.heard(record("job_completed", "2", 1, b"{}"))
-    other = core.heard(record("tool_invocation_finished", "3", 2, b'{"idempotency_key": "k"}'))
-    assert core.answers_cancel("c1", ours)
-    assert not core.answers_cancel("c1", other)
+    ours = answers.heard(record("cancel_requested", "1", 0, b'{"caused_by": "c1"}'))
+    done = answers.heard(record("job_completed", "2", 1, b"{}"))
+    other = answers.heard(record("tool_invocation_finished", "3", 2, b'{"idempotency_key": "k"}'))
+    assert answers.answers_cancel("c1", ours)
+    assert not answers.answers_cancel("c1", other)
     with pytest.raises(Conflict):
-        core.answers_cancel("c1", done)
+        answers.answers_cancel("c1", done)
     with pytest.raises(Conflict):
-        core.answers_resolve("c1", "k", other)
-    assert not core.answers_resolve("c1", "k2", other)
+        answers.answers_resolve("c1", "k", other)
+    assert not answers.answers_resolve("c1", "k2", other)

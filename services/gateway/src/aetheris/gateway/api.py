@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.exceptions import HTTPException
 
-from aetheris.gateway import core
+from aetheris.gateway.core import submissions, wire
 from aetheris.gateway.feed import FeedClosed
 from aetheris.gateway.handlers import Jobs, Numbered
 from aetheris.gateway.problems import BadRequest, Problem, Unavailable
@@ -146,12 +146,12 @@ async def _body(request: Request) -> bytes:
     taken, size = bytearray(), 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size <= core.MAX_BODY_BYTES:
+        if size <= submissions.MAX_BODY_BYTES:
             taken += chunk
         elif size > _MAX_DRAINED_BYTES:
             break
-    if size > core.MAX_BODY_BYTES:
-        raise core.plan_too_large(core.MAX_BODY_BYTES)
+    if size > submissions.MAX_BODY_BYTES:
+        raise submissions.plan_too_large(submissions.MAX_BODY_BYTES)
     return bytes(taken)
 
 
@@ -198,10 +198,10 @@ async def _paced(events: AsyncIterator[Numbered], pause_s: float) -> AsyncGenera
 
 def sse_bytes(event: Numbered) -> bytes:
     """One event on the wire."""
-    view = core.event_view(event.sequence, event.record)
+    view = wire.event_view(event.sequence, event.record)
     return format_sse_event(
         data_str=json.dumps(view, ensure_ascii=False, separators=(",", ":")),
-        event=core.SSE_NAMES.get(core.event_type_of(event.record)),
+        event=wire.SSE_NAMES.get(wire.event_type_of(event.record)),
         id=str(event.sequence),
     )
 
@@ -225,7 +225,7 @@ async def _on_http(_request: Request, error: Exception) -> Response:
 
 async def _on_validation(_request: Request, error: Exception) -> Response:
     first = cast("RequestValidationError", error).errors()[0]
-    problem = BadRequest("bad_request", core.field_path(first["loc"][1:]) or "request", str(first["msg"]))
+    problem = BadRequest("bad_request", submissions.field_path(first["loc"][1:]) or "request", str(first["msg"]))
     return JSONResponse(problem.body(), problem.status)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import structlog
 
-from aetheris.gateway import core
+from aetheris.gateway.core import answers, standing, submissions, wire
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.history import fold_into, since_birth
 from aetheris.gateway.index import Index
@@ -36,7 +36,7 @@ SOURCE = "aetheris/gateway"
 _BREATH = 500
 """Records after which a long fold lets other requests go on."""
 
-Answers = Callable[[core.Heard], bool]
+Answers = Callable[[answers.Heard], bool]
 """Whether an event answers a command with yes; raises Conflict where it answers with no."""
 
 
@@ -87,8 +87,8 @@ class Jobs:
             BadRequest, Conflict, Unavailable.
         """
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
-        asked = core.Asked(job_id, caller.name, caller.tenant, idempotency_key)
-        command = core.submit_command(raw, asked, self._registry.newest())
+        asked = submissions.Asked(job_id, caller.name, caller.tenant, idempotency_key)
+        command = submissions.submit_command(raw, asked, self._registry.newest())
         async with self._deadline():
             standing = await self._standing(command) if idempotency_key is not None else None
             return (job_id, standing.status) if standing is not None else await self._submit(command)
@@ -99,12 +99,12 @@ class Jobs:
         Raises:
             BadRequest, NotFound, Conflict, Unavailable.
         """
-        wanted = core.read_cancel(raw)
+        wanted = submissions.read_cancel(raw)
         with self._feed.subscribe(job_id) as news:
             async with self._deadline():
                 state, end = await self._fold(await self._row(caller, job_id))
-                if state is not None and core.stands_against_cancel(state):
-                    return True, {"job_id": job_id, "status": core.job_status(state)}
+                if state is not None and answers.stands_against_cancel(state):
+                    return True, {"job_id": job_id, "status": standing.job_status(state)}
                 command_id = await self._send(
                     Cancel(
                         job_id=job_id,
@@ -114,7 +114,7 @@ class Jobs:
                         compensate=wanted.compensate,
                     )
                 )
-            event = await self._answer(news, end, lambda heard: core.answers_cancel(command_id, heard))
+            event = await self._answer(news, end, lambda heard: answers.answers_cancel(command_id, heard))
         return event is not None, {"job_id": job_id, "status": "cancelling", "event": event, "command_id": command_id}
 
     async def resolve(self, caller: Caller, job_id: str, execution_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
@@ -123,14 +123,14 @@ class Jobs:
         Raises:
             BadRequest, NotFound, Conflict, Unavailable.
         """
-        wanted = core.read_resolve(raw)
+        wanted = submissions.read_resolve(raw)
         with self._feed.subscribe(job_id) as news:
             async with self._deadline():
                 state, end = await self._fold(await self._row(caller, job_id))
-                key = core.key_to_resolve(state, execution_id) if state is not None else None
+                key = answers.key_to_resolve(state, execution_id) if state is not None else None
                 if state is None or key is None:
                     raise NotFound("unknown_contract", "this job has no such execution contract")
-                core.check_resolvable(state.keys[key], wanted.verdict)
+                answers.check_resolvable(state.keys[key], wanted.verdict)
                 command_id = await self._send(
                     Resolve.model_validate(
                         {
@@ -144,7 +144,7 @@ class Jobs:
                         }
                     )
                 )
-            event = await self._answer(news, end, lambda heard: core.answers_resolve(command_id, key, heard))
+            event = await self._answer(news, end, lambda heard: answers.answers_resolve(command_id, key, heard))
         found = {"job_id": job_id, "execution_id": execution_id, "verdict": wanted.verdict}
         return event is not None, {**found, "event": event, "command_id": command_id}
 
@@ -164,7 +164,7 @@ class Jobs:
         async with self._deadline():
             row = await self._row(caller, job_id)
             state, _ = await self._fold(row)
-        return core.job_view(state, row.created_at) if state is not None else {**row.summary(), "steps": []}
+        return standing.job_view(state, row.created_at) if state is not None else {**row.summary(), "steps": []}
 
     async def events(self, caller: Caller, job_id: str, after: int, limit: int) -> list[dict[str, Any]]:
         """A job's events with sequence above `after`.
@@ -175,11 +175,11 @@ class Jobs:
         found: list[dict[str, Any]] = []
         async with self._deadline():
             row = await self._row(caller, job_id)
-            numbers = core.Sequence()
+            numbers = wire.Sequence()
             for record in await self._records(row, await self._end(job_id)):
                 sequence = numbers.number(record)
                 if sequence is not None and sequence > after and len(found) < limit:
-                    found.append(core.event_view(sequence, record))
+                    found.append(wire.event_view(sequence, record))
         return found
 
     async def check(self, caller: Caller, job_id: str) -> Row:
@@ -197,13 +197,13 @@ class Jobs:
         Raises:
             FeedClosed: resume later from the last sequence.
         """
-        numbers = core.Sequence()
+        numbers = wire.Sequence()
         with self._feed.subscribe(row.job_id) as news:
             async for record in self._spliced(row, news):
                 sequence = numbers.number(record)
                 if sequence is not None and sequence > after:
                     yield Numbered(sequence, record)
-                if core.event_type_of(record) == "job_sealed":
+                if wire.event_type_of(record) == "job_sealed":
                     return
 
     async def verify(self, caller: Caller, job_id: str) -> tuple[int, Any]:
@@ -263,7 +263,7 @@ class Jobs:
         try:
             await self._send(command, derived("command", command.job_id, "submit"))
         except GroupTooLarge:
-            raise core.plan_too_large() from None
+            raise submissions.plan_too_large() from None
         try:
             await self._index.announce(row)
         except RedisUnavailable as error:  # the command is in the log: it is taken, and will be shown
@@ -286,7 +286,7 @@ class Jobs:
         await self._appender.append([(record,)])
         return ce_id
 
-    async def _answer(self, news: Subscription, since: int, answers: Answers) -> str | None:
+    async def _answer(self, news: Subscription, since: int, settles: Answers) -> str | None:
         """The type of the event that answers a command; None if none came in time.
 
         Raises:
@@ -296,8 +296,8 @@ class Jobs:
             async with asyncio.timeout(self._answer_s):
                 while True:
                     record = await news.get()
-                    heard = core.heard(record)
-                    if record.offset >= since and answers(heard):
+                    heard = answers.heard(record)
+                    if record.offset >= since and settles(heard):
                         return heard.event_type
         except (TimeoutError, FeedClosed):
             return None

@@ -1,0 +1,187 @@
+"""What a client sends: bodies parsed strictly, plans pinned to the registry, refusals by field."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aetheris.gateway.problems import BadRequest
+from aetheris.protocol.canonical import InvalidArgs, canonical, digest, parse
+from aetheris.protocol.commands import RegistryEntry, Submit
+from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, TaskGraph
+from aetheris.protocol.schemas import graph_json, pinned
+
+MAX_BODY_BYTES = 512 * 1024
+MAX_DEPTH = 64
+"""Levels of nesting: every service parses the plan again, none may run out of stack."""
+
+Loc = Iterable[int | str]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Submission(_Body):
+    """The body of POST /jobs."""
+
+    plan: dict[str, Any] | None = None
+    goal: str | None = Field(default=None, max_length=10_000)
+    agent: str | None = Field(default=None, max_length=200)
+    session: str | None = Field(default=None, max_length=200)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class CancelBody(_Body):
+    """The body of POST /jobs/{id}/cancel; it may be left out."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+    compensate: bool = False
+
+
+class ResolveBody(_Body):
+    """The body of POST /jobs/{id}/contracts/{execution_id}/resolve."""
+
+    verdict: str = Field(pattern="^(happened|not_executed|retry)$")
+    evidence: str = Field(min_length=1, max_length=10_000)
+    result: Any = None
+
+
+def body_of(raw: bytes) -> dict[str, Any]:
+    """A request's JSON object, parsed strictly; no body is an empty object.
+
+    Raises:
+        BadRequest: naming the field.
+    """
+    try:
+        value: Any = parse(raw) if raw else {}
+        _check_depth(value)
+        canonical(value)
+    except InvalidArgs as error:
+        raise BadRequest(error.code, _dotted(error.field), error.rule) from None
+    if not isinstance(value, dict):
+        raise BadRequest("bad_request", "body", "must be a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def read_cancel(raw: bytes) -> CancelBody:
+    """Raises: BadRequest."""
+    try:
+        return CancelBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_resolve(raw: bytes) -> ResolveBody:
+    """Raises: BadRequest."""
+    try:
+        return ResolveBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whose submission it is, and the job that it names."""
+
+    job_id: str
+    by: str
+    tenant: str
+    idempotency_key: str | None
+
+
+def submit_command(raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntry]) -> Submit:
+    """The command that a submission asks for, its plan pinned to the registry.
+
+    Args:
+        registry: tool name → its newest entry.
+
+    Raises:
+        BadRequest: naming the field; nothing may be appended for it.
+    """
+    if len(raw) > MAX_BODY_BYTES:
+        raise plan_too_large(MAX_BODY_BYTES)
+    body = body_of(raw)
+    try:
+        wanted = Submission.model_validate(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    if wanted.goal is not None:
+        raise BadRequest("goal_not_supported", "goal", "planning by a model is not configured")
+    if wanted.plan is None:
+        raise BadRequest("bad_request", "plan", "missing")
+    return Submit(
+        job_id=asked.job_id,
+        by=asked.by,
+        tenant=asked.tenant,
+        request_hash=digest(body),
+        plan=_pinned_plan(wanted.plan, registry),
+        agent=wanted.agent,
+        session=wanted.session,
+        idempotency_key=asked.idempotency_key,
+        options=wanted.options,
+    )
+
+
+def plan_too_large(limit: int = MAX_PLAN_BYTES) -> BadRequest:
+    """The refusal of a plan, or of a body that no plan needs; `limit` in bytes."""
+    return BadRequest("invalid_plan", "plan", f"larger than {limit // 1024} KiB")
+
+
+def _pinned_plan(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry]) -> dict[str, Any]:
+    try:
+        # Pins come from the registry alone: what a client says of a tool is dropped.
+        graph = TaskGraph.model_validate({name: value for name, value in plan.items() if name != "tools"})
+        _check_kinds(graph)
+        found = graph_json(pinned(graph, registry))
+    except ValidationError as error:
+        raise _invalid(error, "plan", "invalid_plan") from None
+    except InvalidPlan as error:
+        raise BadRequest(error.code, f"plan.{error.field}", error.rule) from None
+    if len(canonical(found)) > MAX_PLAN_BYTES:
+        raise plan_too_large()
+    return found
+
+
+def _check_kinds(graph: TaskGraph) -> None:
+    for index, node in enumerate(graph.nodes):
+        if node.kind not in RUNNABLE:
+            raise InvalidPlan(f"nodes[{index}].kind", f"{node.kind.value} is not supported by this version")
+
+
+def _invalid(error: ValidationError, within: str = "", code: str = "bad_request") -> BadRequest:
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    return BadRequest(code, field_path(first["loc"], within) or "body", first["msg"])
+
+
+def field_path(loc: Loc, within: str = "") -> str:
+    """("nodes", 0, "args") as `nodes[0].args`."""
+    path = within
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
+
+
+def _dotted(pointer: str) -> str:
+    """A JSON Pointer as a field path."""
+    parts = pointer.split("/")[1:]
+    return field_path(int(part) if part.isdecimal() else part for part in parts) or "body"
+
+
+def _check_depth(value: Any) -> None:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _children(outer)]
+        if not level:
+            return
+    raise InvalidArgs("", f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
