@@ -16,7 +16,7 @@ from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.events import Decision, RejectReason
 from aetheris.protocol.fold import IN_FLIGHT, Entry, JobState, KeyState, Settled, St
-from aetheris.protocol.ids import execution_id
+from aetheris.protocol.ids import derived, execution_id
 from aetheris.protocol.invocation import Invocation, NotReady, blobs_needed, invocation
 from aetheris.protocol.plan import RUNNABLE, Retry
 from aetheris.protocol.references import UnresolvedReference
@@ -174,7 +174,10 @@ def _may_follow(job: JobState, node_id: str, terms: Terms) -> bool:
 
 
 def _grant(nodes: tuple[str, ...], of: Key, terms: Terms, parent: bytes | None) -> Grant:
-    """Token and birth from the fold; what the grant rests on is folded, so as_of lies behind it."""
+    """Token and birth from the fold; what the grant rests on is folded, so as_of lies behind it.
+
+    A grant that is given again has the same lease: whoever took up the first one keeps it alive.
+    """
     job = of.job
     message = ToolGrant(
         job_id=job.job_id,
@@ -185,7 +188,7 @@ def _grant(nodes: tuple[str, ...], of: Key, terms: Terms, parent: bytes | None) 
         nodes=nodes,
         idempotency_key=of.key,
         token=of.state.t,
-        lease_id=terms.fresh_id(),
+        lease_id=derived("lease", job.job_id, of.key, str(of.state.t)),
         deadline_s=terms.limits.lease_ttl_s,
     )
     return Grant(message, terms.limits.lease_ttl_s, parent)

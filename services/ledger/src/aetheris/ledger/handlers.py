@@ -180,7 +180,8 @@ class LedgerHandler(PartitionHandler):
             case Grant():
                 message = decision.message
                 context = self._traced(decision, now)
-                return (_draft(Topic.TOOLS_GRANTS, message, message.job_id, message.lease_id, time, context),)
+                grant_id = derived("grant", message.lease_id, str(message.as_of))
+                return (_draft(Topic.TOOLS_GRANTS, message, message.job_id, grant_id, time, context),)
             case Ask():
                 message = decision.message
                 context = self._edge.telemetry.traceparent(message.idempotency_key)

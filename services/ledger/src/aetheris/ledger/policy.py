@@ -1,4 +1,4 @@
-"""The policy: rules in order, the first that matches decides (docs/policy.md)."""
+"""The policy: rules in order, the first that matches decides (services/ledger/README.md)."""
 
 import tomllib
 from collections.abc import Sequence
