@@ -1,4 +1,4 @@
-"""One partition of the ledger: folds its jobs, keeps what is open, decides (docs/guarantees.md, "The log is the lock"); pure."""
+"""One partition of the ledger: folds its jobs, keeps what is open, decides (docs/guarantees.md); pure."""
 
 import heapq
 from collections import deque

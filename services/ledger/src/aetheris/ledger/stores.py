@@ -1,4 +1,4 @@
-"""What the core asks of Redis and of the blob store, and what their silence means (docs/guarantees.md, "The log is the lock")."""
+"""What the core asks of Redis and of the blob store, and what their silence means (docs/guarantees.md)."""
 
 import asyncio
 import json
