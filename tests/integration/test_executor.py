@@ -281,7 +281,9 @@ async def test_a_grant_becomes_an_effect_once_however_often_it_comes(world: Worl
 
 
 async def test_a_run_of_five_has_five_effects_by_one_grant(world: World) -> None:
-    nodes = [{"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(4)]
+    nodes: list[dict[str, Any]] = [
+        {"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(4)
+    ]
     nodes[3]["depends_on"] = ["n2"]
     nodes.append({"id": "n4", "tool": "shout", "args": {"text": {"$ref": "n1#/text"}}, "depends_on": ["n3"]})
     job_id = await world.job(*nodes)
@@ -290,6 +292,7 @@ async def test_a_run_of_five_has_five_effects_by_one_grant(world: World) -> None
         keys = await world.settled(job_id, 5)
     assert [key.outcome for key in keys] == [Settled.SUCCESS] * 5
     assert keys[4].result == {"text": "1"}
+    assert len({one.id for one in world.of(job_id)}) == len(world.of(job_id)), "two events have one id"
     assert [CALLS[f"aetheris:{job_id}:n{i}:0"] for i in range(4)] == [1] * 4
     last = keys[4].started
     assert [after.invocation_id for after in last.after] == [keys[3].settled_by, keys[1].settled_by]
@@ -319,7 +322,9 @@ async def test_of_two_executors_that_both_think_it_theirs_one_runs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Membership fences nothing: both read every grant, and declare; the log's order alone decides."""
-    nodes = [{"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(5)]
+    nodes: list[dict[str, Any]] = [
+        {"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(5)
+    ]
     zombie = world.settings.model_copy(update={"worker_id": f"{WORKER}-zombie"})
     async with executing(world.settings):
         await world.settled(await world.granted_noop())
@@ -411,7 +416,7 @@ async def test_time_and_random_are_recorded_effects(world: World) -> None:
 
 
 async def test_without_redis_it_goes_on(world: World) -> None:
-    nodes = [{"id": f"n{i}", "tool": "noop"} for i in range(3)]
+    nodes: list[dict[str, Any]] = [{"id": f"n{i}", "tool": "noop"} for i in range(3)]
     job_id = await world.job(*nodes)
     async with executing(world.settings.model_copy(update={"redis": "redis://127.0.0.1:9/0"})):
         await world.grant(job_id, "n0", "n1", "n2")
@@ -420,7 +425,9 @@ async def test_without_redis_it_goes_on(world: World) -> None:
 
 async def test_running_tools_are_capped_and_the_others_wait_their_turn(world: World) -> None:
     gate = uuid.uuid4().hex
-    nodes = [{"id": f"n{i}", "tool": "note", "args": {"text": "x", "wait_for": gate}} for i in range(5)]
+    nodes: list[dict[str, Any]] = [
+        {"id": f"n{i}", "tool": "note", "args": {"text": "x", "wait_for": gate}} for i in range(5)
+    ]
     job_id = await world.job(*nodes)
     async with executing(world.settings.model_copy(update={"running_tools": 2})):
         for node in nodes:
