@@ -104,6 +104,11 @@ class Entry:
         return self.node.irreversible or (self.pin is not None and self.pin.irreversible)
 
     @property
+    def tool_version(self) -> str:
+        """The version that the tool is pinned to; kinds without a tool have one version."""
+        return self.pin.version if self.pin is not None else "1"
+
+    @property
     def effect_class(self) -> EffectClass:
         """The tool's class; kinds without a tool read only."""
         return self.pin.effect_class if self.pin is not None else EffectClass.PURE

@@ -1,12 +1,13 @@
 """The call that a node makes, derived from the fold: the same in every service (docs/architecture.md, "A step")."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aetheris.protocol.events import After, BlobRef
 from aetheris.protocol.fold import Entry, JobState, KeyState, Settled, St
-from aetheris.protocol.keys import args_hash, content_key, idempotency_key
+from aetheris.protocol.keys import canonical_args, content_key_of_canonical, key_of_canonical
 from aetheris.protocol.plan import dependencies
 from aetheris.protocol.references import references, resolve
 
@@ -79,13 +80,15 @@ def call_with(job: JobState, entry: Entry, results: Mapping[str, Any], after: tu
     args: dict[str, Any] = resolve(entry.node.args, results)
     tool = entry.node.tool_name
     volatile = entry.pin.volatile if entry.pin is not None else ()
+    canonical = canonical_args(args)
+    meant = canonical if not volatile else canonical_args({k: v for k, v in args.items() if k not in volatile})
     return Invocation(
         node_id=entry.node.id,
         entry=entry,
         args=args,
-        args_hash=args_hash(args),
-        key=idempotency_key(job.job_id, entry.node.id, tool, args),
-        content_key=content_key(job.created.tenant, tool, args, volatile),
+        args_hash=hashlib.sha256(canonical).hexdigest(),
+        key=key_of_canonical(job.job_id, entry.node.id, tool, canonical),
+        content_key=content_key_of_canonical(job.created.tenant, tool, meant),
         after=after,
     )
 

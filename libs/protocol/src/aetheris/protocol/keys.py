@@ -23,8 +23,12 @@ def idempotency_key(job_id: str, node_id: str, tool_name: str, args: Args | None
     """hex SHA-256(job_id ␀ node_id ␀ tool_name ␀ canon(args)): one logical invocation, whatever the attempt."""
     check_name(job_id, "job_id")
     check_name(node_id, "node_id")
-    head = f"{job_id}\0{node_id}\0{tool_name}\0".encode()
-    return hashlib.sha256(head + canonical_args(args)).hexdigest()
+    return key_of_canonical(job_id, node_id, tool_name, canonical_args(args))
+
+
+def key_of_canonical(job_id: str, node_id: str, tool_name: str, canonical_bytes: bytes) -> str:
+    """`idempotency_key` of names that were checked and arguments that are canonical already."""
+    return hashlib.sha256(f"{job_id}\0{node_id}\0{tool_name}\0".encode() + canonical_bytes).hexdigest()
 
 
 def args_hash(args: Args | None) -> str:
@@ -40,8 +44,12 @@ def external_key(job_id: str, node_id: str, attempt_id: int) -> str:
 def content_key(tenant: str, tool_name: str, args: Args | None, volatile: Collection[str] = ()) -> str:
     """hex SHA-256("ck1" ␀ tenant ␀ tool_name ␀ canon(args without the volatile fields)): the same by meaning."""
     meant = {name: value for name, value in (args or {}).items() if name not in volatile}
-    head = f"ck1\0{tenant}\0{tool_name}\0".encode()
-    return hashlib.sha256(head + canonical_args(meant)).hexdigest()
+    return content_key_of_canonical(tenant, tool_name, canonical_args(meant))
+
+
+def content_key_of_canonical(tenant: str, tool_name: str, canonical_bytes: bytes) -> str:
+    """`content_key` of arguments that are canonical already and without volatile fields."""
+    return hashlib.sha256(f"ck1\0{tenant}\0{tool_name}\0".encode() + canonical_bytes).hexdigest()
 
 
 def trace_id(key: str) -> str:

@@ -21,9 +21,6 @@ from aetheris.protocol.invocation import Invocation, NotReady, blobs_needed, inv
 from aetheris.protocol.plan import RUNNABLE, Retry
 from aetheris.protocol.references import UnresolvedReference
 
-BUILTIN_VERSION = "1"
-"""The tool_version of kinds without a tool."""
-
 LONGEST_RUN = 200
 """Nodes of a grant."""
 
@@ -95,11 +92,6 @@ def stopped(of: Key) -> Hurdle | None:
     return None
 
 
-def tool_version(entry: Entry) -> str:
-    """The version that the node's tool is pinned to."""
-    return entry.pin.version if entry.pin is not None else BUILTIN_VERSION
-
-
 def _is_known(job: JobState, node_id: str) -> bool:
     """Settled in the log, or running elsewhere: nothing to do, its end arrives as an event."""
     if job.settled_key(node_id) is not None:
@@ -140,7 +132,7 @@ def _blocked_by(job: JobState, keys: Iterable[str], reason: RejectReason, detail
 
 def _allow(of: Key, call: Invocation, rule: Rule, pending: Pending, *, terms: Terms, now: Now) -> Step:
     """Approval where the rule wants it, the policy's word where the fold wants it, else the grant."""
-    version = tool_version(call.entry)
+    version = call.entry.tool_version
     again_s = now.mono_s + terms.limits.lease_ttl_s
     approved = of.state.decision is not None
     if of.state.decision is not None and of.state.decision.tool_version != version:
@@ -216,7 +208,7 @@ def _schedule(of: Key, free: Reopened, terms: Terms, now: Now) -> Step:
 
 def _policy_allows(of: Key, call: Invocation, rule: Rule) -> Emit:
     """In the log before the grant: an irreversible call starts only behind it."""
-    version = tool_version(call.entry)
+    version = call.entry.tool_version
     event = ev.PolicyAllowed(
         job_id=of.job.job_id,
         node_id=call.node_id,
@@ -236,7 +228,7 @@ def _ask_human(of: Key, call: Invocation, rule: Rule, now: Now) -> Emit:
         node_id=call.node_id,
         idempotency_key=of.key,
         args_hash=call.args_hash,
-        tool_version=tool_version(call.entry),
+        tool_version=call.entry.tool_version,
         rule=rule.name,
         form=_form(request_id, call, now),
     )
@@ -259,6 +251,6 @@ def _form(request_id: str, call: Invocation, now: Now) -> dict[str, Any]:
             "approve": {"label": "Approve", "style": "primary"},
             "reject": {"label": "Reject", "style": "danger"},
         },
-        "context": {"tool": tool, "tool_version": tool_version(call.entry), "arguments": call.args},
+        "context": {"tool": tool, "tool_version": call.entry.tool_version, "arguments": call.args},
         "created_at": now.wall.isoformat(),
     }

@@ -9,15 +9,12 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.events import After, BlobRef, Event, Outcome
-from aetheris.protocol.fold import Entry, JobState, St, apply, birth, start_is_void
+from aetheris.protocol.fold import JobState, St, apply, birth, start_is_void
 from aetheris.protocol.ids import InvalidName
 from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with, is_done, success, uses
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE
 from aetheris.protocol.references import UnresolvedReference
-
-BUILTIN_VERSION = "1"
-"""The tool_version of kinds without a tool."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -299,7 +296,7 @@ class Partition:
             external_key=external_key(job.job_id, call.node_id, attempt_id),
             kind=call.entry.node.kind,
             tool_name=call.entry.node.tool_name,
-            tool_version=version_of(call.entry),
+            tool_version=call.entry.tool_version,
             args_hash=call.args_hash,
             content_key=call.content_key,
             occurrence=call.entry.node.occurrence,
@@ -307,11 +304,6 @@ class Partition:
             worker_id=self._worker.worker_id,
             incarnation=self._worker.incarnation,
         )
-
-
-def version_of(entry: Entry) -> str:
-    """The version that a node's tool is pinned to."""
-    return entry.pin.version if entry.pin is not None else BUILTIN_VERSION
 
 
 def _missing(job: JobState, run: Run, used: tuple[str, ...], blobs: Blobs) -> tuple[BlobRef, ...]:
