@@ -21,7 +21,7 @@ from aetheris.cli.demo.naive import CRASHES, Crash, run_naive
 from aetheris.cli.demo.outside import Counts, OutsideError, OutsideWorld
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.servers import MissingServerError
-from aetheris.cli.demo.system import System, running
+from aetheris.cli.demo.system import System, check_free, running
 from aetheris.cli.demo.tamper import complaint, forge, judge
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.streamfile import Stream
@@ -89,22 +89,43 @@ def run(data: Path | None, keep: bool) -> int:
         keep: leave Aetheris running, to look at the job.
     """
     say = Say()
-    with _sigterm_as_ctrl_c():
-        folder = (data or Path(tempfile.mkdtemp(prefix="aetheris-demo-"))).resolve()
+    with _sigterm_as_ctrl_c(), _folder(data) as folder:
         try:
-            outcome = _play(folder, say, keep=keep)
+            outcome = _play(folder.path, say, keep=keep)
         except _EXPECTED as error:
-            say.plain(f"\n[red]The demo stopped[/red]: {error}\nLogs: {folder / 'logs'}, {folder / 'demo'}")
+            folder.stays = True
+            say.plain(f"\n[red]The demo stopped[/red]: {error}\nLogs: {folder.path / 'logs'}, {folder.path / 'demo'}")
             return 1
+        folder.stays = keep or not outcome.as_promised
         _show(outcome, say)
         if keep:
-            say.plain(f"Aetheris is still up: `aetheris jobs --data {folder}`, `aetheris down --data {folder}`")
-        elif data is None and outcome.as_promised:
-            shutil.rmtree(folder, ignore_errors=True)
+            where = f"--data {folder.path}"
+            say.plain(f"Aetheris is still up: `aetheris jobs {where}`; end it with `aetheris down {where}`")
         return 0 if outcome.as_promised else 1
 
 
+@dataclass
+class _Folder:
+    path: Path
+    stays: bool = False
+
+
+@contextmanager
+def _folder(data: Path | None) -> Generator[_Folder]:
+    """The user's own, or a temporary one, which goes unless there is something to look at."""
+    if data is not None:
+        yield _Folder(data.resolve())
+        return
+    folder = _Folder(Path(tempfile.mkdtemp(prefix="aetheris-demo-")).resolve())
+    try:
+        yield folder
+    finally:
+        if not folder.stays:
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+
 def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
+    check_free(folder)
     shop = folder / "demo"
     shutil.rmtree(shop, ignore_errors=True)  # of an earlier run on this folder
     say.headline("The outside: a payment server (localstripe), a mail server (aiosmtpd), an issue tracker (Roundup)")
@@ -140,6 +161,7 @@ def _on_aetheris(
         torment.begin()
         job_id = system.submit(_plan(), f"demo-{uuid4()}")
         say.step(f"submitted as job {job_id}")
+        say.detail("the executor makes the calls; the ledger says which may be made; what they know lies in Kafka")
         kills = torment.run(job_id)
         _await_end(system, job_id)
         counts = world.counts(ORDER)

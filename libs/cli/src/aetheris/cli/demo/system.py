@@ -93,15 +93,19 @@ class System:
         return state
 
 
+def check_free(data: Path) -> None:
+    """Raises: EmbeddedError: a system runs on the folder; it is not ours to kill."""
+    if lifecycle.supervisor_pid(data) is not None:
+        raise EmbeddedError(f"Something runs on {data}", f"End it with `aetheris down --data {data}`.")
+
+
 @contextmanager
 def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Generator[System]:
     """Everything up, and down again at the end unless it is to be kept; `env` is for the tools.
 
     Raises:
-        EmbeddedError: it doesn't come up, or something runs on the folder already.
+        EmbeddedError: it doesn't come up.
     """
-    if lifecycle.supervisor_pid(data) is not None:
-        raise EmbeddedError(f"Something runs on {data}", f"End it with `aetheris down --data {data}`.")
     with ExitStack() as stack:
         with _environment({**SETTINGS, **env}):
             local.ensure_token(data)
