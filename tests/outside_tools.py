@@ -1,7 +1,7 @@
-"""Tools of every effect class that call tests/outside.py; load as `tests.outside_tools` from the repository's root.
+"""Tools of every effect class that call the outside server; load as `tests.outside_tools` from the repository's root.
 
 Environment: OUTSIDE_URL, the server. Each `poke` makes one effect with its tag and the external key. With `hold`,
-the server keeps the answer back after the effect (see tests/outside.py); `delay_s` waits after the answer.
+the server keeps the answer back after the effect (see aetheris.cli.chaos.outside); `delay_s` waits after the answer.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from aetheris.sdk.toolkits import http
 @tool("poke_pure", effect_class="pure")
 async def poke_pure(ctx: ToolContext, tag: str, delay_s: float = 0) -> dict[str, Any]:
     """Reads; leaves no effect."""
-    await http.read(ctx, f"{_url()}/read", transport=http.direct())
+    await http.read(ctx, f"{_url()}/read", params={"tag": tag}, transport=http.direct())
     await asyncio.sleep(delay_s)
     return {"tag": tag}
 

@@ -29,6 +29,7 @@ PLACES = {
     "export": "proofs",
     "key": "keys",
     "demo": "demo",
+    "chaos": "chaos",
     "bench": "bench",
 }
 """command → module of aetheris.cli.commands, which has a function of that name for it; in the order of the help."""

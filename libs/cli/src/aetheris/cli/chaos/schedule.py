@@ -1,0 +1,146 @@
+"""Which faults strike, in what order and how hard, and which jobs they meet (pure): one seed, one schedule."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+from aetheris.cli.chaos.tools import TOOLS
+from aetheris.protocol.plan import EffectClass
+
+EXECUTORS = 2
+SERVICES = ("planner-0", "ledger-0", "executor-0", "executor-1", "verifier-0", "gateway-0")
+PAUSABLE = ("executor-0", "executor-1", "executor-0", "executor-1", "planner-0", "ledger-0", "verifier-0")
+
+LEASE_TTL_S = 2.0
+SESSION_S = 3.0
+SHORTEST_PAUSE_S = SESSION_S + LEASE_TTL_S
+"""A process that sleeps for longer has lost its leases and its partitions when it wakes."""
+
+
+class Kind(StrEnum):
+    """What is done to the system."""
+
+    KILL = "kill -9"
+    PAUSE = "SIGSTOP, SIGCONT past the lease"
+    FLUSH = "FLUSHALL"
+    LOSE_TAIL = "Redis kill -9 with lost tail"
+    KILL_BROKER = "broker kill -9"
+    ADD = "executor added"
+    REMOVE = "executor removed"
+    SLOW = "slow connections"
+    RESET = "reset connections"
+    FULL_DISK = "full disk of the broker"
+    WRONG_CLOCK = "wrong clock"
+
+
+WEIGHTS: Mapping[Kind, int] = {
+    Kind.KILL: 40,
+    Kind.PAUSE: 14,
+    Kind.FLUSH: 7,
+    Kind.LOSE_TAIL: 7,
+    Kind.KILL_BROKER: 5,
+    Kind.ADD: 5,
+    Kind.REMOVE: 5,
+    Kind.SLOW: 5,
+    Kind.RESET: 6,
+    Kind.FULL_DISK: 1,
+    Kind.WRONG_CLOCK: 5,
+}
+"""Of a hundred; each kind comes once before any comes twice."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: after so many further effects (or a while without any), on that target, for so long.
+
+    `amount`: SLOW seconds an answer is late; LOSE_TAIL share of the log that is lost; WRONG_CLOCK seconds off.
+    """
+
+    number: int
+    kind: Kind
+    target: str = ""
+    after_effects: int = 0
+    lasts_s: float = 0.0
+    amount: float = 0.0
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A fault as it was carried out: on whom, from when to when (monotonic seconds); `left_out` says why it wasn't."""
+
+    fault: Fault
+    target: str
+    begun_s: float
+    ended_s: float | None = None
+    left_out: str | None = None
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job of four steps, one of each effect class; its steps' tags count calls outside."""
+
+    number: int
+    plan: Mapping[str, Any]
+
+    @property
+    def idempotency_key(self) -> str:
+        """With it, a submission may be repeated."""
+        return f"chaos-{self.number}"
+
+
+def faults(seed: int, count: int, jobs: int) -> tuple[Fault, ...]:
+    """The faults, in their order."""
+    rng = Random(f"faults {seed}")  # noqa: S311 - reproducible, not secret
+    kinds = list(Kind)
+    rng.shuffle(kinds)
+    kinds = [*kinds, *rng.choices(list(WEIGHTS), [*WEIGHTS.values()], k=max(0, count - len(kinds)))][:count]
+    most = max(1, 3 * jobs // max(1, count))
+    return tuple(_fault(rng, number, kind, most) for number, kind in enumerate(kinds))
+
+
+def job_plans(seed: int, count: int) -> tuple[JobPlan, ...]:
+    """The jobs: chains and parallel steps in turn, the classes in every order."""
+    rng = Random(f"jobs {seed}")  # noqa: S311 - reproducible, not secret
+    return tuple(JobPlan(number, {"nodes": list(_nodes(rng, number))}) for number in range(count))
+
+
+def tag(job: int, effect_class: EffectClass) -> str:
+    """What a step's calls are counted by."""
+    return f"{job}/{effect_class.value}"
+
+
+def _fault(rng: Random, number: int, kind: Kind, most_effects: int) -> Fault:
+    after = rng.randint(0, most_effects)
+    match kind:
+        case Kind.KILL:
+            return Fault(number, kind, rng.choice(SERVICES), after)
+        case Kind.PAUSE:
+            return Fault(number, kind, rng.choice(PAUSABLE), after, SHORTEST_PAUSE_S * rng.uniform(1.1, 1.8))
+        case Kind.LOSE_TAIL:
+            return Fault(number, kind, "", after, amount=rng.uniform(0.05, 0.5))
+        case Kind.SLOW:
+            return Fault(number, kind, "outside", after, rng.uniform(1.0, 3.0), rng.uniform(0.2, 6.0))
+        case Kind.RESET:
+            return Fault(number, kind, "outside", after, rng.uniform(0.1, 1.0))
+        case Kind.FULL_DISK:
+            return Fault(number, kind, "kafka", after, rng.uniform(1.0, 3.0))
+        case Kind.WRONG_CLOCK:
+            off_s = rng.choice((-1, 1)) * rng.choice((90, 3_000, 86_400, 30 * 86_400))
+            return Fault(number, kind, rng.choice(SERVICES), after, rng.uniform(2.0, 6.0), off_s)
+        case _:
+            return Fault(number, kind, "", after)
+
+
+def _nodes(rng: Random, number: int) -> Iterator[dict[str, Any]]:
+    order = list(EffectClass)
+    rng.shuffle(order)
+    for place, effect_class in enumerate(order):
+        yield {
+            "id": effect_class.value,
+            "tool": TOOLS[effect_class],
+            "args": {"tag": tag(number, effect_class), "delay_s": round(rng.uniform(0, 0.15), 3)},
+            "depends_on": [order[place - 1].value] if number % 2 and place else [],
+            "retry": {"max_attempts": 100, "backoff_s": 0.1, "max_backoff_s": 2.0},
+        }
