@@ -109,9 +109,9 @@ def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Gene
     with ExitStack() as stack:
         with _environment({**SETTINGS, **env}):
             local.ensure_token(data)
-            lifecycle.up(data, progress=lambda part, what: say.detail(f"{part}: {what}"))
             if not keep:
                 stack.callback(_down, data)
+            lifecycle.up(data, progress=lambda part, what: say.detail(f"{part}: {what}"))
             gateway = local.target(data)
         client = Client(gateway.url, gateway.token, transport=httpx.HTTPTransport())  # past any proxy
         yield System(data, stack.enter_context(client))

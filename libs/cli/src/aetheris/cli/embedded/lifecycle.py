@@ -22,6 +22,7 @@ from aetheris.cli.embedded.supervisor import is_locked, lock_path
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s
+PID_WITHIN_S = 5.0
 STARTS_BEFORE_GIVING_UP = 5
 FREE_BYTES_NEEDED = 512 * 1024 * 1024
 _POLL_S = 0.05
@@ -172,15 +173,32 @@ def _detached(data: Path, plan: Plan, progress: Progress) -> State:
     """The supervisor holds its lock before its starter returns."""
     supervisor_log = log_path(data, "supervisor")
     supervisor_log.parent.mkdir(exist_ok=True)
-    with supervisor_log.open("ab") as log:
-        subprocess.run((*_supervisor(data), "--detach"), stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
     try:
+        with supervisor_log.open("ab") as log:
+            argv = (*_supervisor(data), "--detach")
+            subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
         return _await_ready(data, plan, progress, lambda: supervisor_pid(data) is not None)
     except BaseException:
-        pid = supervisor_pid(data)
+        pid = _pid_of_starting(data)
         if pid is not None:
             _end_supervisor(data, pid)
         raise
+
+
+def _pid_of_starting(data: Path) -> int | None:
+    """The supervisor's pid, also where it holds its lock already and has not yet written who it is."""
+    deadline = time.monotonic() + PID_WITHIN_S
+    while (pid := supervisor_pid(data)) is None and _held(data) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return pid
+
+
+def _held(data: Path) -> bool:
+    try:
+        with lock_path(data).open() as lock:
+            return is_locked(lock)
+    except FileNotFoundError:
+        return False
 
 
 def _in_foreground(data: Path, plan: Plan, progress: Progress) -> State:

@@ -208,9 +208,9 @@ def main(arguments: Sequence[str]) -> int:
         if not _take(lock):
             _say("another supervisor runs on this folder")
             return _ALREADY_RUNNING
+        lock.truncate(0)  # at once: nobody may take the former supervisor's pid for ours
         if "--detach" in arguments and not _leave():
             return 0
-        lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
         Supervisor(Plan.load(data), data).run(Signals())
