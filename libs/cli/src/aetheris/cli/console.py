@@ -39,7 +39,7 @@ class Exit(IntEnum):
 class CommandError(Exception):
     """A command can't go on: how it ends, why, and what to do next; never an argument's or a result's content."""
 
-    def __init__(self, ends: Exit, code: str, message: str, **details: Any) -> None:
+    def __init__(self, ends: Exit, code: str, message: str, /, **details: Any) -> None:
         super().__init__(message)
         self.ends = ends
         self.code = code

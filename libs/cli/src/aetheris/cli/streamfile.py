@@ -31,6 +31,8 @@ class Stream:
     job_id: str
     public_keys: tuple[str, ...]
     records: tuple[Mapping[str, Any], ...]
+    announced: int
+    """How many records its first line says there are."""
 
     def raw(self) -> Iterator[RawRecord]:
         """The records as the proofs take them.
@@ -44,14 +46,15 @@ class Stream:
     def lines(self) -> Iterator[str]:
         """As a file has it."""
         head = {"format": FORMAT, "version": VERSION, "job_id": self.job_id, "public_keys": self.public_keys}
-        yield json.dumps({**head, "records": len(self.records)})
+        yield json.dumps({**head, "records": self.announced})
         for record in self.records:
             yield json.dumps(record)
 
 
 def of_evidence(evidence: Mapping[str, Any]) -> Stream:
     """What the gateway answers: {job_id, public_keys, records}."""
-    return Stream(str(evidence["job_id"]), tuple(evidence["public_keys"]), tuple(evidence["records"]))
+    records = tuple(evidence["records"])
+    return Stream(str(evidence["job_id"]), tuple(evidence["public_keys"]), records, len(records))
 
 
 def read(path: Path) -> Stream:
@@ -66,12 +69,10 @@ def read(path: Path) -> Stream:
     head, *records = (json_object(line, f"line {number}") for number, line in enumerate(lines, start=1))
     if head.get("format") != FORMAT or head.get("version") != VERSION:
         raise _malformed(1, f"this is no {FORMAT} of version {VERSION}")
-    if head.get("records") != len(records):
-        raise _malformed(1, f"announces {head.get('records')} records, but {len(records)} follow")
-    keys = head.get("public_keys")
-    if not isinstance(keys, list) or not isinstance(head.get("job_id"), str):
-        raise _malformed(1, "lacks job_id or public_keys")
-    return Stream(head["job_id"], tuple(str(key) for key in cast("list[Any]", keys)), tuple(records))
+    job_id, keys, announced = head.get("job_id"), head.get("public_keys"), head.get("records")
+    if not isinstance(job_id, str) or not isinstance(keys, list) or not isinstance(announced, int):
+        raise _malformed(1, "lacks job_id, public_keys or records")
+    return Stream(job_id, tuple(str(key) for key in cast("list[Any]", keys)), tuple(records), announced)
 
 
 def public_keys(pems: Sequence[str | bytes]) -> list[Ed25519PublicKey]:

@@ -227,8 +227,10 @@ def _print_job(found: Job, *, as_json: bool) -> None:
     result = json.dumps(found.result, ensure_ascii=False) if found.result is not None else ""
     rows = (("job", found.job_id), ("status", found.status), ("why", found.why), ("error", found.error))
     fields((*rows, ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
-    if any(step.state == "waiting" for step in found.steps):
-        fields((("settle it", f"aetheris resolve {found.job_id} --node NODE --happened|--not-executed|--retry …"),))
+    for step in found.steps:
+        if step.state == "waiting" and step.attempts:  # parked; what waits for approval was never tried
+            how = "--happened|--not-executed|--retry --evidence …"
+            fields((("settle it", f"aetheris resolve {found.job_id} --node {step.node_id} {how}"),))
     if found.steps:
         table(("step", "tool", "state", "tries", "external id", "reason"), [_row(step) for step in found.steps])
 

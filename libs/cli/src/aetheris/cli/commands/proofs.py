@@ -1,7 +1,7 @@
 """`aetheris verify | export`: proofs of a job, and its raw stream. A file is checked here, by nobody's leave."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from aetheris.cli.console import (
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.streamfile import Stream
-from aetheris.proofs import Report
+from aetheris.proofs import RawRecord, Report
 from aetheris.proofs import verify as judge
 from aetheris.protocol.ids import check_name
 
@@ -96,13 +96,24 @@ def _of_file(path: Path, keys: Sequence[Path] | None, data: Path) -> dict[str, A
     stream = streamfile.read(path)
     trusted = [read_bytes(key) for key in keys] if keys else stream.public_keys
     report = {"job_id": stream.job_id, **_judge(stream, trusted, data).to_json()}
-    first = next(iter(stream.raw()), None)
+    found = list(_beside_the_proofs(stream))
+    return {**report, "ok": False, "violations": [*found, *report["violations"]]} if found else report
+
+
+def _beside_the_proofs(stream: Stream) -> Iterator[dict[str, Any]]:
+    """What the file's first line says, and its records don't bear out."""
+    records = list(stream.raw())
+    first, last = (records[0], records[-1]) if records else (None, None)
+    if stream.announced != len(records):
+        message = f"the file announces {stream.announced} records and has {len(records)}"
+        yield _finding("records_missing", last, message)
     if first is not None and first.key != stream.job_id.encode():
-        message = f"the file says job {stream.job_id}, its first record another"
-        event_id = first.header("ce_id").decode(errors="replace")
-        found = {"rule": "other_job", "event_id": event_id, "offset": first.offset, "message": message}
-        report = {**report, "ok": False, "violations": [found, *report["violations"]]}
-    return report
+        yield _finding("other_job", first, f"the file says job {stream.job_id}, its first record another")
+
+
+def _finding(rule: str, record: RawRecord | None, message: str) -> dict[str, Any]:
+    event_id = record.header("ce_id").decode(errors="replace") if record is not None else ""
+    return {"rule": rule, "event_id": event_id, "offset": record.offset if record else -1, "message": message}
 
 
 def _judge(stream: Stream, pems: Sequence[str | bytes], data: Path) -> Report:

@@ -1,0 +1,243 @@
+"""The commands about jobs, against a stand-in gateway: what they send, print, and end with."""
+
+import json
+import socket
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from aetheris.cli.app import app
+
+PLAN = {"nodes": [{"id": "a", "tool": "refund", "args": {"amount": 1}}]}
+SUMMARY = {"job_id": "j1", "status": "running", "created_at": "t", "submitted_by": "me", "tenant": "default"}
+PARKED = {"node_id": "a", "tool": "refund", "state": "waiting", "attempts": 1, "execution_id": "x1"}
+
+
+def event(seq: int, kind: str, **data: Any) -> dict[str, Any]:
+    return {"seq": seq, "id": f"e{seq}", "type": kind, "time": "t", "subject": "a", "offset": seq, "data": data}
+
+
+TRY = {"node_id": "a", "invocation_id": "n1", "idempotency_key": "k"}
+STORY = [
+    event(1, "job_created", job_id="j1"),
+    event(2, "tool_invocation_started", tool_name="refund", attempt_id=0, external_key="aetheris:j1:a:0", **TRY),
+    event(3, "tool_invocation_finished", outcome="success", via="executor", external_id="re_7", **TRY),
+]
+
+
+class Gateway(ThreadingHTTPServer):
+    """Answers as it is told, and keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.asked: list[tuple[str, str, Any, dict[str, str]]] = []
+        self.answers: dict[tuple[str, str], tuple[int, Any]] = {}
+        self.story: list[dict[str, Any]] = []
+
+    def sent(self) -> Any:
+        """The body of the only request that had one."""
+        (body,) = [body for _, _, body, _ in self.asked if body is not None]
+        return body
+
+
+class Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    methods: ClassVar[tuple[str, ...]] = ("GET", "POST")
+
+    def do_GET(self) -> None:
+        self._answer("GET", None)
+
+    def do_POST(self) -> None:
+        self._answer("POST", json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+    def _answer(self, method: str, body: Any) -> None:
+        gateway = cast("Gateway", self.server)
+        path = self.path.removeprefix("/api").partition("?")[0]
+        gateway.asked.append((method, path, body, dict(self.headers.items())))
+        if gateway.story and self.headers.get("accept") == "text/event-stream":
+            lines = "".join(f"id: {one['seq']}\ndata: {json.dumps(one)}\n\n" for one in gateway.story)
+            self._send(200, lines.encode(), "text/event-stream")
+            return
+        unknown = {"error": {"code": "unknown_job", "message": "there is no such job", "details": {}}}
+        status, answer = gateway.answers.get((method, path), (404, unknown))
+        self._send(status, json.dumps(answer).encode(), "application/json")
+
+    def _send(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Generator[Gateway]:
+    server = Gateway()
+    monkeypatch.setenv("AETHERIS_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("AETHERIS_TOKEN", "token-of-a-test")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(PLAN))
+    return str(path)
+
+
+def call(*argv: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, argv, input=stdin, catch_exceptions=False)
+
+
+def test_submit_sends_the_plan_and_prints_the_job(gateway: Gateway, plan: str) -> None:
+    gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
+    shown = call("submit", plan, "--idempotency-key", "once")
+    assert (shown.exit_code, shown.stdout) == (0, "j1 submitted\n")
+    assert gateway.sent() == {"plan": PLAN}
+    headers = {name.lower(): value for name, value in gateway.asked[0][3].items()}
+    assert (headers["idempotency-key"], headers["authorization"]) == ("once", "Bearer token-of-a-test")
+
+
+def test_a_plan_may_come_from_standard_input(gateway: Gateway) -> None:
+    gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
+    assert json.loads(call("submit", "-", "--json", stdin=json.dumps(PLAN)).stdout)["job_id"] == "j1"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("{", "line 1"), ('{"nodes":[],"nodes":[]}', "/nodes"), ("[]", "plan.json"), ('{"a":[1e999]}', "/a/0")],
+)
+def test_a_bad_plan_is_refused_before_anything_is_sent(gateway: Gateway, tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    for command in ("submit", "run"):
+        shown = call(command, str(path))
+        assert (shown.exit_code, shown.stdout) == (2, "")
+        assert named in shown.stderr
+        assert "plan.json" in shown.stderr
+    assert gateway.asked == []
+
+
+def test_a_file_that_cannot_be_read_is_bad_input(gateway: Gateway, tmp_path: Path) -> None:
+    shown = call("submit", str(tmp_path / "none.json"))
+    assert (shown.exit_code, "none.json" in shown.stderr) == (2, True)
+    assert gateway.asked == []
+
+
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1), ("cancelled", 1)])
+def test_run_shows_each_step_and_ends_as_the_job_did(gateway: Gateway, plan: str, status: str, code: int) -> None:
+    gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "status": status, "steps": [], "result": {"a": 1}})
+    gateway.story = [*STORY, event(4, f"job_{status}", job_id="j1")]
+    shown = call("run", plan, "--json")
+    assert shown.exit_code == code
+    assert json.loads(shown.stdout)["status"] == status
+    lines = [line.split() for line in shown.stderr.splitlines()]
+    assert ["a", "refund", "started", "attempt", "0", "aetheris:j1:a:0"] in lines
+    assert ["a", "refund", "done", "attempt", "0", "re_7"] in lines
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [(400, "invalid_plan", 2), (401, "unauthorized", 2), (409, "idempotency_conflict", 1), (503, "deadline", 5)],
+)
+def test_a_refusal_ends_with_its_code(gateway: Gateway, plan: str, status: int, code: str, exit_code: int) -> None:
+    gateway.answers["POST", "/jobs"] = (status, {"error": {"code": code, "message": "no", "details": {"field": "f"}}})
+    shown = call("submit", plan, "--json")
+    assert shown.exit_code == exit_code
+    assert json.loads(shown.stdout)["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("job", "j9"), ("events", "j9"), ("events", "j9", "--follow"), ("verify", "j9"), ("cancel", "j9"),
+     ("export", "j9", "--out", "-"), ("resolve", "j9", "--node", "a", "--happened", "--evidence", "seen")],
+)  # fmt: skip
+def test_an_unknown_job_is_exit_4(gateway: Gateway, argv: tuple[str, ...]) -> None:
+    shown = call(*argv)
+    assert (shown.exit_code, "unknown_job" in shown.stderr) == (4, True)
+    assert len(gateway.asked) == 1
+
+
+def test_nobody_there_is_exit_5(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plan: str) -> None:
+    for name in ("AETHERIS_URL", "AETHERIS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert call("jobs", "--data", str(tmp_path)).exit_code == 5
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setenv("AETHERIS_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AETHERIS_TOKEN", "t" * 8)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for argv in (("jobs",), ("submit", plan), ("job", "j1"), ("verify", "j1")):
+        shown = call(*argv)
+        assert (shown.exit_code, "aetheris up" in shown.stderr) == (5, True)
+
+
+def test_an_id_that_is_none_is_bad_input_and_sends_nothing(gateway: Gateway) -> None:
+    for command in ("job", "events", "cancel", "verify"):
+        assert call(command, "a b").exit_code == 2
+    assert gateway.asked == []
+
+
+def test_job_says_why_it_waits_and_how_to_go_on(gateway: Gateway) -> None:
+    why = "a is parked (nobody knows)"
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "status": "waiting", "why": why, "steps": [PARKED]})
+    shown = call("job", "j1")
+    assert why in shown.stdout
+    assert "aetheris resolve j1 --node a" in shown.stdout
+
+
+def test_what_came_from_outside_cannot_steer_the_terminal(gateway: Gateway) -> None:
+    nasty = "re_\x1b[2J\x07[bold]x"
+    step = {**PARKED, "state": "completed", "external_id": nasty}
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [step]})
+    shown = call("job", "j1")
+    assert "\x1b" not in shown.stdout
+    assert "[bold]x" in shown.stdout
+
+
+def test_resolve_finds_the_contract_and_sends_the_verdict(gateway: Gateway) -> None:
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [PARKED]})
+    answer = {"job_id": "j1", "event": "tool_invocation_finished"}
+    gateway.answers["POST", "/jobs/j1/contracts/x1/resolve"] = (200, answer)
+    argv = ("resolve", "j1", "--node", "a", "--happened", "--result", '{"id": 7}', "--evidence", "the bank's list")
+    shown = call(*argv)
+    assert (shown.exit_code, shown.stdout) == (0, "tool_invocation_finished\n")
+    assert gateway.sent() == {"verdict": "happened", "evidence": "the bank's list", "result": {"id": 7}}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [(), ("--happened", "--retry"), ("--retry", "--result", "1"), ("--happened", "--result", '{"a":1,"a":2}')],
+)
+def test_resolve_sends_nothing_that_is_not_one_clear_verdict(gateway: Gateway, more: tuple[str, ...]) -> None:
+    assert call("resolve", "j1", "--node", "a", "--evidence", "e", *more).exit_code == 2
+    assert gateway.asked == []
+
+
+def test_events_follow_prints_a_line_for_each_until_the_seal(gateway: Gateway) -> None:
+    gateway.story = [*STORY, event(4, "job_completed"), event(5, "job_sealed")]
+    shown = call("events", "j1", "--follow", "--json")
+    assert [json.loads(line)["seq"] for line in shown.stdout.splitlines()] == [1, 2, 3, 4, 5]
+
+
+def test_jobs_follows_the_pages(gateway: Gateway) -> None:
+    gateway.answers["GET", "/jobs"] = (200, {"jobs": [SUMMARY], "cursor": "more"})
+    shown = call("jobs", "--limit", "3", "--json")
+    assert len(json.loads(shown.stdout)) == 3
