@@ -1,0 +1,153 @@
+"""The command against the whole system: every answer and exit code that a user sees on the way."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.cli.embedded import lifecycle
+from tests.outside import Outside, running_outside, until
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+REPOSITORY = Path(__file__).parent.parent.parent
+WITHIN_S = 120
+
+
+@dataclass(frozen=True)
+class Command:
+    """`aetheris`, as a process of its own on one data folder."""
+
+    data: Path
+    env: dict[str, str]
+
+    def __call__(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "aetheris.cli", *argv]
+        return subprocess.run(
+            command, env=self.env, cwd=REPOSITORY, capture_output=True, text=True, timeout=WITHIN_S, check=False
+        )
+
+    def json(self, *argv: str) -> Any:
+        """What it prints with --json; it must have ended well."""
+        done = self(*argv, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def plan(self, name: str, *nodes: dict[str, Any]) -> str:
+        """A file with a plan."""
+        path = self.data.parent / f"{name}.json"
+        path.write_text(json.dumps({"nodes": list(nodes)}))
+        return str(path)
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
+    with running_outside(tmp_path_factory.mktemp("outside")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def aetheris(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[Command]:
+    """Up by `aetheris up`, down by whatever the tests left to do."""
+    data = tmp_path_factory.mktemp("cli") / "data"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AETHERIS_")}
+    command = Command(data, {**inherited, **outside.env, "AETHERIS_DATA": str(data), "PYTHONPATH": str(REPOSITORY)})
+    try:
+        up = command("up", "--tools", "tests.outside_tools", "--json")
+        assert up.returncode == 0, up.stderr
+        assert json.loads(up.stdout)["gateway"].startswith("http://127.0.0.1:")
+        assert all(f"{part}-0" in up.stderr for part in ("gateway", "planner", "ledger", "executor", "verifier"))
+        until(lambda: "poke_probeable" in command("tools").stdout, 30)
+        yield command
+    finally:
+        if lifecycle.supervisor_pid(data) is not None:
+            lifecycle.down(data)
+
+
+def poke(name: str, tool: str, tag: str, *needs: str, **args: Any) -> dict[str, Any]:
+    return {"id": name, "tool": tool, "args": {"tag": tag, **args}, "depends_on": list(needs)}
+
+
+def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
+    steps = (poke("one", "poke_probeable", "cli-1"), poke("two", "poke_opaque", "cli-2", "one"))
+    plan = aetheris.plan("good", *steps)
+    ran = aetheris("run", plan, "--idempotency-key", "cli-once", "--json")
+    assert ran.returncode == 0, ran.stderr
+    job = json.loads(ran.stdout)
+    job_id = job["job_id"]
+    lines = [line.split() for line in ran.stderr.splitlines()]
+    for node, tool in (("one", "poke_probeable"), ("two", "poke_opaque")):
+        assert [node, tool, "started", "attempt", "0", f"aetheris:{job_id}:{node}:0"] in lines
+        assert any(line[:5] == [node, tool, "done", "attempt", "0"] and len(line) == 6 for line in lines)
+    assert [effect["tag"] for effect in outside.effects() if effect["tag"].startswith("cli-")] == ["cli-1", "cli-2"]
+
+    again = aetheris.json("submit", plan, "--idempotency-key", "cli-once")
+    assert again["job_id"] == job_id
+    other = aetheris.plan("other", steps[0])
+    assert aetheris("submit", other, "--idempotency-key", "cli-once").returncode == 1
+
+    assert job_id in [one["job_id"] for one in aetheris.json("jobs")]
+    assert aetheris.json("job", job_id)["status"] == "completed"
+    assert aetheris("cancel", job_id).returncode == 1
+
+    followed = aetheris("events", job_id, "--follow", "--json")  # ends by itself: with the seal
+    events = [json.loads(line) for line in followed.stdout.splitlines()]
+    assert events[-1]["type"] == "job_sealed"
+    assert events == aetheris.json("events", job_id)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+    assert aetheris.json("verify", job_id)["seal"]["ok"]
+    stream = aetheris.data.parent / "stream.jsonl"
+    assert aetheris("export", job_id, "--out", str(stream)).returncode == 0
+    assert len(stream.read_text().splitlines()) == len(events) + 1  # no record repeats an event id
+    assert aetheris.json("verify", str(stream))["event_chain_root_hash"]
+
+
+def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outside: Outside) -> None:
+    hold = "cli-hold"
+    (outside.folder / hold).touch()
+    plan = aetheris.plan("parked", poke("pay", "poke_opaque", "cli-parked", hold=hold))
+    job_id = aetheris.json("submit", plan)["job_id"]
+    until(lambda: any(effect["tag"] == "cli-parked" for effect in outside.effects()), 30)
+    executor = lifecycle.status(aetheris.data).parts["executor-0"].state.pid
+    assert executor is not None
+    os.kill(executor, 9)  # the effect stands, and nobody has heard of it
+    until(lambda: aetheris.json("job", job_id)["status"] == "waiting", 60)
+    (outside.folder / hold).unlink()
+
+    shown = aetheris("job", job_id).stdout
+    assert "pay is parked" in shown
+    assert f"aetheris resolve {job_id} --node pay" in shown
+    assert aetheris("verify", job_id).returncode == 1
+
+    resolve = ("resolve", job_id, "--node", "pay", "--happened", "--evidence", "found in their list")
+    assert aetheris(*resolve, "--result", '{"poked": "cli-parked"}').returncode == 0
+    until(lambda: aetheris.json("job", job_id)["status"] == "completed", 30)
+    assert aetheris(*resolve).returncode == 1
+    assert len([effect for effect in outside.effects() if effect["tag"] == "cli-parked"]) == 1
+
+
+def test_what_is_wrong_is_said_by_the_exit_code(aetheris: Command) -> None:
+    unknown_tool = aetheris("submit", aetheris.plan("bad", poke("a", "no_such_tool", "t")))
+    assert (unknown_tool.returncode, "plan.nodes[0].tool" in unknown_tool.stderr) == (2, True)
+    assert aetheris("job", "no-such-job").returncode == 4
+    assert aetheris("verify", "no-such-job").returncode == 4
+    assert aetheris("doctor").returncode == 0
+
+
+def test_down_ends_everything_and_up_finds_the_jobs_again(aetheris: Command) -> None:
+    before = aetheris.json("jobs")
+    assert before
+    assert aetheris("down").returncode == 0
+    assert aetheris("jobs").returncode == 5
+    assert aetheris("down").returncode == 5
+    assert aetheris("up", "--tools", "tests.outside_tools").returncode == 0
+    assert [one["job_id"] for one in aetheris.json("jobs")] == [one["job_id"] for one in before]
+    assert aetheris.json("verify", before[-1]["job_id"])
+    assert aetheris("down").returncode == 0
