@@ -13,9 +13,9 @@ from aetheris.sdk.toolkits import http
 
 
 @tool("poke_pure", effect_class="pure")
-async def poke_pure(ctx: ToolContext, tag: str, delay_s: float = 0) -> dict[str, Any]:
+async def poke_pure(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> dict[str, Any]:
     """Reads; leaves no effect."""
-    await http.read(ctx, f"{_url()}/read", params={"tag": tag}, transport=http.direct())
+    await http.read(ctx, f"{_url()}/read", params={"tag": tag, **_held(hold)}, transport=http.direct())
     await asyncio.sleep(delay_s)
     return {"tag": tag}
 
@@ -57,9 +57,8 @@ async def poked(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unkn
 
 
 async def _poke(ctx: ToolContext, tag: str, delay_s: float, hold: str) -> Result:
-    params = {"hold": hold} if hold else {}
     body = {"key": ctx.external_key, "tag": tag}
-    answer = await http.call(ctx, "POST", f"{_url()}/effect", json=body, params=params, transport=http.direct())
+    answer = await http.call(ctx, "POST", f"{_url()}/effect", json=body, params=_held(hold), transport=http.direct())
     await asyncio.sleep(delay_s)
     effect = answer.json()
     change = StateChange("effect", effect["id"], "create", external_ref=ctx.external_key)
@@ -69,6 +68,10 @@ async def _poke(ctx: ToolContext, tag: str, delay_s: float, hold: str) -> Result
 def _result(effect: dict[str, str]) -> dict[str, str]:
     """The id stays out of it: the same call gives the same result in every run."""
     return {"poked": effect["tag"]}
+
+
+def _held(hold: str) -> dict[str, str]:
+    return {"hold": hold} if hold else {}
 
 
 def _url() -> str:

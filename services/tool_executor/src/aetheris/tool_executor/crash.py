@@ -1,6 +1,8 @@
 """Places to die at, for the demo and the chaos tests; without AETHERIS_CRASH_AT they cost one comparison.
 
-AETHERIS_CRASH_AT=after_call, or after_call:refund for one tool; once for each data folder.
+AETHERIS_CRASH_AT=after_call, or after_call:refund for one tool; once for each data folder. With
+AETHERIS_CRASH_AT=ordered the place stands in the file `crash-at` of the data folder, in the same words, whenever
+somebody writes it there; whoever dies by it removes it first.
 """
 
 import asyncio
@@ -15,8 +17,12 @@ Point = Literal[
     "before_started", "after_started", "before_call", "in_call", "after_call", "after_put_effect", "after_append"
 ]
 VARIABLE = "AETHERIS_CRASH_AT"
+ORDERED = "ordered"
+ORDERS = "crash-at"
+"""The file, in the data folder."""
+
 IN_CALL_S = 0.05
-"""How long after the beginning of a call `in_call` strikes."""
+"""How long after the beginning of a call `in_call` strikes; if ordered, also how often it is looked for."""
 
 
 class NoSuchCrashPoint(ValueError):
@@ -25,30 +31,54 @@ class NoSuchCrashPoint(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CrashPoints:
-    """Where this process is to kill itself, if anywhere; `marker` is a file that says that it did."""
+    """Where this process is to kill itself, if anywhere.
+
+    `marker` is a file that says that it did, `orders` one that says where to.
+    """
 
     point: str | None = None
     tool: str | None = None
     marker: Path | None = None
+    orders: Path | None = None
 
     def reach(self, point: Point, tool: str) -> None:
         """Die here, if here is where to."""
         if self.point is None:
             return
-        if self.point == point and self.tool in (None, tool) and self._first():
+        if self._is_ordered(point, tool) if self.orders is not None else self._is_meant(point, tool):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def during(self, tool: str) -> Callable[[], None]:
         """Arm `in_call`; what is returned says that the call has ended."""
-        if self.point != "in_call":
+        if self.point not in ("in_call", ORDERED):
             return _nothing
-        timer = asyncio.get_running_loop().call_later(IN_CALL_S, self.reach, "in_call", tool)
+        loop = asyncio.get_running_loop()
+
+        def strike() -> None:
+            nonlocal timer
+            self.reach("in_call", tool)
+            timer = loop.call_later(IN_CALL_S, strike)
 
         def ended() -> None:
             timer.cancel()
             self.reach("in_call", tool)
 
+        timer = loop.call_later(IN_CALL_S, strike)
         return ended
+
+    def _is_meant(self, point: Point, tool: str) -> bool:
+        return self.point == point and self.tool in (None, tool) and self._first()
+
+    def _is_ordered(self, point: Point, tool: str) -> bool:
+        if self.orders is None:
+            return False
+        try:
+            if self.orders.read_text() not in (point, f"{point}:{tool}"):
+                return False
+            self.orders.unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     def _first(self) -> bool:
         if self.marker is None:
@@ -70,6 +100,8 @@ def crash_points(environment: Mapping[str, str], data: Path) -> CrashPoints:
     wanted = environment.get(VARIABLE, "")
     if not wanted:
         return CrashPoints()
+    if wanted == ORDERED:
+        return CrashPoints(ORDERED, orders=data / ORDERS)
     point, _, tool = wanted.partition(":")
     if point not in get_args(Point):
         raise NoSuchCrashPoint(f"{VARIABLE}: {point} is none of {', '.join(get_args(Point))}")

@@ -76,7 +76,8 @@ class Faults:
         """Take everything back at once, and let extra executors go."""
         for lasting in self._lasting:
             lasting.due_s = 0.0
-        self._leave(tuple(self._extras))
+        for name in tuple(self._extras):
+            self._leave(name)
         self.tick()
 
     def close(self) -> None:
@@ -148,11 +149,13 @@ class Faults:
         os.kill(pid, signal.SIGKILL)
 
     def _scale(self, *, add: bool) -> None:
-        """More executors, up to a few; with none to remove one is added, and the other way round."""
+        """Up to a few more executors; where there is none to remove one is added, and the other way round."""
         if (add and len(self._extras) < MOST_EXTRAS) or not self._extras:
             self._add()
         else:
-            self._leave((next(iter(self._extras)),))
+            name = next(iter(self._extras))
+            self._leave(name)
+            self._note(len(self.struck) - 1, target=name)
 
     def _add(self) -> None:
         name = next(name for number in range(MOST_EXTRAS) if (name := f"extra-{number}") not in self._extras)
@@ -161,12 +164,10 @@ class Faults:
         self._extras[name] = spawn(part.argv, log=log, env={**os.environ, **part.env})
         self._note(len(self.struck) - 1, target=name)
 
-    def _leave(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            child = self._extras.pop(name)
-            child.terminate()
-            self._leaving.append(child)
-            self._note(len(self.struck) - 1, target=name)
+    def _leave(self, name: str) -> None:
+        child = self._extras.pop(name)
+        child.terminate()
+        self._leaving.append(child)
 
     def _last(self, lasts_s: float, undo: Callable[[], None], over: Callable[[], bool] = lambda: True) -> None:
         place = len(self.struck) - 1

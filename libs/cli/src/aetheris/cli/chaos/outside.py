@@ -4,8 +4,8 @@
     GET  /effects?key=            the effects with that key, or all of them
     GET  /read?tag=               a read: it has no effect, and is only counted
 
-`POST /effect?hold=NAME` takes effect and then keeps its answer back for as long as a file NAME is in the server's
-folder: a try that took effect and never heard of it. The server ends with the process that started it.
+With `hold=NAME` a call takes effect and its answer is kept back for as long as a file NAME is in the server's folder:
+a try that took effect and never heard of it. The server ends with the process that started it.
 """
 
 import json
@@ -122,9 +122,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         effect = self._take_effect(body)
-        held = parse_qs(urlsplit(self.path).query).get("hold")
-        while held and (self.folder / held[0]).exists():
-            time.sleep(0.005)
         self._answer(effect)
 
     def do_GET(self) -> None:
@@ -153,6 +150,9 @@ class _Handler(BaseHTTPRequestHandler):
             log.write(json.dumps(line) + "\n")
 
     def _answer(self, value: Any) -> None:
+        held = parse_qs(urlsplit(self.path).query).get("hold")
+        while held and (self.folder / held[0]).exists():
+            time.sleep(0.005)
         body = json.dumps(value).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -1,5 +1,6 @@
 """A TCP forwarder whose connections can be made slow, or reset, while they are in use."""
 
+import select
 import socket
 import struct
 import threading
@@ -26,7 +27,7 @@ class Proxy:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def serve(self) -> None:
-        """Until closed; each connection has two threads."""
+        """Until closed; each connection has a thread of its own."""
         with suppress(OSError):  # the listener was closed
             while True:
                 client, _ = self._listener.accept()
@@ -44,27 +45,22 @@ class Proxy:
         except OSError:
             client.close()
             return
-        with client, server:
-            requests = threading.Thread(target=self._requests, args=(client, server), daemon=True)
-            requests.start()
-            with suppress(OSError):
-                self._answers(client, server)
-            _hang_up(client)  # `requests` may be waiting for it
-            _hang_up(server)
-            requests.join()
+        with client, server, suppress(OSError):
+            self._forward(client, server)
 
-    def _requests(self, client: socket.socket, server: socket.socket) -> None:
-        with suppress(OSError):
-            while chunk := client.recv(_CHUNK):
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        """One thread for both ways: a socket that another thread reads can't be reset."""
+        while True:
+            readable, _, _ = select.select([client, server], [], [])
+            chunk = readable[0].recv(_CHUNK)
+            if not chunk:
+                return
+            if readable[0] is client:
                 server.sendall(chunk)
-            server.shutdown(socket.SHUT_WR)
-
-    def _answers(self, client: socket.socket, server: socket.socket) -> None:
-        while chunk := server.recv(_CHUNK):
+                continue
             time.sleep(self.delay_s)
             if self.resetting:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                client.close()
                 return
             client.sendall(chunk)
 
@@ -78,8 +74,3 @@ def running_proxy(server_port: int) -> Generator[Proxy]:
         yield proxy
     finally:
         proxy.close()
-
-
-def _hang_up(one: socket.socket) -> None:
-    with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)

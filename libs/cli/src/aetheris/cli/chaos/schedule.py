@@ -140,7 +140,7 @@ def _nodes(rng: Random, number: int) -> Iterator[dict[str, Any]]:
         yield {
             "id": effect_class.value,
             "tool": TOOLS[effect_class],
-            "args": {"tag": tag(number, effect_class), "delay_s": round(rng.uniform(0, 0.15), 3)},
+            "args": {"tag": tag(number, effect_class), "delay_s": round(rng.uniform(0, 0.6), 3)},
             "depends_on": [order[place - 1].value] if number % 2 and place else [],
             "retry": {"max_attempts": 100, "backoff_s": 0.1, "max_backoff_s": 2.0},
         }

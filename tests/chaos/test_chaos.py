@@ -1,0 +1,28 @@
+"""`aetheris chaos`, small: its schedule is its seed's, and under one fault of every kind the promise holds."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from aetheris.cli.chaos.schedule import Kind, faults, job_plans
+
+
+def test_a_seed_is_a_schedule() -> None:
+    assert faults(7, 100, 200) == faults(7, 100, 200)
+    assert faults(7, 100, 200) != faults(8, 100, 200)
+    assert job_plans(7, 20) == job_plans(7, 20)
+    assert {fault.kind for fault in faults(7, len(Kind), 24)} == {*Kind}
+
+
+@pytest.mark.timeout(600)
+def test_every_kind_of_fault_duplicates_loses_and_blocks_nothing() -> None:
+    argv = [sys.executable, "-m", "aetheris.cli", "chaos", "--jobs", "24", "--kills", "12", "--seed", "11", "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert report["holds"]
+    assert (report["duplicates"], report["lost"], report["stuck"], report["failed"]) == ([], [], [], [])
+    assert report["expected"] == report["observed"] + report["waiting"] == 24 * 3
+    assert len(report["faults"]) == 12
