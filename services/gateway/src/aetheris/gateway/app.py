@@ -47,7 +47,7 @@ async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
     tokens = Tokens.load(settings.tokens_file)
     async with (
         runtime(settings, "gateway") as parts,
-        httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s) as verifier,
+        httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s, trust_env=False) as verifier,
         asyncio.TaskGroup() as tasks,
     ):
         views = Views(parts.redis)
