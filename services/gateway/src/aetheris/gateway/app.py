@@ -50,6 +50,7 @@ async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
         httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s, trust_env=False) as verifier,
         asyncio.TaskGroup() as tasks,
     ):
+        parts.health.add("views", lambda: "the registry is being read")  # until `_http` knows better: nothing listens
         views = Views(parts.redis)
         index = Index(parts.log, views, parts.clock)
         feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
