@@ -5,7 +5,8 @@
     GET  /read?tag=               a read: it has no effect, and is only counted
 
 With `hold=NAME` a call takes effect and its answer is kept back for as long as a file NAME is in the server's folder:
-a try that took effect and never heard of it. The server ends with the process that started it.
+a try that took effect and never heard of it. While that file says `before`, the effect itself is kept back, and a file
+NAME.arrived says that the call is there. The server ends with the process that started it.
 """
 
 import json
@@ -25,7 +26,8 @@ from urllib.parse import parse_qs, urlsplit
 
 LOG = "effects.jsonl"
 READS = "reads.jsonl"
-START_WITHIN_S = 10.0
+BEFORE = "before"
+_LOOK_EVERY_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,20 @@ class Outside:
         held.touch()
         return held
 
+    def hold_before(self, name: str) -> Path:
+        """Keep back the effects of calls with `hold=name`, until the file is removed."""
+        held = self.folder / name
+        held.write_text(BEFORE)
+        return held
+
+    def wait_arrived(self, name: str, deadline_s: float = 30.0) -> None:
+        """Return once a call is there whose effect is kept back.
+
+        Raises:
+            TimeoutError: there is none.
+        """
+        until((self.folder / f"{name}.arrived").exists, deadline_s)
+
     def wait_for(self, count: int, tag: str | None = None, deadline_s: float = 30.0) -> None:
         """Return once there are that many effects.
 
@@ -83,7 +99,7 @@ def until(holds: Callable[[], bool], deadline_s: float) -> None:
     while not holds():
         if time.monotonic() > end:
             raise TimeoutError(f"not within {deadline_s} s")
-        time.sleep(0.005)
+        time.sleep(_LOOK_EVERY_S)
 
 
 @contextmanager
@@ -121,6 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._hold_before()
         effect = self._take_effect(body)
         self._answer(effect)
 
@@ -138,6 +155,16 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         """Quiet: the effects are the log."""
 
+    def _hold_before(self) -> None:
+        held = self._held()
+        while held is not None and _says_before(held):
+            held.with_name(f"{held.name}.arrived").touch()
+            time.sleep(_LOOK_EVERY_S)
+
+    def _held(self) -> Path | None:
+        name = parse_qs(urlsplit(self.path).query).get("hold")
+        return self.folder / name[0] if name else None
+
     def _take_effect(self, body: dict[str, Any]) -> dict[str, str]:
         with self.lock:
             effect = {"key": str(body["key"]), "tag": str(body["tag"]), "id": str(next(self.numbers))}
@@ -150,15 +177,22 @@ class _Handler(BaseHTTPRequestHandler):
             log.write(json.dumps(line) + "\n")
 
     def _answer(self, value: Any) -> None:
-        held = parse_qs(urlsplit(self.path).query).get("hold")
-        while held and (self.folder / held[0]).exists():
-            time.sleep(0.005)
+        held = self._held()
+        while held is not None and held.exists():
+            time.sleep(_LOOK_EVERY_S)
         body = json.dumps(value).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _says_before(held: Path) -> bool:
+    try:
+        return held.read_text() == BEFORE
+    except FileNotFoundError:
+        return False
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,0 +1,218 @@
+"""Calls whose end nobody saw: what a human may say, what a sleeper may still do; and many requests for one call."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from aetheris.protocol.topics import Topic
+from aetheris.streams.partitioning import partition_of
+from tests.outside import Outside, running_outside, until
+from tests.system import System, running_system
+
+pytestmark = pytest.mark.timeout(300)
+
+PARTITIONS = 4
+PATIENCE_S = 90.0
+LEDGER = "aetheris.ledger"
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: Outside
+
+    def events(self, job: str, *types: str) -> list[dict[str, Any]]:
+        """The job's events, of these types."""
+        answer = self.system.api.get(f"/jobs/{job}/events")
+        return [event for event in answer.json() if not types or event["type"] in types]
+
+    def step(self, job: str) -> dict[str, Any]:
+        """The first step as the API shows it."""
+        return self.system.job(job)["steps"][0]
+
+    def held_call(self, tool: str, name: str) -> str:
+        """A job whose one call took effect, its answer held back."""
+        job = self.system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name}})
+        self.outside.wait_for(1, name, PATIENCE_S)
+        return job
+
+    def calling(self, tool: str, name: str) -> str:
+        """A job whose one call has left, its effect held back: `name` is what holds it."""
+        self.outside.hold_before(name)
+        job = self.system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name}})
+        self.outside.wait_arrived(name, PATIENCE_S)
+        return job
+
+    def let_go(self, name: str) -> None:
+        """What was held back happens now."""
+        (self.outside.folder / name).unlink()
+
+    def worker_of(self, job: str) -> str:
+        """Who runs the job's first try."""
+        (started,) = self.events(job, "tool_invocation_started")
+        return started["data"]["worker_id"]
+
+    @contextmanager
+    def asleep(self, part: str) -> Generator[None]:
+        """SIGSTOP, and SIGCONT at the end."""
+        pid = self.system.pid(part)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("doubt")
+    env = {
+        "AETHERIS_TOOLS": "tests.outside_tools",
+        "AETHERIS_LEASE_TTL_S": "2",
+        "AETHERIS_SESSION_TIMEOUT_S": "3",
+    }
+    with (
+        running_outside(folder / "outside") as outside,
+        running_system(folder / "data", env | outside.env, executor=2) as system,
+    ):
+        yield World(system, outside)
+
+
+def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(world: World) -> None:
+    held = world.outside.hold("opaque-killed")
+    job = world.held_call("poke_opaque", "opaque-killed")
+    world.system.kill(world.worker_of(job))
+    view = world.system.wait_status(job, "waiting", PATIENCE_S)
+    held.unlink()
+    assert world.outside.count("opaque-killed") == 1
+    assert view["why"] == (
+        "a is parked (nobody can tell whether an opaque call took effect): whether it took effect is not known. "
+        "Resolve it with evidence: happened, not_executed or retry"
+    )
+    step = world.step(job)
+    assert step["state"] == "waiting"
+    body = {"verdict": "happened", "evidence": "I saw it outside", "result": {"poked": "opaque-killed"}}
+    answer = world.system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/resolve", json=body)
+    assert answer.status_code == 200, answer.text
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    (finished,) = world.events(job, "tool_invocation_finished")
+    operator = world.events(job, "job_created")[0]["data"]["submitted_by"]
+    assert (finished["data"]["via"], finished["data"]["by"]) == ("human", operator)
+    assert "I saw it outside" in str(finished["data"]["evidence"])
+    assert world.outside.count("opaque-killed") == 1
+
+
+def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:
+    """Its worker has not ended: what is not found may still come, so nobody else may call."""
+    name = "probeable-asleep"
+    job = world.calling("patient_probeable", name)
+    with world.asleep(world.worker_of(job)):
+        world.system.wait_status(job, "waiting", PATIENCE_S)
+        (parked,) = world.events(job, "invocation_parked")
+        assert parked["data"]["reason"] == "it was not found, but its worker is not known to have ended"
+        assert len(world.events(job, "tool_invocation_started")) == 1
+        world.let_go(name)
+        world.outside.wait_for(1, name, PATIENCE_S)
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    (finished,) = world.events(job, "tool_invocation_finished")
+    assert (finished["data"]["outcome"], world.outside.count(name)) == ("success", 1)
+
+
+def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(world: World) -> None:
+    """The sleeper's own success comes late, and is kept as evidence."""
+    name = "idempotent-asleep"
+    job = world.calling("patient_idempotent", name)
+    sleeper = world.worker_of(job)
+    with world.asleep(sleeper):
+        until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
+        first, second = (event["data"] for event in world.events(job, "tool_invocation_started"))
+        assert first["external_key"] == second["external_key"]
+        assert second["worker_id"] != sleeper
+        world.let_go(name)
+        world.system.wait_status(job, "completed", PATIENCE_S)
+    until(lambda: len(world.events(job, "tool_invocation_finished")) == 2, PATIENCE_S)
+    settled, late = (event["data"] for event in world.events(job, "tool_invocation_finished"))
+    assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
+    assert {effect["key"] for effect in world.outside.effects(tag=name)} == {first["external_key"]}
+    report = world.system.api.get(f"/jobs/{job}/verify").json()
+    assert report["ok"], report
+
+
+@asynccontextmanager
+async def consumer(world: World) -> AsyncGenerator[AIOKafkaConsumer]:
+    async with AIOKafkaConsumer(bootstrap_servers=world.system.state().kafka) as reading:
+        yield reading
+
+
+async def request_of(world: World, job: str) -> Any:
+    """The planner's request for the job's step, as it lies in Kafka."""
+    place = TopicPartition(Topic.TOOLS_REQUESTS, partition_of(job, PARTITIONS))
+    async with consumer(world) as reading:
+        reading.assign([place])
+        await reading.seek_to_beginning(place)
+        async for record in reading:
+            if record.key == job.encode():
+                return record
+    raise AssertionError("the consumer ended")
+
+
+async def repeat(world: World, request: Any, times: int) -> None:
+    """The same request again and again, from a producer of its own."""
+    async with AIOKafkaProducer(bootstrap_servers=world.system.state().kafka) as producer:
+        for _ in range(times):
+            await producer.send_and_wait(
+                request.topic,
+                request.value,
+                key=request.key,
+                partition=request.partition,
+                headers=list(request.headers),
+            )
+
+
+async def end_of(world: World, topic: Topic, partition: int) -> int:
+    place = TopicPartition(topic, partition)
+    async with consumer(world) as reading:
+        return (await reading.end_offsets([place]))[place]
+
+
+def is_taken_up(offsets: dict[TopicPartition, Any], place: TopicPartition, wanted: int) -> bool:
+    return place in offsets and offsets[place].offset >= wanted
+
+
+async def taken_up(world: World, partition: int) -> None:
+    """Return once the ledger has judged every request of the partition: its group's offset says so."""
+    place = TopicPartition(Topic.TOOLS_REQUESTS, partition)
+    wanted = await end_of(world, Topic.TOOLS_REQUESTS, partition)
+    admin = AIOKafkaAdminClient(bootstrap_servers=world.system.state().kafka)
+    await admin.start()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_taken_up(await admin.list_consumer_group_offsets(LEDGER), place, wanted):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)  # nothing tells of a commit
+    finally:
+        await admin.close()
+
+
+@pytest.mark.parametrize("round_", range(20))
+async def test_fifty_requests_for_one_key_are_one_execution(world: World, round_: int) -> None:
+    """By two producers: one execution, nobody polls, and waiting uses up no try."""
+    name = f"fifty-{round_}"
+    held = world.outside.hold(name)
+    job = await asyncio.to_thread(world.held_call, "poke_probeable", name)
+    request = await request_of(world, job)
+    granted = await end_of(world, Topic.TOOLS_GRANTS, request.partition)
+    await asyncio.gather(repeat(world, request, 25), repeat(world, request, 25))
+    await taken_up(world, request.partition)
+    held.unlink()
+    await asyncio.to_thread(world.system.wait_status, job, "completed", PATIENCE_S)
+    assert await end_of(world, Topic.TOOLS_GRANTS, request.partition) == granted
+    assert len(world.events(job, "tool_invocation_started")) == 1
+    assert (world.step(job)["attempts"], world.outside.count(name)) == (1, 1)
