@@ -40,6 +40,10 @@ model: setup ## the protocol's model: what must hold holds, what must fail fails
 model-full: setup ## the same at larger bounds: an hour
 	@$(RUN)/python docs/model/check.py --full
 
+SEEDS ?= 5000
+simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints its shortest history
+	@$(RUN)/python -m aetheris.testkit.simulation --seeds $(SEEDS)
+
 check: setup ## ruff, pyright, import-linter, deptry
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
@@ -55,7 +59,7 @@ bench: setup
 	@$(RUN)/aetheris bench --workload W2
 
 system-deps: ## what only the gate needs (Debian)
-	@command -v kcat >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat; }
+	@{ command -v kcat && command -v faketime; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime; }
 
 clean:
 	rm -rf .venv .uv .pytest_cache .ruff_cache

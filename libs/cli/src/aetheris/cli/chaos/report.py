@@ -40,7 +40,8 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
     for one in found.parked:
         yield "", f"{one.job_id} {one.step}: {one.reason}; {one.fault or 'NO FAULT HIT IT'}"
     yield "stuck", str(len(found.stuck))
-    for wrong in (*found.duplicates, *found.lost, *found.stuck, *found.failed):
+    yield "proofs", f"{len(found.unproven)} of {found.completed + len(found.failed)} ended jobs don't verify"
+    for wrong in (*found.duplicates, *found.lost, *found.stuck, *found.failed, *found.unproven):
         yield "✗", wrong
     yield "took", f"{outcome.took_s:.0f} s"
     yield "verdict", "holds" if found.holds else "DOES NOT HOLD"

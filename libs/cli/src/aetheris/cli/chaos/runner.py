@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from aetheris.cli.chaos.faults import Faults
@@ -61,6 +62,7 @@ def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> 
         finally:
             hand.close()
         found = verdict(course.jobs, observer.jobs, outside.effects(), hand.struck)
+        found.unproven += course.unproven()
         return Outcome(found, hand.struck, outside.reads(), time.monotonic() - begun_s)
 
 
@@ -103,6 +105,23 @@ class _Course:
             self.hand.tick()
             time.sleep(_LOOK_EVERY_S)
         self.progress("quiet", f"{len(open_jobs)} jobs are open" if open_jobs else "every job has ended or waits")
+
+    def unproven(self) -> list[str]:
+        """The ended jobs whose proofs don't hold."""
+        with self.observer.lock:
+            ended = [job for job in self.jobs if job in (known := self.observer.jobs) and known[job].state.terminal]
+        reports = {job: self._verified(job) for job in ended}
+        return [f"{job}: {report['violations']}" for job, report in reports.items() if not report["ok"]]
+
+    def _verified(self, job: str) -> dict[str, Any]:
+        until_s = time.monotonic() + SUBMIT_WITHIN_S
+        while True:
+            try:
+                return self.system.client.verify(job)
+            except Unreachable:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(_LOOK_EVERY_S)
 
     def _submit(self, plan: JobPlan) -> None:
         """Ask until it is taken; the key makes that safe."""

@@ -45,7 +45,7 @@ class Parked:
 
 @dataclass
 class Verdict:
-    """The counts; `holds` if nothing was duplicated, lost or stuck, and nothing parked without a fault."""
+    """The counts; `holds` if nothing was duplicated, lost or stuck, nothing parked without a fault, all proofs hold."""
 
     expected: int = 0
     observed: int = 0
@@ -58,6 +58,7 @@ class Verdict:
     parked: list[Parked] = field(default_factory=list[Parked])
     completed: int = 0
     failed: list[str] = field(default_factory=list[str])
+    unproven: list[str] = field(default_factory=list[str])
 
     @property
     def unexplained(self) -> list[Parked]:
@@ -67,7 +68,7 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether the promise was kept."""
-        return not (self.duplicates or self.lost or self.stuck or self.unexplained)
+        return not (self.duplicates or self.lost or self.stuck or self.unexplained or self.unproven)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -202,7 +203,10 @@ def _cause(job: Seen, key: str, state: KeyState, struck: Sequence[Struck]) -> st
         and one.begun_s <= parked_s + SLACK_S
         and (one.ended_s is None or one.ended_s >= begun_s - SLACK_S)
     ]
-    return f"{hits[-1].fault.number} {hits[-1].fault.kind.value} {hits[-1].target}".rstrip() if hits else None
+    if not hits:
+        return None
+    likeliest = max(hits, key=lambda one: (one.target == tried.worker_id, one.fault.number))
+    return f"{likeliest.fault.number} {likeliest.fault.kind.value} {likeliest.target}".rstrip()
 
 
 def _open_between(job: Seen, key: str, nonce: str) -> tuple[float, float]:
