@@ -257,3 +257,18 @@ def test_one_node_finished_and_a_second_only_for_compensated() -> None:
     assert job.finished["a"].result_type == "side_effect_committed"
     assert apply(job, done("compensated"), 9)
     assert not apply(job, done("compensated"), 10)
+
+
+def test_a_rejected_key_ends_its_node_though_an_earlier_key_never_started() -> None:
+    asked = {"args_hash": "h", "tool_version": "1", "rule": "r", "form": {}}
+    job = fold(
+        planned(graph({"id": "a"})),
+        about(ev.ApprovalRequested, "a", **asked),
+        planned(graph({"id": "a", "args": {"x": 1}}), revision=1),
+        about(ev.ApprovalRequested, "a", args={"x": 1}, **asked),
+    )
+    assert job.settled_key("a") is None
+    apply(job, about(ev.InvocationRejected, "a", args={"x": 1}, reason=ev.RejectReason.APPROVAL), 5)
+    settled = job.settled_key("a")
+    assert settled is not None
+    assert settled[0] == key_of("a", {"x": 1})

@@ -19,7 +19,7 @@ from aetheris.protocol.events import Event
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.plan import MAX_PLAN_BYTES, TaskGraph, check_graph
 from aetheris.protocol.records import Record
-from tests.histories import JOB, TENANT, about, finished, graph, started
+from tests.histories import JOB, TENANT, about, finished, graph, planned, started
 
 CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c", "depends_on": ["b"]})
 WIDE = graph({"id": "a"}, {"id": "b"}, {"id": "c", "depends_on": ["a", "b"]})
@@ -620,3 +620,19 @@ def test_the_example_of_the_docs_is_a_plan() -> None:
     plan = json.loads(text.split("```json\n", 1)[1].split("```", 1)[0])
     order = check_graph(TaskGraph.model_validate(plan).nodes)
     assert f"`{', '.join(order)}`" in text
+
+
+def test_a_new_revision_is_asked_for_anew() -> None:
+    planner = born(graph({"id": "a"}))
+    planner.take()
+    planner.happens(planned(graph({"id": "a", "args": {"x": 1}}), revision=1))
+    (asked,) = requests(planner.take())
+    assert (asked.body.revision, asked.body.nodes) == (1, ("a",))
+
+
+def test_a_partial_result_of_a_tool_that_only_reads_is_a_success() -> None:
+    planner = born(PURE)
+    planner.happens(*ran("a", outcome="compensatable_failure"))
+    reports = of_type(planner.world, ev.NodeFinished)
+    assert [report.result_type for report in reports] == ["success"]
+    assert of_type(planner.world, ev.JobStopping) == []

@@ -165,13 +165,13 @@ class JobState:
         return state
 
     def settled_key(self, node_id: str) -> tuple[str, KeyState] | None:
-        """The node's key that counts: settled, and not as a sure rejection that another key followed."""
+        """The node's key that counts: settled; a rejected or unstarted key that another key followed does not."""
         keys = self.node_keys.get(node_id, ())
         for key in keys:
             state = self.keys[key]
             if state.st is St.SETTLED and state.outcome is not Settled.REJECTED:
                 return key, state
-        if keys and all(self.keys[key].st is St.SETTLED for key in keys):
+        if keys and self.keys[keys[-1]].st is St.SETTLED and not any(self.keys[key].st in IN_FLIGHT for key in keys):
             return keys[-1], self.keys[keys[-1]]
         return None
 

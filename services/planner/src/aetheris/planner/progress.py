@@ -7,7 +7,7 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import Entry, JobState, Settled, St
 from aetheris.protocol.invocation import is_done, needs
-from aetheris.protocol.plan import check_graph
+from aetheris.protocol.plan import EffectClass, check_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,13 @@ class Progress:
             raise KeyError(node_id)
         return entry
 
+    def only_reads(self, node_id: str) -> bool:
+        """Whether the node leaves nothing behind: then a part of its result is a result like any other."""
+        return self.entry(node_id).effect_class is EffectClass.PURE
+
     def _follow_plan(self) -> None:
         self.graph = graph_of(self.job)
+        self.sent.requests.clear()  # readers drop a request that names another revision than the one in force
         self.missing = dict(self.graph.needed)
         for node_id in self.ended:
             if is_done(self.job, node_id):
@@ -134,7 +139,7 @@ class Progress:
         self.settled.append(node_id)
         if state.outcome is not Settled.SUCCESS:
             self.fail(node_id, state.reason or "failed")
-        elif state.partial:
+        elif state.partial and not self.only_reads(node_id):
             self.fail(node_id, "took effect in part")
         else:
             self.ended.add(node_id)

@@ -135,6 +135,6 @@ def _result(progress: Progress, node_id: str, blobs: Blobs) -> Any:
 def _result_type(state: KeyState, effect_class: EffectClass) -> str:
     if state.outcome is not Settled.SUCCESS:
         return Outcome.PERMANENT
-    if state.partial:
-        return Outcome.COMPENSATABLE
-    return "success" if effect_class is EffectClass.PURE else "side_effect_committed"
+    if effect_class is EffectClass.PURE:
+        return "success"
+    return Outcome.COMPENSATABLE if state.partial else "side_effect_committed"
