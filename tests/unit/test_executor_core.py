@@ -306,3 +306,14 @@ def test_changes_beyond_what_a_group_holds_are_said_to_be_left_out() -> None:
 
 def _part(value: bytes, name: str) -> bytes:
     return json.dumps(json.loads(value)[name]).encode()
+
+
+def test_a_repeated_birth_after_the_seal_clears_no_try_of_before() -> None:
+    made = bench()
+    tried = made.declared("a")
+    seal = {"event_count": 1, "root": "", "execution_hash": "", "outcome_hash": "", "signature": "", "key_id": ""}
+    made.log(ev.JobSealed.model_validate({"job_id": JOB, "tenant": "acme"} | seal))
+    made.log(created(), planned(graph({"id": "a"})))
+    assert JOB not in made.core.jobs
+    told = made.log(tried.started)
+    assert told is None or not told.won

@@ -932,3 +932,13 @@ def test_whatever_dies_a_call_takes_effect_at_most_once_and_ends(effect_class: s
         assert calls
     if state.st is St.SETTLED and state.sure:
         assert not calls
+
+
+def test_a_sealed_job_is_not_born_again() -> None:
+    world = World(one("opaque"))
+    ledger = world.ledger()
+    seal = {"event_count": 1, "root": "", "execution_hash": "", "outcome_hash": "", "signature": "", "key_id": ""}
+    ledger.add(ev.JobSealed.model_validate({"job_id": JOB, "tenant": TENANT} | seal))
+    ledger.add(created(), planned(world.plan))
+    assert JOB not in ledger.core.jobs
+    assert ledger.core.mark() is None

@@ -24,6 +24,9 @@ from aetheris.protocol.invocation import NotReady, blobs_needed
 VIEWS_AFTER_RESTART = 10_000
 """Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
 
+REMEMBERED = 10_000
+"""Sealed jobs whose names are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
@@ -61,6 +64,7 @@ class Partition:
         self._found: list[tuple[str, ev.InvocationProbed]] = []
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._joined: list[str] = []
+        self._forgotten: dict[str, None] = {}
 
     # reading
 
@@ -80,7 +84,7 @@ class Partition:
         self.folded = offset
         job = self.jobs.get(event.job_id)
         if job is None:
-            if isinstance(event, ev.JobCreated):
+            if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
                 self.jobs[event.job_id] = LiveJob(birth(event, offset))
             return
         key = event.idempotency_key if isinstance(event, ev.KeyEvent) else None
@@ -301,9 +305,14 @@ class Partition:
                 self._put_off(free, now.mono_s, Item("key", job.state.job_id, key))
 
     def _forget(self, job: LiveJob) -> None:
+        """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
         for node_id in tuple(job.pending):
             self._discharge(job, node_id)
-        del self.jobs[job.state.job_id]
+        job_id = job.state.job_id
+        del self.jobs[job_id]
+        self._forgotten[job_id] = None
+        if len(self._forgotten) > REMEMBERED:
+            del self._forgotten[next(iter(self._forgotten))]
 
     # requests
 

@@ -16,6 +16,9 @@ from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE
 from aetheris.protocol.references import UnresolvedReference
 
+REMEMBERED = 10_000
+"""Sealed jobs whose names are kept."""
+
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -127,6 +130,7 @@ class Partition:
         self._declared: dict[str, Try] = {}
         self._claimed: set[tuple[str, int]] = set()
         self._open: dict[int, None] = {}
+        self._forgotten: dict[str, None] = {}
 
     def pass_over(self, offset: int) -> None:
         """A record that changes nothing here was read."""
@@ -137,12 +141,12 @@ class Partition:
         self.folded = offset
         job = self.jobs.get(event.job_id)
         if job is None:
-            if isinstance(event, ev.JobCreated):
+            if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
                 self.jobs[event.job_id] = birth(event, offset)
             return None
         apply(job, event, offset)
         if job.sealed:
-            del self.jobs[event.job_id]
+            self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
 
     def needs_upgrade(self, job_id: str, offset: int) -> None:
@@ -213,7 +217,9 @@ class Partition:
     def still_ours(self, tried: Try) -> bool:
         """Whether the key is still in this try's charge, as far as the log was read."""
         job = self.jobs.get(tried.started.job_id)
-        state = job.keys.get(tried.started.idempotency_key) if job is not None else None
+        if job is None or job.birth != tried.run.taken.grant.birth:
+            return False  # sealed and forgotten; a repeated job_created does not bring it back
+        state = job.keys.get(tried.started.idempotency_key)
         return state is not None and state.st is St.STARTED and state.n == tried.nonce
 
     def withdraw(self) -> list[Try]:
@@ -228,6 +234,13 @@ class Partition:
         waiting = [taken for _, _, taken in self._waiting]
         self._waiting.clear()
         return waiting
+
+    def _forget(self, job_id: str) -> None:
+        """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
+        del self.jobs[job_id]
+        self._forgotten[job_id] = None
+        if len(self._forgotten) > REMEMBERED:
+            del self._forgotten[next(iter(self._forgotten))]
 
     def _in_force(self, grant: ToolGrant) -> JobState | Drop:
         job = self.jobs.get(grant.job_id)
