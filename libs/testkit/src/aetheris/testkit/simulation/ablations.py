@@ -1,0 +1,139 @@
+"""What happens without each of the rules: the simulation must catch every one of these (docs/simulation.md)."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from aetheris.ledger import settlement
+from aetheris.ledger.memory import Started, Step, Terms
+from aetheris.ledger.settlement import Key
+from aetheris.protocol.events import RejectReason
+from aetheris.protocol.fold import Entry, KeyState, St
+
+Replace = Callable[[Any], Any]
+"""From the real function, the one in its place."""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A rule left out: by replaced functions of the real code, or by another gate before the call."""
+
+    name: str
+    caught_within: int
+    """Seeds after which it was found, with room."""
+    replaced: Mapping[str, Replace] = field(default_factory=dict[str, Replace])
+    gate: str = "log"
+
+    @contextmanager
+    def applied(self) -> Generator[None]:
+        """The real code without the rule, for the length of the block."""
+        with _replaced(self.replaced):
+            yield
+
+
+def _without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Whatever birth a grant names, the fold's own is taken for it."""
+
+    def in_force(core: Any, grant: Any) -> Any:
+        job = core.jobs.get(grant.job_id)
+        return real(core, grant if job is None else grant.model_copy(update={"birth": job.birth}))
+
+    return in_force
+
+
+def _without_birth_in_ledger(real: Callable[..., Any]) -> Callable[..., Any]:
+    def in_force(job: Any, request: Any) -> Any:
+        return real(job, request.model_copy(update={"birth": job.state.birth}))
+
+    return in_force
+
+
+def _new_attempt_on_reclaim(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The external key changes because a lease ran out, without a proof."""
+
+    def reopen(state: KeyState) -> None:
+        if state.live:
+            state.x += 1
+        real(state)
+
+    return reopen
+
+
+def _never_blocked_by_node(real: Callable[..., Any]) -> Callable[..., Any]:
+    def blocked_by(job: Any, keys: Any, reason: RejectReason, detail: str | None) -> Any:
+        return None if reason is RejectReason.CANCELLED else real(job, keys, reason, detail)
+
+    return blocked_by
+
+
+def _not_found_is_final(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Reopens on the first "not found", whether or not the try may still act."""
+
+    def probe(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) -> Step:
+        if tried.absent_s is None or of.state.st is not St.STARTED:
+            return real(of, tried, entry, terms, now_s)
+        doubted = settlement.in_doubt(of, tried.cause or "lease_expired")
+        return Step((settlement.reopened(of, "probe", ({"not_found": True},), *doubted),), now_s + 1)
+
+    return probe
+
+
+def _always(value: object) -> Replace:
+    def always(*_: object) -> object:
+        return value
+
+    return lambda _: always
+
+
+ABLATIONS: tuple[Ablation, ...] = (
+    Ablation("without read-back", 400, gate="none"),
+    Ablation("with a Redis lock instead", 1000, gate="redis"),
+    Ablation(
+        "without birth",
+        10_000,
+        {
+            "aetheris.tool_executor.core.Partition._in_force": _without_birth_in_executor,
+            "aetheris.ledger.core._in_force": _without_birth_in_ledger,
+        },
+    ),
+    Ablation("with a new attempt on reclaim", 1000, {"aetheris.protocol.fold._reopen": _new_attempt_on_reclaim}),
+    Ablation(
+        "without the node guard",
+        10_000,
+        {
+            "aetheris.protocol.fold._node_is_taken": _always(None),
+            "aetheris.ledger.adjudication._is_known": _always(value=False),
+            "aetheris.ledger.adjudication._blocked_by": _never_blocked_by_node,
+            "aetheris.planner.core.is_untouched": _always(value=True),
+        },
+    ),
+    Ablation("with not-found taken as final", 2000, {"aetheris.ledger.doubt._probe": _not_found_is_final}),
+)
+
+NONE = Ablation("nothing left out", 0)
+
+
+@contextmanager
+def _replaced(functions: Mapping[str, Replace]) -> Generator[None]:
+    kept: list[tuple[Any, str, Any]] = []
+    try:
+        for path, replace in functions.items():
+            owner, name = _owner(path)
+            kept.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, replace(getattr(owner, name)))
+        yield
+    finally:
+        for owner, name, real in reversed(kept):
+            setattr(owner, name, real)
+
+
+def _owner(path: str) -> tuple[Any, str]:
+    """The module or class that a dotted path's last part lies in."""
+    before, name = path.rsplit(".", 1)
+    try:
+        return import_module(before), name
+    except ModuleNotFoundError:
+        module, cls = before.rsplit(".", 1)
+        return getattr(import_module(module), cls), name

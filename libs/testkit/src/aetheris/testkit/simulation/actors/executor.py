@@ -1,0 +1,276 @@
+"""The executor's edge, simulated: declares, reads back, calls, keeps, reports as the real one does."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.events import Event, Outcome
+from aetheris.protocol.ids import event_id
+from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.topics import Topic
+from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
+from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.testkit.simulation.log import Batch, Entry
+from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
+from aetheris.testkit.simulation.world import Call, Course, call_of
+from aetheris.tool_executor import reports
+from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Refusal, Taken, Told, Try, Worker
+
+ROLE = "executor"
+
+UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
+"""As the real edge, it passes over what decides nothing about who may run."""
+
+REFUSAL = Refusal(Outcome.RETRYABLE, "NotExecuted: tool version missing")
+
+
+class Stage(Enum):
+    """What a try that may run does next."""
+
+    CALL = auto()
+    ANSWER = auto()
+    KEEP = auto()
+    REPORT = auto()
+    VERDICT = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A run at work: the try in charge of it."""
+
+    tried: Try
+    stage: Stage = Stage.CALL
+    call: Call | None = None
+    said: Said | None = None
+    events: tuple[Event, ...] = ()
+
+
+class Executor:
+    """One executor process on the partition. Several may own it at once; all but one are zombies."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        worker: Worker,
+        start: int,
+        *,
+        owner: bool = True,
+        grants: int | None = None,
+    ) -> None:
+        self.name = f"executor {worker.worker_id}/{worker.incarnation}"
+        self.worker = worker
+        self.owner = owner
+        self.paused = False
+        self.closed = False
+        self.running: list[Running] = []
+        self.core = Partition(worker, lambda _: REFUSAL if self._refuses() else None)
+        self.writer = around.log.writer(self.name)
+        self._around = around
+        self._verdicts: dict[str, Running] = {}
+        self._declaring = 0
+        self._moves: Mapping[Stage, tuple[str, Callable[[Running], None]]] = {
+            Stage.CALL: ("calls", self._call),
+            Stage.KEEP: ("keeps the effect of", self._keep),
+            Stage.REPORT: ("reports", self._report),
+        }
+        grants = around.group(ROLE).start(Topic.TOOLS_GRANTS) if grants is None else grants
+        self.reader = Reader(around, {Topic.JOBS_EVENTS: start, Topic.TOOLS_GRANTS: grants})
+        self._fold(self.reader.read_all(Topic.JOBS_EVENTS))
+
+    def actions(self) -> Iterable[Action]:
+        """A round, and for every try at work its next move."""
+        if self.paused:
+            return
+        if not self.closed and self.reader.has_more():
+            yield Action(f"{self.name} takes a round", self._round)
+        for running in self.running:
+            move = self._moves.get(running.stage)
+            if move is not None:
+                name, do = move
+                yield Action(f"{self.name} {name} {running.tried.nonce}", partial(do, running))
+
+    def answer(self, call: Call) -> bool:
+        """The outside's answer comes; False where nobody waits for it any more."""
+        for running in self.running:
+            if running.call is call and running.stage is Stage.ANSWER:
+                running.said = call.answer()
+                running.stage = Stage.KEEP if isinstance(running.said, Succeeded) else Stage.REPORT
+                return True
+        return False
+
+    def holds(self, key: str) -> bool:
+        """Whether it renews the lease of a key."""
+        return not self.paused and any(running.tried.started.idempotency_key == key for running in self.running)
+
+    def held_keys(self) -> list[str]:
+        """The keys whose leases it renews."""
+        return [running.tried.started.idempotency_key for running in self.running]
+
+    def close(self) -> None:
+        """The partition is revoked: what was declared and will not run is reported so; what runs goes on."""
+        self.closed, self.owner = True, False
+        self.core.abandon()
+        if self._declaring == 0:
+            self._withdraw()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has nothing left to say."""
+        return not self.running and self.writer.unacknowledged == 0
+
+    def _refuses(self) -> bool:
+        return not self._around.calm and self._around.tape.chance(0.03)
+
+    def _fold(self, entries: Sequence[Entry]) -> list[ReadBack]:
+        returned: list[ReadBack] = []
+        for entry in entries:
+            told = self._evolve(entry)
+            if told is not None:
+                returned.append(told)
+        return returned
+
+    def _evolve(self, entry: Entry) -> ReadBack | None:
+        body, offset = entry.body, entry.record.offset
+        if isinstance(body, UNREAD):
+            self.core.pass_over(offset)
+            return None
+        return self.core.evolve(body, offset)
+
+    def _round(self) -> None:
+        batch = self.reader.read()
+        for told in self._fold(batch[Topic.JOBS_EVENTS]):
+            self._clear(told)
+        for entry in batch[Topic.TOOLS_GRANTS]:
+            self.core.receive(Taken(entry.body, entry.id, entry.record.offset))
+        while self.core.is_due():
+            self._take_up(self.core.next_grant())
+        self._commit()
+
+    def _take_up(self, taken: Taken) -> None:
+        verdict = self.core.judge(taken, self._around.fresh("n"))
+        match verdict:
+            case Try():
+                self._declare(verdict)
+            case Drop(reason):
+                self._around.say(f"    {self.name} drops the grant for {taken.grant.nodes[0]}: {reason}")
+                self.core.discharge(taken)
+            case Load():
+                raise TypeError("results of the simulation are small: nothing is loaded")
+
+    def _declare(self, tried: Try) -> None:
+        events: list[Event] = [tried.started]
+        if tried.refusal is not None:
+            events.append(reports.failed(tried, tried.refusal.outcome, tried.refusal.error))
+        self._declaring += 1
+        self._append([events], lambda: self._declared(tried))
+
+    def _declared(self, tried: Try) -> None:
+        self._declaring -= 1
+        self.core.discharge(tried.run.taken)
+        self._commit()
+        if self._around.gate != "log" and tried.refusal is None and self._unguarded(tried):
+            self.running.append(Running(tried))
+        if self.closed and self._declaring == 0:
+            self._withdraw()
+
+    def _unguarded(self, tried: Try) -> bool:
+        """What an ablation puts in the place of the read-back."""
+        if self._around.gate == "none":
+            return True
+        return self._around.redis.lock(tried.started.idempotency_key, self.worker.incarnation, self._around.now_s)
+
+    def _clear(self, told: ReadBack) -> None:
+        tried = told.tried
+        if self._around.gate != "log":
+            self._say(tried, won=self._unguarded(tried))
+            return
+        ours = told.won and self.core.still_ours(tried)
+        if told.won and not ours:
+            self._append([(reports.not_executed(tried, "superseded before the call"),)])
+        self._say(tried, won=ours)
+
+    def _say(self, tried: Try, *, won: bool) -> None:
+        waiting = self._verdicts.pop(tried.nonce, None)
+        if waiting is None:
+            if won and self._around.gate == "log":
+                self.running.append(Running(tried))
+        elif won:
+            waiting.stage = Stage.CALL
+        elif waiting in self.running:
+            self.running.remove(waiting)
+
+    def _withdraw(self) -> None:
+        for tried in self.core.withdraw():
+            self._append([(reports.not_executed(tried, "the executor stopped before it"),)])
+            self._say(tried, won=False)
+
+    def _call(self, running: Running) -> None:
+        course = self._around.courses.pop() if self._around.courses else Course.ANSWERED
+        slow = 0.0 if course is Course.ANSWERED else self._around.tape.below(10) / 10
+        call = call_of(running.tried, course, self._around.now_s, slow)
+        running.call, running.stage = call, Stage.ANSWER
+        self._around.say(f"    call {call.nonce} of {call.node_id} under {call.external_key}: {call.course.name}")
+        self._around.sent(call)
+        self._around.outside.send(call)
+
+    def _keep(self, running: Running) -> None:
+        running.events = _report(running.tried, running.said)
+        started = running.tried.started
+        self._around.redis.put(started.idempotency_key, started.invocation_id, running.events)
+        running.stage = Stage.REPORT
+
+    def _report(self, running: Running) -> None:
+        tried = running.tried
+        events = running.events or _report(tried, running.said)
+        following = self._following(running)
+        if following is None:
+            self.running.remove(running)
+            self._append([events])
+            return
+        running.tried, running.stage, running.call, running.events = following, Stage.VERDICT, None, ()
+        self._verdicts[following.nonce] = running
+        self._append([events, (following.started,)])
+
+    def _following(self, running: Running) -> Try | None:
+        said, run = running.said, running.tried.run
+        if not isinstance(said, Succeeded) or said.partial or self.closed:
+            return None
+        told = Told(running.tried.nonce, digest(said.result), said.result)
+        run.told[run.taken.grant.nodes[run.place]] = told
+        found = self.core.follow(run, self._around.fresh("n"))
+        return found if isinstance(found, Try) else None
+
+    def _append(self, parts: Sequence[Sequence[Event]], then: Callable[[], None] | None = None) -> None:
+        """One group of what is said of one try, and perhaps of the next."""
+        bodies = tuple(_identified(event, reports.cause_of(events)) for events in parts for event in events)
+        self.writer.append([Batch(Topic.JOBS_EVENTS, bodies)], then)
+
+    def _commit(self) -> None:
+        if not self.owner:
+            return
+        offsets, positions = self._around.group(ROLE).committed, self.reader.positions
+        for topic, low in ((Topic.JOBS_EVENTS, self.core.mark()), (Topic.TOOLS_GRANTS, self.core.low_water())):
+            offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
+
+
+def _identified(event: Event, cause: Sequence[str]) -> tuple[str, Event]:
+    return event_id(event.job_id, event.event_type, *cause), event
+
+
+def _report(tried: Try, said: Said | None) -> tuple[Event, ...]:
+    match said:
+        case Succeeded():
+            return reports.succeeded(tried, said, digest(said.result), said.result)
+        case Retryable(reason):
+            return (reports.failed(tried, Outcome.RETRYABLE, reason),)
+        case Permanent(reason):
+            return (reports.failed(tried, Outcome.PERMANENT, reason),)
+        case InDoubt(error_class):
+            if tried.invocation.entry.effect_class is EffectClass.PURE:
+                return (reports.failed(tried, Outcome.RETRYABLE, error_class),)
+            return (reports.in_doubt(tried, error_class),)
+        case None:
+            raise TypeError("a try reports what it was told")

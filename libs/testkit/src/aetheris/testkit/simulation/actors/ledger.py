@@ -1,0 +1,158 @@
+"""The ledger's edge, simulated: rounds as in aetheris.ledger.handlers, with facts that may be stale when used."""
+
+from collections.abc import Iterable, Sequence
+
+from aetheris.ledger.core import Partition
+from aetheris.ledger.decisions import Ask, Decision, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.memory import Terms, WorkerLife
+from aetheris.protocol.commands import Resolve, ToolRequest, WorkerEntry
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.stores import Holders
+from aetheris.testkit.simulation.surroundings import Action, Clock, Reader, Surroundings, draw_clock
+
+ROLE = "ledger"
+
+
+class Ledger:
+    """One ledger process on the partition; `owner` tells it from a zombie."""
+
+    def __init__(self, around: Surroundings, name: str, start: int, holders: Holders) -> None:
+        self.name = name
+        self.owner = True
+        self.paused = False
+        self.clock: Clock = draw_clock(around.tape)
+        self.writer = around.log.writer(name)
+        self._around = around
+        self._holders = holders
+        self._ended: dict[WorkerLife, str] = {}
+        self._epoch: int | None = None
+        self._silent = False
+        self._lost_s: float | None = None
+        self._facts: Facts | None = None
+        scenario = around.scenario
+        self.core = Partition(
+            Terms(scenario.policy, scenario.limits, lambda: around.fresh("id-"), lambda: 0.5), self._ended
+        )
+        group = around.group(ROLE)
+        self._workers = Reader(around, {Topic.WORKERS: 0})
+        self._read_workers(announce=False)
+        commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
+        self.reader = Reader(around, {Topic.JOBS_EVENTS: start, **commands})
+        for entry in self.reader.read_all(Topic.JOBS_EVENTS):
+            self.core.evolve(entry.body, entry.record.offset, self._now())
+        self._notice_loss()
+        self.core.restored(self._now())
+        self._look()
+
+    def actions(self) -> Iterable[Action]:
+        """A round, when something has come or is due; none while the last one is being appended."""
+        if self.paused or self.writer.unacknowledged:
+            return
+        if self._facts is not None:
+            yield Action(f"{self.name} decides", self._decide)
+        elif self.reader.has_more() or self._workers.has_more():
+            yield Action(f"{self.name} takes a round", self._round)
+        elif (due_s := self.due_s()) is not None and due_s <= self._around.now_s:
+            yield Action(f"{self.name} finds something due", self._look)
+
+    def due_s(self) -> float | None:
+        """The true time at which it wants to be called."""
+        due_s = self.core.next_due()
+        return None if due_s is None or due_s == float("inf") else self.clock.true_s(due_s)
+
+    def _round(self) -> None:
+        now = self._now()
+        if not self._around.tape.chance(0.3):
+            self._read_workers(announce=True)
+        batch = self.reader.read()
+        for entry in batch[Topic.JOBS_EVENTS]:
+            self.core.evolve(entry.body, entry.record.offset, now)
+        for entry in batch[Topic.TOOLS_REQUESTS]:
+            if isinstance(entry.body, ToolRequest):
+                self.core.request(entry.body, entry.record.offset)
+        for entry in batch[Topic.JOBS_COMMANDS]:
+            if isinstance(entry.body, Resolve):
+                self.core.resolve(entry.body, entry.id, entry.record.offset, now)
+        self._look()
+
+    def _look(self) -> None:
+        self._facts = self._ask_redis(self.core.look(self._now()))
+        if self._around.calm or not self._around.tape.chance(0.15):
+            self._decide()
+
+    def _decide(self) -> None:
+        facts, self._facts = self._facts or Facts(), None
+        decisions = self.core.decide(facts, self._now())
+        self.core.joined()
+        for decision in decisions:
+            if isinstance(decision, Grant) and self._around.redis.up:
+                self._around.redis.lease(decision.message.idempotency_key, self._around.now_s)
+            elif isinstance(decision, View):
+                self._around.redis.drop(decision.record.idempotency_key)
+        batches = [batch for decision in decisions if (batch := self._batch(decision)) is not None]
+        if batches:
+            self.writer.append(batches, self._commit)
+        else:
+            self._commit()
+
+    def _batch(self, decision: Decision) -> Batch | None:
+        match decision:
+            case Emit():
+                return Batch(Topic.JOBS_EVENTS, tuple((written.id, written.event) for written in decision.events))
+            case Grant():
+                return Batch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
+            case Ask():
+                return Batch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
+            case View():
+                return None
+
+    def _ask_redis(self, look: Look) -> Facts:
+        redis, now_s = self._around.redis, self._around.now_s
+        if not (look.effects or look.leases):
+            return Facts()
+        if not redis.up:
+            self._not_answered()
+            return Facts(None, None if look.leases else {}, self._lost_s)
+        held = {key: redis.held(key, now_s, self._holders) for key in look.leases}
+        self._notice_loss()
+        return Facts({key: redis.find(key) for _, key in look.effects}, held, self._lost_s)
+
+    def _notice_loss(self) -> None:
+        if not self._around.redis.up:
+            self._not_answered()
+            return
+        if self._epoch != self._around.redis.epoch or self._silent:
+            lost_before = self._epoch is not None or self._around.redis.epoch > 0 or self._silent
+            if lost_before:
+                self._lost_s = self._now().mono_s
+        self._epoch, self._silent = self._around.redis.epoch, False
+
+    def _not_answered(self) -> None:
+        if not self._silent:
+            self._silent = True
+            self._lost_s = self._now().mono_s
+
+    def _read_workers(self, *, announce: bool) -> None:
+        fresh: Sequence[WorkerEntry] = [entry.body for entry in self._workers.read_all(Topic.WORKERS)]
+        for entry in fresh:
+            for end in entry.ended:
+                life = (entry.worker_id, end.incarnation)
+                if life not in self._ended and end.incarnation != entry.live:
+                    self._ended[life] = end.how
+                    if announce:
+                        self.core.worker_ended(life)
+
+    def _commit(self) -> None:
+        if not self.owner:
+            return
+        offsets, positions = self._around.group(ROLE).committed, self.reader.positions
+        for topic, low in (
+            (Topic.JOBS_EVENTS, self.core.mark()),
+            (Topic.TOOLS_REQUESTS, self.core.open_request()),
+            (Topic.JOBS_COMMANDS, self.core.open_resolution()),
+        ):
+            offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
+
+    def _now(self) -> Now:
+        return Now(self.clock.mono_s(self._around), self.clock.wall(self._around))

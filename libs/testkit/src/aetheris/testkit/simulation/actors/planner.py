@@ -1,0 +1,94 @@
+"""The planner's edge, simulated: rounds as in aetheris.planner.handlers, appended before the next one."""
+
+from collections.abc import Iterable, Sequence
+
+from aetheris.planner.core import Partition
+from aetheris.planner.decisions import Append, Index, Output, Request
+from aetheris.protocol.commands import Cancel, JobIndexEntry, Submit
+from aetheris.protocol.ids import event_id
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.log import Batch, Entry
+from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
+
+ROLE = "planner"
+
+
+class Planner:
+    """One planner process on the partition; `owner` tells it from a zombie."""
+
+    def __init__(self, around: Surroundings, name: str, start: int) -> None:
+        self.name = name
+        self.owner = True
+        self.paused = False
+        self.core = Partition(self._indexed)
+        self.writer = around.log.writer(name)
+        self._around = around
+        self._index = dict(around.index)
+        commands = around.group(ROLE).start(Topic.JOBS_COMMANDS)
+        self.reader = Reader(around, {Topic.JOBS_EVENTS: start, Topic.JOBS_COMMANDS: commands})
+        for entry in self.reader.read_all(Topic.JOBS_EVENTS):
+            self.core.evolve(entry)
+        self._write(self.core.recover())
+
+    def actions(self) -> Iterable[Action]:
+        """A round, unless the last one is still being appended."""
+        if not self.paused and self.writer.unacknowledged == 0 and self.reader.has_more():
+            yield Action(f"{self.name} takes a round", self._round)
+
+    def _round(self) -> None:
+        batch = self.reader.read()
+        if not self._around.tape.chance(0.3):
+            self._index = dict(self._around.index)
+        for entry in batch[Topic.JOBS_EVENTS]:
+            self.core.evolve(entry)
+        outputs: list[Output] = []
+        for entry in batch[Topic.JOBS_COMMANDS]:
+            outputs.extend(self._command(entry))
+        self._write([*outputs, *self.core.decide()])
+        self.core.joined()
+
+    def _command(self, entry: Entry) -> Sequence[Append]:
+        body = entry.body
+        decided = None
+        if isinstance(body, Submit):
+            decided = self.core.submit(body, entry.id)
+        elif isinstance(body, Cancel):
+            decided = self.core.cancel(body, entry.id, entry.record.offset)
+        return [decided] if isinstance(decided, Append) else []
+
+    def _write(self, outputs: Sequence[Output]) -> None:
+        batches = [self._batch(output) for output in outputs]
+        if batches:
+            self.writer.append(batches, self._commit)
+        else:
+            self._commit()
+
+    def _batch(self, output: Output) -> Batch:
+        match output:
+            case Append():
+                return Batch(
+                    Topic.JOBS_EVENTS,
+                    tuple(
+                        (event_id(one.event.job_id, one.event.event_type, *one.cause), one.event)
+                        for one in output.facts
+                    ),
+                )
+            case Request():
+                return Batch(Topic.TOOLS_REQUESTS, ((self._around.fresh("request-"), output.body),))
+            case Index():
+                return Batch(Topic.JOBS_INDEX, ((self._around.fresh("index-"), output.entry),))
+            case _:
+                raise TypeError("results of the simulation are small: nothing is loaded")
+
+    def _commit(self) -> None:
+        if not self.owner:
+            return
+        offsets, positions = self._around.group(ROLE).committed, self.reader.positions
+        for topic, low in (
+            (Topic.JOBS_EVENTS, self.core.mark()),
+            (Topic.JOBS_COMMANDS, self.core.low_water()),
+        ):
+            offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
+
+    def _indexed(self, job_id: str) -> JobIndexEntry | None:
+        return self._index.get(job_id)

@@ -1,0 +1,96 @@
+"""The verifier, simulated: answers probes from what the outside knows at that moment, and seals ended jobs."""
+
+from collections.abc import Callable, Iterable
+
+from aetheris.protocol.commands import Verification
+from aetheris.protocol.events import TERMINAL, Answer, InvocationProbed, JobSealed
+from aetheris.protocol.ids import event_id
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.scenario import TENANT
+from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
+
+ROLE = "verifier"
+
+
+class Verifier:
+    """One verifier process. Its seals carry no signature: the proofs have tests of their own for those."""
+
+    def __init__(self, around: Surroundings, name: str) -> None:
+        self.name = name
+        self.writer = around.log.writer(name)
+        self._around = around
+        self._asked: list[tuple[int, Verification]] = []
+        self._ended: list[str] = []
+        self._sealed: set[str] = set()
+        asked = around.group(ROLE).start(Topic.VERIFICATIONS)
+        self.reader = Reader(around, {Topic.JOBS_EVENTS: 0, Topic.VERIFICATIONS: asked})
+
+    def actions(self) -> Iterable[Action]:
+        """Reading, answering, sealing."""
+        if self.reader.has_more():
+            yield Action(f"{self.name} takes a round", self._round)
+        for place in range(len(self._asked)):
+            yield Action(f"{self.name} probes", lambda place=place: self._answer(place))
+        if self._ended:
+            yield Action(f"{self.name} seals {self._ended[0]}", self._seal)
+
+    def _round(self) -> None:
+        batch = self.reader.read()
+        for entry in batch[Topic.JOBS_EVENTS]:
+            if isinstance(entry.body, TERMINAL) and entry.body.job_id not in self._ended:
+                self._ended.append(entry.body.job_id)
+            elif isinstance(entry.body, JobSealed):
+                self._sealed.add(entry.body.job_id)
+        self._ended = [job_id for job_id in self._ended if job_id not in self._sealed]
+        for entry in batch[Topic.VERIFICATIONS]:
+            self._asked.append((entry.record.offset, entry.body))
+        self._commit()
+
+    def _answer(self, place: int) -> None:
+        _, question = self._asked[place]
+        effect = self._around.outside.found(question.external_key)
+        answer = Answer.FOUND if effect is not None else Answer.NOT_FOUND
+        if not self._around.calm and self._around.tape.chance(0.15):
+            effect, answer = None, Answer.UNKNOWN
+        probed = InvocationProbed(
+            job_id=question.job_id,
+            node_id=question.node_id,
+            idempotency_key=question.idempotency_key,
+            invocation_id=question.invocation_id,
+            external_key=question.external_key,
+            ask=question.ask,
+            answer=answer,
+            result=effect.result if effect is not None else None,
+        )
+        cause = f"{question.invocation_id} {question.ask}"
+        self._around.say(f"    {question.external_key} is {answer.value}")
+        self._append(event_id(question.job_id, probed.event_type, cause), probed, lambda: self._answered(question))
+
+    def _answered(self, question: Verification) -> None:
+        self._asked = [held for held in self._asked if held[1] is not question]
+        self._commit()
+
+    def _seal(self) -> None:
+        job_id = self._ended.pop(0)
+        self._sealed.add(job_id)
+        seal = JobSealed(
+            job_id=job_id,
+            tenant=TENANT,
+            event_count=0,
+            root="",
+            execution_hash="",
+            outcome_hash="",
+            signature="",
+            key_id="",
+        )
+        self._append(event_id(job_id, seal.event_type), seal)
+
+    def _append(self, id_: str, body: InvocationProbed | JobSealed, then: Callable[[], None] | None = None) -> None:
+        self.writer.append([Batch(Topic.JOBS_EVENTS, ((id_, body),))], then)
+
+    def _commit(self) -> None:
+        open_ = [offset for offset, _ in self._asked]
+        self._around.group(ROLE).committed[Topic.VERIFICATIONS] = min(
+            [*open_, self.reader.positions[Topic.VERIFICATIONS]]
+        )

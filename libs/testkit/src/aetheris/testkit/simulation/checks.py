@@ -1,0 +1,192 @@
+"""What must hold, whatever happens: looked at on every record, call and effect, and when all has come to rest."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aetheris.proofs import RawRecord, Report, verify
+from aetheris.protocol.events import (
+    TERMINAL,
+    ApprovalDecided,
+    Decision,
+    Event,
+    JobCompleted,
+    JobCreated,
+    JobSealed,
+    JobStopping,
+    PolicyAllowed,
+    ToolInvocationStarted,
+)
+from aetheris.protocol.fold import JobState, KeyState, Settled, St, apply, birth
+from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.log import Entry, record_of
+from aetheris.testkit.simulation.world import Call, Effect, Outside
+
+TRUTHS = frozenset({"second_success", "contradicts_settlement", "truth_differs"})
+"""What the proofs find where the world itself has departed from what a human or the ledger said of it."""
+
+
+class Broken(Exception):
+    """A promise that a run broke; `rule` names it."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(f"{rule}: {message}")
+        self.rule = rule
+
+
+class Observer:
+    """Folds the log as it grows, and remembers where the facts lie that a call needs before it."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobState] = {}
+        self._started: dict[str, ToolInvocationStarted] = {}
+        self._started_at: dict[str, int] = {}
+        self._stops: dict[str, list[tuple[int, int | None]]] = {}
+        self._allowed_at: dict[str, int] = {}
+        self._sent: set[str] = set()
+
+    def record(self, entry: Entry) -> None:
+        """The next record of jobs.events."""
+        event, offset = entry.body, entry.record.offset
+        job = self.jobs.get(event.job_id)
+        if job is None:
+            if isinstance(event, JobCreated):
+                self.jobs[event.job_id] = birth(event, offset)
+            return
+        apply(job, event, offset)
+        self._note(event, offset)
+
+    def sent(self, call: Call) -> None:
+        """A call goes out: one under each nonce, declared before, with what it needs before that."""
+        started = self._started.get(call.nonce)
+        if call.nonce in self._sent:
+            raise Broken("one_send_per_nonce", f"{call.nonce} of {call.node_id} is sent twice")
+        self._sent.add(call.nonce)
+        if started is None:
+            raise Broken("declared_before_sent", f"{call.nonce} of {call.node_id} has no started in the log")
+        at = self._started_at[call.nonce]
+        for stop, up_to in self._stops.get(call.job_id, ()):
+            if stop < at and (up_to is None or started.revision <= up_to):
+                raise Broken("nothing_starts_after_a_stop", f"{call.nonce} of {call.node_id} at {at}, stop at {stop}")
+        if call.irreversible and not self._allowed_at.get(call.key, at) < at:
+            raise Broken("irreversible_only_when_allowed", f"{call.nonce} of {call.node_id} at {at}")
+
+    def _note(self, event: Event, offset: int) -> None:
+        match event:
+            case ToolInvocationStarted():
+                self._started.setdefault(event.invocation_id, event)
+                self._started_at.setdefault(event.invocation_id, offset)
+            case JobStopping():
+                self._stops.setdefault(event.job_id, []).append((offset, event.up_to_revision))
+            case PolicyAllowed():
+                self._allowed_at.setdefault(event.idempotency_key, offset)
+            case ApprovalDecided(decision=Decision.APPROVE):
+                self._allowed_at.setdefault(event.idempotency_key, offset)
+            case _ if isinstance(event, TERMINAL):
+                self._stops.setdefault(event.job_id, []).append((offset, None))
+            case _:
+                pass
+
+
+def check_effect(effect: Effect, outside: Outside, retries: Mapping[tuple[str, str], int]) -> None:
+    """At most once, where the world stands now."""
+    call = effect.call
+    node = (call.job_id, call.node_id)
+    effects = outside.of_node(*node)
+    if call.effect_class is EffectClass.IDEMPOTENT:
+        if len({(one.call.external_key, one.call.args) for one in effects}) > 1:
+            raise Broken("one_key_and_arguments_per_node", f"{node} took effect under {_keys(effects)}")
+    elif len(effects) > 1 + retries.get(node, 0):
+        raise Broken("at_most_once", f"{node} ({call.effect_class}) took effect {len(effects)} times: {_keys(effects)}")
+    if call.irreversible:
+        _check_same(call, outside, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
+
+
+def check_end(observer: Observer, outside: Outside, expected: Iterable[str]) -> None:
+    """What must hold when nothing moves any more."""
+    for job_id in expected:
+        job = observer.jobs.get(job_id)
+        if job is None:
+            raise Broken("stuck", f"{job_id} was never born")
+        parked = any(state.st is St.PARKED for state in job.keys.values())
+        if job.terminal is None and not parked:
+            raise Broken("stuck", f"{job_id} neither ends nor waits for a human")
+        for key, state in job.keys.items():
+            _check_result(job, key, state, outside)
+        if isinstance(job.terminal, JobCompleted):
+            _check_nothing_lost(job, outside)
+
+
+def check_folds(observer: Observer, folds: Iterable[tuple[str, Mapping[str, JobState]]]) -> None:
+    """All who have folded the same prefix say the same."""
+    for name, jobs in folds:
+        for job_id, job in jobs.items():
+            known = observer.jobs[job_id]
+            if job.birth == known.birth and _essence(job) != _essence(known):
+                raise Broken("folds_agree", f"{name} folds {job_id} otherwise")
+
+
+def check_proofs(entries: Sequence[Entry], observer: Observer, outside: Outside) -> None:
+    """The proofs over the final history find nothing but what the world really holds."""
+    histories: dict[str, list[RawRecord]] = {}
+    for entry in entries:
+        if not isinstance(entry.body, JobSealed):
+            record = record_of(Topic.JOBS_EVENTS, entry.record.offset, entry.id, entry.body)
+            raw = RawRecord(record.offset, record.key, record.headers, record.value)
+            histories.setdefault(entry.body.job_id, []).append(raw)
+    for job_id, records in histories.items():
+        _check_report(observer.jobs[job_id], verify(records), outside)
+
+
+def _check_report(job: JobState, report: Report, outside: Outside) -> None:
+    for found in report.violations:
+        if found.rule in TRUTHS and _is_true(job, found.rule, outside):
+            continue
+        raise Broken(f"proofs.{found.rule}", f"{job.job_id}, offset {found.offset}: {found.message}")
+
+
+def _is_true(job: JobState, rule: str, outside: Outside) -> bool:
+    least = 2 if rule == "second_success" else 1
+    return any(len(outside.of_node(job.job_id, node_id)) >= least for node_id in job.entries)
+
+
+def _check_same(call: Call, outside: Outside, retried: int) -> None:
+    """The same irreversible call by meaning, whichever node makes it."""
+    same = {
+        one.call.node_id
+        for one in outside.effects
+        if (one.call.job_id, one.call.content) == (call.job_id, call.content)
+    }
+    if len(same) > 1 + retried:
+        raise Broken("same_irreversible_call_once", f"{call.job_id}: {sorted(same)} are the same call")
+
+
+def _check_result(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
+    if state.outcome is not Settled.SUCCESS:
+        return
+    answered: list[Any] = outside.results.get((job.job_id, state.node_id), [])
+    if state.result not in answered:
+        raise Broken("recorded_results_happened", f"{job.job_id} {state.node_id} ({key[:8]}) by {state.via}")
+
+
+def _check_nothing_lost(job: JobState, outside: Outside) -> None:
+    for node_id in job.entries:
+        entry = job.entry(node_id)
+        pure = entry is None or entry.effect_class is EffectClass.PURE
+        if not pure and not outside.of_node(job.job_id, node_id):
+            raise Broken("no_call_lost", f"{job.job_id} is completed, but {node_id} never took effect")
+
+
+def _essence(job: JobState) -> tuple[Any, ...]:
+    return (
+        job.plan_hashes,
+        job.stopping,
+        job.terminal,
+        job.ended_workers,
+        job.nonces,
+        job.keys,
+    )
+
+
+def _keys(effects: Sequence[Effect]) -> str:
+    return ", ".join(f"{one.call.external_key} by {one.call.nonce}" for one in effects)

@@ -1,0 +1,233 @@
+"""What may go wrong, as actions on a run; a fault that has no place at the moment gives way to the next."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.actors.human import Human
+from aetheris.testkit.simulation.checks import Observer
+from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.processes import Processes
+from aetheris.testkit.simulation.scenario import TTL_S, revised
+from aetheris.testkit.simulation.surroundings import Surroundings
+from aetheris.testkit.simulation.world import Course
+
+COMMANDS = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS)
+BAD_COURSES = (
+    Course.ANSWER_LOST,
+    Course.LATE,
+    Course.REQUEST_LOST,
+    Course.LATE,
+    Course.REFUSED,
+    Course.FAILED,
+    Course.PARTIAL,
+)
+
+
+@dataclass(slots=True)
+class Faults:
+    """Strikes; `count` is how often it has."""
+
+    around: Surroundings
+    processes: Processes
+    human: Human
+    observer: Observer
+    pass_time: Callable[[float], object]
+    count: int = 0
+
+    def strike(self) -> None:
+        """One fault, drawn from those that have a place now."""
+        first = self.around.tape.below(len(_KINDS))
+        for kind in (*_KINDS[first:], *_KINDS[:first]):
+            happened = kind(self)
+            if happened is not None:
+                self.count += 1
+                self.around.say(f"*** {happened}")
+                return
+
+    def call_goes_wrong(self) -> str | None:
+        """The next call is lost, late, refused, or fails."""
+        course = self.around.tape.pick(BAD_COURSES)
+        self.around.courses.append(course)
+        return f"the next call: {course.name}"
+
+    def executor_crashes(self) -> str | None:
+        """At any point between a decision and its effect."""
+        found = self.processes.executors
+        if not found:
+            return None
+        victim = self.around.tape.pick(found)
+        self.processes.crash(victim)
+        return f"{victim.name} crashes"
+
+    def ledger_crashes(self) -> str | None:
+        """Also a zombie may."""
+        found = self.processes.ledgers
+        if not found:
+            return None
+        victim = self.around.tape.pick(found)
+        self.processes.crash(victim)
+        return f"{victim.name} crashes"
+
+    def planner_crashes(self) -> str | None:
+        """Also a zombie may."""
+        found = self.processes.planners
+        if not found:
+            return None
+        victim = self.around.tape.pick(found)
+        self.processes.crash(victim)
+        return f"{victim.name} crashes"
+
+    def verifier_crashes(self) -> str | None:
+        """Its open questions are read again."""
+        if not self.processes.verifiers:
+            return None
+        victim = self.processes.verifiers[0]
+        self.processes.crash(victim)
+        return f"{victim.name} crashes"
+
+    def executor_is_paused(self) -> str | None:
+        """Another one takes the partition over; the first wakes up some time, with all that it had in hand."""
+        awake = [one for one in self.processes.executors if not one.paused]
+        if not awake:
+            return None
+        victim = self.around.tape.pick(awake)
+        self.processes.pause(victim)
+        successor = self.processes.free_worker()
+        if successor is not None and not self.around.tape.chance(0.2):
+            self.processes.start_executor(successor)
+        return f"{victim.name} is paused"
+
+    def executor_is_taken_over(self) -> str | None:
+        """Both go on."""
+        successor = self.processes.free_worker()
+        if successor is None:
+            return None
+        self.processes.start_executor(successor)
+        return f"{successor} takes the partition over, the one before doesn't notice"
+
+    def executor_is_revoked(self) -> str | None:
+        """As in a rebalance: it finishes what runs."""
+        found = [one for one in self.processes.executors if not (one.closed or one.paused)]
+        successor = self.processes.free_worker()
+        if not found or successor is None:
+            return None
+        found[-1].close()
+        self.processes.start_executor(successor)
+        return f"{found[-1].name} gives the partition up to {successor}"
+
+    def executor_starts_late(self) -> str | None:
+        """It folds from an offset in the middle: what it doesn't know whole, it must not judge."""
+        end = self.around.log.end(Topic.JOBS_EVENTS)
+        if end < 2 or len(self.processes.executors) > 3:
+            return None
+        start = 1 + self.around.tape.below(min(end, 8))
+        self.processes.start_late_executor(start)
+        return f"an executor starts at offset {start}"
+
+    def ledger_becomes_zombie(self) -> str | None:
+        """Another one takes over; the old one goes on, or is paused and wakes up some time."""
+        if len(self.processes.ledgers) != 1:
+            return None
+        old = self.processes.ledgers[0]
+        if self.around.tape.chance(0.6):
+            self.processes.pause(old)
+        self.processes.start_ledger()
+        return f"{old.name} becomes a zombie"
+
+    def planner_becomes_zombie(self) -> str | None:
+        """Another one takes over; the old one goes on, or is paused and wakes up some time."""
+        if len(self.processes.planners) != 1:
+            return None
+        old = self.processes.planners[0]
+        if self.around.tape.chance(0.6):
+            self.processes.pause(old)
+        self.processes.start_planner()
+        return f"{old.name} becomes a zombie"
+
+    def redis_is_flushed(self) -> str | None:
+        """Leases and effects are gone."""
+        self.around.redis.flush(self.around.now_s)
+        return "FLUSHALL"
+
+    def redis_falls_silent(self) -> str | None:
+        """Until it comes back."""
+        if not self.around.redis.up:
+            return None
+        self.around.redis.up = False
+        return "Redis does not answer"
+
+    def message_comes_again(self) -> str | None:
+        """A request, grant, question or command of any age."""
+        topic = self.around.tape.pick(COMMANDS)
+        entries = self.around.log.topics[topic]
+        if not entries:
+            return None
+        entry = entries[-1 - self.around.tape.below(len(entries))]
+        self.around.log.adrift(Batch(topic, ((entry.id, entry.body),)))
+        return f"{type(entry.body).__name__} {entry.record.offset} comes again"
+
+    def birth_comes_again(self) -> str | None:
+        """A planner that had not seen that its first two records were written writes them again."""
+        entries = self.around.log.topics[Topic.JOBS_EVENTS]
+        born = {job.birth for job in self.observer.jobs.values()}
+        if not born:
+            return None
+        at = self.around.tape.pick(sorted(born))
+        pair = tuple((entry.id, entry.body) for entry in entries[at : at + 2])
+        self.around.log.adrift(Batch(Topic.JOBS_EVENTS, pair))
+        return f"the birth at {at} comes again"
+
+    def time_passes(self) -> str | None:
+        """While nobody gets to do anything: leases lapse, deadlines pass."""
+        self.pass_time(TTL_S * (1 + self.around.tape.below(4)))
+        return "everything stands still for a while"
+
+    def job_is_cancelled(self) -> str | None:
+        """By a human, at any time."""
+        job_id = self.around.tape.pick([one.job_id for one in self.around.scenario.submissions])
+        if self.around.tape.chance(0.5):
+            return None
+        self.human.cancel(job_id)
+        return f"{job_id} is to be cancelled"
+
+    def plan_is_revised(self) -> str | None:
+        """A node gets other arguments, whatever has become of it."""
+        submission = self.around.tape.pick(self.around.scenario.submissions)
+        job = self.observer.jobs.get(submission.job_id)
+        if job is None or job.revision != 0 or job.terminal is not None:
+            return None
+        node_id = self.around.tape.pick(sorted(job.entries))
+        self.human.revise(job, revised(submission, node_id))
+        return f"{node_id} of {job.job_id} gets other arguments"
+
+
+Kind = Callable[[Faults], str | None]
+
+_KINDS: tuple[Kind, ...] = (
+    Faults.call_goes_wrong,
+    Faults.executor_crashes,
+    Faults.call_goes_wrong,
+    Faults.ledger_crashes,
+    Faults.executor_is_paused,
+    Faults.planner_crashes,
+    Faults.call_goes_wrong,
+    Faults.executor_is_taken_over,
+    Faults.redis_is_flushed,
+    Faults.executor_crashes,
+    Faults.ledger_becomes_zombie,
+    Faults.time_passes,
+    Faults.executor_is_paused,
+    Faults.planner_becomes_zombie,
+    Faults.message_comes_again,
+    Faults.executor_is_revoked,
+    Faults.birth_comes_again,
+    Faults.executor_starts_late,
+    Faults.executor_starts_late,
+    Faults.redis_falls_silent,
+    Faults.verifier_crashes,
+    Faults.job_is_cancelled,
+    Faults.plan_is_revised,
+    Faults.message_comes_again,
+    Faults.call_goes_wrong,
+)

@@ -1,0 +1,141 @@
+"""The simulated log: one partition of each topic, batches that land whole, late, twice, or not at all."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aetheris.protocol.commands import Message
+from aetheris.protocol.envelope import Envelope, decode_event, decode_message, draft
+from aetheris.protocol.events import Event
+from aetheris.protocol.records import Record
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.tape import Tape
+
+Body = Event | Message
+Entry = Envelope[Any]
+Landed = Callable[[Topic, Sequence[Entry]], None]
+
+REPEATED = 0.04
+"""How likely an acknowledgement is lost, so that the writer appends once more."""
+
+TIME = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one topic that are written whole or not at all, each with its ce_id."""
+
+    topic: Topic
+    bodies: tuple[tuple[str, Body], ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    batch: Batch
+    acknowledge: Callable[[], None]
+
+
+@dataclass(slots=True, eq=False)
+class Writer:
+    """A producer: keeps the order of what it writes to a topic, and waits for acknowledgements."""
+
+    name: str
+    queues: dict[Topic, deque[_Pending]] = field(default_factory=dict[Topic, "deque[_Pending]"])
+    unacknowledged: int = 0
+
+    def append(self, batches: Sequence[Batch], then: Callable[[], None] | None = None) -> None:
+        """Send; `then` is called when all of it is acknowledged."""
+        left = len(batches)
+
+        def acknowledge() -> None:
+            nonlocal left
+            left -= 1
+            self.unacknowledged -= 1
+            if left == 0 and then is not None:
+                then()
+
+        self.unacknowledged += left
+        for batch in batches:
+            self.queues.setdefault(batch.topic, deque()).append(_Pending(batch, acknowledge))
+
+    def waiting(self) -> list[Topic]:
+        """The topics to which something is under way."""
+        return [topic for topic, queue in self.queues.items() if queue]
+
+
+def _nobody() -> None:
+    """Whoever waited for this acknowledgement is gone."""
+
+
+class SimLog:
+    """Every topic as a list; whoever reads keeps a position."""
+
+    def __init__(self, tape: Tape, landed: Landed, *, codec: bool = False) -> None:
+        self.topics: dict[Topic, list[Entry]] = {topic: [] for topic in Topic}
+        self.repeats = 0
+        self.calm = False
+        self._tape = tape
+        self._landed = landed
+        self._codec = codec
+        self._writers: list[Writer] = []
+
+    def writer(self, name: str) -> Writer:
+        """A new producer."""
+        made = Writer(name)
+        self._writers.append(made)
+        return made
+
+    def under_way(self) -> list[tuple[Writer, Topic]]:
+        """What may land next; a batch never overtakes another of the same writer and topic."""
+        self._writers = [writer for writer in self._writers if writer.name or writer.waiting()]
+        return [(writer, topic) for writer in self._writers for topic in writer.waiting()]
+
+    def land(self, writer: Writer, topic: Topic) -> None:
+        """The broker takes the writer's next batch; its acknowledgement may be lost, then it comes once more."""
+        pending = writer.queues[topic].popleft()
+        self._write(pending.batch)
+        if not self.calm and self._tape.chance(REPEATED):
+            self.repeats += 1
+            self.adrift(pending.batch)
+        pending.acknowledge()
+
+    def adrift(self, batch: Batch) -> None:
+        """A batch that nobody waits for; it lands some time."""
+        self.writer("").append([batch])
+
+    def crash(self, writer: Writer) -> None:
+        """The process is gone: of what it had sent a part still lands, some time; nobody waits for it."""
+        writer.name = ""
+        for topic, queue in writer.queues.items():
+            kept = self._tape.below(len(queue) + 1)
+            writer.queues[topic] = deque(_Pending(queue[place].batch, _nobody) for place in range(kept))
+
+    def end(self, topic: Topic) -> int:
+        """The offset of the next record."""
+        return len(self.topics[topic])
+
+    def _write(self, batch: Batch) -> None:
+        entries = self.topics[batch.topic]
+        fresh: list[Entry] = []
+        for id_, body in batch.bodies:
+            fresh.append(self._entry(batch.topic, len(entries), id_, body))
+            entries.append(fresh[-1])
+        self._landed(batch.topic, fresh)
+
+    def _entry(self, topic: Topic, offset: int, id_: str, body: Body) -> Entry:
+        job_id = str(getattr(body, "job_id", ""))
+        if not self._codec:
+            return Envelope(id_, body, Record(topic, 0, offset, 0, job_id.encode(), (), b""))
+        record = record_of(topic, offset, id_, body)
+        decoded = decode_event(record) if isinstance(body, Event) else decode_message(record)
+        if not isinstance(decoded, Envelope):
+            raise TypeError("what the simulation writes can be read")
+        return decoded
+
+
+def record_of(topic: Topic, offset: int, id_: str, body: Body) -> Record:
+    """The record as it would lie in Kafka."""
+    job_id = str(getattr(body, "job_id", "-"))
+    made = draft(topic, body, key=job_id, id=id_, source="aetheris/simulation", time=TIME)
+    return Record(topic, 0, offset, 0, made.key, made.headers, made.value)

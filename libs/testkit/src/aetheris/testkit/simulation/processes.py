@@ -1,0 +1,178 @@
+"""Who lives: processes start, crash, are paused, are replaced while they still run, and come back."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from aetheris.protocol.commands import Ended, WorkerEntry
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.actors import executor, ledger, planner, verifier
+from aetheris.testkit.simulation.actors.executor import Executor
+from aetheris.testkit.simulation.actors.ledger import Ledger
+from aetheris.testkit.simulation.actors.planner import Planner
+from aetheris.testkit.simulation.actors.verifier import Verifier
+from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.surroundings import Action, Surroundings
+from aetheris.tool_executor.core import Worker
+
+WORKERS = ("w1", "w2")
+
+
+@dataclass(slots=True, eq=False)
+class Processes:
+    """All processes of a run; the last planner and ledger own the partition, earlier ones are zombies."""
+
+    around: Surroundings
+    planners: list[Planner] = field(default_factory=list[Planner])
+    ledgers: list[Ledger] = field(default_factory=list[Ledger])
+    executors: list[Executor] = field(default_factory=list[Executor])
+    verifiers: list[Verifier] = field(default_factory=list[Verifier])
+    _entries: dict[str, WorkerEntry] = field(default_factory=dict[str, WorkerEntry])
+    _down: list[Action] = field(default_factory=list[Action])
+
+    def actions(self) -> Iterator[Action]:
+        """What any process may do next."""
+        for actors in (self.executors, self.ledgers, self.planners, self.verifiers):
+            for actor in actors:
+                yield from actor.actions()
+
+    def returns(self) -> list[Action]:
+        """What brings somebody back: a restart, a wake-up, the end of a zombie."""
+        found = [*self._down]
+        for actor in (*self.executors, *self.ledgers, *self.planners):
+            if actor.paused:
+                found.append(Action(f"{actor.name} wakes up", lambda actor=actor: self._wake(actor)))
+        for zombies in (self.planners, self.ledgers):
+            for zombie in zombies:
+                if not zombie.owner and not zombie.paused:
+                    found.append(Action(f"{zombie.name} ends", lambda zombie=zombie: self.end(zombie)))
+        return found
+
+    def start_all(self) -> None:
+        """The first of each."""
+        self.start_planner()
+        self.start_ledger()
+        self.start_executor("w1")
+        self.start_verifier()
+
+    def start_planner(self) -> None:
+        """A planner that takes the partition over."""
+        for one in self.planners:
+            one.owner = False
+        self.planners.append(Planner(self.around, self._name(planner.ROLE), self._start(planner.ROLE)))
+
+    def start_ledger(self) -> None:
+        """A ledger that takes the partition over."""
+        for one in self.ledgers:
+            one.owner = False
+        self.ledgers.append(Ledger(self.around, self._name(ledger.ROLE), self._start(ledger.ROLE), self.is_held))
+
+    def start_verifier(self) -> None:
+        """A verifier."""
+        self.verifiers.append(Verifier(self.around, self._name(verifier.ROLE)))
+
+    def start_executor(self, worker_id: str) -> None:
+        """An executor that takes the partition over; its incarnation proves that the one before has ended."""
+        self._down = [action for action in self._down if action.name != f"{worker_id} starts"]
+        for one in self.executors:
+            one.owner = False
+        worker = self._announce(worker_id)
+        self.executors.append(Executor(self.around, worker, self._start(executor.ROLE)))
+
+    def start_late_executor(self, start: int) -> None:
+        """One more that reads the partition, and doesn't know it from its beginning."""
+        worker = self._announce(self.around.fresh("late"))
+        self.executors.append(Executor(self.around, worker, start, owner=False, grants=0))
+
+    def crash(self, actor: Planner | Ledger | Verifier | Executor) -> None:
+        """It is gone at once; what it had sent may still arrive. It comes back some time."""
+        self.end(actor)
+        match actor:
+            case Planner() if actor.owner:
+                self._later("a planner starts", self.start_planner)
+            case Ledger() if actor.owner:
+                self._later("a ledger starts", self.start_ledger)
+            case Verifier():
+                self._later("a verifier starts", self.start_verifier)
+            case Executor() if actor.worker.worker_id in WORKERS:
+                self._later(f"{actor.worker.worker_id} starts", lambda: self.start_executor(actor.worker.worker_id))
+            case _:
+                pass
+
+    def end(self, actor: Planner | Ledger | Verifier | Executor) -> None:
+        """It is gone, for good."""
+        self.around.log.crash(actor.writer)
+        match actor:
+            case Planner():
+                self.planners.remove(actor)
+            case Ledger():
+                self.ledgers.remove(actor)
+            case Verifier():
+                self.verifiers.remove(actor)
+            case Executor():
+                self.executors.remove(actor)
+                self._end_executor(actor)
+
+    def pause(self, actor: Planner | Ledger | Executor) -> None:
+        """It stops in the middle of whatever it does, and knows nothing of it."""
+        actor.paused = True
+        if isinstance(actor, Executor):
+            for key in actor.held_keys():
+                self.around.redis.lease(key, self.around.now_s)
+
+    def is_held(self, key: str) -> bool:
+        """Whether a running executor renews the lease of a key."""
+        return any(one.holds(key) for one in self.executors)
+
+    def heal(self) -> None:
+        """Everybody back, zombies awake; a whole executor owns the partition."""
+        for action in self.returns():
+            action.do()
+        self._down.clear()
+        if not any(one.owner and not one.closed for one in self.executors):
+            free = next((name for name in WORKERS if not self._lives(name)), self.around.fresh("w"))
+            self.start_executor(free)
+
+    def _lives(self, worker_id: str) -> bool:
+        return any(one.worker.worker_id == worker_id for one in self.executors)
+
+    def free_worker(self) -> str | None:
+        """A stable name that no living process has."""
+        return next((name for name in WORKERS if not self._lives(name)), None)
+
+    def _wake(self, actor: Planner | Ledger | Executor) -> None:
+        actor.paused = False
+
+    def _later(self, name: str, start: Callable[[], None]) -> None:
+        action = Action(name, lambda: self._restart(action, start))
+        self._down.append(action)
+
+    def _restart(self, action: Action, start: Callable[[], None]) -> None:
+        if action in self._down:
+            self._down.remove(action)
+            start()
+
+    def _name(self, role: str) -> str:
+        return self.around.fresh(f"{role}-")
+
+    def _start(self, role: str) -> int:
+        """Where a restarted service begins to fold: at its mark, or further back."""
+        mark = self.around.group(role).start(Topic.JOBS_EVENTS)
+        return 0 if self.around.tape.chance(0.3) else mark
+
+    def _announce(self, worker_id: str) -> Worker:
+        incarnation = self.around.fresh("i")
+        before = self._entries.get(worker_id)
+        ended = (*before.ended, Ended(incarnation=before.live, how="lock")) if before is not None else ()
+        entry = self._entries[worker_id] = WorkerEntry(worker_id=worker_id, live=incarnation, ended=ended)
+        self.around.log.adrift(Batch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
+        return Worker(worker_id, incarnation)
+
+    def _end_executor(self, actor: Executor) -> None:
+        """Its leases last one TTL at most; its requests are on their way, or never left."""
+        for key in actor.held_keys():
+            self.around.redis.lease(key, self.around.now_s)
+        for running in actor.running:
+            call = running.call
+            if call is not None and not call.answered:
+                call.answered = True
+                call.gone = call.gone or (not call.landed and self.around.tape.chance(0.4))

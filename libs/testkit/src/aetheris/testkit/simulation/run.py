@@ -1,0 +1,274 @@
+"""One run: a seed, its jobs, its faults, and what came of it (docs/simulation.md)."""
+
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from aetheris.protocol.commands import JobIndexEntry
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.ablations import NONE, Ablation
+from aetheris.testkit.simulation.actors.human import Human
+from aetheris.testkit.simulation.checks import (
+    Broken,
+    Observer,
+    check_effect,
+    check_end,
+    check_folds,
+    check_proofs,
+)
+from aetheris.testkit.simulation.faults import Faults
+from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.processes import Processes
+from aetheris.testkit.simulation.scenario import TTL_S, draw_scenario
+from aetheris.testkit.simulation.stores import SimRedis
+from aetheris.testkit.simulation.surroundings import Action, Surroundings
+from aetheris.testkit.simulation.tape import Tape
+from aetheris.testkit.simulation.world import Call, Course, Outside
+
+LONGEST = 4000
+"""Actions after which a run that has not come to rest counts as stuck."""
+LONGEST_REST_S = 1000.0
+"""Virtual time without faults after which a run that has not come to rest counts as stuck."""
+BETWEEN_FAULTS = 24
+WRITTEN_OUT = 50
+"""One seed in so many passes every record through its JSON; the others pass the models on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run; `broken` is empty where every promise held."""
+
+    seed: int
+    broken: str
+    rule: str
+    faults: int
+    steps: int
+    records: int
+    tape: tuple[int, ...]
+    history: tuple[str, ...] = ()
+
+
+class Run:
+    """A log, a world, and everybody in it."""
+
+    def __init__(self, tape: Tape, *, gate: str = "log", codec: bool = False, longest: int = LONGEST) -> None:
+        self.steps = 0
+        self._longest = longest
+        self.tape = tape
+        self.observer = Observer()
+        self.outside = Outside()
+        self.log = SimLog(tape, self._landed, codec=codec)
+        scenario = draw_scenario(tape)
+        redis = SimRedis(TTL_S)
+        self.around = Surroundings(tape, scenario, self.log, redis, self.outside, self.observer.sent, gate)
+        self.human = Human(self.around, self.observer.jobs)
+        self.processes = Processes(self.around)
+        self.faults = Faults(self.around, self.processes, self.human, self.observer, self._pass_time)
+
+    def go(self) -> None:
+        """From the submissions to the rest after the last fault.
+
+        Raises:
+            Broken: a promise was.
+        """
+        self.processes.start_all()
+        for submission in self.around.scenario.submissions:
+            self.human.submit(submission)
+        self._storm()
+        self._calm()
+        expected = [one.job_id for one in self.around.scenario.submissions]
+        check_end(self.observer, self.outside, expected)
+        self._check_folds()
+        check_proofs(self.log.topics[Topic.JOBS_EVENTS], self.observer, self.outside)
+
+    # the two phases
+
+    def _storm(self) -> None:
+        """Anything in any order, and faults."""
+        until_fault = self.tape.below(BETWEEN_FAULTS)
+        while self.faults.count < self.around.scenario.faults:
+            if until_fault == 0:
+                self._check_folds()
+                self.faults.strike()
+                until_fault = 1 + self.tape.below(BETWEEN_FAULTS)
+            until_fault -= 1
+            if not self._step(0.03):
+                until_fault = 0
+
+    def _calm(self) -> None:
+        """No more faults: whatever can be done is, time passes only when nothing else does."""
+        self.around.calm = self.log.calm = True
+        self.around.redis.up = True
+        self.around.courses.clear()
+        self.processes.heal()
+        rests_from_s = self.around.now_s
+        while self._step(0.0) or not self._at_rest():
+            if self.around.now_s > rests_from_s + LONGEST_REST_S:
+                raise Broken("stuck", "it never comes to rest")
+
+    def _at_rest(self) -> bool:
+        """Nothing can be done now, and nothing is due: else time goes on."""
+        if self._over():
+            return True
+        if not self._pass_time(0.0):
+            return True
+        self.human.ask_again()
+        return False
+
+    def _over(self) -> bool:
+        jobs = self.observer.jobs
+        done = len(jobs) == len(self.around.scenario.submissions) and all(job.terminal for job in jobs.values())
+        return done and not any(call.may_land for call in self.outside.under_way)
+
+    def _step(self, impatience: float) -> bool:
+        """One action; False where there was none."""
+        self.steps += 1
+        if self.steps > self._longest:
+            raise Broken("too_long", f"it does not come to rest within {self._longest} steps")
+        if impatience and self.tape.chance(impatience):
+            self._pass_time(self.tape.pick((0.0, TTL_S / 3, 2 * TTL_S)))
+        actions = [*self._actions()]
+        if not actions:
+            return False
+        action = self.tape.pick(actions)
+        self.around.say(action.name)
+        action.do()
+        return True
+
+    def _actions(self) -> Iterator[Action]:
+        for writer, topic in self.log.under_way():
+            yield Action("", lambda w=writer, t=topic: self.log.land(w, t))
+        for call in self.outside.under_way:
+            if call.may_land and call.lands_from_s <= self.around.now_s:
+                yield Action(f"{call.nonce} takes effect", lambda call=call: self._land(call))
+            if not call.answered and (call.landed or call.gone or call.course is Course.LATE):
+                yield Action(f"{call.nonce} is answered", lambda call=call: self._answer(call))
+        yield from self.processes.actions()
+        yield from self.human.actions()
+        yield from self.processes.returns()
+        if not self.around.redis.up:
+            yield Action("Redis is back", self._redis_returns)
+
+    # what happens
+
+    def _landed(self, topic: Topic, entries: Sequence[Entry]) -> None:
+        if topic is Topic.JOBS_EVENTS:
+            for entry in entries:
+                self.observer.record(entry)
+                self.human.interesting.add(entry.body.job_id)
+        for entry in entries:
+            if isinstance(entry.body, JobIndexEntry):
+                self.around.index[entry.body.job_id] = entry.body
+            if self.around.trace is not None:
+                self.around.say(f"    {topic.split('.')[2]}[{entry.record.offset}] {told(entry)}")
+
+    def _land(self, call: Call) -> None:
+        effect = self.outside.land(call)
+        self.outside.settle()
+        if effect is not None:
+            check_effect(effect, self.outside, self.human.retries)
+
+    def _answer(self, call: Call) -> None:
+        call.answered = True
+        for executor in self.processes.executors:
+            if executor.answer(call):
+                break
+        self.outside.settle()
+
+    def _redis_returns(self) -> None:
+        self.around.redis.up = True
+
+    def _pass_time(self, extra_s: float) -> bool:
+        """To the next time at which anything is due; False where nothing ever is."""
+        dues = [due_s for ledger in self.processes.ledgers if (due_s := ledger.due_s()) is not None]
+        on_the_way = [call for call in self.outside.under_way if call.may_land]
+        dues += [at for call in on_the_way for at in (call.lands_from_s, call.lands_until_s)]
+        due_s = min((due_s for due_s in dues if due_s > self.around.now_s and due_s != float("inf")), default=None)
+        if due_s is None and not extra_s:
+            return False
+        until_s = max(due_s if due_s is not None else 0.0, self.around.now_s) + extra_s
+        for call in on_the_way:
+            if call.lands_until_s <= until_s:
+                self._land(call)
+        self.around.now_s = until_s
+        return True
+
+    def _check_folds(self) -> None:
+        end = self.log.end(Topic.JOBS_EVENTS)
+        folds = [
+            (one.name, {job_id: progress.job for job_id, progress in one.core.jobs.items()})
+            for one in self.processes.planners
+            if one.reader.positions[Topic.JOBS_EVENTS] == end
+        ]
+        folds += [
+            (one.name, {job_id: job.state for job_id, job in one.core.jobs.items()})
+            for one in self.processes.ledgers
+            if one.reader.positions[Topic.JOBS_EVENTS] == end
+        ]
+        folds += [
+            (one.name, one.core.jobs)
+            for one in self.processes.executors
+            if one.reader.positions[Topic.JOBS_EVENTS] == end
+        ]
+        check_folds(self.observer, folds)
+
+
+def simulate(
+    seed: int,
+    *,
+    ablation: Ablation = NONE,
+    recorded: Sequence[int] | None = None,
+    traced: bool = False,
+    longest: int = LONGEST,
+) -> Outcome:
+    """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too."""
+    codec = seed % WRITTEN_OUT == 0
+    tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
+    run = Run(tape, gate=ablation.gate, codec=codec, longest=longest)
+    run.around.trace = [] if traced else None
+    broken, rule = "", ""
+    try:
+        with ablation.applied():
+            run.go()
+    except Broken as error:
+        broken, rule = str(error), error.rule
+    except Exception as error:  # noqa: BLE001  a core that raises is what is looked for
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        rule = f"raised {type(error).__name__} in {where.name}"
+        broken = f"{rule}: {error}"
+    return Outcome(
+        seed=seed,
+        broken=broken,
+        rule=rule,
+        faults=run.faults.count,
+        steps=run.steps,
+        records=run.log.end(Topic.JOBS_EVENTS),
+        tape=tuple(tape.taken),
+        history=tuple(run.around.trace or ()),
+    )
+
+
+def told(entry: Entry) -> str:
+    """A record in short."""
+    body = entry.body
+    kind = getattr(body, "event_type", None) or getattr(body, "type_name", "")
+    parts = [str(value) for name in _SHOWN if (value := getattr(body, name, None)) is not None]
+    return f"{kind} {' '.join(parts)}"
+
+
+_SHOWN = (
+    "job_id",
+    "node_id",
+    "nodes",
+    "invocation_id",
+    "token",
+    "external_key",
+    "outcome",
+    "via",
+    "answer",
+    "by",
+    "worker_id",
+    "live",
+    "verdict",
+    "reason",
+)

@@ -1,0 +1,123 @@
+"""What a seed's jobs look like: tools of every class, chains that make runs, the ledger's policy and limits."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.ledger.limits import Limits
+from aetheris.ledger.policy import Policy, parse
+from aetheris.protocol.commands import Submit
+from aetheris.testkit.simulation.tape import Tape
+
+TENANT = "acme"
+TTL_S = 5.0
+SETTLES_S = 4.0
+LEAST_FAULTS = 5
+
+TOOLS: dict[str, dict[str, Any]] = {
+    name: {
+        "version": "1",
+        "schema_hash": "s",
+        "effect_class": effect_class,
+        "irreversible": irreversible,
+        "timeout_s": 3.0,
+        "settles_within_s": SETTLES_S,
+    }
+    for name, effect_class, irreversible in (
+        ("put", "idempotent", False),
+        ("mail", "opaque", False),
+        ("book", "probeable", False),
+        ("read", "pure", False),
+        ("wipe", "opaque", True),
+        ("pay", "probeable", True),
+        ("close", "idempotent", True),
+    )
+}
+"""Pinned as they would be registered."""
+
+REVERSIBLE = ("put", "mail", "book", "read")
+NAMES = ("a", "b", "c", "d")
+
+POLICIES: tuple[Policy, ...] = tuple(
+    parse(text)
+    for text in (
+        '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"',
+        '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\n'
+        '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
+        '[[rules]]\nname = "never"\ntools = ["wipe"]\neffect = "deny"\n'
+        '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is asked for, and under which terms."""
+
+    submissions: tuple[Submit, ...]
+    policy: Policy
+    limits: Limits
+    humans_resolve: bool
+    """Whether a human answers for parked calls in the end."""
+    faults: int
+
+
+def draw_scenario(tape: Tape) -> Scenario:
+    """Two jobs of three or four steps, five faults or more; in the first job, the steps make a run."""
+    jobs = 1 + tape.below(2, least=1)
+    submissions = tuple(_submission(tape, f"job-{number}", chained=number == 0) for number in range(jobs))
+    return Scenario(
+        submissions=submissions,
+        policy=tape.pick(POLICIES),
+        limits=_limits(tape),
+        humans_resolve=not tape.chance(0.3),
+        faults=tape.below(LEAST_FAULTS + 8, LEAST_FAULTS),
+    )
+
+
+def _limits(tape: Tape) -> Limits:
+    return Limits(
+        lease_ttl_s=TTL_S,
+        end_wait_s=2 * TTL_S,
+        probe_wait_s=6.0,
+        probe_backoff_s=1.0,
+        probe_tries=3,
+        max_tries=tape.pick((6, 3)),
+        on_in_doubt=tape.pick(("park", "park", "park", "fail")),
+        runs=True,
+    )
+
+
+def _submission(tape: Tape, job_id: str, *, chained: bool) -> Submit:
+    steps = 1 + tape.below(4, least=2)
+    nodes: list[dict[str, Any]] = []
+    for place, name in enumerate(NAMES[:steps]):
+        in_run = chained and place > 0
+        tool = tape.pick(REVERSIBLE if in_run else tuple(TOOLS))
+        before = NAMES[place - 1] if place and (chained or tape.chance(0.6)) else None
+        nodes.append(_node(tape, name, tool, before))
+    plan = {"tools": {node["tool"]: TOOLS[node["tool"]] for node in nodes}, "nodes": nodes}
+    return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=f"r-{job_id}", plan=plan)
+
+
+def _node(tape: Tape, name: str, tool: str, before: str | None) -> dict[str, Any]:
+    """Two nodes of one tool are now and then the very same call."""
+    args: dict[str, Any] = {"for": "x" if tape.chance(0.2) else name}
+    node: dict[str, Any] = {
+        "id": name,
+        "kind": "tool",
+        "tool": tool,
+        "args": {"for": "x" if tape.chance(0.2) else name},
+    }
+    if before is not None:
+        node["depends_on"] = [before]
+        if tape.chance(0.4):
+            args["from"] = {"$ref": f"{before}#/v"}
+    return node
+
+
+def revised(submission: Submit, node_id: str) -> dict[str, Any]:
+    """A diff that gives a node other arguments."""
+    plan = submission.plan or {}
+    node = next(node for node in plan["nodes"] if node["id"] == node_id)
+    changed = node | {"args": node["args"] | {"note": "revised"}}
+    return {"tools": {}, "nodes": [changed]}

@@ -1,0 +1,138 @@
+"""What all actors of a run share: log, Redis, outside, time, and the tape that decides."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from aetheris.protocol.commands import JobIndexEntry
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.scenario import Scenario
+from aetheris.testkit.simulation.stores import SimRedis
+from aetheris.testkit.simulation.tape import Tape
+from aetheris.testkit.simulation.world import Call, Course, Outside
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Action(NamedTuple):
+    """Something that may happen next."""
+
+    name: str
+    do: Callable[[], None]
+
+
+class Actor(Protocol):
+    """A process, or a human."""
+
+    name: str
+
+    def actions(self) -> Iterable[Action]:
+        """What it may do next."""
+        ...
+
+
+@dataclass(slots=True)
+class Offsets:
+    """What a consumer group has committed: where its next member goes on."""
+
+    committed: dict[Topic, int] = field(default_factory=dict[Topic, int])
+
+    def start(self, topic: Topic) -> int:
+        """Where a member starts that goes by the rules."""
+        return self.committed.get(topic, 0)
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """One run; `now_s` is the true time, which no actor sees."""
+
+    tape: Tape
+    scenario: Scenario
+    log: SimLog
+    redis: SimRedis
+    outside: Outside
+    sent: Callable[[Call], None]
+    """Told of every call before it goes out."""
+    gate: str = "log"
+    """What clears a call: `log` (the read-back); for ablations `none` or `redis`."""
+    calm: bool = False
+    """No faults any more: whoever reads takes everything, calls go well."""
+    now_s: float = 0.0
+    index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
+    offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
+    courses: list[Course] = field(default_factory=list[Course])
+    """What is to become of the next calls, the last one first; the others go well."""
+    trace: list[str] | None = None
+    _fresh: int = 0
+
+    def fresh(self, kind: str) -> str:
+        """An id that was never given before."""
+        self._fresh += 1
+        return f"{kind}{self._fresh}"
+
+    def say(self, text: str) -> None:
+        """A line of the printed history."""
+        if self.trace is not None and text:
+            self.trace.append(f"{self.now_s:8.2f}  {text}")
+
+    def group(self, role: str) -> Offsets:
+        """The consumer group of a service."""
+        return self.offsets.setdefault(role, Offsets())
+
+
+@dataclass(slots=True)
+class Clock:
+    """An actor's own clocks: both run true, neither shows the truth."""
+
+    skew_s: float
+
+    def mono_s(self, around: Surroundings) -> float:
+        """Its monotonic clock."""
+        return around.now_s + self.skew_s
+
+    def wall(self, around: Surroundings) -> datetime:
+        """Its time of day."""
+        return START + timedelta(seconds=around.now_s - self.skew_s / 7)
+
+    def true_s(self, mono_s: float) -> float:
+        """The true time at which its monotonic clock shows `mono_s`."""
+        return mono_s - self.skew_s
+
+
+def draw_clock(tape: Tape) -> Clock:
+    """A clock that is off by up to a minute and more."""
+    return Clock(float(tape.below(100)))
+
+
+class Reader:
+    """Positions in topics."""
+
+    def __init__(self, around: Surroundings, positions: Mapping[Topic, int]) -> None:
+        self.positions = dict(positions)
+        self._around = around
+
+    def has_more(self) -> bool:
+        """Whether something unread lies in one of the topics."""
+        return any(self._around.log.end(topic) > position for topic, position in self.positions.items())
+
+    def read_all(self, topic: Topic) -> Sequence[Entry]:
+        """Everything up to the end."""
+        return self._take(topic, self._around.log.end(topic))
+
+    def read(self) -> dict[Topic, Sequence[Entry]]:
+        """A batch: everything that has arrived, or the first part of it, each topic for itself."""
+        tape = self._around.tape
+        whole = self._around.calm or not tape.chance(0.3)
+        return {topic: self._take(topic, self._until(topic, whole=whole)) for topic in self.positions}
+
+    def _until(self, topic: Topic, *, whole: bool) -> int:
+        end = self._around.log.end(topic)
+        unread = end - self.positions[topic]
+        return end if whole or unread == 0 else self.positions[topic] + self._around.tape.below(unread + 1)
+
+    def _take(self, topic: Topic, until: int) -> Sequence[Entry]:
+        entries = self._around.log.topics[topic][self.positions[topic] : until]
+        self.positions[topic] = until
+        return entries

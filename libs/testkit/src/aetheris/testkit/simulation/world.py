@@ -1,0 +1,148 @@
+"""The outside: it counts. Nothing there deduplicates, but for what idempotent tools promise."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from aetheris.protocol.canonical import canonical
+from aetheris.protocol.plan import EffectClass
+from aetheris.sdk.outcomes import InDoubt, Outcome, Permanent, Retryable, Succeeded
+from aetheris.tool_executor.core import Try
+
+
+class Course(Enum):
+    """What becomes of a call; the first is the usual one."""
+
+    ANSWERED = auto()
+    PARTIAL = auto()
+    REFUSED = auto()
+    """Certainly not executed, and it says so."""
+    FAILED = auto()
+    """No effect, ever, and it says so."""
+    REQUEST_LOST = auto()
+    ANSWER_LOST = auto()
+    LATE = auto()
+    """The caller gives up; the call takes effect afterwards."""
+
+
+SLOWEST_S = 3.9
+"""Longest way of a request; shorter than the tools' settles_within."""
+
+NEVER_LANDS = frozenset({Course.REFUSED, Course.FAILED, Course.REQUEST_LOST})
+TELLS_NOTHING = frozenset({Course.REQUEST_LOST, Course.ANSWER_LOST, Course.LATE})
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request to the outside, under one nonce."""
+
+    job_id: str
+    node_id: str
+    key: str
+    nonce: str
+    external_key: str
+    args: bytes
+    tool: str
+    effect_class: EffectClass
+    irreversible: bool
+    content: tuple[str, int]
+    course: Course
+    sent_s: float
+    lands_from_s: float
+    """It arrives some time from then on."""
+    lands_until_s: float
+    """A call that has not landed by then never will (the tool's settles_within)."""
+    landed: bool = False
+    gone: bool = False
+    """It will not land any more."""
+    answered: bool = False
+    result: Any = None
+
+    @property
+    def may_land(self) -> bool:
+        """Whether it may still take effect."""
+        return not self.landed and not self.gone
+
+    def answer(self) -> Outcome:
+        """What the caller gets to know."""
+        if self.course is Course.REFUSED:
+            return Retryable("NotExecuted")
+        if self.course is Course.FAILED:
+            return Permanent("Failed")
+        if self.course in TELLS_NOTHING or not self.landed:
+            return InDoubt("TimeoutError")
+        return Succeeded(self.result, partial=self.course is Course.PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something that happened outside."""
+
+    call: Call
+    result: Any
+
+
+@dataclass(slots=True)
+class Outside:
+    """What happened, in order, and what is still on its way there."""
+
+    effects: list[Effect] = field(default_factory=list[Effect])
+    under_way: list[Call] = field(default_factory=list[Call])
+    results: dict[tuple[str, str], list[Any]] = field(default_factory=dict[tuple[str, str], list[Any]])
+    """(job_id, node_id) → everything that was ever answered, or could have been."""
+    _count: int = 0
+
+    def send(self, call: Call) -> None:
+        """The request is on its way."""
+        call.gone = call.course in NEVER_LANDS
+        self.under_way.append(call)
+
+    def land(self, call: Call) -> Effect | None:
+        """It arrives; None where it changes nothing there (a read, or a repeat that the outside knows)."""
+        call.landed = True
+        earlier = self.found(call.external_key) if call.effect_class is EffectClass.IDEMPOTENT else None
+        if earlier is not None:
+            call.result = earlier.result
+            return None
+        self._count += 1
+        call.result = {"v": self._count}
+        self.results.setdefault((call.job_id, call.node_id), []).append(call.result)
+        if call.effect_class is EffectClass.PURE:
+            return None
+        self.effects.append(Effect(call, call.result))
+        return self.effects[-1]
+
+    def found(self, external_key: str) -> Effect | None:
+        """What the outside knows under an external key."""
+        return next((effect for effect in self.effects if effect.call.external_key == external_key), None)
+
+    def of_node(self, job_id: str, node_id: str) -> list[Effect]:
+        """The effects of a node."""
+        return [one for one in self.effects if (one.call.job_id, one.call.node_id) == (job_id, node_id)]
+
+    def settle(self) -> None:
+        """Forget calls that are over on both sides."""
+        self.under_way = [call for call in self.under_way if call.may_land or not call.answered]
+
+
+def call_of(tried: Try, course: Course, now_s: float, slow: float) -> Call:
+    """The request that a cleared try makes; `slow` (0 to 1) says how much of its time it takes on the way."""
+    started, entry = tried.started, tried.invocation.entry
+    settles_s = entry.pin.settles_within_s if entry.pin is not None else 0.0
+    probeable = entry.effect_class is EffectClass.PROBEABLE
+    return Call(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        key=started.idempotency_key,
+        nonce=started.invocation_id,
+        external_key=started.external_key,
+        args=canonical(tried.invocation.args),
+        tool=started.tool_name,
+        effect_class=entry.effect_class,
+        irreversible=entry.irreversible,
+        content=(started.content_key, started.occurrence),
+        course=course,
+        sent_s=now_s,
+        lands_from_s=now_s + slow * SLOWEST_S,
+        lands_until_s=now_s + settles_s if probeable else float("inf"),
+    )

@@ -1,0 +1,83 @@
+"""The whole protocol under seeded faults: what must hold holds, and without any of its rules it is caught."""
+
+import pytest
+
+from aetheris.protocol.events import ToolInvocationStarted
+from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.__main__ import explained, main
+from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
+from aetheris.testkit.simulation.run import Outcome, Run, simulate
+from aetheris.testkit.simulation.scenario import LEAST_FAULTS
+from aetheris.testkit.simulation.shrink import shrink
+from aetheris.testkit.simulation.tape import Tape
+
+SEEDS = 500
+PART = 100
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, PART))
+def test_the_promises_hold(start: int) -> None:
+    for seed in range(start, start + PART):
+        outcome = simulate(seed)
+        assert not outcome.broken, explained(outcome)
+        assert outcome.faults >= LEAST_FAULTS
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
+def test_without_a_rule_it_is_caught(ablation: Ablation) -> None:
+    assert caught(ablation) is not None, f"{ablation.name} was not caught within {ablation.caught_within} seeds"
+
+
+def test_a_seed_is_two_jobs_of_three_steps_and_a_run() -> None:
+    runs = 0
+    for seed in range(50):
+        run = Run(Tape(seed))
+        plans = [submission.plan for submission in run.around.scenario.submissions]
+        assert len(plans) >= 2
+        assert all(plan is not None and len(plan["nodes"]) >= 3 for plan in plans)
+        run.go()
+        events = [entry.body for entry in run.log.topics[Topic.JOBS_EVENTS]]
+        runs += any(event.after for event in events if isinstance(event, ToolInvocationStarted))
+    assert runs >= 35, "a cancel or a fault may cut a run, but not most of them"
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    once, again = simulate(7, traced=True), simulate(7, traced=True)
+    assert once == again
+    assert simulate(7, recorded=once.tape).steps == once.steps
+
+
+def test_the_json_of_every_record_gives_the_same_history() -> None:
+    for seed in range(1, 21):
+        assert _history(seed, codec=True) == _history(seed, codec=False)
+
+
+def test_a_failing_seed_prints_the_shortest_history_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = caught(ABLATIONS[0])
+    assert found is not None
+    least = shrink(found, ABLATIONS[0], most_tries=200)
+    assert least.rule == found.rule
+    assert least.steps <= found.steps
+    assert least.faults <= found.faults
+    monkeypatch.setattr("aetheris.testkit.simulation.shrink.MOST_TRIES", 200)
+    assert main(["--from", str(found.seed), "--seeds", "1", "--processes", "1", "--ablation", ABLATIONS[0].name]) == 1
+    printed = capsys.readouterr().out
+    assert f"--from {found.seed} --seeds 1" in printed
+    assert "tool_invocation_started" in printed
+
+
+def caught(ablation: Ablation) -> Outcome | None:
+    """The first seed in which the world itself, not only a proof, shows that the rule is missing."""
+    for seed in range(ablation.caught_within):
+        outcome = simulate(seed, ablation=ablation)
+        if outcome.broken and not outcome.rule.startswith(("proofs.", "raised", "folds")):
+            return outcome
+    return None
+
+
+def _history(seed: int, *, codec: bool) -> list[tuple[str, object]]:
+    run = Run(Tape(seed), codec=codec)
+    run.go()
+    return [(entry.id, entry.body) for entry in run.log.topics[Topic.JOBS_EVENTS]]
