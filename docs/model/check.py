@@ -26,6 +26,7 @@ LIMIT_S = {False: 600, True: 7200}
 """How long one case may take on a busy machine: reduced, and with --full."""
 
 HOLDS = "holds"
+NO_ANSWER = "no answer"
 QUICK = ("-Xmx3g", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1")
 THOROUGH = QUICK[:-1]
 """Short cases are over before the second compiler has paid."""
@@ -99,8 +100,9 @@ def check(case: Case, java: Path, jar: Path, limit_s: float) -> Finding:
     with tempfile.TemporaryDirectory(prefix="aetheris-model-") as scratch:
         config = Path(scratch, f"{case.name}.cfg")
         config.write_text(configuration(case))
+        # tmpdir: TLC unpacks its standard modules there under fixed names, and deletes them when it ends
         command = [
-            *(java, *(THOROUGH if case.long else QUICK), "-cp", jar, "tlc2.TLC"),
+            *(java, *(THOROUGH if case.long else QUICK), f"-Djava.io.tmpdir={scratch}", "-cp", jar, "tlc2.TLC"),
             *("-workers", "1", "-nowarning", "-deadlock", "-metadir", scratch, "-config", config, f"{case.module}.tla"),
         ]
         try:
@@ -118,7 +120,7 @@ def verdict(case: Case, said: str) -> str:
         match = pattern.search(said)
         if match is not None:
             return match.expand(name) or case.properties[0]
-    return "no answer"
+    return NO_ANSWER
 
 
 def findings(cases: Sequence[Case], at_once: int, limit_s: float) -> Iterator[Finding]:
@@ -175,6 +177,8 @@ def report(found: Iterator[Finding], *, aloud: bool) -> int:
     sys.stdout.write(f"\n{held} hold as they must, {failed} fail as they must, {len(wrong)} differ; {took_s:.0f} s\n")
     for finding in wrong:
         sys.stdout.write(f"  {finding.case.name}: expected {expected(finding.case)}, found {finding.found}\n")
+        if finding.found == NO_ANSWER:
+            sys.stdout.write(finding.said)
     return 1 if wrong else 0
 
 
