@@ -54,9 +54,12 @@ print([name for name in {NOT_FOR_A_KEY} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", PLACES)
+COMMANDS = [*PLACES.keys() - {"dlq"}, "dlq ls", "dlq show", "dlq redrive"]
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_says_what_it_does_and_prints_json(command: str) -> None:
-    shown = CliRunner().invoke(app, [command, "--help"])
+    shown = CliRunner().invoke(app, [*command.split(), "--help"])
     assert shown.exit_code == 0
     assert command == "demo" or "--json" in shown.stdout
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command_from_info
+from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
 
 PLACES = {
@@ -28,11 +28,12 @@ PLACES = {
     "verify": "proofs",
     "export": "proofs",
     "key": "keys",
+    "dlq": "dlq",
     "demo": "demo",
     "chaos": "chaos",
     "bench": "bench",
 }
-"""command → module of aetheris.cli.commands, which has a function of that name for it; in the order of the help."""
+"""command → module of aetheris.cli.commands, which has a function or a group of that name; in the order of the help."""
 
 
 class Commands(TyperGroup):
@@ -42,7 +43,7 @@ class Commands(TyperGroup):
         """Every command's name."""
         return list(PLACES)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002  the framework's signature
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002  the framework's signature
         """The command, its module imported now."""
         if cmd_name not in PLACES:
             return None
@@ -50,9 +51,11 @@ class Commands(TyperGroup):
 
 
 @cache
-def _load(name: str) -> TyperCommand:
-    module = import_module(f"aetheris.cli.commands.{PLACES[name]}")
-    declared = CommandInfo(name, callback=getattr(module, name))
+def _load(name: str) -> TyperCommand | TyperGroup:
+    found = getattr(import_module(f"aetheris.cli.commands.{PLACES[name]}"), name)
+    if isinstance(found, typer.Typer):
+        return get_group(found)
+    declared = CommandInfo(name, callback=found)
     return cast("TyperCommand", get_command_from_info(declared, pretty_exceptions_short=True, rich_markup_mode=None))
 
 

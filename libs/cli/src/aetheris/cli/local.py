@@ -41,6 +41,21 @@ def target(data: Path) -> Target:
     return Target(outside or _url(data), token or _first_token(data / "tokens.toml"), local=not outside)
 
 
+def kafka(data: Path) -> str:
+    """AETHERIS_KAFKA, else the broker of what runs on the data folder.
+
+    Raises:
+        NotRunningError: neither is there.
+    """
+    outside = os.environ.get("AETHERIS_KAFKA")
+    if outside:
+        return outside
+    state = State.load(data.resolve())
+    if state is None or state.pid is None or not state.kafka:
+        raise NotRunningError(f"No Kafka runs on {data}", "Start it with `aetheris up`, or set AETHERIS_KAFKA.")
+    return state.kafka
+
+
 def ensure_token(data: Path) -> Path:
     """A token for whoever starts the system, readable by him alone; an existing file is left as it is."""
     data.mkdir(parents=True, exist_ok=True)
