@@ -19,7 +19,7 @@ SLACK_S = 2.0
 """How long after the fact the observer may have read a record."""
 
 EFFECTFUL = tuple(kind for kind in EffectClass if kind is not EffectClass.PURE)
-_OF_ANY_CALL = frozenset({Kind.KILL_BROKER, Kind.FULL_DISK, Kind.SLOW, Kind.RESET})
+_OF_ANY_CALL = frozenset({Kind.SLOW, Kind.RESET})
 _OF_ITS_OWN_CALLS = frozenset({Kind.KILL, Kind.PAUSE, Kind.REMOVE})
 
 
