@@ -636,3 +636,13 @@ def test_a_partial_result_of_a_tool_that_only_reads_is_a_success() -> None:
     reports = of_type(planner.world, ev.NodeFinished)
     assert [report.result_type for report in reports] == ["success"]
     assert of_type(planner.world, ev.JobStopping) == []
+
+
+def test_a_stop_that_a_new_revision_escapes_is_said_again_before_the_end() -> None:
+    planner = born(WIDE)
+    planner.happens(planned(graph({"id": "c"}), revision=1))
+    planner.happens(ev.JobStopping(job_id=JOB, by="bob", reason="enough", up_to_revision=0))
+    stops = of_type(planner.world, ev.JobStopping)
+    assert [stop.up_to_revision for stop in stops] == [0, 1]
+    (end,) = of_type(planner.world, ev.JobFailed)
+    assert planner.world.log.index(end) > planner.world.log.index(stops[1])

@@ -116,7 +116,7 @@ class Partition:
         progress = self.jobs[job_id]
         if progress.is_stopping:
             return []
-        return [*_ask(progress, node_id, blobs, runs=self.runs), *_stop_on_failure(progress)]
+        return [*_ask(progress, node_id, blobs, runs=self.runs), *_stop(progress)]
 
     def recover(self) -> list[Output]:
         """After a restore: everything that is open, as after a change; what was written before comes again."""
@@ -182,9 +182,9 @@ class Partition:
         if progress.job.waiting is not None and progress.job.waiting.wait_type == "upgrade":
             yield from _unpause(progress)
         yield from _report(progress)
-        if not progress.is_stopping and progress.failure is None:
+        if not progress.is_stopping and progress.failure is None and progress.job.stopping is None:
             yield from _requests(progress, runs=self.runs)
-        yield from _stop_on_failure(progress)
+        yield from _stop(progress)
         end = _end(progress)
         if end is not None:
             progress.sent.end = True
@@ -250,25 +250,28 @@ def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | No
             job_id=job.job_id, caused_by=command_id, by=command.by, reason="cancelled", up_to_revision=job.revision
         )
         facts.append(Fact(stopping, ("cancel", str(job.revision), command_id)))
-    sent.cancel = sent.stop = True
+        sent.stop = job.revision
+    sent.cancel = True
     return Append(tuple(facts))
 
 
-def _stop_on_failure(progress: Progress) -> Iterator[Output]:
+def _stop(progress: Progress) -> Iterator[Output]:
+    """After a failure; and again where a stop in the log does not cover the revision that has come in force."""
     job, failure = progress.job, progress.failure
-    if failure is None or progress.is_stopping:
+    if progress.is_stopping or (failure is None and job.stopping is None):
         return
-    progress.sent.stop = True
-    stopping = ev.JobStopping(
-        job_id=job.job_id, by="planner", reason=f"node {failure.node_id} failed", up_to_revision=job.revision
-    )
-    yield fact(stopping, "failure", str(job.revision), failure.node_id)
+    progress.sent.stop = job.revision
+    by, reason = "planner", f"node {failure.node_id} failed" if failure is not None else ""
+    if job.stopping is not None:
+        by, reason = job.stopping.by, job.stopping.reason
+    stopping = ev.JobStopping(job_id=job.job_id, by=by, reason=reason, up_to_revision=job.revision)
+    yield fact(stopping, "failure", str(job.revision), failure.node_id if failure is not None else "")
 
 
 def _end(progress: Progress) -> Append | None:
     """The end of a job: after a stop is in the log, nothing starts any more, so what is in flight can be waited for."""
     job = progress.job
-    if job.stopping is not None:
+    if progress.has_stopped:
         return None if progress.running or progress.parked else _stopped(progress)
     if progress.is_stopping or progress.failure is not None or not progress.is_complete:
         return None

@@ -41,7 +41,8 @@ class Sent:
     requests: set[str] = field(default_factory=set[str])
     nodes: set[str] = field(default_factory=set[str])
     cancel: bool = False
-    stop: bool = False
+    stop: int = -1
+    """Up to which revision a job_stopping was sent."""
     end: bool = False
     upgrade: bool = False
     index: str | None = None
@@ -80,8 +81,13 @@ class Progress:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a job_stopping is in the log, or on its way there."""
-        return self.sent.stop or self.job.stopping is not None
+        """Whether a job_stopping that covers the revision in force is in the log, or on its way there."""
+        return self.has_stopped or self.sent.stop >= self.job.revision
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the log says that nothing of the revision in force starts any more."""
+        return self.job.stopping is not None and self.job.stopping.up_to_revision >= self.job.revision
 
     def note(self, event: Event) -> None:
         """Follow an event that the fold took."""
