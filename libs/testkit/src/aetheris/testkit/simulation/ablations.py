@@ -11,6 +11,7 @@ from aetheris.ledger.memory import Started, Step, Terms
 from aetheris.ledger.settlement import Key
 from aetheris.protocol.events import RejectReason
 from aetheris.protocol.fold import Entry, KeyState, St
+from aetheris.tool_executor.core import Try
 
 Replace = Callable[[Any], Any]
 """From the real function, the one in its place."""
@@ -41,6 +42,15 @@ def _without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:
         return real(core, grant if job is None else grant.model_copy(update={"birth": job.birth}))
 
     return in_force
+
+
+def _without_birth_in_read_back(_: Callable[..., Any]) -> Callable[..., Any]:
+    def still_ours(core: Any, tried: Try) -> bool:
+        job = core.jobs.get(tried.started.job_id)
+        state = job.keys.get(tried.started.idempotency_key) if job is not None else None
+        return state is not None and state.st is St.STARTED and state.n == tried.nonce
+
+    return still_ours
 
 
 def _without_birth_in_ledger(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,6 +105,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         10_000,
         {
             "aetheris.tool_executor.core.Partition._in_force": _without_birth_in_executor,
+            "aetheris.tool_executor.core.Partition.still_ours": _without_birth_in_read_back,
             "aetheris.ledger.core._in_force": _without_birth_in_ledger,
         },
     ),
