@@ -8,7 +8,7 @@ from aetheris.protocol.canonical import digest
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import JobState, apply, birth
 from aetheris.protocol.keys import args_hash, content_key, external_key, idempotency_key
-from aetheris.protocol.plan import Kind
+from aetheris.protocol.plan import JobOptions, Kind
 
 JOB = "job-1"
 TENANT = "acme"
@@ -21,8 +21,8 @@ def graph(*nodes: dict[str, Any], **tools: dict[str, Any]) -> dict[str, Any]:
     return {"tools": pins, "nodes": [{"kind": "tool", "tool": "act"} | node for node in nodes]}
 
 
-def created() -> ev.JobCreated:
-    return ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r")
+def created(options: JobOptions | None = None) -> ev.JobCreated:
+    return ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r", options=options)
 
 
 def planned(task_graph: dict[str, Any], revision: int = 0) -> ev.PlanGenerated:

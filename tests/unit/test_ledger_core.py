@@ -21,6 +21,7 @@ from aetheris.protocol.events import Event
 from aetheris.protocol.fold import JobState, KeyState, Settled, St
 from aetheris.protocol.ids import execution_id
 from aetheris.protocol.keys import external_key
+from aetheris.protocol.plan import JobOptions, OnInDoubt
 from tests.histories import JOB, TENANT, about, created, finished, fold, graph, key_of, planned, started
 
 TTL_S = 5.0
@@ -490,6 +491,32 @@ def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
     failed.lease_lapses()
     assert failed.state().outcome is Settled.FAILED
     assert not failed.state().sure
+    assert failed.state().via is ev.Via.LEDGER
+    assert failed.state().reason == "failed, not sure: nobody can tell whether an opaque call took effect"
+
+
+@pytest.mark.parametrize("setting", ["park", "fail"])
+@pytest.mark.parametrize(
+    ("job", "tool", "becomes"),
+    [
+        ("fail", "park", St.SETTLED),
+        ("park", "fail", St.PARKED),
+        ("fail", None, St.SETTLED),
+        ("park", None, St.PARKED),
+        (None, "fail", St.SETTLED),
+        (None, "park", St.PARKED),
+    ],
+)
+def test_the_jobs_word_goes_before_the_tools_and_that_before_the_setting(
+    setting: str, job: OnInDoubt | None, tool: str | None, becomes: St
+) -> None:
+    pin = {"on_in_doubt": tool} if tool is not None else {}
+    world = World(graph({"id": "a"}, act=pin), limits=limits(on_in_doubt=setting))
+    world.log[0] = created(JobOptions(on_in_doubt=job))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    assert ledger.state().st is becomes
 
 
 @pytest.mark.parametrize("effect_class", ["opaque", "idempotent", "probeable", "pure"])

@@ -54,6 +54,7 @@ def test_the_entry_is_what_the_registry_takes() -> None:
         "timeout_s": 5,
         "settles_within_s": 0,
         "volatile": ["note"],
+        "on_in_doubt": None,
         "probe": True,
         "verifier": False,
     }

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.plan import EffectClass, JobOptions, OnInDoubt
 
 
 class Message(BaseModel):
@@ -32,7 +32,7 @@ class Submit(JobCommand):
     session: str | None = None
     idempotency_key: str | None = None
     parent_job_id: str | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: JobOptions = JobOptions()
 
 
 class Cancel(JobCommand):
@@ -153,6 +153,7 @@ class RegistryEntry(Message):
     timeout_s: float = 30.0
     settles_within_s: float = 0.0
     volatile: tuple[str, ...] = ()
+    on_in_doubt: OnInDoubt | None = None
     probe: bool = False
     verifier: bool = False
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.plan import Kind
+from aetheris.protocol.plan import JobOptions, Kind
 
 
 class Outcome(StrEnum):
@@ -104,6 +104,7 @@ class JobCreated(Event):
     session: str | None = None
     idempotency_key: str | None = None
     parent_job_id: str | None = None
+    options: JobOptions | None = None
 
 
 class DecisionSnapshot(Event):

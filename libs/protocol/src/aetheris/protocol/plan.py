@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -10,6 +10,9 @@ from aetheris.protocol.references import references
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
+
+OnInDoubt = Literal["park", "fail"]
+"""What becomes of a call that stays in doubt: it waits for a human, or it has failed and nobody knows."""
 
 MAX_PLAN_BYTES = 400 * 1024
 """A plan lies twice in the group that a job is born with, which must fit one record batch."""
@@ -66,6 +69,15 @@ class ToolPin(BaseModel):
     volatile: tuple[str, ...] = ()
     timeout_s: float = 30.0
     settles_within_s: float = 0.0
+    on_in_doubt: OnInDoubt | None = None
+
+
+class JobOptions(BaseModel):
+    """What a submission asks for the whole job; it goes before what its tools declare."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    on_in_doubt: OnInDoubt | None = None
 
 
 class Node(_Strict):

@@ -90,6 +90,7 @@ def pin_of(entry: RegistryEntry) -> ToolPin:
         volatile=entry.volatile,
         timeout_s=entry.timeout_s,
         settles_within_s=entry.settles_within_s,
+        on_in_doubt=entry.on_in_doubt,
     )
 
 

@@ -21,6 +21,7 @@ R = TypeVar("R")
 Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 EffectClass = Literal["pure", "idempotent", "probeable", "opaque"]
+OnInDoubt = Literal["park", "fail"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -39,6 +40,7 @@ class Tool(Generic[P, R]):
         timeout_s: float,
         settles_within_s: float,
         volatile: Sequence[str],
+        on_in_doubt: OnInDoubt | None,
         probe: Callable[..., Any] | None,
     ) -> None:
         self.function = function
@@ -49,6 +51,7 @@ class Tool(Generic[P, R]):
         self.timeout_s = timeout_s
         self.settles_within_s = settles_within_s
         self.volatile = tuple(volatile)
+        self.on_in_doubt: OnInDoubt | None = on_in_doubt
         self.asks: Callable[..., Any] | None = None
         self.verifies: Callable[..., Any] | None = None
         update_wrapper(self, function)
@@ -124,6 +127,7 @@ class Tool(Generic[P, R]):
             "timeout_s": self.timeout_s,
             "settles_within_s": self.settles_within_s,
             "volatile": list(self.volatile),
+            "on_in_doubt": self.on_in_doubt,
             "probe": self.asks is not None,
             "verifier": self.verifies is not None,
         }
@@ -134,6 +138,8 @@ class Tool(Generic[P, R]):
                 raise DeclarationError(f"{self.key}: {field} must match [A-Za-z0-9_.-]{{1,64}}")
         if self.effect_class not in get_args(EffectClass):
             raise DeclarationError(f"{self.key}: effect_class must be one of {', '.join(get_args(EffectClass))}")
+        if self.on_in_doubt not in (None, *get_args(OnInDoubt)):
+            raise DeclarationError(f"{self.key}: on_in_doubt must be one of {', '.join(get_args(OnInDoubt))}")
         if self.pure and self.irreversible:
             raise DeclarationError(f"{self.key}: what is pure has nothing to reverse")
         if self.timeout_s <= 0 or self.settles_within_s < 0:
@@ -149,6 +155,7 @@ def tool(
     timeout_s: float = 30.0,
     settles_within_s: float = 0.0,
     volatile: Sequence[str] = (),
+    on_in_doubt: OnInDoubt | None = None,
     probe: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare a function as a tool; a first parameter of type ToolContext is given, all others are arguments.
@@ -161,6 +168,8 @@ def tool(
         timeout_s: after this many seconds the call is in doubt.
         settles_within_s: how long after its sender's end a sent request may still take effect.
         volatile: arguments and fields of the result that don't make a call another call.
+        on_in_doubt: what becomes of a call of which nobody can tell whether it took effect: park (a human resolves
+            it) or fail (its step fails, not sure); None leaves it to the job and to the ledger's setting.
         probe: the same as `@tool_name.probe`.
 
     Raises:
@@ -177,6 +186,7 @@ def tool(
             timeout_s=timeout_s,
             settles_within_s=settles_within_s,
             volatile=volatile,
+            on_in_doubt=on_in_doubt,
             probe=probe,
         )
 

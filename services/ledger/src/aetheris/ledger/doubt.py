@@ -9,7 +9,7 @@ from aetheris.ledger.memory import Started, Step, Terms
 from aetheris.ledger.settlement import Key
 from aetheris.protocol.commands import Verification
 from aetheris.protocol.fold import Entry
-from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.plan import EffectClass, OnInDoubt
 
 BLIND_LOOKS = 3
 """How often an effect store that doesn't answer is asked again before the ladder goes on without it."""
@@ -53,9 +53,18 @@ def exhausted(of: Key, tried: Started, terms: Terms, reason: str, evidence: Sequ
     """The last rung: a human, or failure, as configured; a call that only reads needs no human."""
     before = settlement.in_doubt(of, _cause(tried))
     entry = of.job.entry(of.state.node_id, of.started.revision)
-    if terms.limits.on_in_doubt == "fail" or (entry is not None and entry.effect_class is EffectClass.PURE):
+    if entry is not None and entry.effect_class is EffectClass.PURE:
         return settlement.failed(of, reason, *before)
+    if _on_in_doubt(of, entry, terms) == "fail":
+        return settlement.failed(of, f"failed, not sure: {reason}", *before)
     return settlement.parked(of, reason, ({"cause": _cause(tried)}, *evidence), *before)
+
+
+def _on_in_doubt(of: Key, entry: Entry | None, terms: Terms) -> OnInDoubt:
+    """The job's word goes before the tool's, and that before the setting."""
+    job = of.job.created.options
+    pin = entry.pin if entry is not None else None
+    return (job and job.on_in_doubt) or (pin and pin.on_in_doubt) or terms.limits.on_in_doubt
 
 
 def _lease_speaks_until(

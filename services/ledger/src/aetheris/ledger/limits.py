@@ -1,7 +1,8 @@
 """The numbers that the core decides by; their defaults are in settings.py."""
 
 from dataclasses import dataclass
-from typing import Literal
+
+from aetheris.protocol.plan import OnInDoubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,5 +16,5 @@ class Limits:
     probe_backoff_s: float
     probe_tries: int
     max_tries: int
-    on_in_doubt: Literal["park", "fail"]
+    on_in_doubt: OnInDoubt
     runs: bool

@@ -1,11 +1,11 @@
 """The ledger's own settings; each is one environment variable, AETHERIS_<NAME>."""
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
 from aetheris.ledger.limits import Limits
+from aetheris.protocol.plan import OnInDoubt
 from aetheris.streams.settings import RuntimeSettings
 
 
@@ -14,7 +14,9 @@ class LedgerSettings(RuntimeSettings):
 
     policy: Path | None = Field(None, description="Policy file (TOML); unset: irreversible calls need approval")
     runs: bool = Field(default=True, description="Grant several nodes that follow each other at once")
-    on_in_doubt: Literal["park", "fail"] = Field("park", description="What becomes of a call that stays in doubt")
+    on_in_doubt: OnInDoubt = Field(
+        "park", description="What becomes of a call in doubt, where job and tool say nothing"
+    )
     max_tries: int = Field(10, ge=1, description="Tries of a call in doubt, where its plan sets no max_attempts")
     end_wait_s: float | None = Field(None, gt=0, description="Wait for a lost worker's end; unset: two lease TTLs")
     probe_tries: int = Field(6, ge=1, description="Unanswered probes of a call, then it is parked")

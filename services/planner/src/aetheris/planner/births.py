@@ -9,7 +9,7 @@ from aetheris.protocol.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.commands import Submit
 from aetheris.protocol.events import JobCreated, PlanGenerated
 from aetheris.protocol.ids import InvalidName, check_name
-from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, TaskGraph, check_graph
+from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, JobOptions, TaskGraph, check_graph
 
 PLANNER = "static"
 PLANNER_VERSION = "1"
@@ -34,6 +34,7 @@ def birth_group(command: Submit, command_id: str) -> Append:
         session=command.session,
         idempotency_key=command.idempotency_key,
         parent_job_id=command.parent_job_id,
+        options=command.options if command.options != JobOptions() else None,
     )
     planned = PlanGenerated(
         job_id=command.job_id,

@@ -27,12 +27,16 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_value, read_object
 from aetheris.cli.steps import Steps
 from aetheris.protocol.ids import check_name
+from aetheris.protocol.plan import OnInDoubt
 from aetheris.sdk.client import Client, Commanded, Job, JobEvent, JobSummary, Step, Verdict
 
 INTERRUPTED = 130
 
 Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON file with the plan; - reads standard input.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+InDoubt = Annotated[
+    OnInDoubt | None, typer.Option(help="What becomes of a call that stays in doubt; before what its tool declares.")
+]
 IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
 
 
@@ -40,6 +44,7 @@ def submit(
     plan: Plan,
     *,
     idempotency_key: IdempotencyKey = None,
+    on_in_doubt: InDoubt = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -47,7 +52,7 @@ def submit(
     with errors_as_exits(as_json=as_json):
         wanted = read_object(plan)
         with connected(data) as client:
-            submitted = client.submit(wanted, idempotency_key=idempotency_key)
+            submitted = client.submit(wanted, options=_options(on_in_doubt), idempotency_key=idempotency_key)
         if as_json:
             print_json(submitted.model_dump(mode="json"))
         else:
@@ -58,6 +63,7 @@ def run(
     plan: Plan,
     *,
     idempotency_key: IdempotencyKey = None,
+    on_in_doubt: InDoubt = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +71,7 @@ def run(
     with errors_as_exits(as_json=as_json):
         wanted = read_object(plan)
         with connected(data) as client:
-            job_id = client.submit(wanted, idempotency_key=idempotency_key).job_id
+            job_id = client.submit(wanted, options=_options(on_in_doubt), idempotency_key=idempotency_key).job_id
             progress("job", job_id)
             _watch(client, job_id)
             found = client.job(job_id)
@@ -172,6 +178,10 @@ def tools(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
         else:
             columns = ("name", "version", "effect_class", "irreversible", "timeout_s")
             table(columns, [[one.get(column) for column in columns] for one in found])
+
+
+def _options(on_in_doubt: OnInDoubt | None) -> dict[str, Any]:
+    return {"on_in_doubt": on_in_doubt} if on_in_doubt is not None else {}
 
 
 def _newest(client: Client, status: str | None, limit: int) -> list[JobSummary]:

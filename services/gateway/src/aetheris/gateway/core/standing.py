@@ -4,9 +4,10 @@ from typing import Any
 
 from aetheris.protocol import events as ev
 from aetheris.protocol.contract import Status
-from aetheris.protocol.events import RejectReason
+from aetheris.protocol.events import RejectReason, Via
 from aetheris.protocol.fold import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.ids import execution_id
+from aetheris.protocol.plan import EffectClass
 
 
 def job_view(job: JobState, created_at: str) -> dict[str, Any]:
@@ -90,9 +91,9 @@ def _ended(state: KeyState) -> Status:
 
 
 def _why(job: JobState) -> str | None:
-    """Why a job that has not ended does not go on."""
+    """Why a job that has not ended does not go on; of one that has, what is not known of it."""
     if job.terminal is not None:
-        return None
+        return _not_known(job)
     if job.needs_upgrade:
         return "its log holds an event of a newer version: upgrade the services"
     parked = _parked(job)
@@ -108,6 +109,16 @@ def _why(job: JobState) -> str | None:
         node = f"{job.waiting.node_id} waits" if job.waiting.node_id else "waits"
         return f"{node} for {job.waiting.wait_type}"
     return f"stopping: {job.stopping.reason}" if job.stopping is not None else None
+
+
+def _not_known(job: JobState) -> str | None:
+    """The call of an ended job that may have taken effect, or not."""
+    for state in job.keys.values():
+        entry = job.entry(state.node_id)
+        unsure = state.outcome is Settled.FAILED and not state.sure and state.via is Via.LEDGER
+        if unsure and not state.alarms and entry is not None and entry.effect_class is not EffectClass.PURE:
+            return f"{state.node_id} failed without being sure: whether it took effect is not known"
+    return None
 
 
 def _parked(job: JobState) -> KeyState | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from aetheris.gateway.problems import BadRequest
 from aetheris.protocol.canonical import InvalidArgs, canonical, digest, parse
 from aetheris.protocol.commands import RegistryEntry, Submit
-from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, TaskGraph
+from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, JobOptions, TaskGraph
 from aetheris.protocol.schemas import graph_json, pinned
 
 MAX_BODY_BYTES = 512 * 1024
@@ -23,6 +23,12 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Options(JobOptions):
+    """The options of a submission; one that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 class Submission(_Body):
     """The body of POST /jobs."""
 
@@ -30,7 +36,7 @@ class Submission(_Body):
     goal: str | None = Field(default=None, max_length=10_000)
     agent: str | None = Field(default=None, max_length=200)
     session: str | None = Field(default=None, max_length=200)
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Options = Options()
 
 
 class CancelBody(_Body):
@@ -120,7 +126,7 @@ def submit_command(raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntr
         agent=wanted.agent,
         session=wanted.session,
         idempotency_key=asked.idempotency_key,
-        options=wanted.options,
+        options=JobOptions(on_in_doubt=wanted.options.on_in_doubt),
     )
 
 
