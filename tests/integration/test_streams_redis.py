@@ -75,6 +75,13 @@ async def test_a_first_look_at_an_empty_redis_counts_as_lost(redis: Redis) -> No
     assert await Leases(redis).data_lost()
 
 
+async def test_of_first_looks_at_the_same_time_one_notices(redis: Redis) -> None:
+    for _ in range(50):  # answers cross in some of them
+        await redis.pipeline([("DEL", "aetheris:epoch")])
+        leases = Leases(redis)
+        assert sum(await asyncio.gather(*(leases.data_lost() for _ in range(4)))) == 1
+
+
 async def test_effects_lie_by_nonce(redis: Redis, key: str) -> None:
     effects = EffectStore(redis, ttl_s=60.0)
     await effects.put([Effect("job", key, "n1", b'{"a":1}'), Effect("job", key, "n2", b"\x00\xff")])

@@ -1,5 +1,6 @@
 """Leases in Redis: who is running a key now. A missing lease is no evidence (docs/guarantees.md, "Ledger")."""
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,6 +36,7 @@ class Leases:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._epoch: str | None = None
+        self._asking = asyncio.Lock()  # of two answers that cross, neither would be the first
 
     async def grant(self, leases: Sequence[Lease]) -> None:
         """Set these leases; the ledger decided it from its fold, so an older holder is replaced.
@@ -87,13 +89,14 @@ class Leases:
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        fresh = secrets.token_hex(8)
-        old, info = await self._redis.pipeline([("SET", _EPOCH, fresh, "NX", "GET"), ("INFO", "server")])
-        found = old.decode() if isinstance(old, bytes) else fresh
-        epoch = f"{found}:{_run_id(info)}"
-        lost = found == fresh if self._epoch is None else epoch != self._epoch
-        self._epoch = epoch
-        return lost
+        async with self._asking:
+            fresh = secrets.token_hex(8)
+            old, info = await self._redis.pipeline([("SET", _EPOCH, fresh, "NX", "GET"), ("INFO", "server")])
+            found = old.decode() if isinstance(old, bytes) else fresh
+            epoch = f"{found}:{_run_id(info)}"
+            lost = found == fresh if self._epoch is None else epoch != self._epoch
+            self._epoch = epoch
+            return lost
 
 
 def _name(key: str) -> str:
