@@ -21,13 +21,15 @@ class Pump:
     """Delivers what arrives to `sink`, in log order per place.
 
     With a pause, it takes what has arrived once a pause (one request for all of it); `wake` cuts the pause
-    short. The first record after a silence is delivered at once.
+    short. The first record after a silence is delivered at once. While nothing arrives, a fetch waits at the broker
+    for `idle_s`: longer is cheaper, and delays what is added meanwhile.
     """
 
-    def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0) -> None:
+    def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0, idle_s: float = 0.5) -> None:
         self._log = log
         self._sink = sink
         self._pause_s = pause_s
+        self._idle_s = idle_s
         self._reader: Reader | None = None
         self._positions: dict[Place, int] = {}
         self._held: set[Place] = set()
@@ -134,7 +136,7 @@ class Pump:
             reader.resume([place for place in self._positions if place not in self._held])
 
     async def _connect(self) -> Reader:
-        reader = self._log.reader()
+        reader = self._log.reader(self._idle_s)
         await reader.start()
         reader.assign(self._positions)
         reader.pause(self._held)
