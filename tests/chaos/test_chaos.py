@@ -16,6 +16,7 @@ def test_a_seed_is_a_schedule() -> None:
     assert {fault.kind for fault in faults(7, len(Kind), 24)} == {*Kind}
 
 
+@pytest.mark.real
 @pytest.mark.timeout(600)
 def test_every_kind_of_fault_duplicates_loses_and_blocks_nothing() -> None:
     argv = [sys.executable, "-m", "aetheris.cli", "chaos", "--jobs", "24", "--kills", "12", "--seed", "11", "--json"]

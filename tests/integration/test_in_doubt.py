@@ -17,7 +17,7 @@ from aetheris.streams.partitioning import partition_of
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PARTITIONS = 4
 PATIENCE_S = 90.0
