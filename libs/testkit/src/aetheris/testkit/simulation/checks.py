@@ -147,7 +147,7 @@ def _check_report(job: JobState, report: Report, outside: Outside) -> None:
 
 def _is_true(job: JobState, rule: str, outside: Outside) -> bool:
     least = 2 if rule == "second_success" else 1
-    return any(len(outside.of_node(job.job_id, node_id)) >= least for node_id in job.entries)
+    return any(len(outside.results.get((job.job_id, node_id), ())) >= least for node_id in job.entries)
 
 
 def _check_same(call: Call, outside: Outside, retried: int) -> None:

@@ -27,8 +27,8 @@ from aetheris.testkit.simulation.world import Call, Course, Outside
 
 LONGEST = 4000
 """Actions after which a run that has not come to rest counts as stuck."""
-LONGEST_REST_S = 1000.0
-"""Virtual time without faults after which a run that has not come to rest counts as stuck."""
+LONGEST_REST_S = 600.0
+"""Virtual time without faults after which nothing more is waited for: what is open then is stuck."""
 BETWEEN_FAULTS = 24
 WRITTEN_OUT = 50
 """One seed in so many passes every record through its JSON; the others pass the models on."""
@@ -104,7 +104,7 @@ class Run:
         rests_from_s = self.around.now_s
         while self._step(0.0) or not self._at_rest():
             if self.around.now_s > rests_from_s + LONGEST_REST_S:
-                raise Broken("stuck", "it never comes to rest")
+                return
 
     def _at_rest(self) -> bool:
         """Nothing can be done now, and nothing is due: else time goes on."""
