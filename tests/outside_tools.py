@@ -38,6 +38,13 @@ async def poke_opaque(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str 
     return await _poke(ctx, tag, delay_s, hold)
 
 
+@tool("poke_lost")
+async def poke_lost(ctx: ToolContext, tag: str) -> Result:
+    """Takes effect, and nobody hears of it."""
+    await _poke(ctx, tag, 0, "")
+    raise ConnectionError
+
+
 @tool("poke_irreversible", effect_class="probeable", irreversible=True)
 async def poke_irreversible(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
     """Needs approval, unless policy allows it."""
