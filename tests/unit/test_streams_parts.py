@@ -109,6 +109,8 @@ async def test_health_tells_alive_from_ready() -> None:
     assert await _get(port, "/readyz") == (503, {"ready": False, "unready": {"redis": "gone"}})
     reasons["redis"] = None
     assert await _get(port, "/readyz") == (200, {"ready": True, "unready": {}})
+    health.tell("jobs_stuck", lambda: 3)
+    assert await _get(port, "/readyz") == (200, {"ready": True, "unready": {}, "jobs_stuck": 3})
     assert (await _get(port, "/other"))[0] == 404
     await health.stop()
 

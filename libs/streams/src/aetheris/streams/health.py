@@ -16,11 +16,16 @@ class Health:
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
+        self._told: dict[str, Callable[[], object]] = {}
         self._server: asyncio.Server | None = None
 
     def add(self, name: str, check: Check) -> None:
         """Let readiness depend on `check`; it must not block."""
         self._checks[name] = check
+
+    def tell(self, name: str, ask: Callable[[], object]) -> None:
+        """Show what `ask` says in /readyz, for information; it must not block, and be JSON."""
+        self._told[name] = ask
 
     def unready(self) -> Mapping[str, str]:
         """What isn't ready, and why; empty if everything is. Without any check it is still starting."""
@@ -56,7 +61,8 @@ class Health:
             return 200, {"alive": True}
         if path == b"/readyz":
             reasons = self.unready()
-            return (503 if reasons else 200), {"ready": not reasons, "unready": reasons}
+            told = {name: ask() for name, ask in self._told.items()}
+            return (503 if reasons else 200), {"ready": not reasons, "unready": reasons, **told}
         return 404, {"error": {"code": "not_found", "message": "there are /livez and /readyz", "details": {}}}
 
 

@@ -1,6 +1,7 @@
 """The planner's composition root: everything is built here, in the order in which it depends on each other."""
 
 import asyncio
+from functools import partial
 
 from aetheris.planner.handlers import PlannerHandler, lines_of
 from aetheris.planner.settings import PlannerSettings
@@ -33,10 +34,11 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
 
 def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
     """The worker with a planner in each of its partitions."""
+    handlers: dict[int, PlannerHandler] = {}
 
-    def handler(_partition: int) -> PlannerHandler:
+    def handler(partition: int) -> PlannerHandler:
         indexed = lines_of(worker.tables[Topic.JOBS_INDEX])
-        return PlannerHandler(
+        handlers[partition] = PlannerHandler(
             appender=parts.appender,
             indexed=indexed,
             quarantine=worker.quarantine,
@@ -44,8 +46,12 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             telemetry=parts.telemetry,
             clock=parts.clock,
             runs=settings.runs,
+            stuck_after_s=settings.stuck_after_s,
+            call_at=partial(worker.call_at, partition),
         )
+        return handlers[partition]
 
+    parts.health.tell("jobs_stuck", lambda: sum(handler.stuck for handler in handlers.values()))
     worker = PartitionWorker(
         parts.log,
         parts.appender,

@@ -9,6 +9,7 @@ from aetheris.planner.births import birth_group
 from aetheris.planner.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
 from aetheris.planner.progress import Progress
 from aetheris.planner.steps import is_untouched, load, node_finished, request, unresolvable
+from aetheris.planner.watch import Stuck, Watch, explained_s, unstarted, waits_for
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.commands import Cancel, JobIndexEntry, Submit
@@ -37,10 +38,14 @@ class HeldCancel:
 
 @dataclass(slots=True)
 class Partition:
-    """The live jobs of one partition; `indexed` knows the jobs that are forgotten here."""
+    """The live jobs of one partition; `indexed` knows the jobs that are forgotten here.
+
+    `now_s` is the time of a monotonic clock: it says which jobs are stuck, and decides nothing else.
+    """
 
     indexed: Indexed
     runs: bool = True
+    watch: Watch = field(default_factory=Watch)
     jobs: dict[str, Progress] = field(default_factory=dict[str, Progress])
     """In order of birth."""
     _born: dict[str, str] = field(default_factory=dict[str, str])
@@ -101,13 +106,14 @@ class Partition:
             return None
         return _cancel(progress, command, command_id) if progress is not None else None
 
-    def decide(self) -> list[Output]:
+    def decide(self, now_s: float = 0.0) -> list[Output]:
         """What follows from the events folded since the last call, in the order of writing."""
         outputs: list[Output] = []
         for job_id in self._changed:
             progress = self.jobs.get(job_id)
             if progress is not None:
                 outputs.extend(self._decide(progress))
+                self.watch.follow(progress, now_s)
         self._changed.clear()
         return outputs
 
@@ -118,13 +124,23 @@ class Partition:
             return []
         return [*_ask(progress, node_id, blobs, runs=self.runs), *_stop(progress)]
 
-    def recover(self) -> list[Output]:
+    def stuck(self, now_s: float) -> list[Stuck]:
+        """The jobs that nothing has happened to for too long, each once a period, with their requests repeated."""
+        found: list[Stuck] = []
+        for job_id, quiet_s in self.watch.due(now_s):
+            progress = self.jobs[job_id]
+            if quiet_s >= self.watch.after_s + explained_s(progress):
+                self.watch.stuck.add(job_id)
+                found.append(Stuck(job_id, waits_for(progress), quiet_s, tuple(self._ask_again(progress))))
+        return found
+
+    def recover(self, now_s: float = 0.0) -> list[Output]:
         """After a restore: everything that is open, as after a change; what was written before comes again."""
         for job_id, progress in self.jobs.items():
             self._changed[job_id] = None
             progress.sent.index = self._status_in_index(progress)
         self._joined.clear()
-        return self.decide()
+        return self.decide(now_s)
 
     def joined(self) -> list[Joined]:
         """The nodes that started within a run since the last call."""
@@ -151,6 +167,13 @@ class Partition:
         unreadable = self._unreadable.pop(event.job_id, None)
         if unreadable is not None:
             self.needs_upgrade(event.job_id, unreadable)
+
+    def _ask_again(self, progress: Progress) -> Iterator[Output]:
+        """The requests that nobody has answered: the ledger drops what it has already."""
+        again = unstarted(progress)
+        progress.sent.requests.difference_update(again)
+        progress.ready.extend(again)
+        return self._decide(progress)
 
     def _request_hash(self, job_id: str) -> str | None:
         """The request that a known job was born of."""

@@ -9,6 +9,7 @@ import structlog
 
 from aetheris.planner.core import Indexed, Partition
 from aetheris.planner.decisions import Append, Conflict, Index, Load, Output, Refused, Request
+from aetheris.planner.watch import STUCK_AFTER_S, Watch
 from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit
 from aetheris.protocol.envelope import (
     Envelope,
@@ -53,13 +54,21 @@ class PlannerHandler(PartitionHandler):
         telemetry: Telemetry,
         clock: Clock,
         runs: bool = True,
+        stuck_after_s: float = STUCK_AFTER_S,
+        call_at: Callable[[float], None] | None = None,
     ) -> None:
         self._appender = appender
         self._quarantine = quarantine
         self._blobs = blobs
         self._telemetry = telemetry
         self._clock = clock
-        self._partition = Partition(indexed, runs)
+        self._call_at = call_at
+        self._partition = Partition(indexed, runs, Watch(stuck_after_s))
+
+    @property
+    def stuck(self) -> int:
+        """How many jobs are stuck now."""
+        return len(self._partition.watch.stuck)
 
     def fold(self, records: Sequence[Record]) -> None:
         """History, in log order: causes no output."""
@@ -68,8 +77,9 @@ class PlannerHandler(PartitionHandler):
 
     async def restored(self) -> None:
         """Take up what is open: requests, reports, ends and index lines that a crash kept from being written."""
-        outputs = await self._loaded(self._partition.recover())
+        outputs = await self._loaded(self._partition.recover(self._clock.monotonic()))
         await self._append(self._groups(outputs, again=True))
+        self._watch()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold the events, take up the commands, append what follows: one append for the round."""
@@ -77,9 +87,21 @@ class PlannerHandler(PartitionHandler):
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))
-        groups.extend(self._groups(await self._loaded(self._partition.decide())))
+        groups.extend(self._groups(await self._loaded(self._partition.decide(self._clock.monotonic()))))
         self._trace_joined()
         await self._append(groups)
+        self._watch()
+
+    async def tick(self) -> None:
+        """Say which jobs are stuck, and ask again for what they wait for."""
+        for stuck in self._partition.stuck(self._clock.monotonic()):
+            _log.warning("job stuck", job_id=stuck.job_id, waits_for=stuck.waits_for, quiet_s=round(stuck.quiet_s, 1))
+            await self._append(self._groups(await self._loaded(stuck.outputs), again=True))
+        self._watch()
+
+    async def close(self) -> None:
+        """The jobs are somebody else's now."""
+        self._partition.watch.clear()
 
     def mark(self) -> int | None:
         """The birth of the oldest live job."""
@@ -88,6 +110,11 @@ class PlannerHandler(PartitionHandler):
     def low_water(self, topic: str) -> int | None:
         """The oldest cancel that waits for its job's plan."""
         return self._partition.low_water() if topic == Topic.JOBS_COMMANDS else None
+
+    def _watch(self) -> None:
+        due_s = self._partition.watch.next_due()
+        if due_s is not None and self._call_at is not None:
+            self._call_at(due_s)
 
     def _fold(self, record: Record) -> None:
         try:

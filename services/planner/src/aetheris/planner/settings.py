@@ -2,10 +2,14 @@
 
 from pydantic import Field
 
+from aetheris.planner.watch import STUCK_AFTER_S
 from aetheris.streams.settings import RuntimeSettings
 
 
 class PlannerSettings(RuntimeSettings):
     """How the planner asks."""
 
+    stuck_after_s: float = Field(
+        STUCK_AFTER_S, gt=0, description="Silence after which a job that should go on is stuck"
+    )
     runs: bool = Field(default=True, description="Ask for chains of nodes at once, where they follow each other")
