@@ -19,7 +19,7 @@ from aetheris.streams.replay import replay
 pytestmark = pytest.mark.real
 
 TOPIC = Topic.VERIFICATIONS
-PARTITION = 3
+PARTITION = 0
 SECRET = b"\xffnot for the terminal"
 
 
