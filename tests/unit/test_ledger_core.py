@@ -683,6 +683,20 @@ def test_found_counts_whoever_asked_and_also_when_it_is_read_only_after_a_restar
     assert world.ledger().state().outcome is Settled.SUCCESS
 
 
+def test_what_is_found_late_belongs_to_the_try_in_charge_that_sends_the_same_key() -> None:
+    ledger = probing(World(one("probeable")))
+    first = ledger.asks[0]
+    ledger.answer("not_found")
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+    ledger.add(started("a", "n2", token=2, incarnation="i2"))
+    ledger.add(about(ev.InvocationProbed, "a", **_answered(first, "found")))
+    assert ledger.state().settled_by == "n2"
+    ledger.add(finished("a", "n2"))
+    assert ledger.state().alarms == []
+
+
 def test_not_found_without_a_known_end_is_parked_after_a_last_question() -> None:
     ledger = World(one("probeable")).ledger()
     ledger.add(started("a", "n1"))

@@ -411,7 +411,11 @@ class Partition:
             return None
         if probed.external_key != state.tries[probed.invocation_id].external_key:
             return None
-        return settlement.found(Key(job.state, probed.idempotency_key, state), probed)
+        # a late answer: where the try in charge sends the same key, it is that one's effect that may have been found
+        sender = state.n if state.n in state.live else None
+        same = sender is not None and state.tries[sender].external_key == probed.external_key
+        nonce = sender if sender is not None and same else probed.invocation_id
+        return settlement.found(Key(job.state, probed.idempotency_key, state), nonce, probed)
 
     def _views(self) -> list[Decision]:
         views: list[Decision] = [View(record_of(job.state, key, offset)) for job, key, offset in self._settled]

@@ -81,11 +81,11 @@ def catch_up(of: Key, effect: StoredEffect) -> Emit:
     return emit(of, *events)
 
 
-def found(of: Key, probed: ev.InvocationProbed) -> Emit:
-    """What a probe found settles the try that it was asked about."""
+def found(of: Key, nonce: str, probed: ev.InvocationProbed) -> Emit:
+    """What a probe found settles the try whose external key it was found under."""
     evidence = {"ask": probed.ask, "found": list(probed.evidence)}
     extra = {"external_id": probed.external_id, "evidence": evidence}
-    return _happened(of, probed.invocation_id, Via.PROBE, cause=probed.ask, result=probed.result, extra=extra)
+    return _happened(of, nonce, Via.PROBE, cause=probed.ask, result=probed.result, extra=extra)
 
 
 def happened(of: Key, command: Resolve, command_id: str) -> Emit:
