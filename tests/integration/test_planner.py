@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +105,7 @@ async def broker(kafka: str) -> str:
 
 
 @pytest.fixture
-async def outside(broker: str) -> AsyncIterator[Outside]:
+async def outside(broker: str) -> AsyncGenerator[Outside]:
     log = KafkaLog(broker)
     await log.start()
     appender, reader, seen = log.appender(), log.reader(), Seen()
@@ -130,7 +130,7 @@ async def outside(broker: str) -> AsyncIterator[Outside]:
 
 
 @asynccontextmanager
-async def planning(broker: str, data: Path, *, runs: bool = True) -> AsyncIterator[None]:
+async def planning(broker: str, data: Path, *, runs: bool = True) -> AsyncGenerator[None]:
     """A planner within this process."""
     settings = PlannerSettings.model_validate(
         {"kafka": broker, "partitions": PARTITIONS, "worker_id": "planner-0", "runs": runs, "data": data, "dev": True}
@@ -146,7 +146,7 @@ async def planning(broker: str, data: Path, *, runs: bool = True) -> AsyncIterat
 
 
 @asynccontextmanager
-async def process(broker: str, data: Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(broker: str, data: Path, **env: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """A planner as a process of its own."""
     settings = {
         "AETHERIS_KAFKA": broker,

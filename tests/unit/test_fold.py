@@ -260,7 +260,7 @@ def test_one_node_finished_and_a_second_only_for_compensated() -> None:
 
 
 def test_a_rejected_key_ends_its_node_though_an_earlier_key_never_started() -> None:
-    asked = {"args_hash": "h", "tool_version": "1", "rule": "r", "form": {}}
+    asked: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "r", "form": {}}
     job = fold(
         planned(graph({"id": "a"})),
         about(ev.ApprovalRequested, "a", **asked),
