@@ -140,6 +140,8 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
 
 def dependencies(node: Node) -> tuple[str, ...]:
     """What must be done before a node: its `depends_on` and whatever its arguments refer to."""
+    if not node.args and len(node.depends_on) < 2:
+        return node.depends_on
     return tuple(dict.fromkeys((*node.depends_on, *(ref.node_id for ref in references(node.args)))))
 
 
