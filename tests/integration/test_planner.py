@@ -37,7 +37,7 @@ from tests.histories import graph
 
 pytestmark = pytest.mark.real
 
-PARTITIONS = 2
+PARTITIONS = 4
 DEADLINE_S = 30.0
 SOURCE = "aetheris/test"
 
