@@ -556,3 +556,8 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.JobSealed: _sealed,
     },
 )
+
+UNREAD: frozenset[bytes] = frozenset(
+    f"io.aetheris.{name}.v1".encode() for name, kind in ev.EVENTS.items() if kind not in _RULES
+)
+"""The ce_type of facts that no rule reads: whoever only folds may leave them unparsed."""

@@ -15,6 +15,8 @@ _log = structlog.get_logger(__name__)
 _POLL_S = 1.0
 _RETRY_PAUSE_S = 0.2
 _OFFSETS_DEADLINE_S = 5.0
+_MANY = 60
+_LONGEST_STRETCH = 4
 
 
 class Pump:
@@ -121,13 +123,13 @@ class Pump:
                 self._positions[place] = records[-1].offset + 1
                 self._sink(place, records)
         if batch and self._pause_s and reader is self._reader:
-            await self._nap(reader)
+            await self._nap(reader, self._pause_s * _stretch(sum(map(len, batch.values()))))
 
-    async def _nap(self, reader: Reader) -> None:
+    async def _nap(self, reader: Reader, pause_s: float) -> None:
         """Let records gather at the broker; what is not fetched meanwhile costs nothing."""
         reader.pause(list(self._positions))
         try:
-            async with asyncio.timeout(self._pause_s):
+            async with asyncio.timeout(pause_s):
                 await self._rung.wait()
         except TimeoutError:
             pass
@@ -147,3 +149,8 @@ class Pump:
         reader, self._reader = self._reader, None
         if reader is not None:
             await reader.stop()
+
+
+def _stretch(records: int) -> int:
+    """Where much arrives, requests cost more than waiting does: fewer of them, for more records each."""
+    return min(_LONGEST_STRETCH, 1 + records // _MANY)

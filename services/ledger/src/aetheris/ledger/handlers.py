@@ -16,6 +16,7 @@ from aetheris.ledger.workers import Workers
 from aetheris.protocol.commands import LedgerRecord, Message, Resolve, ToolRequest
 from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message, draft
 from aetheris.protocol.events import ApprovalRequested, PolicyAllowed
+from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import derived
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import Topic
@@ -109,6 +110,9 @@ class LedgerHandler(PartitionHandler):
     # in
 
     def _fold(self, record: Record, now: Now) -> None:
+        if record.header("ce_type") in UNREAD:
+            self._partition.pass_over(record.offset)
+            return
         try:
             found = decode_event(record)
         except Undecodable:

@@ -21,6 +21,7 @@ from aetheris.protocol.envelope import (
     draft,
 )
 from aetheris.protocol.events import BlobRef
+from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import derived, event_id
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import Topic
@@ -117,6 +118,8 @@ class PlannerHandler(PartitionHandler):
             self._call_at(due_s)
 
     def _fold(self, record: Record) -> None:
+        if record.header("ce_type") in UNREAD:
+            return
         try:
             found = decode_event(record)
         except Undecodable:

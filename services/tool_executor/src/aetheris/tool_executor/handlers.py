@@ -11,6 +11,7 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
 from aetheris.protocol.events import Event
+from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.invocation import Blobs
 from aetheris.protocol.records import Group, Record
 from aetheris.protocol.topics import Topic
@@ -28,20 +29,7 @@ from aetheris.tool_executor.tools import Calls
 
 _log = structlog.get_logger(__name__)
 
-_UNREAD = frozenset(
-    f"io.aetheris.{kind.event_type}.v1".encode()
-    for kind in (
-        ev.CommandCommitted,
-        ev.StateChanged,
-        ev.NodeFinished,
-        ev.DecisionSnapshot,
-        ev.StateCheckpointed,
-        ev.EffectConfirmed,
-        ev.ConfirmationFailed,
-        ev.StepCompensated,
-        ev.SignalReceived,
-    )
-)
+_UNREAD = UNREAD | {f"io.aetheris.{ev.NodeFinished.event_type}.v1".encode()}
 """Facts that decide nothing about who may run: they are passed over unparsed."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
