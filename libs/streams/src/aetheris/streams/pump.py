@@ -38,6 +38,8 @@ class Pump:
         self._behind: dict[Place, int] = {}
         self._shrunk: set[Place] = set()
         self._rung = asyncio.Event()
+        self.lag = 0
+        """Records that the log had beyond what was delivered, at the last look (see `check_silence`)."""
 
     @property
     def positions(self) -> Mapping[Place, int]:
@@ -105,6 +107,7 @@ class Pump:
         except LogUnreachable as error:
             _log.warning("no end offsets", error=str(error))
             return
+        self.lag = sum(max(0, end - watched[place]) for place, end in ends.items())
         shrunk = {place for place, end in ends.items() if end < watched[place]}
         for topic, partition in shrunk & self._shrunk:
             raise LogGap(f"{topic}[{partition}] ends at {ends[topic, partition]}, below what was read")

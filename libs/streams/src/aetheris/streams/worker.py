@@ -21,6 +21,9 @@ __all__ = ["Cadence", "HandlerFactory", "Inputs", "Pace", "PartitionHandler", "P
 
 _log = structlog.get_logger(__name__)
 
+READY_LAG = 100_000
+"""Records behind, beyond which a worker says that it is not ready."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -114,11 +117,18 @@ class PartitionWorker:
             self._partitions[record.partition].quarantine(record, reason)
 
     def unready(self) -> str | None:
-        """Why this worker isn't ready; None when it has joined and every partition is restored."""
+        """Why this worker isn't ready; None when it has joined, has restored, and is not far behind."""
         if not self._joined:
             return "has not joined its group yet"
         restoring = sorted(number for number, one in self._partitions.items() if not one.restored)
-        return f"restoring partitions {restoring}" if restoring else None
+        if restoring:
+            return f"restoring partitions {restoring}"
+        return f"{self.lag} records behind" if self.lag > READY_LAG else None
+
+    @property
+    def lag(self) -> int:
+        """Records of the log that were not delivered here yet, as of the last look, some seconds ago."""
+        return sum(pump.lag for pump in self._pumps.values())
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         pumps = [pump.run() for pump in self._pumps.values()]

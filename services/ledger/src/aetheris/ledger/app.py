@@ -35,6 +35,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
     async with runtime(settings, "ledger") as parts:
         worker = ledger(parts, settings, policy)
         parts.health.add("worker", worker.unready)
+        parts.health.tell("lag", lambda: worker.lag)
         freeze_memory()
         await worker.run(stop)
 

@@ -28,6 +28,7 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
     async with runtime(settings, "planner") as parts:
         worker = planner(parts, settings)
         parts.health.add("worker", worker.unready)
+        parts.health.tell("lag", lambda: worker.lag)
         freeze_memory()
         await worker.run(stop)
 

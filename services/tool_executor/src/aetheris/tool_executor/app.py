@@ -55,6 +55,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         async with tries(settings.tool_drain_s, heartbeat) as spawn:
             worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn)
             on.health.add("worker", worker.unready)
+            on.health.tell("lag", lambda: worker.lag)
             freeze_memory()
             await worker.run(stop)
 

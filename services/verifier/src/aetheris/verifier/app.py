@@ -50,6 +50,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             pace=Pace.of(settings),
         )
         parts.health.add("worker", worker.unready)
+        parts.health.tell("lag", lambda: worker.lag)
         history = History(parts.log)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, key, settings.read_s)
         http = HttpServer(api(proofs), settings.listen, settings.http_port)
