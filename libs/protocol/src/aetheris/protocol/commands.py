@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.events import by_name
 from aetheris.protocol.plan import EffectClass, JobOptions, OnInDoubt
 
 
@@ -185,14 +186,5 @@ class LedgerRecord(Message):
     confirmed_at: str | None = None
 
 
-def _leaves(base: type[Message]) -> dict[str, type[Message]]:
-    found: dict[str, type[Message]] = {}
-    for kind in base.__subclasses__():
-        if "type_name" in kind.__dict__:
-            found[kind.type_name] = kind
-        found |= _leaves(kind)
-    return found
-
-
-MESSAGES: dict[str, type[Message]] = _leaves(Message)
+MESSAGES: dict[str, type[Message]] = by_name(Message, "type_name")
 """type_name → model."""

@@ -1,11 +1,13 @@
 """The facts of jobs.events (docs/events.md). Unknown fields are ignored here and kept in the log's bytes."""
 
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.plan import JobOptions, Kind
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Outcome(StrEnum):
@@ -386,14 +388,15 @@ class JobSealed(Event):
 TERMINAL = (JobCompleted, JobFailed, JobCancelled)
 
 
-def _leaves(base: type[Event]) -> dict[str, type[Event]]:
-    found: dict[str, type[Event]] = {}
+def by_name(base: type[M], attribute: str) -> dict[str, type[M]]:
+    """Every subclass that names itself in a class variable, under that name."""
+    found: dict[str, type[M]] = {}
     for kind in base.__subclasses__():
-        if "event_type" in kind.__dict__:
-            found[kind.event_type] = kind
-        found |= _leaves(kind)
+        if attribute in kind.__dict__:
+            found[getattr(kind, attribute)] = kind
+        found |= by_name(kind, attribute)
     return found
 
 
-EVENTS: dict[str, type[Event]] = _leaves(Event)
+EVENTS: dict[str, type[Event]] = by_name(Event, "event_type")
 """event_type → model."""
