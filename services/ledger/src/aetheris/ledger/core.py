@@ -20,12 +20,10 @@ from aetheris.protocol.events import Answer, Event
 from aetheris.protocol.fold import St, apply, birth
 from aetheris.protocol.ids import execution_id
 from aetheris.protocol.invocation import NotReady, blobs_needed
+from aetheris.protocol.sealed import SealedNames
 
 VIEWS_AFTER_RESTART = 10_000
 """Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
-
-REMEMBERED = 10_000
-"""Sealed jobs whose names are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Partition:
         self._found: list[tuple[str, ev.InvocationProbed]] = []
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._joined: list[str] = []
-        self._forgotten: dict[str, None] = {}
+        self._forgotten = SealedNames()
 
     # reading
 
@@ -310,9 +308,7 @@ class Partition:
             self._discharge(job, node_id)
         job_id = job.state.job_id
         del self.jobs[job_id]
-        self._forgotten[job_id] = None
-        if len(self._forgotten) > REMEMBERED:
-            del self._forgotten[next(iter(self._forgotten))]
+        self._forgotten.add(job_id)
 
     # requests
 

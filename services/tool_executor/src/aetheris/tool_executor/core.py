@@ -15,9 +15,7 @@ from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with,
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE
 from aetheris.protocol.references import UnresolvedReference
-
-REMEMBERED = 10_000
-"""Sealed jobs whose names are kept."""
+from aetheris.protocol.sealed import SealedNames
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -130,7 +128,7 @@ class Partition:
         self._declared: dict[str, Try] = {}
         self._claimed: set[tuple[str, int]] = set()
         self._open: dict[int, None] = {}
-        self._forgotten: dict[str, None] = {}
+        self._forgotten = SealedNames()
 
     def pass_over(self, offset: int) -> None:
         """A record that changes nothing here was read."""
@@ -238,9 +236,7 @@ class Partition:
     def _forget(self, job_id: str) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
         del self.jobs[job_id]
-        self._forgotten[job_id] = None
-        if len(self._forgotten) > REMEMBERED:
-            del self._forgotten[next(iter(self._forgotten))]
+        self._forgotten.add(job_id)
 
     def _in_force(self, grant: ToolGrant) -> JobState | Drop:
         job = self.jobs.get(grant.job_id)

@@ -8,6 +8,7 @@ from aetheris.proofs import Audit, RawRecord, Report
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.events import JobCreated, JobSealed
 from aetheris.protocol.records import Record
+from aetheris.protocol.sealed import SealedNames
 
 Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Adds key_id and signature to a seal's payload."""
@@ -29,6 +30,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.jobs: dict[str, LiveJob] = {}
+        self._forgotten = SealedNames()
 
     def evolve(self, record: Record, event_type: str) -> LiveJob | None:
         """Take the next record of the log; the job that it belongs to, if it is under audit.
@@ -38,12 +40,13 @@ class Partition:
         job_id = (record.key or b"").decode(errors="replace")
         job = self.jobs.get(job_id)
         if job is None:
-            if event_type != JobCreated.event_type:
+            if event_type != JobCreated.event_type or job_id in self._forgotten:
                 return None
             job = self.jobs[job_id] = LiveJob(job_id, record.offset, _tenant(record))
         job.audit.add(raw(record))
         if event_type == JobSealed.event_type:
             del self.jobs[job_id]
+            self._forgotten.add(job_id)
         return job
 
     def to_seal(self) -> list[LiveJob]:
