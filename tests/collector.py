@@ -1,4 +1,4 @@
-"""An OTLP/HTTP collector that keeps the spans it is sent."""
+"""An OTLP/HTTP collector that keeps the spans and the values that it is sent."""
 
 import gzip
 import threading
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
@@ -30,6 +31,7 @@ class Collector:
     def __init__(self, port: int) -> None:
         self.endpoint = f"http://127.0.0.1:{port}"
         self._spans: list[CollectedSpan] = []
+        self._values: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
         self._lock = threading.Lock()
 
     def take(self, request: ExportTraceServiceRequest) -> None:
@@ -51,6 +53,23 @@ class Collector:
         with self._lock:
             self._spans += found
 
+    def measure(self, request: ExportMetricsServiceRequest) -> None:
+        """Keep the latest value of each series."""
+        for batch in request.resource_metrics:
+            service = next(a.value.string_value for a in batch.resource.attributes if a.key == "service.name")
+            for metric in (metric for scope in batch.scope_metrics for metric in scope.metrics):
+                for point in (*metric.sum.data_points, *metric.gauge.data_points):
+                    named = tuple(sorted((a.key, a.value.string_value) for a in point.attributes))
+                    with self._lock:
+                        self._values[service, metric.name, named] = int(point.as_int)
+
+    def value(self, metric: str, **attributes: str) -> int | None:
+        """The sum of a metric over all services; None where none has sent it."""
+        named = tuple(sorted(attributes.items()))
+        with self._lock:
+            found = [value for (_, name, at), value in self._values.items() if (name, at) == (metric, named)]
+        return sum(found) if found else None
+
     def of_trace(self, trace_id: str) -> list[CollectedSpan]:
         """The spans of one trace."""
         with self._lock:
@@ -71,7 +90,10 @@ def running_collector() -> Generator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            collector.take(ExportTraceServiceRequest.FromString(body))
+            if self.path == "/v1/metrics":
+                collector.measure(ExportMetricsServiceRequest.FromString(body))
+            else:
+                collector.take(ExportTraceServiceRequest.FromString(body))
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()

@@ -8,7 +8,7 @@ import asyncio
 import os
 from typing import Any
 
-from aetheris.sdk import Found, NotFound, ProbeContext, Result, StateChange, ToolContext, Unknown, tool
+from aetheris.sdk import Failed, Found, NotFound, ProbeContext, Result, StateChange, ToolContext, Unknown, tool
 from aetheris.sdk.toolkits import http
 
 
@@ -45,6 +45,12 @@ async def poke_lost(ctx: ToolContext, tag: str) -> Result:
     raise ConnectionError
 
 
+@tool("poke_refused", effect_class="probeable")
+async def poke_refused() -> Result:
+    """Never takes effect."""
+    raise Failed
+
+
 @tool("poke_irreversible", effect_class="probeable", irreversible=True)
 async def poke_irreversible(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
     """Needs approval, unless policy allows it."""
@@ -64,6 +70,7 @@ async def patient_probeable(ctx: ToolContext, tag: str, hold: str = "") -> Resul
 
 
 @poke_probeable.probe
+@poke_refused.probe
 @patient_probeable.probe
 @poke_irreversible.probe
 async def poked(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unknown:

@@ -117,8 +117,22 @@ class Log:
         return self.about("invocation_reopened", nonce, by=by, next_token=2, **more)
 
     def decide(self, decision: str, **more: Any) -> str:
-        version = more.pop("tool_version", "1")
-        return self.about("approval_decided", decision=decision, tool_version=version, approver="me", **more)
+        body = {
+            "tool_version": "1",
+            "args_hash": f"args-{more.get('key') or more.get('name', 'a')}",
+            "rule": "r",
+            **more,
+        }
+        return self.about("approval_decided", decision=decision, **{"approver": "ann", **body})
+
+    def ask(self, **more: Any) -> str:
+        body = {
+            "tool_version": "1",
+            "args_hash": f"args-{more.get('key') or more.get('name', 'a')}",
+            "rule": "r",
+            **more,
+        }
+        return self.about("approval_requested", form={}, **body)
 
     def done(self, name: str = "a", result_type: str = "side_effect_committed", **more: Any) -> str:
         hashed = {"output_hash": self.hashes[name]} if name in self.hashes else {}

@@ -285,15 +285,9 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
         _ONE_EXTERNAL,
         False,
     ),
-    # as the code is: what a later revision starts escapes the stop, and no planner writes one
-    (
-        "stopped_by_revision",
-        "idem",
-        ["fail", "retry", "reopen", "hreopen", "park", "stop", "decide"],
-        {"StopRule": "named", "MaxN": 3},
-        _ONE_EXTERNAL,
-        False,
-    ),
+    # whatever revision a started names, and whenever one was appended
+    ("stop_named", "idem", ["stop", "reopen", "undo"], {**_UNDONE, "MaxN": 2}, _ONE_EXTERNAL, False),
+    ("stop_replanned", "opaque", ["stop", "replan"], {**_EDITED, "MaxN": 1}, _AT_MOST_ONCE, False),
     (
         "same_content",
         "idem",
@@ -323,8 +317,8 @@ _ASK = ["probe", "end", "reopen"]
 
 _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     # a stop
-    ("stop_named", "NotLate", "idem", ["stop", "reopen", "undo"], {**_UNDONE, "StopRule": "named", "MaxN": 2}),
-    ("stop_replanned", "NotLate", "opaque", ["stop", "replan"], {**_EDITED, "StopRule": "named", "MaxN": 1}),
+    ("stop_by_name", "NotLate", "idem", ["stop", "reopen", "undo"], {**_UNDONE, "StopRule": "named", "MaxN": 2}),
+    ("stop_by_name_replanned", "NotLate", "opaque", ["stop", "replan"], {**_EDITED, "StopRule": "named", "MaxN": 1}),
     ("no_stop", "NotLate", "opaque", ["stop"], {"StopRule": "off", "MaxN": 1}),
     # what a later node of a run builds on
     ("after_nonce", "FromCommitted", "opaque", ["catchup", "hsucc"], {"AfterRule": "nonce", "MaxN": 2}),

@@ -3,27 +3,31 @@
 import json
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
-from aetheris.cli.chaos.schedule import Kind, faults, job_plans
+from aetheris.cli.chaos.schedule import ONCE, ROUTES, Kind, faults, job_plans
 
 
 def test_a_seed_is_a_schedule() -> None:
     assert faults(7, 100, 200) == faults(7, 100, 200)
     assert faults(7, 100, 200) != faults(8, 100, 200)
     assert job_plans(7, 20) == job_plans(7, 20)
-    assert {fault.kind for fault in faults(7, len(Kind), 24)} == {*Kind}
+    once = faults(7, len(ONCE), 24)
+    assert {fault.kind for fault in once} == {*Kind}
+    assert {(fault.kind, fault.target) for fault in once} >= {*product((Kind.SLOW, Kind.RESET), ROUTES)}
 
 
 @pytest.mark.real
 @pytest.mark.timeout(600)
 def test_every_kind_of_fault_duplicates_loses_and_blocks_nothing() -> None:
-    argv = [sys.executable, "-m", "aetheris.cli", "chaos", "--jobs", "24", "--kills", "12", "--seed", "11", "--json"]
+    sizes = ["--jobs", "24", "--kills", str(len(ONCE)), "--seed", "11"]
+    argv = [sys.executable, "-m", "aetheris.cli", "chaos", *sizes, "--json"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     report = json.loads(done.stdout)
     assert report["holds"]
     assert (report["duplicates"], report["lost"], report["stuck"], report["failed"]) == ([], [], [], [])
     assert report["expected"] == report["observed"] + report["waiting"] == 24 * 3
-    assert len(report["faults"]) == 12
+    assert len(report["faults"]) == len(ONCE)

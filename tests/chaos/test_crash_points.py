@@ -1,4 +1,4 @@
-"""An executor is killed at each named point, under a call of each effect class: what the log and the outside then say.
+"""A service is killed at each named point, under a call of each effect class: what the log and the outside then say.
 
 The table of docs/guarantees.md is made by this test: run it with AETHERIS_WRITE_DOCS=1.
 """
@@ -8,12 +8,12 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
 import pytest
 
 from aetheris.protocol.plan import EffectClass
-from aetheris.tool_executor.crash import ORDERED, ORDERS, VARIABLE, Point
+from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE, ExecutorPoint
 from tests.outside import Outside, running_outside, until
 from tests.system import ENDED, REPOSITORY, System, running_system
 
@@ -21,10 +21,22 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 GUARANTEES = REPOSITORY / "docs" / "guarantees.md"
 BEGIN, END = "<!-- crash-matrix -->", "<!-- /crash-matrix -->"
-HEAD = ("killed", "effect class", "the stream from `started` on", "calls", "effects", "ends", "after, s")
-POINTS: tuple[Point, ...] = get_args(Point)
+HEAD = ("killed", "effect class", "the stream", "calls", "effects", "ends", "after, s")
+POINTS: tuple[ExecutorPoint, ...] = tuple(point for point in get_args(ExecutorPoint) if point != "after_compensation")
+"""Those that every call reaches."""
 CALLED_AGAIN = {("in_call", "pure"), ("in_call", "idempotent"), ("after_call", "pure"), ("after_call", "idempotent")}
-NEVER_CALLED = {("after_started", "opaque"), ("before_call", "opaque")}
+NEVER_CALLED = {("after_started", "opaque"), ("before_call", "opaque"), ("between_nodes", "opaque")}
+POLICY = """
+[[rules]]
+name = "ask"
+tools = ["poke_irreversible"]
+effect = "approval"
+self_approval = true
+[[rules]]
+name = "rest"
+tools = ["*"]
+effect = "allow"
+"""
 PARKED = NEVER_CALLED | {("in_call", "opaque"), ("after_call", "opaque")}
 
 
@@ -60,7 +72,14 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("crash")
     # No lease lapses: what is in doubt is so because its worker is known to have ended, in every run.
-    env = {"AETHERIS_TOOLS": "tests.outside_tools", VARIABLE: ORDERED, "AETHERIS_LEASE_TTL_S": "120"}
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY)
+    env = {
+        "AETHERIS_TOOLS": "tests.outside_tools",
+        VARIABLE: ORDERED,
+        "AETHERIS_LEASE_TTL_S": "120",
+        "AETHERIS_POLICY": str(policy),
+    }
     with (
         running_outside(folder / "outside") as outside,
         running_system(folder / "data", env | outside.env) as system,
@@ -76,6 +95,11 @@ def test_killed_at_every_point_in_every_class(world: World) -> None:
         assert row.ends == ("parked for a human" if where in PARKED else "completed"), row
         assert row.calls == (0 if where in NEVER_CALLED else 2 if where in CALLED_AGAIN else 1), row
         assert row.effects == (0 if pure or where in NEVER_CALLED else 1), row
+    further = [met(world, meeting) for meeting in MEETINGS]
+    for row, meeting in zip(further, MEETINGS, strict=True):
+        again = meeting.order == "after_compensation:poke_idempotent"
+        assert (row.calls, row.effects) == (1 + again, 1), row
+    rows += further
     table = "\n".join([f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|", *(row.line for row in rows)])
     if "AETHERIS_WRITE_DOCS" in os.environ:
         write(table)
@@ -83,7 +107,7 @@ def test_killed_at_every_point_in_every_class(world: World) -> None:
     assert documented == [row.lasting for row in rows], table
 
 
-def seen(world: World, point: Point, effect_class: str) -> Row:
+def seen(world: World, point: ExecutorPoint, effect_class: str) -> Row:
     """Kill at one point under one job; return once that is over."""
     system, name = world.system, f"{point}-{effect_class}"
     tool = f"poke_{effect_class}"
@@ -93,7 +117,10 @@ def seen(world: World, point: Point, effect_class: str) -> Row:
     held = world.outside.hold(name) if in_call else None
     if not in_call:
         give(orders, f"{point}:{tool}")
-    job = system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name if in_call else ""}})
+    step = {"id": "a", "tool": tool, "args": {"tag": name, "hold": name if in_call else ""}}
+    first = {"id": "first", "tool": "poke_pure", "args": {"tag": f"{name}-first"}}
+    in_run = point == "between_nodes"
+    job = system.submit(first, step | {"depends_on": ["first"]}) if in_run else system.submit(step)
     if in_call:
         until(lambda: calls(world, name) == 1, 60)
         give(orders, f"{point}:{tool}")
@@ -103,12 +130,95 @@ def seen(world: World, point: Point, effect_class: str) -> Row:
         until(lambda: system.state().parts["executor-0"].incarnation > before, 60)
         held.unlink()
     until(lambda: system.job(job).get("status") in ENDED | {"waiting"}, 60)
-    recovered_s = time.monotonic() - killed_s
+    return row(world, job, name, point, effect_class, time.monotonic() - killed_s)
+
+
+def row(world: World, job: str, name: str, point: str, effect_class: str, recovered_s: float) -> Row:  # noqa: PLR0917 - a row's cells
+    """What is there once it is over."""
+    system = world.system
     status = system.job(job)["status"]
     distinct = len({effect["key"] for effect in world.outside.effects(tag=name)})
     effects = distinct if effect_class == "idempotent" else world.outside.count(name)
     ends = "parked for a human" if status == "waiting" else status
     return Row(point, effect_class, stream(system, job), calls(world, name), effects, ends, recovered_s)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A point that only some jobs meet: the order to die, the job, what it is told before, and how it ends."""
+
+    name: str
+    order: str
+    effect_class: str
+    nodes: tuple[dict[str, Any], ...]
+    ends: str = "completed"
+    until: Literal["approval", "signal"] | None = None
+
+    @property
+    def tag(self) -> str:
+        return f"{self.name} {self.effect_class}"
+
+
+def approved(name: str, order: str) -> Meeting:
+    node = {"id": "a", "tool": "poke_irreversible", "args": {"tag": f"{name} probeable"}}
+    return Meeting(name, order, "probeable", (node,), until="approval")
+
+
+def waited() -> Meeting:
+    wait = {"id": "w", "kind": "wait", "wait": {"key": "go"}}
+    node = {"id": "a", "tool": "poke_probeable", "args": {"tag": "after_wait probeable"}, "depends_on": ["w"]}
+    return Meeting("after_wait", "after_wait", "probeable", (wait, node), until="signal")
+
+
+def undone(name: str, order: str, effect_class: str, ends: str = "failed") -> Meeting:
+    """A job that fails behind a step that is undone: what is counted are the calls of the undoing."""
+    undo = {"tool": f"poke_{effect_class}", "args": {"tag": f"{name} {effect_class}"}}
+    done = {"id": "a", "tool": "patient_idempotent", "args": {"tag": f"{name} first"}, "compensate_with": undo}
+    return Meeting(name, order, effect_class, (done, {"id": "b", "tool": "poke_refused", "depends_on": ["a"]}), ends)
+
+
+MEETINGS = (
+    approved("after_approval", "after_approval"),
+    approved("before_started, approved", "before_started:poke_irreversible"),
+    waited(),
+    undone("before_plan, of compensations", "before_plan", "probeable"),
+    undone("after_compensation", "after_compensation:poke_idempotent", "idempotent"),
+    undone("after_compensation", "after_compensation:poke_probeable", "probeable"),
+    undone("after_compensation", "after_compensation:poke_opaque", "opaque", "waiting"),
+    undone("before_compensated", "before_compensated", "probeable"),
+)
+
+
+def met(world: World, meeting: Meeting) -> Row:
+    """Kill where only such a job gets to; return once that is over."""
+    system, orders = world.system, world.system.data / ORDERS
+    if meeting.until is None:
+        give(orders, meeting.order)
+    job = system.submit(*meeting.nodes)
+    if meeting.until is not None:
+        system.wait_status(job, "waiting", 60)
+        give(orders, meeting.order)
+        go_on(system, job, meeting.until)
+    until(lambda: not orders.exists(), 60)
+    killed_s = time.monotonic()
+    system.wait_status(job, meeting.ends, 60)
+    return row(world, job, meeting.tag, meeting.name, meeting.effect_class, time.monotonic() - killed_s)
+
+
+def go_on(system: System, job: str, by: Literal["approval", "signal"]) -> None:
+    """A human's word; the answer may come without what it caused."""
+    if by == "signal":
+        system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go"})
+        return
+    found: list[str] = []
+
+    def listed() -> bool:
+        requests = system.api.get("/approvals", params={"limit": 200}).json().get("approvals", [])
+        found[:] = [one["request_id"] for one in requests if one["job_id"] == job]
+        return bool(found)
+
+    until(listed, 60)
+    system.api.post("/ecs/respond", json={"request_id": found[0], "action": "approve"})
 
 
 def give(orders: Path, order: str) -> None:
@@ -124,9 +234,10 @@ def calls(world: World, tag: str) -> int:
 
 
 def stream(system: System, job: str) -> tuple[str, ...]:
-    """The types of a job's events, without its birth, its plan and its seal."""
+    """The types of a job's events, without its birth, its plan and its seal; of one that fails, from its stop on."""
     types = [event["type"] for event in system.api.get(f"/jobs/{job}/events").json()]
-    return tuple(name.removeprefix("tool_invocation_") for name in types[2:] if name != "job_sealed")
+    types = types[types.index("job_stopping") if "job_stopping" in types else 2 :]
+    return tuple(name.removeprefix("tool_invocation_") for name in types if name != "job_sealed")
 
 
 def read() -> str:

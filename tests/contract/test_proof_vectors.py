@@ -17,7 +17,7 @@ from aetheris.proofs.validity import Validity
 
 CHAIN_ROOT = "0e973b594e8c314aa90cb005006a68b58e00f770df372e0d15b10e535d77778a"
 EMPTY_GRAPH_HASH = "acf2fa57"
-SEAL_SIGNATURE = "nLKuqthMXTWzs3fCW5B72qauuBcsyPiP3IPzolxokBvmJBJzFqlHM0Bc4l1VT7b/CNJxj6lRQgxwdX127jSiAw=="
+SEAL_SIGNATURE = "tjBS+E9iIwLBNpJ7oUrzg4CW6XiX/CMciUnTXci3w6TVu4uBK//PNe/wdJ7IJFZ5Ez9/4fcDNX3cSU4b/h3ZAA=="
 EXECUTION_HASH = "795df6120c51cacde03330c9a36a06996fde0a24040dcdd819b9d10a511129f1"
 
 
@@ -138,7 +138,13 @@ def test_seal_signature() -> None:
     secret = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
     key = Ed25519PrivateKey.from_private_bytes(secret)
     payload = seals.seal_payload(
-        tenant="acme", job_id="job-1", event_count=2, root=CHAIN_ROOT, execution_hash=EXECUTION_HASH, outcome_hash=""
+        tenant="acme",
+        job_id="job-1",
+        event_count=2,
+        root=CHAIN_ROOT,
+        execution_hash=EXECUTION_HASH,
+        outcome_hash="",
+        sealed_at="2026-01-01T00:00:00+00:00",
     )
     sealed = seals.sign(payload, key)
     assert sealed["key_id"] == "21fe31dfa154a261"

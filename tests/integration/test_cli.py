@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,11 +103,47 @@ def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
     assert events == aetheris.json("events", job_id)
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
 
-    assert aetheris.json("verify", job_id)["seal"]["ok"]
+    online = aetheris.json("verify", job_id)
+    assert (online["seal"]["ok"], online["ended"]) == (True, True)
     stream = aetheris.data.parent / "stream.jsonl"
-    assert aetheris("export", job_id, "--out", str(stream)).returncode == 0
+    assert aetheris("export", job_id, "--stream", "--out", str(stream)).returncode == 0
     assert len(stream.read_text().splitlines()) == len(events) + 1  # no record repeats an event id
-    assert aetheris.json("verify", str(stream))["event_chain_root_hash"]
+    proofs = [aetheris.json("verify", str(stream)), aetheris.json("verify", job_id, "--from-log")]
+    assert all(proof["event_chain_root_hash"] == online["event_chain_root_hash"] for proof in proofs)
+
+
+def test_a_strangers_check_needs_the_bundle_and_nothing_else(aetheris: Command, tmp_path: Path) -> None:
+    job_id = aetheris.json("jobs")[0]["job_id"]
+    bundle = tmp_path / "evidence.zip"
+    done = aetheris("export", job_id, "--out", str(bundle))
+    assert done.returncode == 0, done.stderr
+    public = aetheris.data / "keys" / "seal.pub"
+    with zipfile.ZipFile(bundle) as archive:
+        archive.extract("verify.py", tmp_path)
+    command = [sys.executable, "-I", str(tmp_path / "verify.py"), str(bundle), "--public-key", str(public), "--json"]
+    script = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    assert script.returncode == 0, script.stdout
+    own = aetheris.json("verify", str(bundle), "--public-key", str(public))
+    online = aetheris.json("verify", job_id)
+    for report in (own, json.loads(script.stdout)):
+        assert {name: report[name] for name in online if name != "notes"} == {
+            name: online[name] for name in online if name != "notes"
+        }
+
+
+def test_the_log_of_seals_shows_what_is_dropped(aetheris: Command, tmp_path: Path) -> None:
+    kept = tmp_path / "checkpoint"
+    assert aetheris("seals", "checkpoint", "--out", str(kept)).returncode == 0
+    job_id = json.loads(aetheris("run", aetheris.plan("more", poke("m", "poke_opaque", "cli-m")), "--json").stdout)[
+        "job_id"
+    ]
+    until(lambda: aetheris.json("verify", job_id)["seal"]["ok"], 30)
+    grown = aetheris.json("seals", "consistency", str(kept))
+    assert grown["size"] > grown["old_size"]
+    assert aetheris("seals", "inclusion", job_id).stdout.startswith("c2sp.org/tlog-proof@v1\n")
+    audited = aetheris.json("seals", "audit", "--checkpoint", str(kept))
+    assert (audited["ok"], audited["leaves"]) == (True, grown["size"])
+    assert aetheris("seals", "rotate").returncode == 1  # it runs
 
 
 def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outside: Outside) -> None:
@@ -142,12 +179,16 @@ def test_what_is_wrong_is_said_by_the_exit_code(aetheris: Command) -> None:
 
 
 def test_down_ends_everything_and_up_finds_the_jobs_again(aetheris: Command) -> None:
+    """The sealing key is changed in between: what the old one sealed stays good."""
     before = aetheris.json("jobs")
     assert before
     assert aetheris("down").returncode == 0
     assert aetheris("jobs").returncode == 5
     assert aetheris("down").returncode == 5
+    rotated = aetheris.json("seals", "rotate")
     assert aetheris("up", "--tools", "tests.outside_tools").returncode == 0
     assert [one["job_id"] for one in aetheris.json("jobs")] == [one["job_id"] for one in before]
-    assert aetheris.json("verify", before[-1]["job_id"])
+    bundle = aetheris.data.parent / "old.zip"
+    assert aetheris("export", before[-1]["job_id"], "--out", str(bundle)).returncode == 0
+    assert set(aetheris.json("verify", str(bundle))["trusted"]) == {rotated["old"], rotated["new"]}
     assert aetheris("down").returncode == 0

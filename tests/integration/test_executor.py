@@ -333,14 +333,18 @@ async def test_of_two_executors_that_both_think_it_theirs_one_runs(
             async with asyncio.timeout(DEADLINE_S):
                 while not world.started_by(zombie.worker_id):
                     await world.settled(await world.granted_noop())
-            jobs = [await world.job(*nodes) for _ in range(20)]
-            for job_id in jobs:
-                await world.grant(job_id, *(node["id"] for node in nodes))
-            for job_id in jobs:
-                await world.settled(job_id, 5)
+            jobs: list[str] = []
+            raced = False
+            while not raced and len(jobs) < 200:
+                fresh = [await world.job(*nodes) for _ in range(20)]
+                for job_id in fresh:
+                    await world.grant(job_id, *(node["id"] for node in nodes))
+                for job_id in fresh:
+                    await world.settled(job_id, 5)
+                jobs += fresh
+                raced = any(world.types(job_id).count("tool_invocation_started") > 5 for job_id in fresh)
     assert {CALLS[f"aetheris:{job_id}:{node['id']}:0"] for job_id in jobs for node in nodes} == {1}
-    lost = [job_id for job_id in jobs if world.types(job_id).count("tool_invocation_started") > 5]
-    assert lost, "no race took place"
+    assert raced, "no race took place"
 
 
 async def test_how_a_call_ends_decides_what_is_reported(world: World) -> None:

@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.topics import Topic
 from aetheris.streams.partitioning import partition_of
+from tests.collector import Collector, running_collector
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
 
@@ -28,6 +29,7 @@ LEDGER = "aetheris.ledger"
 class World:
     system: System
     outside: Outside
+    collector: Collector
 
     def events(self, job: str, *types: str) -> list[dict[str, Any]]:
         """The job's events, of these types."""
@@ -81,14 +83,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     }
     with (
         running_outside(folder / "outside") as outside,
-        running_system(folder / "data", env | outside.env, executor=2) as system,
+        running_collector() as collector,
+        running_system(folder / "data", env | exporting(collector) | outside.env, executor=2) as system,
     ):
         # An empty Redis may have lost leases: for as long as a tool may run nothing is doubted. A later ledger knows.
         first = system.submit({"id": "a", "tool": "poke_pure", "args": {"tag": "first"}})
         system.wait_status(first, "completed", PATIENCE_S)
         system.kill("ledger-0")
         system.wait_ready(PATIENCE_S)
-        yield World(system, outside)
+        yield World(system, outside, collector)
+
+
+def exporting(collector: Collector) -> dict[str, str]:
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "500"}
 
 
 def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(world: World) -> None:
@@ -149,6 +156,33 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
     assert {effect["key"] for effect in world.outside.effects(tag=name)} == {first["external_key"]}
     report = world.system.api.get(f"/jobs/{job}/verify").json()
     assert report["ok"], report
+
+
+def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises_an_alarm(world: World) -> None:
+    """He said retry; the sleeper had only been asleep, and its success is kept as evidence."""
+    name = "probeable-retried"
+    job = world.calling("patient_probeable", name)
+    sleeper = world.worker_of(job)
+    with world.asleep(sleeper):
+        world.system.wait_status(job, "waiting", PATIENCE_S)
+        body = {"verdict": "retry", "evidence": "I believe that it is dead"}
+        answer = world.system.api.post(f"/jobs/{job}/contracts/{world.step(job)['execution_id']}/resolve", json=body)
+        assert answer.status_code == 200, answer.text
+        until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
+        world.let_go(name)
+        world.system.wait_status(job, "completed", PATIENCE_S)
+    until(lambda: len(world.events(job, "tool_invocation_finished")) == 2, PATIENCE_S)
+    first, second = (event["data"] for event in world.events(job, "tool_invocation_started"))
+    settled, late = (event["data"] for event in world.events(job, "tool_invocation_finished"))
+    assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
+    assert world.outside.count(name) == 2
+    report = world.system.api.get(f"/jobs/{job}/verify").json()
+    assert not report["tool_invocation_ledger_proof"]["ok"]
+    assert late["invocation_id"] in str(report["violations"]), report
+    broken = {one["rule"] for one in report["violations"]}
+    until(
+        lambda: any((world.collector.value("aetheris.violations", rule=rule) or 0) >= 1 for rule in broken), PATIENCE_S
+    )
 
 
 @asynccontextmanager

@@ -327,6 +327,7 @@ def sealed(job_id: str) -> ev.JobSealed:
         root="",
         execution_hash="",
         outcome_hash="",
+        sealed_at="",
         signature="",
         key_id="",
     )

@@ -10,8 +10,8 @@ from tests.outside import running_outside, until
 from tests.system import System, running_system
 
 PARKED, LIVE = 1000, 1000
-OF_A_CORE = 0.25
-"""What the whole idle system may use. Measured: 0.09 on a quiet machine, 0.12 on a busy one; polling would show."""
+OF_A_CORE = 0.15
+"""What the whole idle system may use. Measured: 0.05, most of it the broker's own; polling would show."""
 
 
 @pytest.mark.timeout(400)
@@ -43,8 +43,8 @@ def test_a_restart_with_a_thousand_live_jobs(tmp_path: Path) -> None:
             for name in ("planner-0", "ledger-0", "verifier-0"):
                 begun = time.monotonic()
                 system.kill(name)
-                until(lambda: lifecycle.status(system.data).ready, 30)
-                assert time.monotonic() - begun < 30, name
+                until(lambda: lifecycle.status(system.data).ready, 15)
+                assert time.monotonic() - begun < 10, name
             held.unlink()
             system.wait_ended(jobs, 240)
             assert (outside.count("a"), outside.count("b")) == (LIVE, LIVE)

@@ -138,3 +138,12 @@ async def test_an_error_reply_is_unavailable_too_and_the_connection_is_clean(red
     with pytest.raises(RedisUnavailable):
         await redis.pipeline([("LPUSH", key, "x"), ("GET", key)])
     assert await redis.pipeline([("GET", key)]) == [b"text"]
+
+
+async def test_who_has_nothing_to_ask_learns_that_redis_is_back(redis: Redis) -> None:
+    with pytest.raises(RedisUnavailable):
+        await redis.pipeline([("NO_SUCH_COMMAND",)])
+    assert redis.unready() is not None
+    async with asyncio.timeout(5):
+        while redis.unready() is not None:  # noqa: ASYNC110  as a probe of readiness asks: again and again
+            await asyncio.sleep(0.01)

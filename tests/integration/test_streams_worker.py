@@ -318,7 +318,7 @@ async def test_a_doorbell_cuts_the_pause_of_lazy_topics_short(bench: Bench) -> N
         await bench.put(EVENTS, 0, "e1")
         await handler.until(lambda: handler.values(EVENTS) == ["e1"])
         await bench.put(EVENTS, 0, "e2")
-        run.worker.wake(0)
+        run.worker.wake()
         await handler.until(lambda: handler.values(EVENTS) == ["e1", "e2"])
 
 

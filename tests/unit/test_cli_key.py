@@ -54,7 +54,8 @@ print([name for name in {NOT_FOR_A_KEY} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-COMMANDS = [*PLACES.keys() - {"dlq"}, "dlq ls", "dlq show", "dlq redrive"]
+SEALS = [f"seals {name}" for name in ("checkpoint", "inclusion", "consistency", "audit", "rotate")]
+COMMANDS = [*PLACES.keys() - {"dlq", "seals"}, "dlq ls", "dlq show", "dlq redrive", *SEALS]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

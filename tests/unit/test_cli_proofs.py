@@ -14,30 +14,15 @@ from typer.testing import CliRunner
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
 from aetheris.cli.streamfile import Stream
-from aetheris.proofs import RawRecord, verify
-from aetheris.proofs.seals import seal_payload, sign
-from tests.proof_histories import JOB, TENANT, Log, clean
+from aetheris.proofs import RawRecord
+from tests.evidence import KEY, TRUSTED, bundle_of, sealed
+from tests.proof_histories import JOB, Log, clean
 
-KEY = Ed25519PrivateKey.generate()
 PROOFS = ("execution_hash", "event_chain_root_hash", "tool_invocation_ledger_proof", "replay_proof_result")
 
 
 def pem(key: Ed25519PrivateKey) -> str:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-
-
-def sealed(log: Log) -> Log:
-    report = verify(log.records)
-    payload = seal_payload(
-        tenant=TENANT,
-        job_id=JOB,
-        event_count=len(log.records),
-        root=report.event_chain_root_hash,
-        execution_hash=report.execution_hash,
-        outcome_hash=report.outcome_hash,
-    )
-    log.add("job_sealed", **{name: value for name, value in sign(payload, KEY).items() if name != "job_id"})
-    return log
 
 
 def b64(data: bytes) -> str:
@@ -51,7 +36,7 @@ def as_json(record: RawRecord) -> dict[str, Any]:
 
 def stream_of(log: Log) -> Stream:
     records = [as_json(record) for record in log.records]
-    return streamfile.of_evidence({"job_id": JOB, "public_keys": [pem(KEY)], "records": records})
+    return streamfile.of_answer({"job_id": JOB, "keys": [key.to_json() for key in TRUSTED], "records": records})
 
 
 @pytest.fixture
@@ -157,7 +142,7 @@ class Evidence:
     """A client that has one stream."""
 
     def __init__(self, log: Log) -> None:
-        self._stream = stream_of(log)
+        self._log = log
 
     def __enter__(self) -> "Evidence":
         return self
@@ -165,8 +150,12 @@ class Evidence:
     def __exit__(self, *_: object) -> None:
         """Nothing to close."""
 
-    def evidence(self, job_id: str) -> dict[str, Any]:
-        return {"job_id": job_id, "public_keys": self._stream.public_keys, "records": self._stream.records}
+    def raw_stream(self, job_id: str) -> dict[str, Any]:
+        stream = stream_of(self._log)
+        return {"job_id": job_id, "keys": [key.to_json() for key in stream.keys], "records": stream.records}
+
+    def evidence(self, _job_id: str) -> bytes:
+        return bundle_of(self._log.records)
 
 
 @pytest.fixture
@@ -177,12 +166,16 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Log], None]:
     return use
 
 
-def test_an_export_verifies(serve: Callable[[Log], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "options"), [("out.zip", ()), ("out.jsonl", ("--stream",))])
+def test_an_export_verifies(serve: Callable[[Log], None], tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
     serve(sealed(clean()))
-    path = tmp_path / "out.jsonl"
-    shown = CliRunner().invoke(app, ["export", JOB, "--out", str(path)])
+    path = tmp_path / name
+    shown = CliRunner().invoke(app, ["export", JOB, "--out", str(path), *options])
     assert (shown.exit_code, shown.stdout) == (0, "")
     assert check(path)[0] == 0
+    own = tmp_path / "own.pem"
+    own.write_text(pem(KEY))
+    assert check(path, "--public-key", str(own))[0] == 0
 
 
 def test_a_stream_that_breaks_a_rule_is_not_exported_unless_forced(
@@ -192,13 +185,9 @@ def test_a_stream_that_breaks_a_rule_is_not_exported_unless_forced(
     log.finish("never-started", name="a")
     serve(log)
     path = tmp_path / "out.jsonl"
-    shown = CliRunner().invoke(app, ["export", JOB, "--out", str(path)])
+    export = ["export", JOB, "--stream", "--out", str(path)]
+    shown = CliRunner().invoke(app, export)
     assert (shown.exit_code, path.exists()) == (1, False)
     assert "event e" in shown.stderr
-    assert CliRunner().invoke(app, ["export", JOB, "--out", str(path), "--force"]).exit_code == 0
+    assert CliRunner().invoke(app, [*export, "--force"]).exit_code == 0
     assert check(path)[0] == 1
-
-
-def test_an_export_that_cannot_be_written_is_bad_input(serve: Callable[[Log], None], tmp_path: Path) -> None:
-    serve(sealed(clean()))
-    assert CliRunner().invoke(app, ["export", JOB, "--out", str(tmp_path / "no" / "out")]).exit_code == 2

@@ -276,7 +276,9 @@ def test_the_low_water_is_the_oldest_open_grant_and_the_mark_the_oldest_birth() 
     assert made.core.low_water() == 7
     made.core.discharge(taken)
     assert made.core.low_water() is None
-    sealed: dict[str, Any] = dict.fromkeys(("root", "execution_hash", "outcome_hash", "signature", "key_id"), "")
+    sealed: dict[str, Any] = dict.fromkeys(
+        ("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), ""
+    )
     made.log(ev.JobSealed(job_id=JOB, tenant="acme", event_count=2, **sealed))
     assert made.core.mark() is None
 
@@ -311,7 +313,15 @@ def _part(value: bytes, name: str) -> bytes:
 def test_a_repeated_birth_after_the_seal_clears_no_try_of_before() -> None:
     made = bench()
     tried = made.declared("a")
-    seal = {"event_count": 1, "root": "", "execution_hash": "", "outcome_hash": "", "signature": "", "key_id": ""}
+    seal = {
+        "event_count": 1,
+        "root": "",
+        "execution_hash": "",
+        "outcome_hash": "",
+        "sealed_at": "",
+        "signature": "",
+        "key_id": "",
+    }
     made.log(ev.JobSealed.model_validate({"job_id": JOB, "tenant": "acme"} | seal))
     made.log(created(), planned(graph({"id": "a"})))
     assert JOB not in made.core.jobs

@@ -17,14 +17,16 @@ from aetheris.protocol.schemas import pin_of
 from aetheris.protocol.topics import Topic
 from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
+from aetheris.streams.bell import Bell
 from aetheris.streams.blobs import Blobs
 from aetheris.streams.clock import SystemClock
+from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect, EffectStore
 from aetheris.streams.leases import Leases
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.redis import Redis, RedisUnavailable
 from aetheris.streams.telemetry import Telemetry
 from aetheris.tool_executor.core import Worker
-from aetheris.tool_executor.crash import CrashPoints
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts
 from aetheris.tool_executor.heartbeat import Heartbeat
@@ -63,17 +65,26 @@ class Bench:
             blobs=Blobs(folder),
             scribe=scribe,
             telemetry=telemetry,
+            metrics=Metrics("tool_executor"),
             clock=clock,
             crash=CrashPoints(),
         )
         heartbeat = Heartbeat(Leases(NOWHERE), 5, clock)
         self.slots = Slots(8)
-        worker = Worker("w", "i")
-        self.handler = ExecutorHandler(
-            Parts(
-                worker, self, calls, performer, scribe, self.slots, heartbeat, CrashPoints(), self._spawn, self._refuse
-            )
+        parts = Parts(
+            worker=Worker("w", "i"),
+            appender=self,
+            calls=calls,
+            performer=performer,
+            scribe=scribe,
+            slots=self.slots,
+            heartbeat=heartbeat,
+            crash=CrashPoints(),
+            bell=Bell(NOWHERE, "unix:///nowhere"),
+            spawn=self._spawn,
+            quarantine=self._refuse,
         )
+        self.handler = ExecutorHandler(parts)
         self._read = 0
 
     async def start(self) -> None:
@@ -217,7 +228,7 @@ async def test_effects_that_come_together_are_written_together() -> None:
     writer = EffectWriter(store, SystemClock(), 0.2, 60)
     effects = [Effect("j", str(number), "n", b"{}") for number in range(5)]
     assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [True] * 5
-    assert store.groups == [1, 4]
+    assert store.groups == [5]
     assert await writer.put(effects[0])
     store.down = True
     assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [False] * 5

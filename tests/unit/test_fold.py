@@ -7,6 +7,7 @@ import pytest
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.fold import Settled, St, apply, start_is_void
+from aetheris.protocol.keys import args_hash
 from tests.histories import JOB, about, finished, fold, graph, key_of, planned, started
 
 PLAN = planned(graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
@@ -14,14 +15,14 @@ IRREVERSIBLE = planned(graph({"id": "a"}, {"id": "b"}, act={"irreversible": True
 
 
 def allowed(node: str = "a", **fields: Any) -> Any:
-    return about(ev.PolicyAllowed, node, args_hash="h", tool_version="1", rule="r", **fields)
+    return about(ev.PolicyAllowed, node, args_hash=args_hash(None), tool_version="1", rule="r", **fields)
 
 
 def decided(decision: str, node: str = "a", **fields: Any) -> Any:
     return about(
         ev.ApprovalDecided,
         node,
-        args_hash="h",
+        args_hash=args_hash(None),
         tool_version="1",
         rule="r",
         decision=ev.Decision(decision),
@@ -203,7 +204,7 @@ def test_irreversible_needs_a_yes_for_its_tool_version() -> None:
     assert start_is_void(fold(IRREVERSIBLE), started("a", "n1")) is not None
     assert start_is_void(fold(IRREVERSIBLE, allowed()), started("a", "n1")) is None
     assert start_is_void(fold(IRREVERSIBLE, decided("approve")), started("a", "n1")) is None
-    other = about(ev.PolicyAllowed, "a", args_hash="h", tool_version="2", rule="r")
+    other = about(ev.PolicyAllowed, "a", args_hash=args_hash(None), tool_version="2", rule="r")
     assert start_is_void(fold(IRREVERSIBLE, other), started("a", "n1")) is not None
 
 
@@ -220,8 +221,70 @@ def test_a_stop_in_the_log_keeps_any_later_started_from_running() -> None:
     assert start_is_void(fold(PLAN, stopping()), started("a", "n1")) is not None
     end = ev.JobCancelled(job_id=JOB, by="ann")
     assert start_is_void(fold(PLAN, end), started("a", "n1")) is not None
-    compensating = planned(graph({"id": "undo"}), 1)
-    assert start_is_void(fold(PLAN, stopping(0), compensating), started("undo", "n1", revision=1)) is None
+
+
+UNDO = {"tool": "act", "args": {"undo": {"$ref": "a#/id"}}}
+UNDOABLE = planned(graph({"id": "a", "compensate_with": UNDO}, {"id": "b", "depends_on": ["a"]}))
+DONE_A = (UNDOABLE, started("a", "n1"), finished("a", "n1", result={"id": 7}))
+UNDO_NODE = {"id": "a.undo", "args": UNDO["args"], "compensates": "a"}
+
+
+def undoing(*nodes: dict[str, Any], revision: int = 1) -> ev.PlanGenerated:
+    return planned(graph(*nodes), revision)
+
+
+def undo_started(revision: int = 1) -> ev.ToolInvocationStarted:
+    return started("a.undo", "u1", args={"undo": 7}, revision=revision)
+
+
+@pytest.mark.parametrize("revision", [0, 1, 2])
+def test_no_revision_that_a_started_names_lets_it_escape_a_stop(revision: int) -> None:
+    before = fold(*DONE_A, undoing({"id": "c"}), stopping(0))
+    behind = fold(*DONE_A, stopping(0), undoing(UNDO_NODE))
+    for job in (before, behind):
+        assert start_is_void(job, started("b", "n2", revision=revision)) is not None
+
+
+@pytest.mark.parametrize("node", ["a", "b", "c", "a.undo"])
+def test_what_a_revision_behind_a_stop_adds_does_not_start(node: str) -> None:
+    job = fold(*DONE_A, stopping(0), undoing({"id": node, "args": {"x": 1}}))
+    assert job.revision == 0
+    assert start_is_void(job, started(node, "n2", args={"x": 1}, revision=1)) is not None
+
+
+def test_behind_a_stop_only_what_undoes_a_success_starts() -> None:
+    assert start_is_void(fold(*DONE_A, stopping(0), undoing(UNDO_NODE)), undo_started()) is None
+    assert start_is_void(fold(*DONE_A, undoing(UNDO_NODE)), undo_started()) is not None
+    assert start_is_void(fold(*DONE_A, stopping(0), undoing(UNDO_NODE), stopping(1)), undo_started()) is not None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        UNDO_NODE | {"args": {"undo": 8}},
+        UNDO_NODE | {"id": "c"},
+        UNDO_NODE | {"compensates": "b", "id": "b.undo"},
+        UNDO_NODE | {"occurrence": 2},
+        UNDO_NODE | {"irreversible": True},
+        UNDO_NODE | {"compensates": None},
+    ],
+)
+def test_a_compensation_is_just_what_the_plan_declared(wrong: dict[str, Any]) -> None:
+    assert fold(*DONE_A, stopping(0), undoing(wrong)).revision == 0
+    assert fold(*DONE_A, stopping(0), undoing(UNDO_NODE, wrong)).revision == 0
+
+
+def test_nothing_is_undone_while_something_is_open_or_unsure() -> None:
+    done = (*DONE_A, started("b", "n2"))
+    unsure = finished("b", "n2", "permanent_failure", via="ledger")
+    asked = ev.CancelRequested(job_id=JOB, by="ann", compensate=True)
+    assert fold(*DONE_A[:2], stopping(0), undoing(UNDO_NODE)).revision == 0
+    assert fold(*done, stopping(0), undoing(UNDO_NODE)).revision == 0
+    assert fold(*done, unsure, stopping(0), undoing(UNDO_NODE)).revision == 0
+    assert fold(*done, unsure, asked, stopping(0), undoing(UNDO_NODE)).revision == 1
+    assert fold(*DONE_A, asked, stopping(0), undoing(UNDO_NODE)).revision == 1
+    not_asked = ev.CancelRequested(job_id=JOB, by="ann")
+    assert fold(*DONE_A, not_asked, stopping(0), undoing(UNDO_NODE)).revision == 0
 
 
 def test_the_plan_in_force() -> None:
@@ -260,7 +323,7 @@ def test_one_node_finished_and_a_second_only_for_compensated() -> None:
 
 
 def test_a_rejected_key_ends_its_node_though_an_earlier_key_never_started() -> None:
-    asked: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "r", "form": {}}
+    asked: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": "r", "form": {}}
     job = fold(
         planned(graph({"id": "a"})),
         about(ev.ApprovalRequested, "a", **asked),

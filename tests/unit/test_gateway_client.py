@@ -13,6 +13,7 @@ from aetheris.sdk.client import (
     BadRequest,
     Client,
     Conflict,
+    Forbidden,
     NotFound,
     Unauthorized,
     Unreachable,
@@ -35,6 +36,7 @@ def event(seq: int, kind: str = "node_finished") -> str:
     [
         (400, BadRequest),
         (401, Unauthorized),
+        (403, Forbidden),
         (404, NotFound),
         (409, Conflict),
         (503, Unreachable),

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway.core import answers, standing, submissions, wire
+from aetheris.gateway.core import answers, submissions, wire
 from aetheris.gateway.problems import BadRequest, Conflict
 from aetheris.protocol import events as ev
+from aetheris.protocol import standing
 from aetheris.protocol.commands import RegistryEntry, Submit
 from aetheris.protocol.contract import Status
+from aetheris.protocol.job_log import Sequence
 from aetheris.protocol.plan import EffectClass
 from aetheris.protocol.records import Record
 from tests import histories as h
@@ -142,6 +144,7 @@ def test_steps_follow_the_log() -> None:
         "tool": "act",
         "state": "completed",
         "attempts": 1,
+        "effect": "confirmed",
         "execution_id": done["steps"][0]["execution_id"],
     }
 
@@ -173,9 +176,13 @@ def test_rejections(reason: str, status: Status) -> None:
 
 def test_cancel_of_what_has_ended_conflicts() -> None:
     with pytest.raises(Conflict, match="job_completed"):
-        answers.stands_against_cancel(h.fold(GRAPH, ev.JobCompleted(job_id=h.JOB)))
-    assert answers.stands_against_cancel(h.fold(GRAPH, ev.JobCancelled(job_id=h.JOB, by="ann")))
-    assert not answers.stands_against_cancel(h.fold(GRAPH))
+        answers.stands_against_cancel(h.fold(GRAPH, ev.JobCompleted(job_id=h.JOB)), compensate=False)
+    assert answers.stands_against_cancel(h.fold(GRAPH, ev.JobCancelled(job_id=h.JOB, by="ann")), compensate=True)
+    assert not answers.stands_against_cancel(h.fold(GRAPH), compensate=True)
+    asked = h.fold(GRAPH, ev.CancelRequested(job_id=h.JOB, by="ann"))
+    assert answers.stands_against_cancel(asked, compensate=False)
+    with pytest.raises(Conflict, match="without compensation"):
+        answers.stands_against_cancel(asked, compensate=True)
 
 
 @pytest.mark.parametrize(
@@ -203,13 +210,13 @@ def record(event_type: str, event_id: str, offset: int, payload: bytes = b"{}") 
 
 
 def test_repeats_have_no_number() -> None:
-    numbers = wire.Sequence()
+    numbers = Sequence()
     given = [record("x", "1", 0), record("x", "2", 1), record("x", "1", 2), record("x", "3", 5)]
     assert [numbers.number(one) for one in given] == [1, 2, None, 3]
 
 
 def test_what_has_no_id_is_never_a_repeat() -> None:
-    numbers = wire.Sequence()
+    numbers = Sequence()
     assert [numbers.number(record("x", "", offset)) for offset in (0, 1)] == [1, 2]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from aetheris.gateway.feed import MAX_UNREAD, Feed, FeedClosed, Subscription
-from aetheris.gateway.history import fold_into, since_birth
+from aetheris.protocol.job_log import fold_into, since_birth
 from aetheris.protocol.records import Record
 from aetheris.streams.clock import SystemClock
 from aetheris.testkit.memory import MemoryLog
@@ -26,10 +26,13 @@ async def test_who_lags_too_far_is_cut_off() -> None:
 
 
 async def test_a_closed_feed_lets_nobody_wait() -> None:
-    feed = Feed(MemoryLog(), SystemClock(), 0.01)
-    with feed.subscribe("job-1") as early:
+    log = MemoryLog()
+    await log.start()
+    feed = Feed(log, SystemClock(), 0.01)
+    await feed.start()
+    async with feed.subscribe("job-1") as early:
         feed.close()
-        with feed.subscribe("job-1") as late:
+        async with feed.subscribe("job-1") as late:
             for subscription in (early, late):
                 with pytest.raises(FeedClosed):
                     await subscription.get()

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway.core.standing import job_view
 from aetheris.gateway.core.submissions import Asked, submit_command
 from aetheris.gateway.problems import BadRequest
 from aetheris.planner.births import birth_group
@@ -15,6 +14,7 @@ from aetheris.protocol.envelope import draft
 from aetheris.protocol.events import Event
 from aetheris.protocol.plan import TaskGraph
 from aetheris.protocol.schemas import graph_json, pin_of, pinned
+from aetheris.protocol.standing import job_view
 from aetheris.sdk import tool
 from aetheris.sdk.schema import DeclarationError
 from tests.histories import JOB, TENANT, finished, fold, graph, planned, started

@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core import Partition
-from aetheris.ledger.decisions import Ask, Decision, Emit, Facts, Grant, Now, View
+from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Now, View
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.memory import Terms, WorkerLife
 from aetheris.ledger.policy import Policy, load, parse
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
-from aetheris.protocol.commands import LedgerRecord, Resolve, ToolGrant, ToolRequest, Verification
+from aetheris.protocol.commands import (
+    ContentRecord,
+    LedgerRecord,
+    RegistryEntry,
+    Resolve,
+    ToolGrant,
+    ToolRequest,
+    Verification,
+)
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import JobState, KeyState, Settled, St
 from aetheris.protocol.ids import execution_id
@@ -58,19 +66,23 @@ class World:
     limits: Limits = field(default_factory=limits)
     log: list[Event] = field(default_factory=list[Event])
     ids: list[str] = field(default_factory=list[str])
+    times: dict[int, float] = field(default_factory=dict[int, float])
+    """Offset → when it was appended, in seconds since 1970."""
     ended: dict[WorkerLife, str] = field(default_factory=dict[WorkerLife, str])
+    tools: dict[str, RegistryEntry] = field(default_factory=dict[str, RegistryEntry])
     effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     held: set[str] = field(default_factory=set[str])
     redis_answers: bool = True
     lost_s: float | None = None
     now_s: float = 1000.0
+    clock_off_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.log = [created(), planned(self.plan)]
         self.ids = ["", ""]
 
     def now(self) -> Now:
-        return Now(self.now_s, START + timedelta(seconds=self.now_s))
+        return Now(self.now_s, START + timedelta(seconds=self.now_s + self.clock_off_s))
 
     def ledger(self) -> "Ledger":
         return Ledger(self)
@@ -87,19 +99,23 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self.world = world
         fresh = count()
-        terms = Terms(world.policy, world.limits, lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
+        tools = world.tools
+        ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
+        terms = Terms(world.policy, world.limits, *ids, lambda name, _version: tools.get(name))
         self.core = Partition(terms, world.ended)
         self.read = 0
         self.grants: list[ToolGrant] = []
         self.asks: list[Verification] = []
         self.records: list[LedgerRecord] = []
+        self.contents: list[ContentRecord] = []
         self._fold()
         self.core.restored(world.now())
         self.settle()
 
     def _fold(self) -> None:
         for event in self.world.log[self.read :]:
-            self.core.evolve(event, self.read, self.world.now())
+            at_s = self.world.times.setdefault(self.read, self.world.now().wall.timestamp())
+            self.core.evolve(event, self.read, self.world.now(), at_s)
             self.read += 1
 
     def settle(self) -> None:
@@ -120,10 +136,12 @@ class Ledger:
             case Grant():
                 self.grants.append(decision.message)
                 self.world.held.add(decision.message.idempotency_key)
-            case Ask():
+            case Ask() | Confirm():
                 self.asks.append(decision.message)
             case View():
                 self.records.append(decision.record)
+            case Done():
+                self.contents.append(decision.record)
 
     def add(self, *events: Event) -> None:
         for event in events:
@@ -185,7 +203,7 @@ class Ledger:
             }
             | fields
         )
-        self.core.resolve(command, "cmd-1", 7, self.world.now())
+        self.core.hear(command, "cmd-1", 7, self.world.now())
         self.settle()
 
     @property
@@ -407,6 +425,16 @@ def test_a_proof_of_no_effect_is_retried_after_a_recorded_pause() -> None:
     (grant,) = again.grants
     assert grant.token == 2
     assert again.written() == ["retry_scheduled"]
+
+
+def test_a_pause_written_by_a_wrong_clock_is_no_longer_than_the_plan_says() -> None:
+    world = World(one("opaque", retry={"backoff_s": 4.0}), clock_off_s=86_400.0)
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    world.clock_off_s = 0.0
+    again = world.ledger()
+    again.sleep(4.1)
+    assert len(again.grants) == 1
 
 
 def test_attempts_are_capped_and_the_end_names_the_cause() -> None:
@@ -773,10 +801,10 @@ def test_a_word_on_what_is_not_parked_is_ignored() -> None:
     ledger = World(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
     ledger.resolve("not_executed")
-    assert ledger.core.open_resolution() == 7
+    assert ledger.core.open_command() == 7
     ledger.world.held.add(key_of("a"))
     ledger.sleep(TTL_S + 0.1)
-    assert ledger.core.open_resolution() is None
+    assert ledger.core.open_command() is None
     assert ledger.state().st is St.STARTED
 
 
@@ -823,7 +851,7 @@ def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any
 
 
 def _seal() -> ev.JobSealed:
-    hashes = {"root": "r", "execution_hash": "e", "outcome_hash": "o", "signature": "s", "key_id": "k"}
+    hashes = {"root": "r", "execution_hash": "e", "outcome_hash": "o", "sealed_at": "", "signature": "s", "key_id": "k"}
     return ev.JobSealed(job_id=JOB, tenant=TENANT, event_count=1, **hashes)
 
 
@@ -978,8 +1006,78 @@ def test_whatever_dies_a_call_takes_effect_at_most_once_and_ends(effect_class: s
 def test_a_sealed_job_is_not_born_again() -> None:
     world = World(one("opaque"))
     ledger = world.ledger()
-    seal = {"event_count": 1, "root": "", "execution_hash": "", "outcome_hash": "", "signature": "", "key_id": ""}
+    seal = {
+        "event_count": 1,
+        "root": "",
+        "execution_hash": "",
+        "outcome_hash": "",
+        "sealed_at": "",
+        "signature": "",
+        "key_id": "",
+    }
     ledger.add(ev.JobSealed.model_validate({"job_id": JOB, "tenant": TENANT} | seal))
     ledger.add(created(), planned(world.plan))
     assert JOB not in ledger.core.jobs
     assert ledger.core.mark() is None
+
+
+# a cancel
+
+
+def cancelled(*, compensate: bool = False) -> tuple[Event, Event]:
+    requested = ev.CancelRequested(job_id=JOB, by="bob", caused_by="cmd", compensate=compensate)
+    return requested, ev.JobStopping(job_id=JOB, by="bob", reason="cancelled", up_to_revision=0)
+
+
+def test_a_cancel_settles_what_is_parked_as_failed_and_not_sure() -> None:
+    world = World(one("opaque"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), about(ev.InvocationParked, "a", invocation_id="n1", reason="r"))
+    ledger.add(*cancelled())
+    state = ledger.state()
+    assert (state.st, state.outcome, state.sure, state.via) == (St.SETTLED, Settled.FAILED, False, ev.Via.HUMAN)
+    said = world.log[-1]
+    assert isinstance(said, ev.ToolInvocationFinished)
+    assert (said.by, said.caused_by, said.evidence) == ("bob", "cmd", {"effect": "possible"})
+
+
+def test_what_is_parked_after_the_cancel_and_before_a_restart_is_settled_too() -> None:
+    world = World(one("opaque"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), *cancelled())
+    assert ledger.state().st is St.STARTED
+    world.log.append(about(ev.InvocationParked, "a", invocation_id="n1", reason="r"))
+    world.ids.append("")
+    assert world.ledger().state().outcome is Settled.FAILED
+
+
+def test_a_compensation_that_is_parked_waits_for_a_human_also_under_a_cancel() -> None:
+    world = World(one("opaque", compensate_with={"tool": "act"}))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1"), *cancelled(compensate=True))
+    ledger.add(planned(graph({"id": "a.undo", "compensates": "a"}), 1))
+    ledger.add(started("a.undo", "u1", revision=1))
+    ledger.add(about(ev.InvocationParked, "a.undo", invocation_id="u1", reason="r"))
+    assert ledger.state("a.undo").st is St.PARKED
+
+
+def test_a_request_that_a_stop_makes_needless_is_closed() -> None:
+    world = World(one("opaque", irreversible=True), policy=load(None))
+    ledger = world.ledger()
+    ledger.request("a")
+    assert ledger.state().requested is not None
+    ledger.add(*cancelled())
+    assert (ledger.state().outcome, ledger.state().reason) == (Settled.REJECTED, "cancelled")
+
+
+def test_a_compensation_is_granted_behind_a_stop_and_nothing_else_is() -> None:
+    plan = graph({"id": "a", "compensate_with": {"tool": "act"}}, {"id": "b"})
+    world = World(plan, policy=parse(ALLOW_ALL))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1"), *cancelled(compensate=True))
+    undo = planned(graph({"id": "a.undo", "compensates": "a"}), 1)
+    ledger.add(undo)
+    ledger.request("b", revision=1, plan_hash=undo.plan_hash)
+    assert ledger.grants == []
+    ledger.request("a.undo", offset=1, revision=1, plan_hash=undo.plan_hash)
+    assert [grant.nodes for grant in ledger.grants] == [("a.undo",)]

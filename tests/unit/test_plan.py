@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.commands import RegistryEntry
-from aetheris.protocol.plan import InvalidPlan, TaskGraph, check_graph
+from aetheris.protocol.plan import InvalidPlan, Node, TaskGraph, check_graph
 from aetheris.protocol.references import UnresolvedReference, references, resolve
 from aetheris.protocol.schemas import ArgsRefused, check_args, graph_json, pinned, plan_hash, with_defaults
 
@@ -108,3 +108,9 @@ def test_resolve() -> None:
 def test_a_reference_that_leads_nowhere(target: str) -> None:
     with pytest.raises(UnresolvedReference):
         resolve({"$ref": target}, {"lookup": {"list": [1, 2]}})
+
+
+def test_a_changed_copy_of_a_node_refers_to_what_its_own_arguments_do() -> None:
+    node = Node(id="b", tool="t", args={"x": {"$ref": "a#/x"}})
+    assert [reference.node_id for reference in node.refs] == ["a"]
+    assert node.model_copy(update={"args": {"x": 1}}).refs == ()

@@ -1,16 +1,23 @@
 """The policy: the first rule that matches decides, and a file that can't be read stops the ledger by name."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aetheris.ledger.policy import NO_RULE, PolicyEffect, PolicyError, load, parse
+from aetheris.ledger.policy import NO_RULE, Policy, PolicyEffect, PolicyError, Verdict, load, parse
+
+
+def judge(policy: Policy, tool: str, *, irreversible: bool = False, **args: Any) -> Verdict:
+    """What the policy says of a call of acme's."""
+    facts = {"args": args, "job": {"tenant": "acme"}, "tool": {"name": tool}, "node": {"id": "a"}}
+    return policy.verdict(tool, irreversible, lambda: facts)
 
 
 def test_the_packaged_policy_asks_a_human_for_what_cannot_be_undone() -> None:
     policy = load(None)
-    assert policy.rule_for("refund", irreversible=True).effect is PolicyEffect.APPROVAL
-    assert policy.rule_for("refund", irreversible=False).effect is PolicyEffect.ALLOW
+    assert judge(policy, "refund", irreversible=True).effect is PolicyEffect.APPROVAL
+    assert judge(policy, "refund").effect is PolicyEffect.ALLOW
 
 
 def test_the_first_rule_that_matches_decides() -> None:
@@ -26,14 +33,14 @@ def test_the_first_rule_that_matches_decides() -> None:
         effect = "deny"
         """
     )
-    assert policy.rule_for("refund_small", irreversible=True).name == "small-refunds"
-    assert policy.rule_for("credit1", irreversible=False).name == "small-refunds"
-    assert policy.rule_for("refund_all", irreversible=False).name == "no-refunds"
+    assert judge(policy, "refund_small", irreversible=True).rule.name == "small-refunds"
+    assert judge(policy, "credit1").rule.name == "small-refunds"
+    assert judge(policy, "refund_all").rule.name == "no-refunds"
 
 
 def test_what_no_rule_matches_is_denied() -> None:
-    rule = parse("rules = []").rule_for("anything", irreversible=False)
-    assert (rule.name, rule.effect) == (NO_RULE, PolicyEffect.DENY)
+    verdict = judge(parse("rules = []"), "anything")
+    assert (verdict.rule.name, verdict.effect) == (NO_RULE, PolicyEffect.DENY)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +67,70 @@ def test_an_unusable_file_is_refused_and_names_the_rule(text: str, names: str, t
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="No such file"):
         load(tmp_path / "none.toml")
+
+
+RULES = """
+[[rules]]
+name = "small"
+tools = ["pay*"]
+when = "args.amount <= 100 && job.tenant == 'acme'"
+effect = "allow"
+[[rules]]
+name = "to-known"
+tools = ["pay"]
+when = "args.to.exists(x, x == 'bob')"
+effect = "approval"
+[[rules]]
+name = "rest"
+tools = ["*"]
+effect = "deny"
+"""
+
+
+def test_a_condition_looks_at_arguments_and_job() -> None:
+    policy = parse(RULES)
+    assert judge(policy, "pay", amount=100, to=["eve"]).rule.name == "small"
+    assert judge(policy, "pay", amount=101, to=["bob"]).rule.name == "to-known"
+    assert judge(policy, "pay", amount=101, to=["eve"]).rule.name == "rest"
+
+
+@pytest.mark.parametrize("args", [{}, {"amount": "1"}, {"amount": 2**80}, {"amount": 101, "to": 3}])
+def test_a_condition_that_cannot_be_judged_denies_and_says_which(args: dict[str, Any]) -> None:
+    verdict = judge(parse(RULES), "pay", **args)
+    assert verdict.effect is PolicyEffect.DENY
+    assert "can't be judged" in verdict.detail
+    assert verdict.rule.name in verdict.detail
+
+
+def test_arguments_are_asked_for_only_where_a_rule_looks_at_them() -> None:
+    policy = parse(RULES + '[[rules]]\nname = "never"\ntools = ["*"]\neffect = "allow"')
+
+    def unasked() -> dict[str, Any]:
+        raise AssertionError
+
+    assert policy.verdict("other", irreversible=False, facts=unasked).rule.name == "rest"
+
+
+@pytest.mark.parametrize(
+    ("rule", "follows"),
+    [("", True), ('when = "true"', False), ("budget = {calls = 1}", False), ("rate = {calls = 1, per_s = 1}", False)],
+)
+def test_a_call_that_is_judged_by_itself_ends_a_run(rule: str, *, follows: bool) -> None:
+    assert parse(f'[[rules]]\nname = "a"\ntools = ["*"]\neffect = "allow"\n{rule}').may_follow("act") is follows
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'when = "args.amount >"',
+        'when = "amount > 1"',
+        "expires_s = 3",
+        "self_approval = true",
+        "budget = {calls = 1, most = 3}",
+        'budget = {amount = "x"}',
+        "rate = {calls = 0, per_s = 1}",
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused_by_name(rule: str) -> None:
+    with pytest.raises(PolicyError, match="rule 'odd'"):
+        parse(f'[[rules]]\nname = "odd"\ntools = ["*"]\neffect = "allow"\n{rule}')

@@ -4,15 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from aetheris.proofs import verify
 from aetheris.proofs.history import History
 from aetheris.proofs.records import read
 from aetheris.proofs.validity import Validity
 from tests.proof_histories import Log, clean, node, tool
+from tests.standalone import verified as verify
 
 
 def _broken(log: Log) -> set[tuple[str, str]]:
-    return {(broken.rule, broken.event_id) for broken in verify(log.records).violations}
+    report = verify(log.records)
+    return {(broken.rule, broken.event_id) for broken in report.violations}
 
 
 def _validity(log: Log) -> Validity:
@@ -264,6 +265,30 @@ def _stopped(log: Log) -> None:
     log.start("n1")
 
 
+def _stop_named(log: Log) -> None:
+    """Names a revision that the stop does not cover."""
+    log.revise(1, node("c"))
+    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    log.start("n1", revision=1)
+
+
+def _stop_replanned(log: Log) -> None:
+    """By a planner that had not read the stop."""
+    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    log.revise(1, node("a", args={"x": 1}))
+    log.start("n1", revision=0)
+
+
+def _stop_before_replanned(log: Log) -> None:
+    log.revise(1, node("a", args={"x": 1}))
+    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    log.start("n1", revision=1)
+
+
+def _undo_stopped(log: Log) -> None:
+    _compensation(log, stops=(0, 1))
+
+
 def _ended(log: Log) -> None:
     log.add("job_failed", error="e")
     log.start("n1")
@@ -353,6 +378,10 @@ VOID: list[tuple[str, Callable[[Log], None]]] = [
     ("plan", _true_is_not_one),
     ("plan", _other_version),
     ("stopped", _stopped),
+    ("stopped", _stop_named),
+    ("stopped", _stop_replanned),
+    ("stopped", _stop_before_replanned),
+    ("stopped", _undo_stopped),
     ("ended", _ended),
     ("refused", _refused),
     ("refused", _edited),
@@ -381,10 +410,19 @@ def _same_entry(log: Log) -> None:
     log.start("n1", revision=0)
 
 
-def _compensation(log: Log) -> None:
-    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
-    log.revise(1, node("c"))
-    log.start("n1", "c", revision=1)
+def _compensation(log: Log, stops: tuple[int, ...] = (0,)) -> None:
+    undo = {"tool": "refund", "args": {}}
+    log.revise(1, node("c", compensate_with=undo))
+    log.step("n0", "c", revision=1)
+    log.add("job_stopping", by="me", reason="r", up_to_revision=stops[0] + 1)
+    log.revise(2, node("c.undo", **undo_of("c")))
+    for up_to in stops[1:]:
+        log.add("job_stopping", by="me", reason="r", up_to_revision=up_to + 1)
+    log.start("n1", "c.undo", revision=2)
+
+
+def undo_of(name: str) -> dict[str, str]:
+    return {"compensates": name}
 
 
 def _sure_rejection(log: Log) -> None:

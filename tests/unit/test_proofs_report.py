@@ -15,14 +15,21 @@ from hypothesis import strategies as st
 
 from aetheris.proofs import Audit, RawRecord, Report, seals, verify
 from aetheris.proofs.chain import ChainHead, event_chain_root
+from aetheris.proofs.trust import TrustedKey
 from tests.proof_histories import JOB, TENANT, Log, clean, digest, node, raw, tool
+from tests.standalone import assert_agrees
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"\x02" * 32)
+TRUSTED = [TrustedKey(KEY.public_key())]
+SEALED_AT = "2026-01-01T00:00:00+00:00"
 
 
 def _check(log: Log, **options: Any) -> Report:
-    return verify(log.records, public_keys=[KEY.public_key()], **options)
+    report = verify(log.records, keys=TRUSTED, **options)
+    if not options:
+        assert_agrees(report, log.records, TRUSTED)
+    return report
 
 
 def _rules(log: Log, **options: Any) -> set[tuple[str, str]]:
@@ -119,8 +126,6 @@ def test_a_node_is_finished_once_and_may_then_be_compensated() -> None:
     assert _rules(log) == set(), "a writer that repeats itself repeats the event_id"
     log = Log()
     log.step("n1")
-    log.done(result_type="compensated")
-    assert _rules(log) == set()
     said = log.done()
     assert _rules(log) == {("node_finished_twice", said)}
 
@@ -143,10 +148,27 @@ def test_a_wait_ends_without_an_invocation() -> None:
     early = log.done("w", "success")
     assert _rules(log) == {("unfounded_node", early)}
     log = Log({"id": "w", "kind": "timer", "depends_on": []})
-    log.add("wait_completed", node_id="w", wait_type="timer")
-    log.done("w", "success")
+    _wait(log, "wait_completed")
+    log.done("w", "success", output_hash=digest(None))
     log.complete()
     assert _check(log).ok
+
+
+def test_a_wait_ends_once_and_with_its_own_payload() -> None:
+    expired_first = Log({"id": "w", "kind": "wait", "depends_on": []})
+    _wait(expired_first, "invocation_rejected", "wait_completed")
+    said = expired_first.done("w", "success", output_hash=digest(None))
+    assert _rules(expired_first) == {("unfounded_node", said)}
+    other = Log({"id": "w", "kind": "wait", "depends_on": []})
+    _wait(other, "wait_completed")
+    said = other.done("w", "success", output_hash=digest({"forged": True}))
+    assert _rules(other) == {("injected_result_differs", said)}
+
+
+def _wait(log: Log, *ends: str) -> None:
+    for kind in ("job_waiting", *ends):
+        said = {"wait_type": "signal", "output_hash": digest(None), "reason": "expired"}
+        log.add(kind, node_id="w", idempotency_key="k-w", **said)
 
 
 # The outcome hash.
@@ -298,6 +320,7 @@ def _sealed(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
         root=report.event_chain_root_hash,
         execution_hash=report.execution_hash,
         outcome_hash=report.outcome_hash,
+        sealed_at=SEALED_AT,
     )
     return log.add("job_sealed", **seals.sign({**payload, **changed}, key))
 
@@ -353,11 +376,14 @@ def test_a_seal_by_another_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "key_id"]
+    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "sealed_at", "key_id"]
 )
 def test_a_signature_covers_every_field(name: str) -> None:
     sealed = seals.sign(
-        seals.seal_payload(tenant="t", job_id="j", event_count=1, root="r", execution_hash="e", outcome_hash="o"), KEY
+        seals.seal_payload(
+            tenant="t", job_id="j", event_count=1, root="r", execution_hash="e", outcome_hash="o", sealed_at=SEALED_AT
+        ),
+        KEY,
     )
     assert seals.verify(sealed, KEY.public_key())
     assert not seals.verify({**sealed, name: "x"}, KEY.public_key())
@@ -459,7 +485,9 @@ def test_chain_in_two_parts_is_the_whole(records: list[RawRecord], cut: int) -> 
 
 @given(_RECORDS)
 def test_no_record_breaks_the_auditor(records: list[RawRecord]) -> None:
-    assert not verify(records).ok
+    report = verify(records)
+    assert not report.ok
+    assert_agrees(report, records)
 
 
 def test_the_audit_reports_at_any_time() -> None:
@@ -468,6 +496,6 @@ def test_the_audit_reports_at_any_time() -> None:
     audit = Audit()
     for count, record in enumerate(log.records, 1):
         audit.add(record)
-        live = audit.report(public_keys=[KEY.public_key()])
-        assert live == verify(log.records[:count], public_keys=[KEY.public_key()])
+        live = audit.report(keys=TRUSTED)
+        assert live == verify(log.records[:count], keys=TRUSTED)
         assert live.violations == ()

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.schemas import with_defaults
-from aetheris.sdk import Found, NotFound, Tool, ToolContext, tool
+from aetheris.sdk import Found, NotFound, Partial, Result, Tool, ToolContext, tool
 from aetheris.sdk.schema import BadArguments, DeclarationError
 
 
@@ -24,8 +24,8 @@ async def refund(
     amount: Annotated[int, Field(gt=0)],
     to: Address | None = None,
     note: str = "",
-) -> dict[str, Any]:
-    return {"key": ctx.external_key, "order": order_id, "amount": amount, "to": to, "note": note}
+) -> Result:
+    return Result({"key": ctx.external_key, "order": order_id, "amount": amount, "to": to, "note": note}, "re_1")
 
 
 @refund.probe
@@ -55,6 +55,8 @@ def test_the_entry_is_what_the_registry_takes() -> None:
         "settles_within_s": 0,
         "volatile": ["note"],
         "on_in_doubt": None,
+        "duplicate_scope": "job",
+        "duplicate_window_s": 86_400.0,
         "probe": True,
         "verifier": False,
     }
@@ -167,3 +169,17 @@ def test_what_json_cannot_say_is_refused_at_declaration(function: Any) -> None:
 def test_a_declaration_that_contradicts_itself_is_refused(declared: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError):
         tool(**declared)(lambda: None)
+
+
+def test_what_cannot_be_taken_back_must_be_able_to_name_its_effect() -> None:
+    def wire(amount: int) -> dict[str, Any]:
+        return {"amount": amount}
+
+    with pytest.raises(DeclarationError, match="external_id"):
+        tool(irreversible=True)(wire)
+    assert tool()(wire).irreversible is False
+
+    async def pay(amount: int) -> Result | Partial:
+        return Result({"amount": amount}, "p_1")
+
+    assert tool(irreversible=True)(pay).irreversible

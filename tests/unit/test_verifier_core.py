@@ -1,14 +1,23 @@
 """What the verifier takes under audit, and when it lets go."""
 
+from aetheris.proofs.audit import violations_in
 from aetheris.protocol.envelope import draft
-from aetheris.protocol.events import Event, JobCompleted, JobSealed
+from aetheris.protocol.events import Event, JobCompleted, JobSealed, ViolationFound
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.verifier.core import Partition
-from tests.histories import JOB, created, graph, planned
+from tests.histories import JOB, created, finished, graph, planned, started
 
 SEAL = JobSealed(
-    job_id=JOB, tenant="acme", event_count=3, root="r", execution_hash="e", outcome_hash="o", signature="s", key_id="k"
+    job_id=JOB,
+    tenant="acme",
+    event_count=3,
+    root="r",
+    execution_hash="e",
+    outcome_hash="o",
+    sealed_at="2026-01-01T00:00:00+00:00",
+    signature="s",
+    key_id="k",
 )
 
 
@@ -39,3 +48,39 @@ def test_a_late_repeat_of_a_birth_does_not_bring_a_sealed_job_back() -> None:
         take(partition, event, offset)
     assert not take(partition, created(), 9)
     assert partition.mark() is None
+
+
+def test_what_is_seldom_lawful_is_judged_at_once_and_told_once() -> None:
+    partition = Partition()
+    plan = graph({"id": "a"})
+    for offset, event in enumerate((created(), planned(plan), started("a", "n1"), finished("a", "n1"))):
+        take(partition, event, offset)
+    assert partition.odd == {}
+    take(partition, finished("a", "nobody"), 4)
+    job = partition.odd[JOB]
+    found = violations_in(job.audit.history.facts)
+    assert "success_without_valid_start" in {one.rule for one in found}
+    assert len(job.untold(found)) == len(found)
+    assert job.untold(found) == []
+
+
+def test_what_the_log_has_told_is_not_told_again() -> None:
+    partition = Partition()
+    for offset, event in enumerate((created(), finished("a", "nobody"))):
+        take(partition, event, offset)
+    job = partition.jobs[JOB]
+    (found,) = [one for one in violations_in(job.audit.history.facts) if one.rule == "success_without_valid_start"]
+    told = ViolationFound(job_id=JOB, rule=found.rule, event_id="e1", offset=found.offset, message=found.message)
+    take(partition, told, 2)
+    assert job.untold([found]) == []
+
+
+def test_a_brief_job_is_never_judged_in_turn() -> None:
+    partition = Partition()
+    for offset, event in enumerate((created(), planned(graph({"id": "a"})), started("a", "n1"))):
+        take(partition, event, offset)
+    assert partition.due_for_a_look() == []
+    assert [job.job_id for job in partition.due_for_a_look()] == [JOB]
+    take(partition, JobCompleted(job_id=JOB), 6)
+    take(partition, SEAL, 7)
+    assert partition.due_for_a_look() == []

@@ -19,6 +19,7 @@ from rich.text import Text
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.ids import InvalidName
+from aetheris.streams.refusal import Refused
 
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -57,6 +58,8 @@ def errors_as_exits(*, as_json: bool = False) -> Generator[None]:
     except InvalidArgs as error:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error), field=error.field)
     except InvalidName as error:
+        found = CommandError(Exit.BAD_INPUT, error.code, str(error))
+    except Refused as error:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error))
     except EmbeddedError as error:
         found = CommandError(Exit.UNREACHABLE, "not_ready", str(error))

@@ -17,14 +17,14 @@ _NEXT_STEPS = {
 
 
 @contextmanager
-def connected(data: Path) -> Generator[Client]:
-    """A client of the gateway of a data folder.
+def connected(data: Path, who: str | None = None) -> Generator[Client]:
+    """A client of the gateway of a data folder, by the token of that name (None: the first one).
 
     Raises:
         CommandError: the gateway said no, or nobody answered.
         NotRunningError: there is none.
     """
-    where = target(data)
+    where = target(data, who)
     transport = httpx.HTTPTransport() if where.local else None  # past any proxy
     with Client(where.url, where.token, transport=transport) as client:
         try:

@@ -11,8 +11,10 @@ from aetheris.cli.console import CommandError, Exit
 from aetheris.protocol.records import Draft, Headers, Record
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.kafka import KafkaLog
+from aetheris.streams.kafka.tls import tls_context
 from aetheris.streams.log import Log, LogError, LogUnreachable, Place
 from aetheris.streams.replay import replay
+from aetheris.streams.settings import RuntimeSettings, load
 
 COMMANDS = (Topic.JOBS_COMMANDS, Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS)
 """What may be said again; a fact or a line of a table counts where it lies, and a copy would lie elsewhere."""
@@ -102,16 +104,17 @@ def parse_topic(text: str) -> Topic:
 
 
 @asynccontextmanager
-async def reachable(bootstrap: str) -> AsyncGenerator[Log]:
-    """The log, for as long as the block lasts.
+async def reachable(bootstrap: str, within_s: float | None = WITHIN_S) -> AsyncGenerator[Log]:
+    """The log, for as long as the block lasts; `within_s` (None: no limit) is for all of it.
 
     Raises:
         CommandError: no broker answers, or not in time.
     """
-    log = KafkaLog(bootstrap)
+    log = KafkaLog(bootstrap, tls=tls_context(load(RuntimeSettings)))
     try:
-        async with asyncio.timeout(WITHIN_S):
-            await log.start()
+        async with asyncio.timeout(within_s):
+            async with asyncio.timeout(WITHIN_S):
+                await log.start()
             yield log
     except TimeoutError:
         raise _unreachable(f"{bootstrap} did not answer within {WITHIN_S:.0f} s") from None

@@ -14,6 +14,8 @@ from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.embedded.plan import State
 
 DEFAULT_DATA = Path(".aetheris")
+APPROVER = "approver"
+"""The name of the second token: who submits a job may not approve its calls."""
 
 Data = Annotated[
     Path,
@@ -30,15 +32,15 @@ class Target:
     local: bool = True
 
 
-def target(data: Path) -> Target:
-    """AETHERIS_URL and AETHERIS_TOKEN, else what runs on the data folder.
+def target(data: Path, who: str | None = None) -> Target:
+    """AETHERIS_URL and AETHERIS_TOKEN, else what runs on the data folder; `who` names one of its tokens.
 
     Raises:
         NotRunningError: neither is there.
     """
     outside = os.environ.get("AETHERIS_URL")
-    token = os.environ.get("AETHERIS_TOKEN")
-    return Target(outside or _url(data), token or _first_token(data / "tokens.toml"), local=not outside)
+    token = os.environ.get("AETHERIS_TOKEN") if who is None else None
+    return Target(outside or _url(data), token or _token(data / "tokens.toml", who), local=not outside)
 
 
 def kafka(data: Path) -> str:
@@ -57,13 +59,16 @@ def kafka(data: Path) -> str:
 
 
 def ensure_token(data: Path) -> Path:
-    """A token for whoever starts the system, readable by him alone; an existing file is left as it is."""
+    """Tokens for whoever starts the system, readable by him alone: his own, and one to approve his own jobs with.
+
+    An existing file is left as it is.
+    """
     data.mkdir(parents=True, exist_ok=True)
     path = data / "tokens.toml"
     if not path.exists():
         staged = path.with_suffix(".new")
         staged.touch(mode=0o600)
-        staged.write_text(f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{_user()}"\ntenant = "default"\n')
+        staged.write_text("\n".join(_fresh_token(name) for name in (_user(), APPROVER)))
         staged.replace(path)
     return path
 
@@ -84,12 +89,17 @@ def _user() -> str:
     return name if name.isprintable() and not set(name) & {'"', "\\"} else "operator"
 
 
-def _first_token(path: Path) -> str:
+def _fresh_token(name: str) -> str:
+    return f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{name}"\ntenant = "default"\n'
+
+
+def _token(path: Path, who: str | None) -> str:
     try:
         tokens = tomllib.loads(path.read_text()).get("token", [])
     except (OSError, tomllib.TOMLDecodeError):
         tokens = []
     for token in cast("list[dict[str, Any]]", tokens):
-        if "value" in token:
+        if "value" in token and who in (None, token.get("name")):
             return str(token["value"])
-    raise NotRunningError(f"No token in {path}", "Set AETHERIS_TOKEN to a token that the gateway knows.")
+    whose = f" of {who}" if who is not None else ""
+    raise NotRunningError(f"No token{whose} in {path}", "Set AETHERIS_TOKEN to a token that the gateway knows.")

@@ -60,6 +60,8 @@ class Steps:
                 return self._about(data, "waits", "for approval")
             case "approval_decided":
                 return self._about(data, _text(data, "decision"), f"by {data.get('approver', '')}")
+            case "step_compensated":
+                return Line(_text(data, "compensates"), "", "compensated", None, f"by {data.get('node_id', '')}")
             case "cancel_requested" | "job_stopping":
                 return Line("job", "", event.type.removeprefix("job_").replace("_", " "), None, _text(data, "reason"))
             case _:

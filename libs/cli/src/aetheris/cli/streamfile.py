@@ -1,6 +1,6 @@
 """An exported stream: a line of metadata, then a line for each record, exact bytes in base64 (docs/cli.md).
 
-{"format": "aetheris-stream", "version": 1, "job_id": …, "public_keys": [PEM, …], "records": N}
+{"format": "aetheris-stream", "version": 1, "job_id": …, "keys": [{"key_id": …, "public_key": PEM}, …], "records": N}
 {"offset": …, "key": base64 or null, "headers": [[name, base64], …], "value": base64}
 """
 
@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.inputs import json_object, read_bytes
 from aetheris.proofs import RawRecord
+from aetheris.proofs.trust import BadKeys, TrustedKey, keys_of, read_keys
 
 FORMAT = "aetheris-stream"
 VERSION = 1
@@ -29,7 +26,7 @@ class Stream:
     """A job's raw records and the keys whose seals they are said to carry."""
 
     job_id: str
-    public_keys: tuple[str, ...]
+    keys: tuple[TrustedKey, ...]
     records: tuple[Mapping[str, Any], ...]
     announced: int
     """How many records its first line says there are."""
@@ -45,16 +42,17 @@ class Stream:
 
     def lines(self) -> Iterator[str]:
         """As a file has it."""
-        head = {"format": FORMAT, "version": VERSION, "job_id": self.job_id, "public_keys": self.public_keys}
+        keys = [key.to_json() for key in self.keys]
+        head = {"format": FORMAT, "version": VERSION, "job_id": self.job_id, "keys": keys}
         yield json.dumps({**head, "records": self.announced})
         for record in self.records:
             yield json.dumps(record)
 
 
-def of_evidence(evidence: Mapping[str, Any]) -> Stream:
-    """What the gateway answers: {job_id, public_keys, records}."""
+def of_answer(evidence: Mapping[str, Any]) -> Stream:
+    """What the gateway answers: {job_id, keys, records}."""
     records = tuple(evidence["records"])
-    return Stream(str(evidence["job_id"]), tuple(evidence["public_keys"]), records, len(records))
+    return Stream(str(evidence["job_id"]), _keys(evidence["keys"]), records, len(records))
 
 
 def read(path: Path) -> Stream:
@@ -63,35 +61,47 @@ def read(path: Path) -> Stream:
     Raises:
         CommandError: it can't be read, or isn't an exported stream; names the line.
     """
-    lines = read_bytes(path).splitlines()
+    return parse(read_bytes(path))
+
+
+def parse(content: bytes) -> Stream:
+    """A file's content.
+
+    Raises:
+        CommandError: it isn't an exported stream; names the line.
+    """
+    lines = content.splitlines()
     if not lines:
         raise _malformed(1, "the file is empty")
     head, *records = (json_object(line, f"line {number}") for number, line in enumerate(lines, start=1))
     if head.get("format") != FORMAT or head.get("version") != VERSION:
         raise _malformed(1, f"this is no {FORMAT} of version {VERSION}")
-    job_id, keys, announced = head.get("job_id"), head.get("public_keys"), head.get("records")
+    job_id, keys, announced = head.get("job_id"), head.get("keys"), head.get("records")
     if not isinstance(job_id, str) or not isinstance(keys, list) or not isinstance(announced, int):
-        raise _malformed(1, "lacks job_id, public_keys or records")
-    return Stream(job_id, tuple(str(key) for key in cast("list[Any]", keys)), tuple(records), announced)
+        raise _malformed(1, "lacks job_id, keys or records")
+    return Stream(job_id, _keys(cast("list[Any]", keys)), tuple(records), announced)
 
 
-def public_keys(pems: Sequence[str | bytes]) -> list[Ed25519PublicKey]:
-    """The keys of PEM texts.
+def read_trusted(paths: Sequence[Path]) -> list[TrustedKey]:
+    """The keys of files: public keys in PEM, or files of keys (docs/evidence.md).
 
     Raises:
-        CommandError: one of them is no Ed25519 public key.
+        CommandError: one of them can't be used.
     """
-    return [_public_key(pem if isinstance(pem, bytes) else pem.encode()) for pem in pems]
+    found: list[TrustedKey] = []
+    for path in paths:
+        try:
+            found += read_keys(read_bytes(path))
+        except BadKeys as error:
+            raise CommandError(Exit.BAD_INPUT, error.code, f"{path}: {error}", file=str(path)) from None
+    return found
 
 
-def _public_key(pem: bytes) -> Ed25519PublicKey:
+def _keys(entries: Sequence[Any]) -> tuple[TrustedKey, ...]:
     try:
-        key = load_pem_public_key(pem)
-    except (ValueError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, Ed25519PublicKey):
-        raise CommandError(Exit.BAD_INPUT, "bad_public_key", "not an Ed25519 public key in PEM")
-    return key
+        return tuple(keys_of(entries))
+    except BadKeys as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, f"line 1: {error}", line=1) from None
 
 
 def _raw(record: Mapping[str, Any], line: int) -> RawRecord:

@@ -1,9 +1,8 @@
 """The incremental auditor: takes a job's records as they come, and reports on demand."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
+from aetheris.proofs.approvals import approval_violations
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.execution import LoadBlob, plan_violations
 from aetheris.proofs.findings import Report
@@ -12,7 +11,11 @@ from aetheris.proofs.ledger import ledger_proof
 from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
 from aetheris.proofs.replay import replay_proof
 from aetheris.proofs.sealed import SealCheck
+from aetheris.proofs.trust import TrustedKey
 from aetheris.proofs.validity import Validity
+
+_BRIEF = 100
+"""Records; a report on so many takes less than handing it to a thread would disturb."""
 
 
 class Audit:
@@ -24,6 +27,7 @@ class Audit:
         self._roots: list[bytes] = []
         self._violations: list[Violation] = []
         self._last_offset = -1
+        self._has_refs = False
 
     def add(self, record: RawRecord) -> None:
         """Take the next record of the job, in log order."""
@@ -31,6 +35,7 @@ class Audit:
         self._roots.append(self.chain.update(record))
         self.history.add(fact)
         self._violations.extend(broken)
+        self._has_refs = self._has_refs or "result_ref" in fact.body
         if record.offset <= self._last_offset:
             self._violations.append(violation("out_of_order", fact, "its offset is not above the one before it"))
         self._last_offset = max(self._last_offset, record.offset)
@@ -40,10 +45,28 @@ class Audit:
         """Has a terminal event been seen? (The first one wins.)"""
         return self.history.end is not None
 
-    def report(self, *, public_keys: Iterable[Ed25519PublicKey] = (), load_blob: LoadBlob | None = None) -> Report:
+    @property
+    def last(self) -> Fact:
+        """What the latest record says."""
+        return self.history.facts[-1]
+
+    @property
+    def broken_records(self) -> tuple[Violation, ...]:
+        """What is wrong with records themselves, as far as they have come."""
+        return tuple(self._violations)
+
+    @property
+    def is_brief(self) -> bool:
+        """Takes a report a few milliseconds at most? (Large results would have to be loaded.)"""
+        return self.chain.count <= _BRIEF and not self._has_refs
+
+    def report(self, *, keys: Iterable[TrustedKey] = (), load_blob: LoadBlob | None = None) -> Report:
         """Judge what has come so far."""
-        validity = Validity(self.history)
-        check = SealCheck(validity, self._roots, public_keys, load_blob)
+        return self.judge(Validity(self.history), keys, load_blob)
+
+    def judge(self, validity: Validity, keys: Iterable[TrustedKey], load_blob: LoadBlob | None) -> Report:
+        """The same, from what follows from the history so far."""
+        check = SealCheck(validity, self._roots, keys, load_blob)
         seal, broken = check.check()
         count = seal.event_count if seal.ok else self.chain.count
         outcome = check.outcome(count)
@@ -52,6 +75,7 @@ class Audit:
             *self._violations,
             *_identity(self.history.facts),
             *plan_violations(self.history),
+            *approval_violations(self.history),
             *ledger.violations,
             *replay.violations,
             *outcome.violations,
@@ -67,7 +91,25 @@ class Audit:
             seal=seal,
             violations=tuple(sorted(found)),
             notes=ledger.notes,
+            ended=self.ended,
         )
+
+
+def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
+    """The rules that a history breaks so far, but for those about large results and seals.
+
+    Looks at nothing but the facts: a copy of them may be judged while the audit goes on.
+    """
+    validity = Validity(History(facts))
+    history = validity.history
+    found = {
+        *_identity(history.facts),
+        *plan_violations(history),
+        *approval_violations(history),
+        *ledger_proof(validity).violations,
+        *replay_proof(validity).violations,
+    }
+    return tuple(sorted(found))
 
 
 def _identity(facts: list[Fact]) -> Iterator[Violation]:

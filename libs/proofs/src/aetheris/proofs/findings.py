@@ -22,6 +22,8 @@ class Report:
     seal: SealReport
     violations: tuple[Violation, ...]
     notes: tuple[Violation, ...]
+    ended: bool
+    """Has the job a terminal event? While it runs, what is open is pending, and no fault."""
 
     @property
     def ok(self) -> bool:
@@ -32,6 +34,7 @@ class Report:
         """The four proofs, always all of them, and more beside them."""
         return {
             "ok": self.ok,
+            "ended": self.ended,
             "execution_hash": self.execution_hash,
             "event_chain_root_hash": self.event_chain_root_hash,
             "tool_invocation_ledger_proof": self.ledger.to_json(),

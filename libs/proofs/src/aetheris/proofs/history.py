@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from aetheris.proofs.plans import Plans
+from aetheris.proofs.plans import Plans, entries_of
 from aetheris.proofs.records import Fact
 
 Try = tuple[str, str]
@@ -11,6 +11,8 @@ Try = tuple[str, str]
 
 TERMINAL = frozenset({"job_completed", "job_failed", "job_cancelled"})
 SUCCESSES = frozenset({"success", "compensatable_failure"})
+NODE_WAITS = frozenset({"signal", "timer", "human"})
+"""Waits that are a node's own work."""
 RETRYABLE = "retryable_failure"
 PERMANENT = "permanent_failure"
 
@@ -27,13 +29,18 @@ class History:
         self.reopens: dict[Try, list[Fact]] = defaultdict(list)
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, Fact] = {}
+        self.requests: dict[str, Fact] = {}
         self.allowances: dict[str, list[Fact]] = defaultdict(list)
         self.commits: dict[str, list[Fact]] = defaultdict(list)
         self.nodes_finished: list[Fact] = []
-        self.waits_completed: dict[str, Fact] = {}
+        self.waits: dict[str, list[Fact]] = defaultdict(list)
+        self.steps_compensated: list[Fact] = []
         self.seals: list[Fact] = []
         self.stops: list[Fact] = []
         self.plans = Plans()
+        self.late_plans: list[Fact] = []
+        """Plans behind a stop, and such as undo something: whether they count is for Validity to say."""
+        self.cancel: Fact | None = None
         self.created: Fact | None = None
         self.first_plan: Fact | None = None
         self.first_decision: Fact | None = None
@@ -41,17 +48,21 @@ class History:
         self._takers: dict[str, Callable[[Fact], None]] = {
             "tool_invocation_started": self.starts.append,
             "tool_invocation_finished": self._finished,
-            "invocation_rejected": lambda fact: self.closings[fact.key].append(fact),
+            "invocation_rejected": self._rejected,
             "invocation_parked": lambda fact: self.parks[fact.key, fact.nonce].append(fact.at),
             "invocation_reopened": lambda fact: self.reopens[fact.key, fact.nonce].append(fact),
             "approval_decided": lambda fact: self._first(self.decisions, fact.key, fact),
+            "approval_requested": lambda fact: self._first(self.requests, fact.key, fact),
             "policy_allowed": lambda fact: self.allowances[fact.key].append(fact),
             "command_committed": lambda fact: self.commits[fact.key].append(fact),
             "node_finished": self.nodes_finished.append,
-            "wait_completed": lambda fact: self._first(self.waits_completed, fact.node, fact),
+            "job_waiting": self._waits,
+            "wait_completed": self._waits,
             "job_sealed": self.seals.append,
             "job_stopping": self.stops.append,
+            "cancel_requested": self._cancelled,
             "plan_generated": self._planned,
+            "step_compensated": self.steps_compensated.append,
             "decision_snapshot": self._decided,
             "job_created": self._born,
             **dict.fromkeys(TERMINAL, self._ended),
@@ -66,6 +77,27 @@ class History:
         if taker is not None:
             taker(fact)
 
+    def wait_end(self, node: str, at: int) -> Fact | None:
+        """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
+        begun: str | None = None
+        for fact in self.waits.get(node, ()):
+            if fact.at >= at:
+                break
+            if fact.type == "job_waiting":
+                begun = fact.key
+            elif fact.key == begun:
+                return fact if fact.type == "wait_completed" else None
+        return None
+
+    def _waits(self, fact: Fact) -> None:
+        if fact.node and fact.text("wait_type") in NODE_WAITS:
+            self.waits[fact.node].append(fact)
+
+    def _rejected(self, fact: Fact) -> None:
+        self.closings[fact.key].append(fact)
+        if fact.node in self.waits:
+            self.waits[fact.node].append(fact)
+
     @staticmethod
     def _first(index: dict[str, Fact], name: str, fact: Fact) -> None:
         index.setdefault(name, fact)
@@ -78,7 +110,10 @@ class History:
             self.closings[fact.key].append(fact)
 
     def _planned(self, fact: Fact) -> None:
-        self.plans.add(fact)
+        if self.stops or any(entry.get("compensates") for entry in entries_of(fact)):
+            self.late_plans.append(fact)
+        else:
+            self.plans.add(fact)
         self.first_plan = self.first_plan or fact
 
     def _decided(self, fact: Fact) -> None:
@@ -86,6 +121,9 @@ class History:
 
     def _born(self, fact: Fact) -> None:
         self.created = self.created or fact
+
+    def _cancelled(self, fact: Fact) -> None:
+        self.cancel = self.cancel or fact
 
     def _ended(self, fact: Fact) -> None:
         self.end = self.end or fact

@@ -26,7 +26,7 @@ class Plans:
         if not isinstance(revision, int) or isinstance(revision, bool) or revision != len(self._places):
             return
         part = _mapping(fact.body.get("task_graph" if revision == 0 else "diff"))
-        entries = _mappings(part.get("nodes"))
+        entries = entries_of(fact)
         if not entries:
             return
         for entry in entries:
@@ -35,6 +35,18 @@ class Plans:
             self._tools.setdefault(name, []).append((revision, _mapping(entry)))
         self._places.append(fact.at)
         self.effective.add(fact.at)
+
+    def since(self, node_id: str, revision: int) -> int:
+        """The revision that a node's entry in a revision came with; −1 where it has none."""
+        return _version(self._nodes.get(node_id, []), revision)[0]
+
+    def compensates(self, node_id: str, revision: int) -> str:
+        """The node that a node undoes; empty where it undoes none."""
+        return _text(self.node(node_id, revision), "compensates")
+
+    def compensations(self, revision: int) -> list[str]:
+        """The nodes of a revision that undo others, in the order of their plans."""
+        return [name for name in self._nodes if self.compensates(name, revision)]
 
     def in_force(self, at: int) -> int:
         """The revision in force just before a place in the log; −1 where there is none."""
@@ -89,6 +101,29 @@ class Plans:
     def _dependencies(self, name: str, revision: int) -> set[str]:
         listed = self.node(name, revision).get("depends_on")
         return {str(item) for item in cast("list[Any]", listed)} if isinstance(listed, list) else set()
+
+
+def is_declared(undo: Body, undone: Body) -> bool:
+    """Is one entry just the call that another declares as its compensation?"""
+    declared = undone.get("compensate_with")
+    if not isinstance(declared, dict):
+        return False
+    call = cast("Body", declared)
+    expected = {
+        "id": f"{_text(undone, 'id')}.undo",
+        "tool": call.get("tool"),
+        "args": call.get("args", {}),
+        "occurrence": undone.get("occurrence", 1),
+        "compensates": undone.get("id"),
+    }
+    free = ("depends_on", "retry")
+    return _entry_hash(expected) == _entry_hash({name: value for name, value in undo.items() if name not in free})
+
+
+def entries_of(fact: Fact) -> list[Body]:
+    """The nodes that a plan_generated adds."""
+    part = _mapping(fact.body.get("task_graph" if fact.body.get("revision") == 0 else "diff"))
+    return _mappings(part.get("nodes"))
 
 
 def id_bytes(name: str) -> bytes:

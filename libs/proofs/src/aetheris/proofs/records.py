@@ -25,6 +25,7 @@ EVENT_TYPES = frozenset(
         "approval_requested",
         "approval_decided",
         "invocation_rejected",
+        "invocation_cancel_requested",
         "retry_scheduled",
         "invocation_in_doubt",
         "invocation_probed",
@@ -42,6 +43,7 @@ EVENT_TYPES = frozenset(
         "job_completed",
         "job_failed",
         "job_cancelled",
+        "violation_found",
         "job_sealed",
     ]
 )
@@ -49,7 +51,7 @@ EVENT_TYPES = frozenset(
 Body = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RawRecord:
     """One record of a job's log: exact bytes."""
 
@@ -66,7 +68,7 @@ class RawRecord:
         return b""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fact:
     """What a record says. `at` is its place in the job's history, counted from 0."""
 

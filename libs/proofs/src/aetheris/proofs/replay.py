@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from aetheris.proofs.canonical import hash_or_empty
+from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.validity import Settlement, Validity
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
 TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_failure"})
-COMPENSATED = "compensated"
+WAITING = frozenset({"wait", "timer", "human"})
+"""Kinds of nodes that nobody runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ def replay_proof(validity: Validity) -> ReplayProof:
         *_stray_commits(validity),
         *_nodes(validity),
         *_completion(validity.history),
+        *compensation_violations(validity),
     ]
     return ReplayProof(tuple(sorted(found)))
 
@@ -176,12 +180,12 @@ def _node(validity: Validity, fact: Fact) -> Iterator[Violation]:
     if not history.plans.node(fact.node, revision):
         yield violation("unknown_node", fact, f"node {fact.node} is in no plan before it")
         return
-    effect = _effect(validity, fact.node, fact.at)
+    effect = succeeded(validity, fact.node, fact.at)
     result_type = fact.text("result_type")
     if effect is not None:
         yield from _injected(validity, fact, effect)
-    elif result_type in TOOK_EFFECT and not _waited(history, fact):
-        yield violation("unfounded_node", fact, f"node {fact.node} is {result_type}, but nothing settled it so before")
+    elif result_type in TOOK_EFFECT:
+        yield from _waited(history, fact)
 
 
 def _injected(validity: Validity, fact: Fact, effect: Settlement) -> Iterator[Violation]:
@@ -204,19 +208,15 @@ def _result_types(validity: Validity, settled: Fact) -> frozenset[str]:
     return frozenset({"side_effect_committed", "compensatable_failure"} if partial else {"side_effect_committed"})
 
 
-def _effect(validity: Validity, node: str, at: int) -> Settlement | None:
-    for key in validity.keys_of_node(node):
-        settled = validity.settlement(key, at)
-        if settled is not None and settled.succeeded:
-            return settled
-    return None
-
-
-def _waited(history: History, fact: Fact) -> bool:
-    """Nodes of these kinds end by a wait's end, without an invocation."""
+def _waited(history: History, fact: Fact) -> Iterator[Violation]:
+    """Nodes of these kinds end by a wait's end, without an invocation; its payload is their result."""
     kind = history.plans.node(fact.node, history.plans.in_force(fact.at)).get("kind")
-    waited = history.waits_completed.get(fact.node)
-    return kind in ("wait", "timer", "human") and waited is not None and waited.at < fact.at
+    waited = history.wait_end(fact.node, fact.at) if kind in WAITING else None
+    if waited is None:
+        result_type = fact.text("result_type")
+        yield violation("unfounded_node", fact, f"node {fact.node} is {result_type}, but nothing settled it so before")
+    elif not fact.text("output_hash") == waited.text("output_hash") == hash_or_empty(waited.body.get("payload")):
+        yield violation("injected_result_differs", fact, f"node {fact.node} carries another result than its wait")
 
 
 def _completion(history: History) -> Iterator[Violation]:

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from aetheris.proofs import seals
 from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL
 from aetheris.proofs.records import Fact, Violation, violation
+from aetheris.proofs.trust import TrustedKey
 from aetheris.proofs.validity import Phase, Validity
 
 AFTER_SEAL = frozenset({"job_sealed", "effect_confirmed", "confirmation_failed"})
@@ -25,6 +24,8 @@ class SealReport:
     event_count: int = 0
     root: str = ""
     full_root: str = ""
+    at: int = -1
+    """Its place in the history."""
 
     def to_json(self) -> dict[str, Any]:
         """{present, ok, event_count, root, full_root}."""
@@ -44,13 +45,13 @@ class SealCheck:
         self,
         validity: Validity,
         roots: list[bytes],
-        public_keys: Iterable[Ed25519PublicKey],
+        keys: Iterable[TrustedKey],
         load_blob: LoadBlob | None,
     ) -> None:
         self._validity = validity
         self._history = validity.history
         self._roots = roots
-        self._keys = {seals.key_id(key): key for key in public_keys}
+        self._keys = {key.key_id: key for key in keys}
         self._load_blob = load_blob
         self._outcomes: dict[int, OutcomeHash] = {}
         self._executions: dict[int, str] = {}
@@ -68,7 +69,7 @@ class SealCheck:
         root = self._roots[count - 1].hex() if 0 < count <= chosen.at else ""
         if holding is not None:
             found.extend(self._after(count))
-        return SealReport(True, holding is not None, count, root, full_root), found
+        return SealReport(True, holding is not None, count, root, full_root, chosen.at), found
 
     def outcome(self, count: int) -> OutcomeHash:
         """The outcome hash over the first `count` records."""
@@ -105,11 +106,13 @@ class SealCheck:
             yield violation("seal_outcome_hash", seal, f"the first {count} records have another outcome_hash")
 
     def _signature(self, seal: Fact) -> Iterator[Violation]:
-        public_key = self._keys.get(seal.text("key_id"))
-        if public_key is None:
+        key = self._keys.get(seal.text("key_id"))
+        if key is None:
             yield violation("seal_unknown_key", seal, "the seal's key_id is none of the keys given")
-        elif not seals.verify(seal.body, public_key):
+        elif not seals.verify(seal.body, key.public_key):
             yield violation("seal_signature", seal, "the seal's signature is not its key's over its payload")
+        elif (refusal := key.refusal(seal.text("sealed_at"))) is not None:
+            yield violation(refusal[0], seal, refusal[1])
 
     def _after(self, count: int) -> Iterator[Violation]:
         """After a seal: only seals, confirmations, and what changes nothing."""

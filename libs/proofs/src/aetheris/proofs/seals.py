@@ -13,13 +13,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from aetheris.proofs.canonical import canonical
 
 PAYLOAD_TYPE = "application/vnd.aetheris.seal+json"
-FIELDS = ("tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "key_id", "signature")
 
 
 def seal_payload(
-    *, tenant: str, job_id: str, event_count: int, root: str, execution_hash: str, outcome_hash: str
+    *, tenant: str, job_id: str, event_count: int, root: str, execution_hash: str, outcome_hash: str, sealed_at: str
 ) -> dict[str, Any]:
-    """What a seal states, still unsigned. Hashes are in hex; it covers the first `event_count` records."""
+    """What a seal states, still unsigned. Hashes are in hex; it covers the first `event_count` records.
+
+    `sealed_at` (RFC 3339) says which keys may sign it; nothing else depends on it.
+    """
     return {
         "tenant": tenant,
         "job_id": job_id,
@@ -27,6 +29,7 @@ def seal_payload(
         "root": root,
         "execution_hash": execution_hash,
         "outcome_hash": outcome_hash,
+        "sealed_at": sealed_at,
     }
 
 

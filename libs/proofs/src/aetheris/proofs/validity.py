@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import cast
 
 from aetheris.proofs.history import PERMANENT, SUCCESSES, History
+from aetheris.proofs.plans import entries_of, is_declared
 from aetheris.proofs.records import Body, Fact
 
 OVERRULED_BY_YES = frozenset({"approval", "edited", "expired"})
@@ -71,8 +72,11 @@ class Validity:
         self._handovers: dict[int, Handover | None] = {}
         self._settlements: dict[str, Settlement] = {}
         self._refuted: dict[str, int] = defaultdict(int)
-        for start in history.starts:
-            self._judge(start)
+        for fact in sorted((*history.starts, *history.late_plans), key=lambda fact: fact.at):
+            if fact.type == "plan_generated":
+                self._admit(fact)
+            else:
+                self._judge(fact)
 
     def void_reasons(self, start: Fact) -> tuple[str, ...]:
         """Why a started record is void, by rule; empty for a valid one."""
@@ -134,6 +138,40 @@ class Validity:
     def keys_of_node(self, node: str) -> list[str]:
         """The keys of a node with a valid start."""
         return list(self._keys_of_node.get(node, {}))
+
+    def _admit(self, plan: Fact) -> None:
+        """Behind a stop, only a plan that undoes what was done, and only that, comes in force."""
+        if self._may_compensate(plan.at) and all(self._undoes(entry, plan.at) for entry in entries_of(plan)):
+            self.history.plans.add(plan)
+
+    def _may_compensate(self, at: int) -> bool:
+        """Stopped, not ended, nothing open; and a human said so, or nothing may have taken effect unseen."""
+        history = self.history
+        if not any(stop.at < at for stop in history.stops) or (history.end is not None and history.end.at < at):
+            return False
+        settled = {key: self.settlement(key, at) for key in self.started_keys() if self.starts_before(key, at)}
+        if None in settled.values():
+            return False
+        if history.cancel is not None and history.cancel.at < at:
+            return history.cancel.body.get("compensate") is True
+        return not any(self._unsure(key, end, at) for key, end in settled.items() if end is not None)
+
+    def _unsure(self, key: str, settled: Settlement, at: int) -> bool:
+        if settled.succeeded or settled.sure:
+            return False
+        plans = self.history.plans
+        start = self.valid[key][0]
+        is_tool = plans.node(start.node, plans.in_force(at)).get("kind", "tool") == "tool"
+        return is_tool and plans.tool_of(start.node, plans.in_force(at)).get("effect_class") != "pure"
+
+    def _undoes(self, entry: Body, at: int) -> bool:
+        """A new node that is what a node declares that has settled as a success."""
+        plans = self.history.plans
+        revision, undone = plans.in_force(at), str(entry.get("compensates"))
+        if plans.node(str(entry.get("id")), revision) or not is_declared(entry, plans.node(undone, revision)):
+            return False
+        ends = (self.settlement(key, at) for key in self.keys_of_node(undone))
+        return any(end is not None and end.succeeded for end in ends)
 
     def _judge(self, start: Fact) -> None:
         reasons = self._void_reasons(start)
@@ -247,8 +285,12 @@ class Validity:
         return plans.same_entry(start.node, named, plans.in_force(start.at))
 
     def _stopped(self, start: Fact) -> bool:
-        revision = start.body.get("revision")
-        return any(stop.at < start.at and _covers(stop, revision) for stop in self.history.stops)
+        """By the entry in force, whichever revision the record names: only compensations start behind a stop."""
+        plans = self.history.plans
+        revision = plans.in_force(start.at)
+        undoes, since = plans.compensates(start.node, revision), plans.since(start.node, revision)
+        stops = (stop for stop in self.history.stops if stop.at < start.at)
+        return any(not undoes or _covers(stop, since) for stop in stops)
 
     def _decision(self, key: str, at: int) -> str | None:
         decided = self.history.decisions.get(key)
@@ -290,15 +332,20 @@ class Validity:
         return False
 
     def _approved(self, start: Fact) -> bool:
-        decided = self.history.decisions.get(start.key)
-        grounds = [*self.history.allowances.get(start.key, []), *([decided] if decided else [])]
+        """By policy for this version, or by the first decision, if it is a yes to this version and these arguments."""
         version = start.body.get("tool_version")
-        return any(ground.at < start.at and ground.body.get("tool_version") == version for ground in grounds)
+        for allowed in self.history.allowances.get(start.key, []):
+            if allowed.at < start.at and allowed.body.get("tool_version") == version:
+                return True
+        decided = self.history.decisions.get(start.key)
+        if decided is None or decided.at > start.at or decided.text("decision") != "approve":
+            return False
+        return decided.body.get("tool_version") == version and decided.text("args_hash") == start.text("args_hash")
 
 
-def _covers(stop: Fact, revision: object) -> bool:
+def _covers(stop: Fact, since: int) -> bool:
     up_to = stop.body.get("up_to_revision")
-    return not isinstance(up_to, int) or not isinstance(revision, int) or revision <= up_to
+    return not isinstance(up_to, int) or since <= up_to
 
 
 def _content(start: Fact) -> tuple[str, str]:

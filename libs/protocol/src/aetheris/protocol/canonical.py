@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import rfc8785
 
+_MAX_EXACT = 2**53 - 1
+
 JSON = dict[str, "JSON"] | list["JSON"] | str | int | float | bool | None
 
 
@@ -44,7 +46,7 @@ def canonical(value: Any) -> bytes:
         InvalidArgs: an integer beyond ±(2^53−1), NaN, an infinity, a lone surrogate, or no JSON at all.
     """
     try:
-        return rfc8785.dumps(value)
+        return _plainly(value) if _is_plain(value) else rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
         _find_offence(value, "")
         raise InvalidArgs("", "no canonical JSON form") from None
@@ -66,6 +68,29 @@ def canonical_result(result: Any) -> Any:
         raw = json.dumps(result, default=repr, ensure_ascii=True).encode()
         return {"$raw": base64.b64encode(raw).decode()}
     return result
+
+
+_plain_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))
+
+
+def _plainly(value: Any) -> bytes:
+    """What RFC 8785 and the standard library write alike: the latter does it many times faster."""
+    return _plain_encoder.encode(value).encode()
+
+
+def _is_plain(value: Any) -> bool:
+    """No float (they are written differently), only exact integers, only ASCII keys (they sort alike)."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is dict:
+        for key, inner in value.items():
+            if type(key) is not str or not key.isascii() or not _is_plain(inner):
+                return False
+        return True
+    if kind is list or kind is tuple:
+        return all(map(_is_plain, value))
+    return kind is int and -_MAX_EXACT <= value <= _MAX_EXACT
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

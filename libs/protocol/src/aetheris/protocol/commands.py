@@ -4,8 +4,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.events import by_name
-from aetheris.protocol.plan import EffectClass, JobOptions, OnInDoubt
+from aetheris.protocol.events import ConfirmationMode, by_name
+from aetheris.protocol.plan import DuplicateScope, EffectClass, JobOptions, OnInDoubt
+
+MAX_OPEN_REQUESTS = 50
+"""Of one job that are listed at a time: a line of jobs.index is written anew with each change."""
 
 
 class Message(BaseModel):
@@ -46,6 +49,15 @@ class Signal(JobCommand):
     type_name: ClassVar[str] = "signal"
     correlation_key: str
     payload: Any = None
+    as_of: int = -1
+    """Offset of jobs.events up to which the gateway had folded the job: no reader may know less."""
+
+
+class CancelContract(JobCommand):
+    type_name: ClassVar[str] = "cancel_contract"
+    execution_id: str
+    reason: str | None = None
+    as_of: int = -1
 
 
 class Respond(JobCommand):
@@ -53,6 +65,7 @@ class Respond(JobCommand):
     request_id: str
     action: Literal["approve", "edit", "reject"]
     data: dict[str, Any] = Field(default_factory=dict)
+    comment: str | None = None
 
 
 class Resolve(JobCommand):
@@ -61,6 +74,14 @@ class Resolve(JobCommand):
     verdict: Literal["happened", "not_executed", "retry"]
     evidence: str
     result: Any = None
+
+
+class Reconcile(JobCommand):
+    """Compare what a job did with the outside; `birth` and `as_of` are the stretch of jobs.events that tells it."""
+
+    type_name: ClassVar[str] = "reconcile"
+    birth: int
+    as_of: int
 
 
 class ToolRequest(Message):
@@ -107,11 +128,31 @@ class Verification(Message):
     tool_version: str
     ask: str
     what: Literal["probe", "confirm"] = "probe"
+    mode: ConfirmationMode = "reconcile"
     resources: tuple[dict[str, Any], ...] = ()
+    caused_by: str | None = None
+
+
+class OpenRequest(BaseModel):
+    """A request to a human that waits for its answer.
+
+    `asked` is the payload of its event, where that is small; `offset` in jobs.events is where it is in any case.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: str
+    node_id: str
+    kind: Literal["approval", "human"]
+    title: str
+    offset: int
+    created_at: str
+    expires_at: str | None = None
+    asked: dict[str, Any] | None = None
 
 
 class JobIndexEntry(Message):
-    """jobs.index: one line for every job ever born."""
+    """jobs.index: one line for every job ever born; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS."""
 
     type_name: ClassVar[str] = "job_index"
     job_id: str
@@ -121,6 +162,7 @@ class JobIndexEntry(Message):
     tenant: str
     submitted_by: str
     created_at: str
+    requests: tuple[OpenRequest, ...] = ()
 
 
 class Ended(BaseModel):
@@ -155,6 +197,8 @@ class RegistryEntry(Message):
     settles_within_s: float = 0.0
     volatile: tuple[str, ...] = ()
     on_in_doubt: OnInDoubt | None = None
+    duplicate_scope: DuplicateScope = "job"
+    duplicate_window_s: float = 86_400.0
     probe: bool = False
     verifier: bool = False
 
@@ -184,6 +228,17 @@ class LedgerRecord(Message):
     result: Any = None
     external_id: str | None = None
     confirmed_at: str | None = None
+
+
+class ContentRecord(Message):
+    """ledger.contents: an irreversible call that was done, under what it means in a session or tenant; a view."""
+
+    type_name: ClassVar[str] = "content"
+    scope_key: str
+    job_id: str
+    node_id: str
+    execution_id: str
+    until: str
 
 
 MESSAGES: dict[str, type[Message]] = by_name(Message, "type_name")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -17,7 +18,7 @@ _SPEC = ("ce_specversion", b"1.0")
 _JSON = ("content-type", b"application/json")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Envelope(Generic[M]):
     """A decoded record: `id` is its ce_id, `body` its payload."""
 
@@ -72,8 +73,8 @@ def draft(
         _SPEC,
         ("ce_id", id.encode()),
         ("ce_source", source.encode()),
-        ("ce_type", f"io.aetheris.{name}.v1".encode()),
-        ("ce_subject", (subject or getattr(body, "node_id", None) or key).encode()),
+        _type_header(name),
+        ("ce_subject", (subject or body.__dict__.get("node_id") or key).encode()),
         ("ce_time", time.encode()),
         _JSON,
     )
@@ -84,14 +85,14 @@ def draft(
 
 
 def _decode(record: Record, models: Mapping[str, type[M]]) -> Envelope[M] | Unknown | NeedsUpgrade:
-    headers = dict(reversed(record.headers))
-    match = _TYPE.fullmatch(headers.get("ce_type", b""))
-    if match is None or "ce_id" not in headers:
+    identity, named = record.header("ce_id"), _named(record.header("ce_type"))
+    if named is None or identity is None:
         raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
-    model = models.get(match[1].decode())
+    name, version = named
+    model = models.get(name)
     if model is None:
         return Unknown(record)
-    if match[2] != b"1":
+    if version != b"1":
         return NeedsUpgrade(_key_of(record), record)
     try:
         body = model.model_validate_json(record.value)
@@ -101,7 +102,19 @@ def _decode(record: Record, models: Mapping[str, type[M]]) -> Envelope[M] | Unkn
     job_id = getattr(body, "job_id", None)
     if job_id is not None and record.key != job_id.encode():
         raise Undecodable("the record key is not the payload's job_id")
-    return Envelope(headers["ce_id"].decode(errors="replace"), body, record)
+    return Envelope(identity.decode(errors="replace"), body, record)
+
+
+@lru_cache(maxsize=256)
+def _type_header(name: str) -> tuple[str, bytes]:
+    return "ce_type", f"io.aetheris.{name}.v1".encode()
+
+
+@lru_cache(maxsize=256)
+def _named(ce_type: bytes | None) -> tuple[str, bytes] | None:
+    """The name and the major version in a ce_type."""
+    match = _TYPE.fullmatch(ce_type or b"")
+    return None if match is None else (match[1].decode(), match[2])
 
 
 def _key_of(record: Record) -> str:

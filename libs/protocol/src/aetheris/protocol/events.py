@@ -62,6 +62,7 @@ class RejectReason(StrEnum):
     EXPIRED = "expired"
     CANCELLED = "cancelled"
     BUDGET = "budget"
+    CONFIRMATION = "confirmation"
 
 
 class Payload(BaseModel):
@@ -84,6 +85,19 @@ class KeyEvent(Event):
 
     node_id: str
     idempotency_key: str
+
+
+class Change(BaseModel):
+    """What a call changed outside."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    resource_type: str
+    resource_id: str
+    operation: str
+    version: str | None = None
+    etag: str | None = None
+    external_ref: str | None = None
 
 
 class BlobRef(BaseModel):
@@ -128,6 +142,16 @@ class PlanGenerated(Event):
     planner_version: str
 
 
+class DuplicateOf(BaseModel):
+    """The call that means the same as a refused one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    node_id: str
+    execution_id: str
+
+
 class NodeFinished(Event):
     event_type: ClassVar[str] = "node_finished"
     node_id: str
@@ -136,6 +160,7 @@ class NodeFinished(Event):
     result_type: str
     output_hash: str | None = None
     reason: str | None = None
+    duplicate_of: DuplicateOf | None = None
     duration_ms: int | None = None
 
 
@@ -196,19 +221,6 @@ class CommandCommitted(Event):
     output_hash: str
 
 
-class Change(BaseModel):
-    """What a call changed outside."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    resource_type: str
-    resource_id: str
-    operation: str
-    version: str | None = None
-    etag: str | None = None
-    external_ref: str | None = None
-
-
 class StateChanged(Event):
     event_type: ClassVar[str] = "state_changed"
     node_id: str
@@ -220,6 +232,7 @@ class PolicyAllowed(KeyEvent):
     args_hash: str
     tool_version: str
     rule: str
+    cost: float | None = None
 
 
 class ApprovalRequested(KeyEvent):
@@ -229,6 +242,9 @@ class ApprovalRequested(KeyEvent):
     rule: str
     form: dict[str, Any]
     expires_at: str | None = None
+    approvers: tuple[str, ...] | None = None
+    self_approval: bool = False
+    cost: float | None = None
 
 
 class ApprovalDecided(KeyEvent):
@@ -246,6 +262,14 @@ class InvocationRejected(KeyEvent):
     event_type: ClassVar[str] = "invocation_rejected"
     reason: RejectReason
     detail: str | None = None
+    duplicate_of: DuplicateOf | None = None
+    by: str | None = None
+
+
+class InvocationCancelRequested(KeyEvent):
+    event_type: ClassVar[str] = "invocation_cancel_requested"
+    by: str
+    reason: str | None = None
 
 
 class RetryScheduled(KeyEvent):
@@ -269,6 +293,7 @@ class InvocationProbed(KeyEvent):
     answer: Answer
     result: Any = None
     external_id: str | None = None
+    changes: tuple[Change, ...] = ()
     evidence: tuple[Any, ...] = ()
 
 
@@ -294,21 +319,30 @@ class InvocationReopened(KeyEvent):
     evidence: tuple[Any, ...] = ()
 
 
+WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation"]
+
+
 class JobWaiting(Event):
     event_type: ClassVar[str] = "job_waiting"
-    wait_type: Literal["signal", "human", "timer", "approval", "resolve", "upgrade"]
+    wait_type: WaitType
     node_id: str | None = None
+    idempotency_key: str | None = None
     correlation_key: str | None = None
     due_at: str | None = None
+    form: dict[str, Any] | None = None
+    approvers: tuple[str, ...] | None = None
 
 
 class WaitCompleted(Event):
     event_type: ClassVar[str] = "wait_completed"
-    wait_type: Literal["signal", "human", "timer", "approval", "resolve", "upgrade"]
+    wait_type: WaitType
     node_id: str | None = None
+    idempotency_key: str | None = None
     correlation_key: str | None = None
     payload: Any = None
+    output_hash: str | None = None
     command_id: str | None = None
+    by: str | None = None
 
 
 class SignalReceived(Event):
@@ -322,6 +356,7 @@ class CancelRequested(Event):
     event_type: ClassVar[str] = "cancel_requested"
     by: str
     reason: str | None = None
+    compensate: bool = False
 
 
 class JobStopping(Event):
@@ -340,31 +375,44 @@ class JobFailed(Event):
     event_type: ClassVar[str] = "job_failed"
     error: str
     node_id: str | None = None
-    compensated: bool | None = None
+    compensated: tuple[str, ...] | None = None
 
 
 class JobCancelled(Event):
     event_type: ClassVar[str] = "job_cancelled"
     by: str
     reason: str | None = None
-    compensated: bool | None = None
+    compensated: tuple[str, ...] | None = None
 
 
-class EffectConfirmed(Event):
+ConfirmationMode = Literal["strict", "warn", "human_in_loop", "reconcile"]
+"""Why a recorded effect is compared with the outside: by the job's option, before it goes on, or asked for."""
+
+
+class EffectConfirmed(KeyEvent):
+    """One changed resource, number `place` of `of`, is as it was left; `ask` names the question."""
+
     event_type: ClassVar[str] = "effect_confirmed"
-    node_id: str
-    idempotency_key: str
+    ask: str
+    place: int
+    of: int
     resource: dict[str, Any]
-    mode: str
+    mode: ConfirmationMode
+    evidence: tuple[Any, ...] = ()
 
 
-class ConfirmationFailed(Event):
+class ConfirmationFailed(KeyEvent):
+    """It is otherwise (drift; `detail` is the difference), or nobody can say (unknown)."""
+
     event_type: ClassVar[str] = "confirmation_failed"
-    node_id: str
-    idempotency_key: str
+    ask: str
+    place: int
+    of: int
     resource: dict[str, Any]
-    mode: str
+    mode: ConfirmationMode
+    reason: Literal["drift", "unknown"]
     detail: Any = None
+    evidence: tuple[Any, ...] = ()
 
 
 class StepCompensated(Event):
@@ -374,6 +422,16 @@ class StepCompensated(Event):
     summary: str | None = None
 
 
+class ViolationFound(Event):
+    """A rule that the job's history breaks, and the record that breaks it, as the verifier saw it flow by."""
+
+    event_type: ClassVar[str] = "violation_found"
+    rule: str
+    event_id: str
+    offset: int
+    message: str
+
+
 class JobSealed(Event):
     event_type: ClassVar[str] = "job_sealed"
     tenant: str
@@ -381,6 +439,7 @@ class JobSealed(Event):
     root: str
     execution_hash: str
     outcome_hash: str
+    sealed_at: str
     signature: str
     key_id: str
 

@@ -4,7 +4,7 @@
 rules is void and leaves the state as it was. Folding the same prefix gives the same answer everywhere.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
@@ -14,7 +14,19 @@ from pydantic import ValidationError
 from aetheris.protocol import events as ev
 from aetheris.protocol.events import Decision, Event, Outcome, RejectReason, Via
 from aetheris.protocol.keys import external_key
-from aetheris.protocol.plan import EffectClass, InvalidPlan, Node, TaskGraph, ToolPin, check_graph
+from aetheris.protocol.plan import (
+    AWAITED,
+    EffectClass,
+    InvalidPlan,
+    Node,
+    TaskGraph,
+    ToolPin,
+    check_graph,
+    compensation_of,
+    dependencies,
+    tools_of,
+)
+from aetheris.protocol.references import references
 
 
 class St(StrEnum):
@@ -34,6 +46,9 @@ class Settled(StrEnum):
     FAILED = "failed"
     REJECTED = "rejected"
 
+
+NODE_WAITS = frozenset({"signal", "timer", "human"})
+"""The waits that are a node's own work: their end is the node's end."""
 
 OPEN = frozenset({St.NONE, St.REOPENED})
 IN_FLIGHT = frozenset({St.STARTED, St.PARKED, St.REOPENED})
@@ -78,12 +93,32 @@ class KeyState:
     allowed_versions: set[str] = field(default_factory=set[str])
     decision: ev.ApprovalDecided | None = None
     requested: ev.ApprovalRequested | None = None
+    waits_for: ev.JobWaiting | None = None
+    duplicate_of: ev.DuplicateOf | None = None
+    cancel_requested: bool = False
+    wait_ended: ev.WaitCompleted | None = None
+    rejected_by: str | None = None
+    """The human who refused to answer a form."""
     alarms: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is a node's wait whose end has not come."""
+        return self.waits_for is not None and self.st is St.NONE
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a human is asked for approval and has not answered."""
+        return self.st is St.NONE and self.requested is not None and self.decision is None
 
     @property
     def attempts(self) -> int:
         """Tries so far."""
         return len(self.tries)
+
+
+_UNTOUCHED = KeyState("")
+"""How a key stands that no record has named; never changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +149,10 @@ class Entry:
         return self.pin.effect_class if self.pin is not None else EffectClass.PURE
 
 
+WaitOf = tuple[str, str | None]
+"""wait_type, node_id"""
+
+
 @dataclass(slots=True)
 class JobState:
     """A job as its records so far say."""
@@ -130,14 +169,24 @@ class JobState:
     contents: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], list[str]])
     ended_workers: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     finished: dict[str, ev.NodeFinished] = field(default_factory=dict[str, ev.NodeFinished])
+    compensations: list[str] = field(default_factory=list[str])
+    """The nodes that undo others, as their revisions declared them."""
     cancel: ev.CancelRequested | None = None
     stopping: ev.JobStopping | None = None
     terminal: Event | None = None
     sealed: bool = False
-    waiting: ev.JobWaiting | None = None
-    waits: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
+    waits: set[tuple[str, str | None, str | None]] = field(default_factory=set[tuple[str, str | None, str | None]])
+    """wait_type, node_id and correlation_key of all that there were."""
+    open_waits: dict[WaitOf, ev.JobWaiting] = field(default_factory=dict[WaitOf, ev.JobWaiting])
+    signals: dict[str, ev.SignalReceived] = field(default_factory=dict[str, ev.SignalReceived])
+    """By correlation key; the first one counts."""
     needs_upgrade: bool = False
     last_offset: int = -1
+
+    @property
+    def waiting(self) -> ev.JobWaiting | None:
+        """What it waits for since last, beside a human's word on a parked call."""
+        return next(reversed(self.open_waits.values()), None)
 
     @property
     def revision(self) -> int:
@@ -194,8 +243,8 @@ def apply(job: JobState, event: Event, offset: int) -> bool:
 
 def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
     """Why this `started` would be void at this place in the log; None where it would count."""
-    state = job.keys.get(e.idempotency_key) or KeyState(e.node_id)
-    if state.node_id != e.node_id:
+    state = job.keys.get(e.idempotency_key, _UNTOUCHED)
+    if state.node_id != e.node_id and state is not _UNTOUCHED:
         return "the key belongs to another node"
     if state.st not in OPEN:
         return f"the key is {state.st}"
@@ -213,11 +262,37 @@ def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
 def _not_in_force(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
     if job.terminal is not None:
         return "the job has ended"
-    if job.stopping is not None and e.revision <= job.stopping.up_to_revision:
-        return "the job is stopping"
     named, current = job.entry(e.node_id, e.revision), job.entry(e.node_id)
-    if named is None or current is None or e.revision > job.revision or not named.same_as(current):
+    if named is None or current is None or e.revision > job.revision:
         return "the node's entry is not the one in force"
+    if named is not current and not named.same_as(current):
+        return "the node's entry is not the one in force"
+    return "the job is stopping" if is_stopped(job, current) else None
+
+
+def is_stopped(job: JobState, entry: Entry) -> bool:
+    """Whether a stop keeps an entry from starting: behind one, only compensations of a later revision start.
+
+    The entry's own revision counts, never the one that a `started` names.
+    """
+    stop = job.stopping
+    return stop is not None and (entry.node.compensates is None or entry.revision <= stop.up_to_revision)
+
+
+def may_compensate(job: JobState) -> bool:
+    """Whether compensations may be planned: behind a stop, when nothing is open and nobody is to decide first."""
+    if job.stopping is None or job.terminal is not None or job.in_flight():
+        return False
+    return job.cancel.compensate if job.cancel is not None else unsure(job) is None
+
+
+def unsure(job: JobState) -> str | None:
+    """A node that ended without success, and may have taken effect all the same."""
+    for state in job.keys.values():
+        if state.st is St.SETTLED and state.outcome is not Settled.SUCCESS and not state.sure:
+            entry = job.entry(state.node_id)
+            if entry is None or entry.effect_class is not EffectClass.PURE:
+                return state.node_id
     return None
 
 
@@ -249,8 +324,7 @@ def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeySt
     entry = job.entry(e.node_id)
     if entry is None or not entry.irreversible:
         return None
-    approved = state.decision is not None and state.decision.tool_version == e.tool_version
-    if not approved and e.tool_version not in state.allowed_versions:
+    if not _approved(e, state) and e.tool_version not in state.allowed_versions:
         return "irreversible, and neither approved nor allowed by policy"
     for key in job.contents.get((e.content_key, e.occurrence), ()):
         other = job.keys[key]
@@ -259,6 +333,12 @@ def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeySt
         if other.st is not St.SETTLED or other.outcome is Settled.SUCCESS or not other.sure:
             return "the same irreversible call is in flight or done"
     return None
+
+
+def _approved(e: ev.ToolInvocationStarted, state: KeyState) -> bool:
+    """An approval holds for exactly what was shown: these arguments, this version of the tool."""
+    said = state.decision
+    return said is not None and (said.tool_version, said.args_hash) == (e.tool_version, e.args_hash)
 
 
 def _created(job: JobState, e: ev.JobCreated, offset: int) -> bool:
@@ -277,14 +357,31 @@ def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     except (ValidationError, InvalidPlan):
         return False
     tools = job.tools | added.tools
-    if any(node.tool is not None and node.tool not in tools for node in added.nodes):
+    if any(tool not in tools for node in added.nodes for tool in tools_of(node)):
         return False
+    undoing = [node.id for node in added.nodes if node.compensates is not None]
+    if (undoing or job.stopping is not None) and not _compensates(job, added.nodes):
+        return False
+    job.compensations += undoing
     job.tools = tools
     job.plan_hashes.append(e.plan_hash)
     for node in added.nodes:
         pin = tools[node.tool] if node.tool is not None else None
         job.entries.setdefault(node.id, []).append(Entry(e.revision, node, pin))
     return True
+
+
+def _compensates(job: JobState, nodes: Iterable[Node]) -> bool:
+    return may_compensate(job) and all(_undoes(job, node) for node in nodes)
+
+
+def _undoes(job: JobState, node: Node) -> bool:
+    """A new node that is just what a node that has settled as a success declares as its compensation."""
+    done = job.entry(node.compensates) if node.compensates is not None else None
+    settled = job.settled_key(done.node.id) if done is not None else None
+    if done is None or node.id in job.entries or settled is None or settled[1].outcome is not Settled.SUCCESS:
+        return False
+    return node.model_copy(update={"depends_on": ()}) == compensation_of(done.node)
 
 
 def _nodes_besides(job: JobState, added: TaskGraph) -> list[Node]:
@@ -415,7 +512,8 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
         return False
     state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
-    state.reason = e.reason.value
+    state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    _wait_is_over(job, e.node_id)
     return True
 
 
@@ -440,7 +538,18 @@ def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
     if state.node_id != e.node_id or state.decision is not None:
         return False
     state.decision = e
+    job.open_waits.pop(("approval", e.node_id), None)
+    if e.decision is Decision.EDIT and e.data is not None and state.st is St.NONE:
+        _edit(job, e.node_id, e.data)
     return True
+
+
+def _edit(job: JobState, node_id: str, args: dict[str, Any]) -> None:
+    """From here on the node makes the call with the human's arguments, until a revision of the plan replaces it."""
+    entry = job.entry(node_id)
+    if entry is not None and not any(references(args)):
+        node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
+        job.entries[node_id].append(Entry(entry.revision, node, entry.pin))
 
 
 def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
@@ -456,6 +565,14 @@ def _probed(job: JobState, e: ev.InvocationProbed, offset: int) -> bool:
     if state is None or e.invocation_id not in state.tries:
         return False
     state.probes.append((offset, e))
+    return True
+
+
+def _cancel_asked(job: JobState, e: ev.InvocationCancelRequested, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.st not in IN_FLIGHT or state.cancel_requested:
+        return False
+    state.cancel_requested = True
     return True
 
 
@@ -505,17 +622,53 @@ def _terminal(job: JobState, e: Event, offset: int) -> bool:
 
 
 def _waiting(job: JobState, e: ev.JobWaiting, offset: int) -> bool:
-    if (e.wait_type, e.node_id) in job.waits:
+    this = (e.wait_type, e.node_id, e.correlation_key)
+    if this in job.waits or (_is_of_node(e) and not _begins(job, e)):
         return False
-    job.waits.add((e.wait_type, e.node_id))
-    job.waiting = e
+    job.waits.add(this)
+    job.open_waits[e.wait_type, e.node_id] = e
+    return True
+
+
+def _is_of_node(e: ev.JobWaiting) -> bool:
+    return e.node_id is not None and e.wait_type in NODE_WAITS
+
+
+def _begins(job: JobState, e: ev.JobWaiting) -> bool:
+    """A node's wait needs a node that waits, whose key is free, in a job that goes on."""
+    if e.node_id is None or e.idempotency_key is None or job.terminal is not None:
+        return False
+    entry = job.entry(e.node_id)
+    if entry is None or entry.node.kind not in AWAITED or is_stopped(job, entry):
+        return False
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.st is not St.NONE or (e.wait_type, e.node_id) in job.open_waits:
+        return False
+    state.waits_for = e
     return True
 
 
 def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
-    if job.waiting is None or (job.waiting.wait_type, job.waiting.node_id) != (e.wait_type, e.node_id):
+    """The first end of a wait counts; a node's own wait settles its key, with the payload as the result."""
+    waiting = job.open_waits.pop((e.wait_type, e.node_id), None)
+    if waiting is None:
         return False
-    job.waiting = None
+    if _is_of_node(waiting):
+        state = job.keys[waiting.idempotency_key or ""]
+        state.st, state.outcome, state.sure = St.SETTLED, Settled.SUCCESS, False
+        state.result, state.result_hash, state.wait_ended = e.payload, e.output_hash, e
+    return True
+
+
+def _wait_is_over(job: JobState, node_id: str) -> None:
+    for wait_type in ("approval", *NODE_WAITS):
+        job.open_waits.pop((wait_type, node_id), None)
+
+
+def _signalled(job: JobState, e: ev.SignalReceived, offset: int) -> bool:
+    if e.correlation_key in job.signals:
+        return False
+    job.signals[e.correlation_key] = e
     return True
 
 
@@ -543,6 +696,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.ApprovalDecided: _decided,
         ev.InvocationInDoubt: _in_doubt,
         ev.InvocationProbed: _probed,
+        ev.InvocationCancelRequested: _cancel_asked,
         ev.RetryScheduled: _retry_scheduled,
         ev.WorkerEnded: _worker_ended,
         ev.NodeFinished: _node_finished,
@@ -553,6 +707,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.JobCancelled: _terminal,
         ev.JobWaiting: _waiting,
         ev.WaitCompleted: _wait_completed,
+        ev.SignalReceived: _signalled,
         ev.JobSealed: _sealed,
     },
 )

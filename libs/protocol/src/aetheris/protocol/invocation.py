@@ -9,7 +9,7 @@ from aetheris.protocol.events import After, BlobRef
 from aetheris.protocol.fold import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.keys import canonical_args, content_key_of_canonical, key_of_canonical
 from aetheris.protocol.plan import dependencies
-from aetheris.protocol.references import references, resolve
+from aetheris.protocol.references import resolve
 
 Blobs = Mapping[str, Any]
 """sha256 → a large result, loaded."""
@@ -19,7 +19,7 @@ class NotReady(ValueError):
     """A node whose dependencies have no settled success yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Invocation:
     """One logical call: a node, with its arguments resolved."""
 
@@ -34,7 +34,7 @@ class Invocation:
 
 def uses(entry: Entry) -> tuple[str, ...]:
     """The nodes whose results a node's arguments refer to."""
-    return tuple(dict.fromkeys(reference.node_id for reference in references(entry.node.args)))
+    return tuple(dict.fromkeys(reference.node_id for reference in entry.node.refs))
 
 
 def needs(entry: Entry) -> tuple[str, ...]:

@@ -1,22 +1,37 @@
 """Plans: a task graph of nodes, the tools it pins, and what makes one valid (docs/plans.md)."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from aetheris.protocol.references import references
+from aetheris.protocol.forms import FormSpec
+from aetheris.protocol.references import Reference, references
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
 
+CorrelationKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,200}$")]
+
+DuplicateScope = Literal["job", "session", "tenant"]
+"""Where an irreversible call that means the same as one that was done is refused."""
+
 OnInDoubt = Literal["park", "fail"]
 """What becomes of a call that stays in doubt: it waits for a human, or it has failed and nobody knows."""
+
+Confirmation = Literal["strict", "warn", "human_in_loop"]
+"""What becomes of a job that goes on again, where a recorded effect that it builds on can't be confirmed."""
 
 MAX_PLAN_BYTES = 400 * 1024
 """A plan lies twice in the group that a job is born with, which must fit one record batch."""
 MAX_NODES = 10_000
+MAX_NAME = 64
+"""Characters of an id."""
+
+TEN_YEARS_S = 10 * 366 * 86_400.0
 
 
 class Kind(StrEnum):
@@ -32,7 +47,13 @@ class Kind(StrEnum):
 
 
 RUNNABLE = frozenset({Kind.TOOL, Kind.TIME, Kind.RANDOM})
-"""The kinds that this version can run; a plan with another is refused at submission."""
+"""The kinds that an executor runs."""
+
+AWAITED = frozenset({Kind.WAIT, Kind.TIMER, Kind.HUMAN})
+"""The kinds that nobody runs: they end when what they wait for has come (docs/waits.md)."""
+
+SUPPORTED = RUNNABLE | AWAITED
+"""What this version takes; a plan with another kind is refused at submission."""
 
 
 class EffectClass(StrEnum):
@@ -70,6 +91,8 @@ class ToolPin(BaseModel):
     timeout_s: float = 30.0
     settles_within_s: float = 0.0
     on_in_doubt: OnInDoubt | None = None
+    duplicate_scope: DuplicateScope = "job"
+    duplicate_window_s: float = 86_400.0
 
 
 class JobOptions(BaseModel):
@@ -78,10 +101,28 @@ class JobOptions(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     on_in_doubt: OnInDoubt | None = None
+    confirmation: Confirmation | None = None
+
+
+class Wait(_Strict):
+    """What a node waits for: a signal by its key, or a time; and for how long at most."""
+
+    key: CorrelationKey | None = None
+    timeout_s: float | None = Field(default=None, gt=0, le=TEN_YEARS_S)
+    for_s: float | None = Field(default=None, ge=0, le=TEN_YEARS_S)
+    until: str | None = None
+
+
+class Compensation(_Strict):
+    """The call that undoes a node; its arguments may refer to what the node, or one that it needs, returned."""
+
+    tool: ToolName
+    args: dict[str, Any] = Field(default_factory=dict)
+    retry: Retry | None = None
 
 
 class Node(_Strict):
-    """One step of a plan."""
+    """One step of a plan; `compensates` stands only where the planner undoes a node."""
 
     id: Name
     kind: Kind = Kind.TOOL
@@ -89,10 +130,23 @@ class Node(_Strict):
     args: dict[str, Any] = Field(default_factory=dict)
     depends_on: tuple[Name, ...] = ()
     retry: Retry | None = None
-    compensate_with: dict[str, Any] | None = None
+    compensate_with: Compensation | None = None
+    compensates: Name | None = None
     occurrence: int = Field(default=1, ge=1)
     irreversible: bool = False
-    wait: dict[str, Any] | None = None
+    wait: Wait | None = None
+    form: FormSpec | None = None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Node":
+        """A copy; what was worked out of the original's arguments is worked out anew."""
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("refs", None)
+        return copied
+
+    @cached_property
+    def refs(self) -> tuple[Reference, ...]:
+        """What its arguments refer to."""
+        return tuple(references(self.args)) if self.args else ()
 
     @property
     def tool_name(self) -> str:
@@ -122,27 +176,108 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
     """The topological order of a task graph's node ids (Kahn, ties in declared order).
 
     Raises:
-        InvalidPlan: a repeated id, a dangling dependency or reference, a cycle, a tool node without its tool.
+        InvalidPlan: a repeated id, a dangling dependency or reference, a cycle, a tool node without its tool, a wait
+            that says nothing.
     """
     by_id: dict[str, Node] = {}
+    keys: set[str] = set()
     for index, node in enumerate(nodes):
         at = f"nodes[{index}]"
         if node.id in by_id:
             raise InvalidPlan(f"{at}.id", f"{node.id} stands twice")
         if (node.tool is None) == (node.kind is Kind.TOOL):
             raise InvalidPlan(f"{at}.tool", "a node of kind tool names its tool, no other does")
+        if node.wait is not None or node.kind in AWAITED:
+            _check_wait(node, node.wait or Wait(), at, keys)
+        if (node.form is not None) is not (node.kind is Kind.HUMAN):
+            raise InvalidPlan(f"{at}.form", "a node of kind human has a form, no other does")
         by_id[node.id] = node
     for index, node in enumerate(by_id.values()):
         if node.id in dependencies(node):
             raise InvalidPlan(f"nodes[{index}].depends_on", f"{node.id} depends on itself")
+        if node.compensate_with is not None:
+            _check_compensation(node, node.compensate_with, by_id, f"nodes[{index}].compensate_with")
     return _order(by_id)
+
+
+def undo_id(node_id: str) -> str:
+    """The node that compensates a node."""
+    return f"{node_id}.undo"
+
+
+def compensation_of(node: Node) -> Node | None:
+    """The node that undoes a node, as its plan declares it; None if it declares none.
+
+    It depends on nothing but what its arguments refer to; its occurrence is that of what it undoes.
+    """
+    call = node.compensate_with
+    if call is None:
+        return None
+    return Node(
+        id=undo_id(node.id),
+        tool=call.tool,
+        args=call.args,
+        retry=call.retry,
+        occurrence=node.occurrence,
+        compensates=node.id,
+    )
+
+
+def tools_of(node: Node) -> tuple[str, ...]:
+    """The tools that a node may call: its own, and the one that undoes it."""
+    named = (node.tool, node.compensate_with.tool if node.compensate_with is not None else None)
+    return tuple(tool for tool in named if tool is not None)
 
 
 def dependencies(node: Node) -> tuple[str, ...]:
     """What must be done before a node: its `depends_on` and whatever its arguments refer to."""
-    if not node.args and len(node.depends_on) < 2:
+    if not node.refs and len(node.depends_on) < 2:
         return node.depends_on
-    return tuple(dict.fromkeys((*node.depends_on, *(ref.node_id for ref in references(node.args)))))
+    return tuple(dict.fromkeys((*node.depends_on, *(ref.node_id for ref in node.refs))))
+
+
+def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
+    """A wait node names a key of its own, a timer one time; a human may have a timeout; no other node waits."""
+    if node.kind not in AWAITED:
+        raise InvalidPlan(f"{at}.wait", f"a node of kind {node.kind} waits for nothing")
+    if node.args and node.kind is not Kind.HUMAN:
+        raise InvalidPlan(f"{at}.args", f"a node of kind {node.kind} takes none")
+    if (wait.key is not None) != (node.kind is Kind.WAIT):
+        raise InvalidPlan(f"{at}.wait.key", "a node of kind wait names the key of its signal, no other does")
+    if wait.key in keys:
+        raise InvalidPlan(f"{at}.wait.key", "another node waits for this key")
+    if wait.key is not None:
+        keys.add(wait.key)
+    if ((wait.for_s is None) != (wait.until is None)) != (node.kind is Kind.TIMER):
+        raise InvalidPlan(f"{at}.wait", "a timer has either for_s or until, no other node has one")
+    if wait.timeout_s is not None and node.kind is Kind.TIMER:
+        raise InvalidPlan(f"{at}.wait.timeout_s", "a timer has no timeout beside its time")
+    if wait.until is not None and not _is_moment(wait.until):
+        raise InvalidPlan(f"{at}.wait.until", "must be a time with its zone, as in RFC 3339")
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _check_compensation(node: Node, call: Compensation, by_id: Mapping[str, Node], at: str) -> None:
+    undo = undo_id(node.id)
+    taken = by_id.get(undo)
+    if node.kind is not Kind.TOOL:
+        raise InvalidPlan(at, "only a node of kind tool is compensated")
+    if len(undo) > MAX_NAME:
+        raise InvalidPlan(at, f"{undo}, its own node, would have more than {MAX_NAME} characters")
+    if taken is not None and taken.compensates != node.id:
+        raise InvalidPlan(at, f"{undo}, its own node, is another node of the plan")
+    known = {node.id, *dependencies(node)}
+    for reference in references(call.args):
+        if reference.node_id not in known:
+            raise InvalidPlan(
+                f"{at}.args{reference.at}", f"refers to {reference.node_id}, which {node.id} does not need"
+            )
 
 
 def _order(by_id: Mapping[str, Node]) -> tuple[str, ...]:
@@ -169,7 +304,7 @@ def _checked_dependencies(node: Node, by_id: Mapping[str, Node], index: int) -> 
     for position, needed in enumerate(node.depends_on):
         if needed not in by_id:
             raise InvalidPlan(f"nodes[{index}].depends_on[{position}]", f"no node {needed}")
-    for reference in references(node.args):
+    for reference in node.refs:
         if reference.node_id not in by_id:
             raise InvalidPlan(f"nodes[{index}].args{reference.at}", f"refers to {reference.node_id}, which is no node")
     yield from dependencies(node)

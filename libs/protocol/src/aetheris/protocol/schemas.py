@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 
 from aetheris.protocol.canonical import digest
@@ -12,6 +13,8 @@ from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, 
 from aetheris.protocol.references import references
 
 Schema = Mapping[str, Any]
+
+_MOST_VALIDATORS = 1_000
 
 
 class ArgsRefused(ValueError):
@@ -44,7 +47,7 @@ def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
         ArgsRefused: naming the field and the rule, never the value.
     """
     unknown = {reference.at for reference in references(dict(args))}
-    for error in validator_for(schema, default=Draft202012Validator)(schema).iter_errors(dict(args)):
+    for error in _validator(schema).iter_errors(dict(args)):
         at = "".join(f"/{part}" for part in error.absolute_path)
         if any(at == place or at.startswith(f"{place}/") or _about(error, at, place) for place in unknown):
             continue
@@ -67,17 +70,30 @@ def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph
         if node.kind is not Kind.TOOL or node.tool is None:
             nodes.append(node)
             continue
-        entry = registry.get(node.tool)
-        if entry is None:
-            raise InvalidPlan(f"nodes[{index}].tool", f"no tool {node.tool} is registered")
-        args = with_defaults(entry.schema_, node.args)
-        try:
-            check_args(entry.schema_, args)
-        except ArgsRefused as error:
-            raise InvalidPlan(f"nodes[{index}].args{error.field}", error.rule) from None
-        pins[node.tool] = pin_of(entry)
-        nodes.append(node.model_copy(update={"args": args}))
+        at = f"nodes[{index}]"
+        filled: dict[str, Any] = {"args": _pin(node.tool, node.args, at, registry, pins)}
+        undo = node.compensate_with
+        if undo is not None:
+            args = _pin(undo.tool, undo.args, f"{at}.compensate_with", registry, pins)
+            filled["compensate_with"] = undo.model_copy(update={"args": args})
+        nodes.append(node.model_copy(update=filled))
     return TaskGraph(tools=pins, nodes=tuple(nodes))
+
+
+def _pin(
+    tool: str, given: Mapping[str, Any], at: str, registry: Mapping[str, RegistryEntry], pins: dict[str, ToolPin]
+) -> dict[str, Any]:
+    """Pin the tool of a call; its arguments with the schema's defaults."""
+    entry = registry.get(tool)
+    if entry is None:
+        raise InvalidPlan(f"{at}.tool", f"no tool {tool} is registered")
+    args = with_defaults(entry.schema_, given)
+    try:
+        check_args(entry.schema_, args)
+    except ArgsRefused as error:
+        raise InvalidPlan(f"{at}.args{error.field}", error.rule) from None
+    pins[tool] = pin_of(entry)
+    return args
 
 
 def pin_of(entry: RegistryEntry) -> ToolPin:
@@ -91,6 +107,8 @@ def pin_of(entry: RegistryEntry) -> ToolPin:
         timeout_s=entry.timeout_s,
         settles_within_s=entry.settles_within_s,
         on_in_doubt=entry.on_in_doubt,
+        duplicate_scope=entry.duplicate_scope,
+        duplicate_window_s=entry.duplicate_window_s,
     )
 
 
@@ -106,6 +124,19 @@ def graph_json(graph: TaskGraph) -> dict[str, Any]:
 def plan_hash(graph: Mapping[str, Any]) -> str:
     """hex SHA-256(JCS(task graph or diff))."""
     return digest(graph)
+
+
+_validators: dict[int, tuple[Schema, Validator]] = {}
+"""By the identity of the schema, which is kept, and so can't be another's: to make one costs more than to use it."""
+
+
+def _validator(schema: Schema) -> Validator:
+    kept = _validators.get(id(schema))
+    if kept is None or kept[0] is not schema:
+        if len(_validators) >= _MOST_VALIDATORS:
+            _validators.clear()
+        kept = _validators[id(schema)] = (schema, validator_for(schema, default=Draft202012Validator)(schema))
+    return kept[1]
 
 
 def _about(error: ValidationError, at: str, place: str) -> bool:

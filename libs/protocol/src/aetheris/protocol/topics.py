@@ -16,6 +16,7 @@ class Topic(StrEnum):
     WORKERS = "aetheris.workers.v1"
     TOOLS_REGISTRY = "aetheris.tools.registry.v1"
     LEDGER_RECORDS = "aetheris.ledger.records.v1"
+    LEDGER_CONTENTS = "aetheris.ledger.contents.v1"
     JOBS_SEALS = "aetheris.jobs.seals.v1"
 
 

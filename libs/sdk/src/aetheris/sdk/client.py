@@ -3,6 +3,7 @@
 ApiError                an answer other than yes: `code`, `message`, `details`
 ├── BadRequest          400; `field` names what is wrong
 ├── Unauthorized        401
+├── Forbidden           403, somebody else may do it
 ├── NotFound            404, also for what belongs to another tenant
 ├── Conflict            409, what stands contradicts the request
 └── Unreachable         no connection, or 503; `retry_after_s` where the gateway says so
@@ -11,7 +12,7 @@ ApiError                an answer other than yes: `code`, `message`, `details`
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, cast
@@ -20,6 +21,9 @@ import httpx
 from pydantic import BaseModel, ConfigDict
 
 Verdict = Literal["happened", "not_executed", "retry"]
+Action = Literal["approve", "edit", "reject"]
+Level = Literal["result", "transition", "request"]
+"""How much of a contract is asked for: what came of it, how it got there, what was asked for."""
 
 ENDS = frozenset({"job_completed", "job_failed", "job_cancelled"})
 """The events that end a job; what may follow them is its seal."""
@@ -28,6 +32,8 @@ _TIMEOUT_S = 30.0
 _SILENCE_S = 60.0
 """The gateway sends at least a comment every 15 s: a stream silent for longer is broken."""
 _ALIVE = ": alive"
+_MOVE = "execution_state"
+"""A contract's move, told before the event that it follows from; `contracts` has them all."""
 _PAUSE_S = 0.5
 
 
@@ -54,6 +60,10 @@ class Unauthorized(ApiError):
     """No token, or none that the gateway knows."""
 
 
+class Forbidden(ApiError):
+    """Known, and not the one who may: such as who submitted a job, asked to approve it."""
+
+
 class NotFound(ApiError):
     """No such job, contract or route."""
 
@@ -76,6 +86,7 @@ _EARLY_END = Unreachable("stream_ended", "the gateway ends the event stream befo
 _ERRORS: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,
+    403: Forbidden,
     404: NotFound,
     409: Conflict,
     503: Unreachable,
@@ -121,6 +132,8 @@ class Step(_Answer):
     result_type: str | None = None
     external_id: str | None = None
     reason: str | None = None
+    effect: str | None = None
+    compensates: str | None = None
 
 
 class Job(JobSummary):
@@ -130,6 +143,7 @@ class Job(JobSummary):
     why: str | None = None
     result: Any = None
     error: str | None = None
+    compensated: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -142,6 +156,78 @@ class Commanded(_Answer):
 
     job_id: str
     event: str | None = None
+
+
+class Reconciled(_Answer):
+    """What the outside says of a job's recorded effects; `effects` are the answers that came in time."""
+
+    job_id: str
+    command_id: str
+    asked: int
+    confirmed: int
+    failed: int
+    unverifiable: int
+    ok: bool
+    effects: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every effect was answered for."""
+        return self.confirmed + self.failed == self.asked
+
+
+class Contract(_Answer):
+    """An execution contract: what came of one call of a step, as its log says."""
+
+    execution_id: str | None
+    node_id: str
+    action_type: str
+    status: str
+    outcome: str | None
+    has_effect: str
+    duplicate_of: dict[str, Any] | None = None
+    error_message: str | None = None
+    transitions: tuple[dict[str, Any], ...] = ()
+
+
+class Approval(_Answer):
+    """An open request to a human: about a call (`approval`), or a form of the plan (`human`)."""
+
+    request_id: str
+    job_id: str
+    node_id: str
+    kind: str
+    title: str
+    submitted_by: str
+    created_at: str
+    expires_at: str | None = None
+
+
+class ApprovalPage(_Answer):
+    """Some open requests, oldest first; `cursor` leads to the next ones."""
+
+    approvals: tuple[Approval, ...]
+    cursor: str | None = None
+
+
+class Asked(_Answer):
+    """A request with its form, and how it stands: waiting, approved, edited, rejected, answered, expired, cancelled."""
+
+    request: dict[str, Any]
+    job_id: str
+    node_id: str
+    status: str
+    execution_state: str
+    answer: dict[str, Any] | None = None
+
+
+class Responded(_Answer):
+    """What became of an answer; an edit makes a new call, which `next_request_id` asks about."""
+
+    request_id: str
+    action: str
+    event: str | None = None
+    next_request_id: str | None = None
 
 
 class JobEvent(_Answer):
@@ -221,6 +307,28 @@ class Client:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
         return Commanded.model_validate(self._send(_cancel(job_id, reason, compensate)))
 
+    def signal(self, job_id: str, correlation_key: str, payload: Any = None) -> Commanded:
+        """Tell a job what a node of it waits for; raises ApiError (Conflict: the key was used otherwise)."""
+        return Commanded.model_validate(self._send(_signal(job_id, correlation_key, payload)))
+
+    def reconcile(self, job_id: str) -> Reconciled:
+        """Compare what a job did with the outside; raises ApiError."""
+        return Reconciled.model_validate(self._send(_reconcile(job_id)))
+
+    def approvals(self, *, cursor: str | None = None, limit: int = 50) -> ApprovalPage:
+        """Open requests to humans, oldest first; raises ApiError."""
+        return ApprovalPage.model_validate(self._send(_approvals(cursor, limit)))
+
+    def request(self, request_id: str) -> Asked:
+        """A request with its form, and how it stands; raises ApiError."""
+        return Asked.model_validate(self._send(_Call("GET", f"/ecs/status/{request_id}")))
+
+    def respond(
+        self, request_id: str, action: Action, *, data: Mapping[str, Any] | None = None, comment: str | None = None
+    ) -> Responded:
+        """Answer a request; raises ApiError (Conflict: another answer stands; Forbidden: others may answer)."""
+        return Responded.model_validate(self._send(_respond(request_id, action, data, comment)))
+
     def resolve(
         self, job_id: str, execution_id: str, verdict: Verdict, *, evidence: str, result: Any = None
     ) -> Commanded:
@@ -257,21 +365,71 @@ class Client:
                 course.broke(error, time.monotonic())
             time.sleep(_PAUSE_S)
 
+    def contracts(self, job_id: str, level: Level = "result") -> list[Contract]:
+        """The execution contracts of a job; raises ApiError."""
+        return _contracts(self._send(_Call("GET", f"/jobs/{job_id}/contracts", params={"level": level})))
+
     def verify(self, job_id: str) -> dict[str, Any]:
         """The verifier's proof; raises ApiError."""
         return self._send(_Call("GET", f"/jobs/{job_id}/verify"))
 
-    def evidence(self, job_id: str) -> dict[str, Any]:
-        """A job's raw stream, to be checked by oneself: {job_id, public_keys, records}; raises ApiError."""
-        return self._send(_Call("GET", f"/jobs/{job_id}/evidence"))
+    def raw_stream(self, job_id: str) -> dict[str, Any]:
+        """A job's raw stream, to be checked by oneself: {job_id, keys, records}; raises ApiError."""
+        return self._send(_Call("GET", f"/jobs/{job_id}/stream"))
+
+    def evidence(self, job_id: str) -> bytes:
+        """The evidence bundle of a sealed job, a zip; raises ApiError (Conflict: it isn't sealed, or doesn't hold)."""
+        return self._send_raw(_Call("GET", f"/jobs/{job_id}/evidence"))
+
+    def inclusion(self, job_id: str) -> str:
+        """A tlog-proof that a job's seal is in the log of seals; raises ApiError."""
+        return self._send_raw(_Call("GET", f"/jobs/{job_id}/inclusion")).decode()
+
+    def checkpoint(self) -> str:
+        """The signed state of the log of seals; raises ApiError."""
+        return self._send_raw(_Call("GET", "/seals/checkpoint")).decode()
+
+    def consistency(self, old: int) -> str:
+        """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
+        return self._send_raw(_Call("GET", "/seals/consistency", params={"old": old})).decode()
+
+    def replay(self, job_id: str, *, to: str | None = None, steps: bool = False) -> dict[str, Any]:
+        """The job as it stood at a point (an event's id or number, or a time), from its log; raises ApiError."""
+        return self._send(_replay(job_id, to, steps))
+
+    def effects(self, job_id: str) -> dict[str, Any]:
+        """The effect log: {job_id, effects, effects_hash}; raises ApiError."""
+        return self._send(_Call("GET", f"/jobs/{job_id}/effects"))
+
+    def trace(self, job_id: str) -> dict[str, Any]:
+        """Decision tree, dependency graph, steps, events, effects; raises ApiError."""
+        return self._send(_Call("GET", f"/jobs/{job_id}/trace"))
+
+    def why(
+        self,
+        *,
+        external_id: str | None = None,
+        tool: str | None = None,
+        since: str | None = None,
+        where: Sequence[str] = (),
+        cursor: str | None = None,
+    ) -> dict[str, Any]:
+        """Effects, newest first, each with the tree of its reasons: {effects, cursor}; raises ApiError."""
+        return self._send(_why(external_id, tool, since, where, cursor))
 
     def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""
         return self._send(_Call("GET", "/tools"))["tools"]
 
     def _send(self, call: _Call) -> Any:
+        return _checked(self._answer(call))
+
+    def _send_raw(self, call: _Call) -> bytes:
+        return _good(self._answer(call)).content
+
+    def _answer(self, call: _Call) -> httpx.Response:
         try:
-            return _checked(self._http.request(call.method, call.path, **call.arguments()))
+            return self._http.request(call.method, call.path, **call.arguments())
         except httpx.TransportError as error:
             raise _unreachable(error) from None
 
@@ -322,6 +480,28 @@ class AsyncClient:
         """As `Client.cancel`."""
         return Commanded.model_validate(await self._send(_cancel(job_id, reason, compensate)))
 
+    async def signal(self, job_id: str, correlation_key: str, payload: Any = None) -> Commanded:
+        """As `Client.signal`."""
+        return Commanded.model_validate(await self._send(_signal(job_id, correlation_key, payload)))
+
+    async def reconcile(self, job_id: str) -> Reconciled:
+        """Compare what a job did with the outside; raises ApiError."""
+        return Reconciled.model_validate(await self._send(_reconcile(job_id)))
+
+    async def approvals(self, *, cursor: str | None = None, limit: int = 50) -> ApprovalPage:
+        """As `Client.approvals`."""
+        return ApprovalPage.model_validate(await self._send(_approvals(cursor, limit)))
+
+    async def request(self, request_id: str) -> Asked:
+        """As `Client.request`."""
+        return Asked.model_validate(await self._send(_Call("GET", f"/ecs/status/{request_id}")))
+
+    async def respond(
+        self, request_id: str, action: Action, *, data: Mapping[str, Any] | None = None, comment: str | None = None
+    ) -> Responded:
+        """As `Client.respond`."""
+        return Responded.model_validate(await self._send(_respond(request_id, action, data, comment)))
+
     async def resolve(
         self, job_id: str, execution_id: str, verdict: Verdict, *, evidence: str, result: Any = None
     ) -> Commanded:
@@ -355,21 +535,71 @@ class AsyncClient:
                 course.broke(error, time.monotonic())
             await asyncio.sleep(_PAUSE_S)
 
+    async def contracts(self, job_id: str, level: Level = "result") -> list[Contract]:
+        """As `Client.contracts`."""
+        return _contracts(await self._send(_Call("GET", f"/jobs/{job_id}/contracts", params={"level": level})))
+
     async def verify(self, job_id: str) -> dict[str, Any]:
         """As `Client.verify`."""
         return await self._send(_Call("GET", f"/jobs/{job_id}/verify"))
 
-    async def evidence(self, job_id: str) -> dict[str, Any]:
+    async def raw_stream(self, job_id: str) -> dict[str, Any]:
+        """As `Client.raw_stream`."""
+        return await self._send(_Call("GET", f"/jobs/{job_id}/stream"))
+
+    async def evidence(self, job_id: str) -> bytes:
         """As `Client.evidence`."""
-        return await self._send(_Call("GET", f"/jobs/{job_id}/evidence"))
+        return await self._send_raw(_Call("GET", f"/jobs/{job_id}/evidence"))
+
+    async def inclusion(self, job_id: str) -> str:
+        """As `Client.inclusion`."""
+        return (await self._send_raw(_Call("GET", f"/jobs/{job_id}/inclusion"))).decode()
+
+    async def checkpoint(self) -> str:
+        """As `Client.checkpoint`."""
+        return (await self._send_raw(_Call("GET", "/seals/checkpoint"))).decode()
+
+    async def consistency(self, old: int) -> str:
+        """As `Client.consistency`."""
+        return (await self._send_raw(_Call("GET", "/seals/consistency", params={"old": old}))).decode()
+
+    async def replay(self, job_id: str, *, to: str | None = None, steps: bool = False) -> dict[str, Any]:
+        """As `Client.replay`."""
+        return await self._send(_replay(job_id, to, steps))
+
+    async def effects(self, job_id: str) -> dict[str, Any]:
+        """As `Client.effects`."""
+        return await self._send(_Call("GET", f"/jobs/{job_id}/effects"))
+
+    async def trace(self, job_id: str) -> dict[str, Any]:
+        """As `Client.trace`."""
+        return await self._send(_Call("GET", f"/jobs/{job_id}/trace"))
+
+    async def why(
+        self,
+        *,
+        external_id: str | None = None,
+        tool: str | None = None,
+        since: str | None = None,
+        where: Sequence[str] = (),
+        cursor: str | None = None,
+    ) -> dict[str, Any]:
+        """As `Client.why`."""
+        return await self._send(_why(external_id, tool, since, where, cursor))
 
     async def tools(self) -> list[dict[str, Any]]:
         """As `Client.tools`."""
         return (await self._send(_Call("GET", "/tools")))["tools"]
 
     async def _send(self, call: _Call) -> Any:
+        return _checked(await self._answer(call))
+
+    async def _send_raw(self, call: _Call) -> bytes:
+        return _good(await self._answer(call)).content
+
+    async def _answer(self, call: _Call) -> httpx.Response:
         try:
-            return _checked(await self._http.request(call.method, call.path, **call.arguments()))
+            return await self._http.request(call.method, call.path, **call.arguments())
         except httpx.TransportError as error:
             raise _unreachable(error) from None
 
@@ -383,11 +613,13 @@ class _Course:
         self._patience_s = patience_s
         self._heard_s = now_s
         self._data: list[str] = []
+        self._moves = False
         self.over = False
 
     def arguments(self) -> dict[str, Any]:
         """Of the request that goes on from the last event seen."""
         self._data.clear()
+        self._moves = False
         headers = {"accept": "text/event-stream", "last-event-id": str(self._last)}
         return {"headers": headers, "timeout": httpx.Timeout(_TIMEOUT_S, read=_SILENCE_S)}
 
@@ -397,10 +629,16 @@ class _Course:
             self._heard_s = now_s
         if line.startswith("data:"):
             self._data.append(line.removeprefix("data:").removeprefix(" "))
+        if line.startswith("event:"):
+            self._moves = line.removeprefix("event:").strip() == _MOVE
         if line != "" or not self._data:
             return None
-        event = JobEvent.model_validate_json("\n".join(self._data))
+        text = "\n".join(self._data)
         self._data.clear()
+        if self._moves:
+            self._moves = False
+            return None
+        event = JobEvent.model_validate_json(text)
         if event.seq <= self._last:
             return None
         self._last = event.seq
@@ -433,8 +671,29 @@ def _jobs(status: str | None, cursor: str | None, limit: int) -> _Call:
     return _Call("GET", "/jobs", params=_given(status=status, cursor=cursor, limit=limit))
 
 
+def _reconcile(job_id: str) -> _Call:
+    return _Call("POST", f"/jobs/{job_id}/reconcile")
+
+
 def _cancel(job_id: str, reason: str | None, compensate: bool) -> _Call:
     return _Call("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
+
+
+def _signal(job_id: str, correlation_key: str, payload: Any) -> _Call:
+    return _Call("POST", f"/jobs/{job_id}/signal", {"correlation_key": correlation_key, "payload": payload})
+
+
+def _approvals(cursor: str | None, limit: int) -> _Call:
+    return _Call("GET", "/approvals", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
+
+
+def _respond(request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None) -> _Call:
+    body: dict[str, Any] = {"request_id": request_id, "action": action}
+    if data:
+        body["data"] = dict(data)
+    if comment is not None:
+        body["comment"] = comment
+    return _Call("POST", "/ecs/respond", body)
 
 
 def _resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> _Call:
@@ -442,8 +701,23 @@ def _resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, re
     return _Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
 
 
+def _replay(job_id: str, to: str | None, steps: bool) -> _Call:
+    return _Call("GET", f"/jobs/{job_id}/replay", params=_given(to=to, steps=1 if steps else None))
+
+
+def _why(
+    external_id: str | None, tool: str | None, since: str | None, where: Sequence[str], cursor: str | None
+) -> _Call:
+    asked = _given(external_id=external_id, tool=tool, since=since, where=list(where) or None, cursor=cursor)
+    return _Call("GET", "/effects", params=asked)
+
+
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _contracts(answer: Any) -> list[Contract]:
+    return [Contract.model_validate(contract) for contract in answer["contracts"]]
 
 
 def _events(answer: Any) -> list[JobEvent]:
@@ -466,6 +740,17 @@ def _checked(answer: httpx.Response) -> Any:
     kind = _ERRORS.get(answer.status_code, ApiError)
     message = said.get("message", f"HTTP {answer.status_code}")
     raise kind(said.get("code", "http_error"), message, said.get("details"))
+
+
+def _good(answer: httpx.Response) -> httpx.Response:
+    """An answer whose body is no JSON.
+
+    Raises:
+        ApiError: as `_checked`.
+    """
+    if answer.status_code >= 400:
+        _checked(answer)
+    return answer
 
 
 def _unreachable(error: Exception) -> Unreachable:

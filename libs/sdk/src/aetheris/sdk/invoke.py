@@ -70,7 +70,7 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answe
     call = _call(tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
     answer = await _asked(call, min(timeout_s, ctx.remaining()))
     if isinstance(answer, Found):
-        return Found(_as_json(answer.result), answer.external_id, answer.evidence)
+        return Found(_as_json(answer.result), answer.external_id, answer.evidence, tuple(answer.changes))
     return answer if isinstance(answer, NotFound | Unknown) else _no_answer(answer)
 
 

@@ -92,11 +92,12 @@ Outcome = Succeeded | Retryable | Permanent | InDoubt
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The outside has the effect of this external key; `result` is what the tool would have returned."""
+    """The outside has the effect of this external key; `result` and `changes` are what the tool would have returned."""
 
     result: Any
     external_id: str | None = None
     evidence: tuple[Any, ...] = ()
+    changes: tuple[StateChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
 from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.schema import DeclarationError, Signature, signature_of
 
 P = ParamSpec("P")
@@ -22,7 +23,9 @@ Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 EffectClass = Literal["pure", "idempotent", "probeable", "opaque"]
 OnInDoubt = Literal["park", "fail"]
+DuplicateScope = Literal["job", "session", "tenant"]
 
+_LONGEST_WINDOW_S = 30 * 86_400.0
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -41,6 +44,8 @@ class Tool(Generic[P, R]):
         settles_within_s: float,
         volatile: Sequence[str],
         on_in_doubt: OnInDoubt | None,
+        duplicate_scope: DuplicateScope,
+        duplicate_window_s: float,
         probe: Callable[..., Any] | None,
     ) -> None:
         self.function = function
@@ -52,11 +57,16 @@ class Tool(Generic[P, R]):
         self.settles_within_s = settles_within_s
         self.volatile = tuple(volatile)
         self.on_in_doubt: OnInDoubt | None = on_in_doubt
+        self.duplicate_scope: DuplicateScope = duplicate_scope
+        self.duplicate_window_s = duplicate_window_s
         self.asks: Callable[..., Any] | None = None
         self.verifies: Callable[..., Any] | None = None
         update_wrapper(self, function)
         self._check()
         self.signature: Signature = signature_of(function, ToolContext, self.key)
+        if irreversible and not _can_name(function):
+            rule = "is irreversible, so its effect must be traceable: return Result(value, external_id), with -> Result"
+            raise DeclarationError(f"{self.key}: {rule}")
         if probe is not None:
             self.probe(probe)
 
@@ -128,6 +138,8 @@ class Tool(Generic[P, R]):
             "settles_within_s": self.settles_within_s,
             "volatile": list(self.volatile),
             "on_in_doubt": self.on_in_doubt,
+            "duplicate_scope": self.duplicate_scope,
+            "duplicate_window_s": self.duplicate_window_s,
             "probe": self.asks is not None,
             "verifier": self.verifies is not None,
         }
@@ -140,6 +152,10 @@ class Tool(Generic[P, R]):
             raise DeclarationError(f"{self.key}: effect_class must be one of {', '.join(get_args(EffectClass))}")
         if self.on_in_doubt not in (None, *get_args(OnInDoubt)):
             raise DeclarationError(f"{self.key}: on_in_doubt must be one of {', '.join(get_args(OnInDoubt))}")
+        if self.duplicate_scope not in get_args(DuplicateScope) or not 0 < self.duplicate_window_s <= _LONGEST_WINDOW_S:
+            raise DeclarationError(f"{self.key}: duplicate_scope is job, session or tenant, for at most 30 days")
+        if self.duplicate_scope != "job" and not self.irreversible:
+            raise DeclarationError(f"{self.key}: only what is irreversible has a duplicate_scope")
         if self.pure and self.irreversible:
             raise DeclarationError(f"{self.key}: what is pure has nothing to reverse")
         if self.timeout_s <= 0 or self.settles_within_s < 0:
@@ -156,6 +172,8 @@ def tool(
     settles_within_s: float = 0.0,
     volatile: Sequence[str] = (),
     on_in_doubt: OnInDoubt | None = None,
+    duplicate_scope: DuplicateScope = "job",
+    duplicate_window_s: float = 86_400.0,
     probe: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare a function as a tool; a first parameter of type ToolContext is given, all others are arguments.
@@ -170,10 +188,12 @@ def tool(
         volatile: arguments and fields of the result that don't make a call another call.
         on_in_doubt: what becomes of a call of which nobody can tell whether it took effect: park (a human resolves
             it) or fail (its step fails, not sure); None leaves it to the job and to the ledger's setting.
+        duplicate_scope: where a call that means the same as an irreversible one that was done is refused: in its job,
+            or best effort in its session or tenant, for `duplicate_window_s` (at most 30 days) from then on.
         probe: the same as `@tool_name.probe`.
 
     Raises:
-        DeclarationError: what can't be registered as it is written.
+        DeclarationError: what can't be registered as it is written; irreversible, and can't return an external id.
     """
 
     def declare(function: Callable[P, R]) -> Tool[P, R]:
@@ -187,6 +207,8 @@ def tool(
             settles_within_s=settles_within_s,
             volatile=volatile,
             on_in_doubt=on_in_doubt,
+            duplicate_scope=duplicate_scope,
+            duplicate_window_s=duplicate_window_s,
             probe=probe,
         )
 
@@ -194,6 +216,13 @@ def tool(
 
 
 AnyTool = Tool[..., Any]
+
+
+def _can_name(function: Callable[..., Any]) -> bool:
+    """Whether what a function is declared to return can carry the outside's id."""
+    returned = get_type_hints(function).get("return")
+    kinds = get_args(returned) or (returned,)
+    return returned is Any or any(kind in (Result, Partial) for kind in kinds)
 
 
 def wants_context(asks: Callable[..., Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Any
 
 import structlog
@@ -10,7 +11,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
 from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import LogUnreachable
+from aetheris.streams.refusal import Refused
 
 _log = structlog.get_logger(__name__)
 
@@ -30,12 +33,13 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
     Topic.WORKERS: _COMPACTED,
     Topic.TOOLS_REGISTRY: _COMPACTED,
     Topic.LEDGER_RECORDS: _COMPACTED,
+    Topic.LEDGER_CONTENTS: {"cleanup.policy": "compact,delete", "retention.ms": str(31 * 24 * 3600 * 1000)},
 }
 _TOPIC_ALREADY_EXISTS = 36
 _MIN_IN_SYNC = 2
 
 
-class BrokerRefused(Exception):
+class BrokerRefused(Refused):
     """The brokers could lose or reorder what was acknowledged; the message names the keys to set."""
 
     code = "broker_refused"
@@ -56,7 +60,9 @@ def topic_specs(partitions: int) -> list[TopicSpec]:
     return specs + [TopicSpec(dead_letters(spec.name), spec.partitions, _FOREVER) for spec in specs]
 
 
-async def ensure_topics(bootstrap: str, partitions: int, replication: int = 1) -> list[str]:
+async def ensure_topics(
+    bootstrap: str, partitions: int, replication: int = 1, *, tls: SSLContext | None = None
+) -> list[str]:
     """Create the topics that don't exist; those that do are left as they are. Returns the created ones.
 
     Raises:
@@ -67,7 +73,7 @@ async def ensure_topics(bootstrap: str, partitions: int, replication: int = 1) -
         NewTopic(spec.name, spec.partitions, replication, topic_configs={**spec.configs, **in_sync})
         for spec in topic_specs(partitions)
     ]
-    async with _Admin(bootstrap) as admin:
+    async with _Admin(bootstrap, tls) as admin:
         answer: Any = await admin.create_topics(wanted)
     created: list[str] = []
     for name, code, *_ in answer.topic_errors:
@@ -78,7 +84,7 @@ async def ensure_topics(bootstrap: str, partitions: int, replication: int = 1) -
     return created
 
 
-async def check_broker(bootstrap: str, partitions: int, *, dev: bool = False) -> None:
+async def check_broker(bootstrap: str, partitions: int, *, dev: bool = False, tls: SSLContext | None = None) -> None:
     """Refuse to run where an acknowledged record could be lost or a key could move.
 
     `dev` lets too few replicas pass, with a warning.
@@ -88,13 +94,16 @@ async def check_broker(bootstrap: str, partitions: int, *, dev: bool = False) ->
         LogUnreachable: no broker answers.
     """
     specs = topic_specs(partitions)
-    async with _Admin(bootstrap) as admin:
+    async with _Admin(bootstrap, tls) as admin:
         described: Any = await admin.describe_topics([spec.name for spec in specs])
         configs = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, s.name) for s in specs])
     counts = {one["topic"]: len(one["partitions"]) for one in described}
+    copies = {
+        one["topic"]: min(len(p["replicas"]) for p in one["partitions"]) for one in described if counts[one["topic"]]
+    }
     found = dict(_configs(configs))
     wrong = [fault for spec in specs for fault in _faults(spec, counts, found)]
-    risky = [fault for spec in specs for fault in _risks(spec, found)]
+    risky = [fault for spec in specs for fault in _risks(spec, found, copies)]
     if dev and risky:
         _log.warning("acknowledged records could be lost (allowed by dev)", wrong=len(risky), first=risky[0])
     refused = wrong if dev else wrong + risky
@@ -112,10 +121,12 @@ def _faults(spec: TopicSpec, counts: Mapping[str, int], found: Mapping[str, Mapp
             yield f"{spec.name}: {key} must be {value}"
 
 
-def _risks(spec: TopicSpec, found: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def _risks(spec: TopicSpec, found: Mapping[str, Mapping[str, str]], copies: Mapping[str, int]) -> Iterator[str]:
     configs = found.get(spec.name, {})
     if int(configs.get("min.insync.replicas", "1")) < _MIN_IN_SYNC:
         yield f"{spec.name}: min.insync.replicas must be at least {_MIN_IN_SYNC}"
+    if copies.get(spec.name, 0) < _MIN_IN_SYNC:
+        yield f"{spec.name}: must have at least {_MIN_IN_SYNC} replicas"
     if configs.get("unclean.leader.election.enable", "false") != "false":
         yield f"{spec.name}: unclean.leader.election.enable must be false"
 
@@ -129,9 +140,9 @@ def _configs(answers: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, str]]]:
 class _Admin:
     """An admin client whose failures are ours."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
         self._bootstrap = bootstrap
-        self._client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=15_000)
+        self._client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=15_000, **secured(tls))
 
     async def __aenter__(self) -> AIOKafkaAdminClient:
         try:

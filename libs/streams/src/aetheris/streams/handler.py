@@ -25,7 +25,7 @@ class Inputs:
     authority_cadence: Cadence = Cadence.LAZY
     tables: tuple[Topic, ...] = ()
     quarantines: frozenset[Topic] = frozenset()
-    """Topics whose undecodable records this service, and no other, puts into the DLQ."""
+    """Topics whose undecodable records this service puts into the DLQ, where it is the one that decodes them."""
 
     @property
     def topics(self) -> tuple[Topic, ...]:

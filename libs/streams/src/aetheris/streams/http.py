@@ -3,22 +3,32 @@
 import asyncio
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 from starlette.applications import Starlette
 
 _GRACE_S = 3
+_TICK_S = 1.0
+"""How old the Date header may be."""
 
 
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listens = asyncio.Event()
+        self.exits = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which looks ten times a second: the idle system is to cost next to nothing."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self.exits.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -48,6 +58,7 @@ class HttpServer:
     def stop(self) -> None:
         """Take no more requests; finish those that run, within a grace."""
         self._server.should_exit = True
+        self._server.exits.set()
 
     async def listening(self) -> None:
         """Return when requests are answered."""

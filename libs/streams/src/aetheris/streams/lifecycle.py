@@ -6,15 +6,24 @@ import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import structlog
 import uvloop
+from pydantic_settings import BaseSettings
+
+from aetheris.streams.refusal import Refused, refusal
+from aetheris.streams.settings import load
+
+S = TypeVar("S", bound=BaseSettings)
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 """A service: runs until the event is set; raises to crash."""
 
 _CRASHED = 70
 _OVERDUE = 71
+_REFUSED = 78
+"""As sysexits.h says it: something was found in an unconfigured or misconfigured state."""
 
 
 def run(main: Main, *, service: str, stop_deadline_s: float = 15.0) -> int:
@@ -25,6 +34,16 @@ def run(main: Main, *, service: str, stop_deadline_s: float = 15.0) -> int:
     configure_logging(service)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_supervise(main, stop_deadline_s))
+
+
+def settings_for(kind: type[S], *, service: str) -> S:
+    """The settings of this environment, for who needs them before `run`; ends the process where they are invalid."""
+    configure_logging(service)
+    try:
+        return load(kind)
+    except Refused as refused:
+        _log_refusal(refused)
+        sys.exit(_REFUSED)
 
 
 def freeze_memory() -> None:
@@ -60,7 +79,7 @@ async def _supervise(main: Main, stop_deadline_s: float) -> int:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    running = asyncio.ensure_future(main(stop))
+    running = asyncio.ensure_future(_started(main, stop))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -72,12 +91,25 @@ async def _supervise(main: Main, stop_deadline_s: float) -> int:
     return _status(running)
 
 
+async def _started(main: Main, stop: asyncio.Event) -> None:
+    """So that what is raised before the first await is an end like any other."""
+    await main(stop)
+
+
 def _status(ended: "asyncio.Future[None]") -> int:
     error = None if ended.cancelled() else ended.exception()
     if error is None:
         return 0
+    refused = refusal(error)
+    if refused is not None:
+        _log_refusal(refused)
+        return _REFUSED
     log_crash(error)
     return _CRASHED
+
+
+def _log_refusal(refused: Refused) -> None:
+    structlog.get_logger(__name__).error("refuses to run", code=refused.code, reason=str(refused))
 
 
 def _classes(error: BaseException) -> list[str]:

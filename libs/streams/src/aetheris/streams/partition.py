@@ -113,11 +113,16 @@ class Partition:
             self._timer.cancel()
         self._timer = asyncio.create_task(self._ring_at(due_s))
 
-    def quarantine(self, record: Record, reason: str) -> None:
-        """Keep an undecodable record for the DLQ: appended before anything that lies behind it is committed."""
+    def quarantine(self, record: Record, reason: str) -> bool:
+        """Keep an undecodable record for the DLQ: appended before anything that lies behind it is committed.
+
+        False where another service does that.
+        """
         _log.warning("undecodable", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason)
-        if record.topic in self._around.inputs.quarantines:
-            self._undecodable.append((_dead_letter(record, reason),))
+        if record.topic not in self._around.inputs.quarantines:
+            return False
+        self._undecodable.append((_dead_letter(record, reason),))
+        return True
 
     def refresh_offers(self) -> None:
         """Offer what is reached, unless a micro-batch is under way (it offers by itself)."""

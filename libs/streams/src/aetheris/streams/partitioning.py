@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from aiokafka.partitioner import murmur2
 
-from aetheris.protocol.records import Group
+from aetheris.protocol.records import Draft, Group
 from aetheris.streams.log import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup, Place
 
 _BATCH_OVERHEAD = 61
@@ -25,13 +25,15 @@ def place_of(group: Group, partitions: int) -> Place:
     Raises:
         MixedGroup: it is empty, or spans topics or partitions.
     """
-    places = {
-        (draft.topic, partition_of(draft.key, partitions) if draft.partition is None else draft.partition)
-        for draft in group
-    }
-    if len(places) != 1:
-        raise MixedGroup(f"a group must lie in one partition, this one lies in {len(places)}")
-    return places.pop()
+    if not group:
+        raise MixedGroup("a group must lie in one partition, this one is empty")
+    first = group[0]
+    place = _place_of(first, partitions)
+    for draft in group:
+        alike = draft.key == first.key and draft.topic == first.topic and draft.partition == first.partition
+        if not alike and _place_of(draft, partitions) != place:
+            raise MixedGroup("a group must lie in one partition, this one lies in several")
+    return place
 
 
 def weigh(group: Group) -> int:
@@ -40,13 +42,15 @@ def weigh(group: Group) -> int:
     Raises:
         GroupTooLarge: more than fits an empty one.
     """
-    weight = sum(
-        _RECORD_OVERHEAD
-        + len(draft.key)
-        + len(draft.value)
-        + sum(_HEADER_OVERHEAD + len(name) + len(value) for name, value in draft.headers)
-        for draft in group
-    )
+    weight = 0
+    for draft in group:
+        weight += _RECORD_OVERHEAD + len(draft.key) + len(draft.value) + _HEADER_OVERHEAD * len(draft.headers)
+        for name, value in draft.headers:
+            weight += len(name) + len(value)
     if weight > MAX_GROUP_BYTES - _BATCH_OVERHEAD:
         raise GroupTooLarge(f"a group of {weight} bytes exceeds {MAX_GROUP_BYTES}: use the blob store")
     return weight
+
+
+def _place_of(draft: Draft, partitions: int) -> Place:
+    return draft.topic, partition_of(draft.key, partitions) if draft.partition is None else draft.partition

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 import structlog
 
 from aetheris.protocol.records import Record
-from aetheris.streams.log import Log, LogGap, LogUnreachable, Place, Reader
+from aetheris.streams.log import Batch, Log, LogGap, LogUnreachable, Place, Reader
 
 Sink = Callable[[Place, list[Record]], None]
 
@@ -17,13 +18,17 @@ _RETRY_PAUSE_S = 0.2
 _OFFSETS_DEADLINE_S = 5.0
 _MANY = 60
 _LONGEST_STRETCH = 4
+_FEW = 4
+_GATHERING_S = 0.0004
+_LONGEST_GATHERING_S = 0.015
 
 
 class Pump:
     """Delivers what arrives to `sink`, in log order per place.
 
     With a pause, it takes what has arrived once a pause (one request for all of it); `wake` cuts the pause
-    short. The first record after a silence is delivered at once. While nothing arrives, a fetch waits at the broker
+    short. Without one it delivers at once, but gathers a little where many jobs go on side by side. The first record
+    after a silence is delivered at once. While nothing arrives, a fetch waits at the broker
     for `idle_s`: longer is cheaper, and delays what is added meanwhile.
     """
 
@@ -38,6 +43,7 @@ class Pump:
         self._behind: dict[Place, int] = {}
         self._shrunk: set[Place] = set()
         self._rung = asyncio.Event()
+        self._awake_until = 0.0
         self.lag = 0
         """Records that the log had beyond what was delivered, at the last look (see `check_silence`)."""
 
@@ -72,8 +78,9 @@ class Pump:
         if self._reader is not None:
             self._reader.resume(places)
 
-    def wake(self) -> None:
-        """Read now."""
+    def wake(self, awake_s: float = 0.0) -> None:
+        """Read now, and without pauses for so long."""
+        self._awake_until = asyncio.get_running_loop().time() + awake_s
         self._rung.set()
 
     async def run(self) -> None:
@@ -125,20 +132,26 @@ class Pump:
             if place in self._positions:
                 self._positions[place] = records[-1].offset + 1
                 self._sink(place, records)
-        if batch and self._pause_s and reader is self._reader:
-            await self._nap(reader, self._pause_s * _stretch(sum(map(len, batch.values()))))
+        if batch and reader is self._reader:
+            await self._nap(reader, _gathering_s(batch), self._pause_s * _stretch(batch))
 
-    async def _nap(self, reader: Reader, pause_s: float) -> None:
+    async def _nap(self, reader: Reader, least_s: float, most_s: float) -> None:
         """Let records gather at the broker; what is not fetched meanwhile costs nothing."""
-        reader.pause(list(self._positions))
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._rung.wait()
-        except TimeoutError:
-            pass
+        if asyncio.get_running_loop().time() < self._awake_until:
+            most_s = 0.0
+        if least_s or most_s:
+            reader.pause(list(self._positions))
+            await asyncio.sleep(least_s)
+            await self._rings(most_s - least_s)
+            if reader is self._reader:
+                reader.resume([place for place in self._positions if place not in self._held])
         self._rung.clear()
-        if reader is self._reader:
-            reader.resume([place for place in self._positions if place not in self._held])
+
+    async def _rings(self, within_s: float) -> None:
+        if within_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._rung.wait()
 
     async def _connect(self) -> Reader:
         reader = self._log.reader(self._idle_s)
@@ -154,6 +167,12 @@ class Pump:
             await reader.stop()
 
 
-def _stretch(records: int) -> int:
+def _stretch(batch: Batch) -> int:
     """Where much arrives, requests cost more than waiting does: fewer of them, for more records each."""
-    return min(_LONGEST_STRETCH, 1 + records // _MANY)
+    return min(_LONGEST_STRETCH, 1 + sum(map(len, batch.values())) // _MANY)
+
+
+def _gathering_s(batch: Batch) -> float:
+    """Jobs that go on at the same time go on together: what one waits, all save in requests. A few don't wait."""
+    jobs = len({record.key for records in batch.values() for record in records})
+    return min(_LONGEST_GATHERING_S, jobs * _GATHERING_S) if jobs > _FEW else 0.0

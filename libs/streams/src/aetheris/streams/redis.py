@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool
@@ -23,6 +24,7 @@ class Redis:
     def __init__(self, url: str, deadline_s: float = 1.0, connections: int = 8) -> None:
         self._deadline_s = deadline_s
         self._failure: str | None = None
+        self._asking: asyncio.Future[None] | None = None
         self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             url, max_connections=connections, timeout=None, protocol=2, socket_connect_timeout=deadline_s
         )
@@ -45,8 +47,15 @@ class Redis:
         return replies
 
     def unready(self) -> str | None:
-        """Why Redis isn't ready, by the last exchange; None if that one was answered."""
-        return self._failure and f"Redis did not answer: {self._failure}"
+        """Why Redis isn't ready, by the last exchange; None if that one was answered.
+
+        Whoever has nothing more to ask would never learn that Redis is back: to be asked this asks Redis, too.
+        """
+        if self._failure is None:
+            return None
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._ask_again())
+        return f"Redis did not answer: {self._failure}"
 
     async def ping(self) -> None:
         """Ask whether Redis is there.
@@ -55,6 +64,10 @@ class Redis:
             RedisUnavailable: it is not.
         """
         await self.pipeline([("PING",)])
+
+    async def _ask_again(self) -> None:
+        with suppress(RedisUnavailable):
+            await self.ping()
 
     async def close(self) -> None:
         """Close every connection."""

@@ -1,11 +1,15 @@
 """Settings that every service has; each is one environment variable, AETHERIS_<NAME>."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic.functional_validators import BeforeValidator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from aetheris.streams.refusal import SettingInvalid
+
+S = TypeVar("S", bound=BaseSettings)
 
 
 def _split(value: object) -> object:
@@ -21,6 +25,9 @@ class RuntimeSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="AETHERIS_", frozen=True, extra="ignore")
 
     kafka: str = Field("localhost:9092", description="Kafka's bootstrap servers, host:port[,host:port]")
+    kafka_ca: Path | None = Field(None, description="CA of the brokers (PEM); set: Kafka is spoken over TLS")
+    kafka_cert: Path | None = Field(None, description="This process's certificate for Kafka (PEM)")
+    kafka_key: Path | None = Field(None, description="The private key of that certificate (PEM)")
     redis: str = Field("redis://localhost:6379/0", description="Redis or Valkey: redis://… or unix://…")
     data: Path = Field(Path("data"), description="Folder of blobs, bundles and locks")
     worker_id: str = Field("worker-0", description="This process's stable name; no two live ones share it")
@@ -39,3 +46,20 @@ class RuntimeSettings(BaseSettings):
     tools: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         (), description="Modules with @tool functions to import, comma-separated"
     )
+
+
+def load(kind: type[S]) -> S:
+    """The settings of this environment.
+
+    Raises:
+        SettingInvalid: naming the variables, never their values.
+    """
+    try:
+        return kind.model_validate({})
+    except ValidationError as error:
+        wrong = [f"{_variable(str(one['loc'][0]))}: {one['type']}" for one in error.errors(include_input=False)]
+        raise SettingInvalid("; ".join(wrong)) from None
+
+
+def _variable(name: str) -> str:
+    return name.upper() if name.upper().startswith("AETHERIS_") else f"AETHERIS_{name.upper()}"

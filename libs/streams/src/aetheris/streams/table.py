@@ -12,7 +12,7 @@ OnChange = Callable[[str, bytes | None], None]
 """A key, and its new value; None where it was deleted."""
 
 _PAUSE_S = 0.02
-_IDLE_S = 1.0
+_IDLE_S = 5.0
 
 
 class Table:
@@ -23,6 +23,7 @@ class Table:
         self._log = log
         self._pump = Pump(log, self._take, _PAUSE_S, _IDLE_S)
         self._rows: dict[str, bytes] = {}
+        self.loaded = False
         self._listeners: list[OnChange] = []
 
     async def load(self, deadline_s: float = 60.0) -> None:
@@ -37,6 +38,7 @@ class Table:
             begins = await self._log.beginning_offsets(places)
             ends = await self._log.end_offsets(places)
             await asyncio.gather(*(self._load(place, begins[place], ends[place]) for place in places))
+        self.loaded = True
 
     async def run(self) -> None:
         """Keep the table up to date, until cancelled; call `load` first."""

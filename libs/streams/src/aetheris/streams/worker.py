@@ -12,6 +12,7 @@ from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock, SystemClock
 from aetheris.streams.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
 from aetheris.streams.log import Appender, Log, LogUnreachable, Membership, MembershipLost, Place
+from aetheris.streams.metrics import Metric, Metrics
 from aetheris.streams.partition import Partition, Surroundings
 from aetheris.streams.pump import Pump
 from aetheris.streams.settings import RuntimeSettings
@@ -20,6 +21,9 @@ from aetheris.streams.table import Table
 __all__ = ["Cadence", "HandlerFactory", "Inputs", "Pace", "PartitionHandler", "PartitionWorker"]
 
 _log = structlog.get_logger(__name__)
+
+_IDLE_S = 1.5
+"""What an idle fetch waits at the broker; a partition that is assigned meanwhile waits too."""
 
 READY_LAG = 100_000
 """Records behind, beyond which a worker says that it is not ready."""
@@ -65,13 +69,15 @@ class PartitionWorker:
         self._membership: Membership = log.membership(group, member, inputs.topics)
         self._tables = {topic: Table(log, topic) for topic in inputs.tables}
         self._pumps = {
-            cadence: Pump(log, self._deliver, self._pace.lazy_pause_s if cadence is Cadence.LAZY else 0.0)
+            cadence: Pump(log, self._deliver, self._pace.lazy_pause_s if cadence is Cadence.LAZY else 0.0, _IDLE_S)
             for cadence in sorted({inputs.cadence(topic) for topic in inputs.topics})
         }
         self._partitions: dict[int, Partition] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._committed: dict[Place, int] = {}
         self._joined = False
+        self.dead_letters = 0
+        """Records that were quarantined here since the start."""
         self._crash: asyncio.Future[None] | None = None
 
     @property
@@ -101,10 +107,10 @@ class PartitionWorker:
         if self._crash.done():
             self._crash.result()
 
-    def wake(self, partition: int) -> None:  # noqa: ARG002  one reader serves all lazy partitions
-        """Read the lazy topics of this partition now (a doorbell rang)."""
+    def wake(self, awake_s: float = 0.0) -> None:
+        """Read the lazy topics now, and without pauses for so long."""
         if Cadence.LAZY in self._pumps:
-            self._pumps[Cadence.LAZY].wake()
+            self._pumps[Cadence.LAZY].wake(awake_s)
 
     def call_at(self, partition: int, due_s: float) -> None:
         """Call the handler's `tick` when the clock's monotonic() reaches `due_s`; the earliest call wins."""
@@ -114,7 +120,12 @@ class PartitionWorker:
     def quarantine(self, record: Record, reason: str) -> None:
         """Put what could not be decoded into its DLQ (where this service does that); the partition goes on."""
         if record.partition in self._partitions:
-            self._partitions[record.partition].quarantine(record, reason)
+            self.dead_letters += self._partitions[record.partition].quarantine(record, reason)
+
+    def measure(self, metrics: Metrics) -> None:
+        """Let metrics say how far behind it is, and how much it has quarantined."""
+        metrics.watch(Metric.LAG, lambda: self.lag)
+        metrics.watch(Metric.DEAD_LETTERS, lambda: self.dead_letters, grows=True)
 
     def unready(self) -> str | None:
         """Why this worker isn't ready; None when it has joined, has restored, and is not far behind."""

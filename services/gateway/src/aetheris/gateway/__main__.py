@@ -5,6 +5,7 @@ import sys
 from aetheris.gateway.app import serve
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.streams import lifecycle
+from aetheris.streams.settings import load
 
 if __name__ == "__main__":
-    sys.exit(lifecycle.run(lambda stop: serve(GatewaySettings.model_validate({}), stop), service="gateway"))
+    sys.exit(lifecycle.run(lambda stop: serve(load(GatewaySettings), stop), service="gateway"))

@@ -3,23 +3,27 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, cast
 
+import httpx
 import structlog
-from fastapi import APIRouter, Depends, FastAPI, Header, Request
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.exceptions import HTTPException
 
 from aetheris.gateway.core import submissions, wire
+from aetheris.gateway.courses import Asked, Courses
 from aetheris.gateway.feed import FeedClosed
 from aetheris.gateway.handlers import Jobs, Numbered
 from aetheris.gateway.problems import BadRequest, Problem, Unavailable
 from aetheris.gateway.tokens import Caller, Tokens
 from aetheris.gateway.views import Row
+from aetheris.protocol.contracts import Level, Transition
+from aetheris.protocol.job_log import event_type_of
 from aetheris.streams.health import Health
 
 _log = structlog.get_logger(__name__)
@@ -30,7 +34,7 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _MAX_LIMIT = 10_000
 
 
-def build_api(jobs: Jobs, tokens: Tokens, health: Health, keepalive_s: float) -> FastAPI:
+def build_api(jobs: Jobs, courses: Courses, tokens: Tokens, health: Health, keepalive_s: float) -> FastAPI:
     """The ASGI app."""
     app = FastAPI(title="Aetheris", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(Problem, _on_problem)
@@ -39,7 +43,7 @@ def build_api(jobs: Jobs, tokens: Tokens, health: Health, keepalive_s: float) ->
     app.add_exception_handler(Exception, _on_crash)
     app.include_router(_probes(health))
     app.state.tokens = tokens
-    app.include_router(_routes(jobs, keepalive_s), prefix="/api")
+    app.include_router(_routes(jobs, courses, keepalive_s), prefix="/api")
     return app
 
 
@@ -65,7 +69,7 @@ async def _caller(request: Request, authorization: Annotated[str | None, Header(
 Who = Annotated[Caller, Depends(_caller)]
 
 
-def _routes(jobs: Jobs, keepalive_s: float) -> APIRouter:
+def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
     router = APIRouter()
 
     @router.post("/jobs")
@@ -93,6 +97,21 @@ def _routes(jobs: Jobs, keepalive_s: float) -> APIRouter:
         answered, body = await jobs.cancel(caller, job_id, await _body(request))
         return JSONResponse(body, 200 if answered else 202)
 
+    @router.post("/jobs/{job_id}/contracts/{execution_id}/cancel")
+    async def call_off(request: Request, caller: Who, job_id: str, execution_id: str) -> JSONResponse:
+        answered, body = await jobs.call_off(caller, job_id, execution_id, await _body(request))
+        return JSONResponse(body, 200 if answered else 202)
+
+    @router.post("/jobs/{job_id}/signal")
+    async def signal(request: Request, caller: Who, job_id: str) -> JSONResponse:
+        answered, body = await jobs.signal(caller, job_id, await _body(request))
+        return JSONResponse(body, 200 if answered else 202)
+
+    @router.post("/jobs/{job_id}/reconcile")
+    async def reconcile(caller: Who, job_id: str) -> JSONResponse:
+        answered, body = await jobs.reconcile(caller, job_id)
+        return JSONResponse(body, 200 if answered else 202)
+
     @router.post("/jobs/{job_id}/contracts/{execution_id}/resolve")
     async def resolve(request: Request, caller: Who, job_id: str, execution_id: str) -> JSONResponse:
         answered, body = await jobs.resolve(caller, job_id, execution_id, await _body(request))
@@ -117,24 +136,86 @@ def _routes(jobs: Jobs, keepalive_s: float) -> APIRouter:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         return StreamingResponse(_sse(jobs, row, seen, keepalive_s), media_type="text/event-stream", headers=headers)
 
-    @router.get("/jobs/{job_id}/verify")
-    async def verify(caller: Who, job_id: str) -> JSONResponse:
-        return _relayed(*await jobs.verify(caller, job_id))
+    @router.get("/jobs/{job_id}/contracts")
+    async def contracts(caller: Who, job_id: str, level: str = Level.RESULT.value) -> JSONResponse:
+        if level not in list(Level):
+            raise BadRequest("bad_request", "level", f"must be one of {', '.join(Level)}")
+        return JSONResponse({"contracts": await jobs.contracts(caller, job_id, Level(level))})
 
-    @router.get("/jobs/{job_id}/evidence")
-    async def evidence(caller: Who, job_id: str) -> JSONResponse:
-        return _relayed(*await jobs.evidence(caller, job_id))
+    @router.get("/jobs/{job_id}/replay")
+    async def replay(caller: Who, job_id: str, to: str | None = None, steps: str = "0") -> JSONResponse:
+        with_steps = _number("steps", steps, 0, 1) == 1
+        return JSONResponse(await courses.replay(caller, job_id, to, steps=with_steps))
+
+    @router.get("/jobs/{job_id}/effects")
+    async def effects(caller: Who, job_id: str) -> JSONResponse:
+        return JSONResponse(await courses.effects(caller, job_id))
+
+    @router.get("/jobs/{job_id}/trace")
+    async def trace(caller: Who, job_id: str) -> JSONResponse:
+        return JSONResponse(await courses.trace(caller, job_id))
+
+    @router.get("/effects")
+    async def why(
+        caller: Who,
+        *,
+        external_id: str | None = None,
+        tool: str | None = None,
+        since: str | None = None,
+        where: Annotated[list[str] | None, Query()] = None,
+        cursor: str | None = None,
+    ) -> JSONResponse:
+        return JSONResponse(await courses.why(caller, Asked(external_id, tool, since, where or (), cursor)))
+
+    @router.get("/approvals")
+    async def approvals(caller: Who, cursor: str | None = None, limit: str = "50") -> JSONResponse:
+        return JSONResponse(await jobs.asked(caller, cursor, _number("limit", limit, 1, 200)))
+
+    @router.post("/ecs/respond")
+    async def respond(request: Request, caller: Who) -> JSONResponse:
+        answered, body = await jobs.respond(caller, await _body(request))
+        return JSONResponse(body, 200 if answered else 202)
+
+    @router.post("/ecs/continue")
+    async def go_on(request: Request, caller: Who) -> JSONResponse:
+        return JSONResponse(await jobs.go_on(caller, await _body(request)))
+
+    @router.get("/ecs/status/{request_id}")
+    async def request_status(caller: Who, request_id: str) -> JSONResponse:
+        return JSONResponse(await jobs.request(caller, request_id))
 
     @router.get("/tools")
     async def tools(_who: Who) -> JSONResponse:
         return JSONResponse({"tools": jobs.tools()})
 
+    for proof in ("verify", "stream", "evidence", "inclusion"):
+        router.add_api_route(f"/jobs/{{job_id}}/{proof}", _proof(jobs, proof))
+    for what in ("checkpoint", "consistency", "leaves"):
+        router.add_api_route(f"/seals/{what}", _seals(jobs, what))
     return router
 
 
-def _relayed(status: int, body: Any) -> JSONResponse:
+def _proof(jobs: Jobs, what: str) -> Callable[..., Awaitable[Response]]:
+    async def proof(caller: Who, job_id: str) -> Response:
+        return _relayed(await jobs.proof(caller, job_id, what))
+
+    return proof
+
+
+def _seals(jobs: Jobs, what: str) -> Callable[..., Awaitable[Response]]:
+    async def seals(request: Request, _who: Who) -> Response:
+        return _relayed(await jobs.seals(what, request.query_params))
+
+    return seals
+
+
+def _relayed(answer: httpx.Response) -> Response:
     """The verifier's answer, as it is."""
-    return JSONResponse(body, status, {"Retry-After": "1"} if status == 503 else None)
+    kept = ("content-type", "retry-after")
+    headers = {name: answer.headers[name] for name in kept if name in answer.headers}
+    if answer.status_code == 422:
+        return JSONResponse(BadRequest("bad_request", "query", "not as the verifier takes it").body(), 400)
+    return Response(answer.content, answer.status_code, headers)
 
 
 async def _body(request: Request) -> bytes:
@@ -197,13 +278,22 @@ async def _paced(events: AsyncIterator[Numbered], pause_s: float) -> AsyncGenera
 
 
 def sse_bytes(event: Numbered) -> bytes:
-    """One event on the wire."""
+    """One event on the wire, behind the moves of contracts that follow from it.
+
+    The moves have no id: whoever lost the connection between them and their event gets both again.
+    """
     view = wire.event_view(event.sequence, event.record)
-    return format_sse_event(
+    return b"".join(_move_bytes(event.sequence, moved) for moved in event.moved) + format_sse_event(
         data_str=json.dumps(view, ensure_ascii=False, separators=(",", ":")),
-        event=wire.SSE_NAMES.get(wire.event_type_of(event.record)),
+        event=wire.sse_name(event_type_of(event.record), view["data"]),
         id=str(event.sequence),
     )
+
+
+def _move_bytes(sequence: int, moved: Transition) -> bytes:
+    named = {"seq": sequence, "execution_id": moved.execution_id, "node_id": moved.node_id}
+    text = json.dumps(named | moved.view(), ensure_ascii=False, separators=(",", ":"))
+    return format_sse_event(data_str=text, event=wire.EXECUTION_STATE)
 
 
 async def _on_problem(_request: Request, error: Exception) -> Response:

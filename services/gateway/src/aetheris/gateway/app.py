@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import httpx
 
 from aetheris.gateway.api import build_api
+from aetheris.gateway.courses import Courses
+from aetheris.gateway.effect_index import EffectIndex
 from aetheris.gateway.feed import Feed
 from aetheris.gateway.handlers import Jobs
 from aetheris.gateway.index import Index
@@ -71,8 +73,12 @@ async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
             answer_s=settings.answer_s,
             request_s=settings.request_s,
         )
-        http = _http(parts, settings, jobs, tokens, index)
-        following = [tasks.create_task(part) for part in (feed.run(), index.run(), table.run())]
+        effects = EffectIndex(parts.log, parts.redis, settings.request_s / 2)
+        parts.health.add("views", index.unready)
+        http = _http(parts, settings, jobs, Courses(jobs, effects, parts.blobs), tokens)
+        following = [
+            tasks.create_task(part) for part in (feed.run(), index.run(), table.run(), parts.bell.listen(feed.wake))
+        ]
         serving = tasks.create_task(http.run())
         await http.listening()
         try:
@@ -83,10 +89,10 @@ async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
             await asyncio.wait({serving})
             for task in following:
                 task.cancel()
+            await effects.close()
             await history.close()
 
 
-def _http(parts: Runtime, settings: GatewaySettings, jobs: Jobs, tokens: Tokens, index: Index) -> HttpServer:
-    parts.health.add("views", index.unready)
-    api = build_api(jobs, tokens, parts.health, settings.keepalive_s)
+def _http(parts: Runtime, settings: GatewaySettings, jobs: Jobs, courses: Courses, tokens: Tokens) -> HttpServer:
+    api = build_api(jobs, courses, tokens, parts.health, settings.keepalive_s)
     return HttpServer(api, settings.listen, settings.http_port)

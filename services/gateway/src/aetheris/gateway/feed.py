@@ -5,18 +5,26 @@ then drop the live records that lie below it.
 """
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import structlog
 
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
+from aetheris.streams.bell import AWAKE_S
 from aetheris.streams.clock import Clock
-from aetheris.streams.log import Log, Place
+from aetheris.streams.log import Log, LogUnreachable, Place
 from aetheris.streams.partitioning import partition_of
 from aetheris.streams.pump import Pump
 
+_log = structlog.get_logger(__name__)
+
 MAX_UNREAD = 10_000
 """Records that a listener may lag behind; it is then cut off, and resumes from the log."""
+
+_IDLE_S = 0.1
+"""What an idle fetch waits at the broker: a partition that is joined meanwhile waits too."""
 
 _LOOK_S = 5.0
 """Pause between looks at whether the reader fell silent."""
@@ -57,23 +65,29 @@ class Subscription:
 
 
 class Feed:
-    """One reader over all partitions of jobs.events; records go to those who subscribed to their job."""
+    """One reader of jobs.events, over the partitions that somebody listens to; each record goes to its job's listeners.
+
+    A partition without listeners is not read: a listener brings it back at the log's present end.
+    """
 
     def __init__(self, log: Log, clock: Clock, pause_s: float) -> None:
         self._log = log
         self._clock = clock
-        self._pump = Pump(log, self._hand_out, pause_s)
-        self._listeners: dict[bytes, list[Subscription]] = {}
+        self._pump = Pump(log, self._hand_out, pause_s, _IDLE_S)
+        self._ends: dict[Place, int] = {}
+        self._listeners: dict[Place, dict[bytes, list[Subscription]]] = {}
+        self._joining = asyncio.Lock()
         self._closed = False
 
     async def start(self) -> None:
-        """Take the present end of the log as the beginning.
+        """Learn of the partitions, and where they end.
 
         Raises:
             LogUnreachable: no answer from the brokers.
         """
-        places = [(Topic.JOBS_EVENTS, number) for number in range(await self._log.partitions(Topic.JOBS_EVENTS))]
-        self._pump.add(await self._log.end_offsets(places))
+        places = [(str(Topic.JOBS_EVENTS), number) for number in range(await self._log.partitions(Topic.JOBS_EVENTS))]
+        self._ends = await self._log.end_offsets(places)
+        self._listeners = {place: {} for place in places}
 
     async def run(self) -> None:
         """Read and hand out, until cancelled.
@@ -87,36 +101,64 @@ class Feed:
 
     def place_of(self, job_id: str) -> tuple[Place, int]:
         """The job's partition, and an offset in it below which nothing appended from now on will lie."""
-        place = (Topic.JOBS_EVENTS, partition_of(job_id, len(self._pump.positions)))
-        return place, self._pump.positions[place]
+        place = (str(Topic.JOBS_EVENTS), partition_of(job_id, len(self._ends)))
+        return place, self._pump.positions.get(place, self._ends[place])
 
-    @contextmanager
-    def subscribe(self, job_id: str) -> Generator[Subscription]:
-        """Listen to a job; nothing appended after this is missed."""
-        key, subscription = job_id.encode(), Subscription()
-        if self._closed:
-            subscription.close()
-        self._listeners.setdefault(key, []).append(subscription)
+    @asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncGenerator[Subscription]:
+        """Listen to a job; nothing appended after this is missed.
+
+        Raises:
+            LogUnreachable: no answer from the brokers.
+        """
+        place, _ = self.place_of(job_id)
+        listeners, key, subscription = self._listeners[place], job_id.encode(), Subscription()
+        listeners.setdefault(key, []).append(subscription)
         try:
+            await self._join(place)
+            if self._closed:
+                subscription.close()
             yield subscription
         finally:
-            self._listeners[key].remove(subscription)
-            if not self._listeners[key]:
-                del self._listeners[key]
+            listeners[key].remove(subscription)
+            if not listeners[key]:
+                del listeners[key]
+
+    def wake(self) -> None:
+        """The bell rang: read on without pauses for a while."""
+        self._pump.wake(AWAKE_S)
 
     def close(self) -> None:
         """End every subscription."""
         self._closed = True
-        for subscriptions in self._listeners.values():
-            for subscription in subscriptions:
-                subscription.close()
+        for listeners in self._listeners.values():
+            for subscriptions in listeners.values():
+                for subscription in subscriptions:
+                    subscription.close()
 
-    def _hand_out(self, _place: Place, records: list[Record]) -> None:
+    async def _join(self, place: Place) -> None:
+        async with self._joining:
+            if place not in self._pump.positions:
+                self._pump.add(await self._log.end_offsets([place]))
+
+    def _hand_out(self, place: Place, records: list[Record]) -> None:
+        listeners = self._listeners[place]
         for record in records:
-            for subscription in self._listeners.get(record.key or b"", ()):
+            for subscription in listeners.get(record.key or b"", ()):
                 subscription.put(record)
 
     async def _watch(self) -> None:
         while True:
             await self._clock.sleep(_LOOK_S)
             await self._pump.check_silence()
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Read no longer what nobody listens to, but know where it ends."""
+        async with self._joining:
+            quiet = [place for place, listeners in self._listeners.items() if not listeners]
+            self._pump.remove([place for place in quiet if place in self._pump.positions])
+            try:
+                self._ends.update(await self._log.end_offsets(quiet, _LOOK_S) if quiet else {})
+            except LogUnreachable as error:
+                _log.warning("no end offsets", error=str(error))

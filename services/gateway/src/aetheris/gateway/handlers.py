@@ -1,26 +1,31 @@
 """What the API does: write commands, wait for the event that answers them, read jobs from the log."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import structlog
 
-from aetheris.gateway.core import answers, standing, submissions, wire
+from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
-from aetheris.gateway.history import fold_into, since_birth
 from aetheris.gateway.index import Index
 from aetheris.gateway.problems import Conflict, NotFound, Unavailable
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.tokens import Caller
 from aetheris.gateway.views import Page, Row, Views, ViewsLost, timestamp
-from aetheris.protocol.commands import Cancel, JobCommand, Resolve, Submit
-from aetheris.protocol.envelope import draft
+from aetheris.protocol import events as ev
+from aetheris.protocol import standing
+from aetheris.protocol.approvals import job_of
+from aetheris.protocol.commands import Cancel, CancelContract, JobCommand, Reconcile, Resolve, Respond, Signal, Submit
+from aetheris.protocol.confirmation import recorded_effects
+from aetheris.protocol.contracts import Contracts, Level, Transition
+from aetheris.protocol.envelope import Envelope, decode_event, draft
 from aetheris.protocol.fold import JobState
 from aetheris.protocol.ids import derived, job_id_of
+from aetheris.protocol.job_log import Sequence, fold_into, since_birth, tell, told
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
@@ -33,6 +38,8 @@ _log = structlog.get_logger(__name__)
 
 SOURCE = "aetheris/gateway"
 
+_LIST_LAG_S = 1.0
+"""After so long without an answer the log is asked whether somebody else had answered before."""
 _BREATH = 500
 """Records after which a long fold lets other requests go on."""
 
@@ -42,10 +49,11 @@ Answers = Callable[[answers.Heard], bool]
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """An event of a job with its place in it, from 1."""
+    """An event of a job with its place in it, from 1, and the contracts that it moved."""
 
     sequence: int
     record: Record
+    moved: tuple[Transition, ...] = ()
 
 
 class Jobs:
@@ -89,7 +97,7 @@ class Jobs:
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
         asked = submissions.Asked(job_id, caller.name, caller.tenant, idempotency_key)
         command = submissions.submit_command(raw, asked, self._registry.newest())
-        async with self._deadline():
+        async with self.deadline():
             standing = await self._standing(command) if idempotency_key is not None else None
             return (job_id, standing.status) if standing is not None else await self._submit(command)
 
@@ -100,10 +108,10 @@ class Jobs:
             BadRequest, NotFound, Conflict, Unavailable.
         """
         wanted = submissions.read_cancel(raw)
-        with self._feed.subscribe(job_id) as news:
-            async with self._deadline():
+        async with self._listening(job_id) as news:
+            async with self.deadline():
                 state, end = await self._fold(await self._row(caller, job_id))
-                if state is not None and answers.stands_against_cancel(state):
+                if state is not None and answers.stands_against_cancel(state, compensate=wanted.compensate):
                     return True, {"job_id": job_id, "status": standing.job_status(state)}
                 command_id = await self._send(
                     Cancel(
@@ -124,8 +132,8 @@ class Jobs:
             BadRequest, NotFound, Conflict, Unavailable.
         """
         wanted = submissions.read_resolve(raw)
-        with self._feed.subscribe(job_id) as news:
-            async with self._deadline():
+        async with self._listening(job_id) as news:
+            async with self.deadline():
                 state, end = await self._fold(await self._row(caller, job_id))
                 key = answers.key_to_resolve(state, execution_id) if state is not None else None
                 if state is None or key is None:
@@ -148,11 +156,176 @@ class Jobs:
         found = {"job_id": job_id, "execution_id": execution_id, "verdict": wanted.verdict}
         return event is not None, {**found, "event": event, "command_id": command_id}
 
+    async def call_off(self, caller: Caller, job_id: str, execution_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
+        """Cancel one step: (whether the log has answered, the answer). What is under way is settled first.
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        wanted = submissions.read_call_off(raw)
+        found = {"job_id": job_id, "execution_id": execution_id}
+        async with self._listening(job_id) as news:
+            async with self.deadline():
+                state, end = await self._planned(caller, job_id, news)
+                key = answers.key_to_call_off(state, execution_id)
+                if key is None:
+                    raise NotFound("unknown_contract", "this job has no such execution contract")
+                if state.keys[key].cancel_requested:
+                    return True, {**found, "event": "invocation_cancel_requested", "command_id": None}
+                command = CancelContract(
+                    job_id=job_id,
+                    by=caller.name,
+                    tenant=caller.tenant,
+                    execution_id=execution_id,
+                    reason=wanted.reason,
+                    as_of=end - 1,
+                )
+                command_id = await self._send(command)
+            event = await self._answer(news, end, lambda heard: answers.answers_resolve(command_id, key, heard))
+        return event is not None, {**found, "event": event, "command_id": command_id}
+
+    async def signal(self, caller: Caller, job_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
+        """Put a signal into a job's inbox: (whether the log has answered, the answer).
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        wanted = submissions.read_signal(raw)
+        found = {"job_id": job_id, "correlation_key": wanted.correlation_key}
+        async with self._listening(job_id) as news:
+            async with self.deadline():
+                state, end = await self._planned(caller, job_id, news)
+                stands = answers.signal_received(state, wanted.correlation_key, wanted.payload)
+                if stands is not None:
+                    return True, {**found, "event": stands.event_type, "command_id": stands.command_id}
+                command = Signal(
+                    job_id=job_id,
+                    by=caller.name,
+                    tenant=caller.tenant,
+                    correlation_key=wanted.correlation_key,
+                    payload=wanted.payload,
+                    as_of=end - 1,
+                )
+                command_id = await self._send(command)
+            event = await self._answer(
+                news, end, lambda heard: answers.answers_signal(wanted.correlation_key, wanted.payload, heard)
+            )
+        return event is not None, {**found, "event": event, "command_id": command_id}
+
+    async def reconcile(self, caller: Caller, job_id: str) -> tuple[bool, dict[str, Any]]:
+        """Compare what a job did with the outside: (whether every effect was answered for, the answer).
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        async with self._listening(job_id) as news:
+            async with self.deadline():
+                row = await self._row(caller, job_id)
+                end = await self._end(job_id)
+                records = await self._records(row, end)
+                job, effects = await asyncio.to_thread(lambda: recorded_effects(tell(records)))
+                if job is None:
+                    raise NotFound("unknown_job", "the job is submitted, and has no events yet")
+                wanted = reconciling.wanted(effects, self._registry.verifies)
+                command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
+                command_id = await self._send(command)
+            said = await self._confirmations(news, command_id, wanted.effects)
+        return len(said) == wanted.effects, reconciling.answer(job_id, command_id, wanted, said)
+
+    async def _confirmations(self, news: Subscription, command_id: str, count: int) -> list[dict[str, Any]]:
+        """What the verifier says of each resource, each once, as far as it is said in time."""
+        said: dict[str, dict[str, Any]] = {}
+        with suppress(TimeoutError, FeedClosed):
+            async with asyncio.timeout(self._answer_s):
+                while len(said) < count:
+                    one = reconciling.confirmation(await news.get(), command_id)
+                    if one is not None:
+                        said.setdefault(one["id"], one)
+        return list(said.values())
+
+    async def respond(self, caller: Caller, raw: bytes) -> tuple[bool, dict[str, Any]]:
+        """Hand on a human's answer to a request: (whether the log has answered, the answer).
+
+        Raises:
+            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
+        """
+        wanted = submissions.read_respond(raw)
+        said = requests.Answer(wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.name)
+        found: dict[str, Any] = {"request_id": said.request_id, "action": said.action}
+        async with self.deadline():
+            row = await self._row_of_request(caller, said.request_id)
+        async with self._listening(row.job_id) as news:
+            async with self.deadline():
+                question = await self._listed(row, said.request_id)
+                if question is None:
+                    question, given = await self._standing_answer(row, said)
+                    if given is not None:
+                        return True, {**found, "event": given.event_type, "command_id": given.caused_by}
+                schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
+                requests.check(question, said, schema)
+                command_id = await self._send(
+                    Respond(
+                        job_id=row.job_id,
+                        by=caller.name,
+                        tenant=caller.tenant,
+                        request_id=said.request_id,
+                        action=said.action,
+                        data=said.data,
+                        comment=said.comment,
+                    )
+                )
+            heard = await self._respond_heard(news, row, question, said, command_id)
+        if heard is None:
+            return False, {**found, "event": None, "command_id": command_id}
+        if heard.event_type == "approval_requested" and heard.form is not None:
+            found["next_request_id"] = heard.form.get("id")
+        return True, {**found, "event": heard.event_type, "command_id": command_id}
+
+    async def go_on(self, caller: Caller, raw: bytes) -> dict[str, Any]:
+        """Whether an answered request has let its job go on: an answer does that by itself.
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        found = await self.request(caller, submissions.read_continue(raw).request_id)
+        if found["status"] == "waiting":
+            raise Conflict("illegal_transition", "it still waits for its answer", state="waiting")
+        return {name: found[name] for name in ("job_id", "node_id", "status", "execution_state")}
+
     # Reads
+
+    async def request(self, caller: Caller, request_id: str) -> dict[str, Any]:
+        """A request to a human, and how it stands, from the log.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        async with self.deadline():
+            row = await self._row_of_request(caller, request_id)
+            state, _ = await self._fold(row)
+            found = requests.find(state, request_id) if state is not None else None
+        if state is None or found is None:
+            raise _unknown_request()
+        return dict(requests.view(state, *found))
+
+    async def asked(self, caller: Caller, cursor: str | None, limit: int) -> dict[str, Any]:
+        """The tenant's open requests to humans, oldest first; raises Unavailable."""
+        async with self.deadline():
+            page = await self._views.asked(caller.tenant, cursor, limit)
+        rows = [
+            {
+                "request_id": request.id,
+                "job_id": row.job_id,
+                "submitted_by": row.submitted_by,
+                **request.model_dump(mode="json", exclude={"id", "offset", "asked"}),
+            }
+            for row, request in page.requests
+        ]
+        return {"approvals": rows, "cursor": page.cursor}
 
     async def page(self, caller: Caller, status: str | None, cursor: str | None, limit: int) -> Page:
         """The tenant's jobs, newest first; raises Unavailable."""
-        async with self._deadline():
+        async with self.deadline():
             return await self._views.page(caller.tenant, status, cursor, limit)
 
     async def job(self, caller: Caller, job_id: str) -> dict[str, Any]:
@@ -161,7 +334,7 @@ class Jobs:
         Raises:
             NotFound, Unavailable.
         """
-        async with self._deadline():
+        async with self.deadline():
             row = await self._row(caller, job_id)
             state, _ = await self._fold(row)
         return standing.job_view(state, row.created_at) if state is not None else {**row.summary(), "steps": []}
@@ -173,14 +346,35 @@ class Jobs:
             NotFound, Unavailable.
         """
         found: list[dict[str, Any]] = []
-        async with self._deadline():
-            row = await self._row(caller, job_id)
-            numbers = wire.Sequence()
-            for record in await self._records(row, await self._end(job_id)):
-                sequence = numbers.number(record)
-                if sequence is not None and sequence > after and len(found) < limit:
-                    found.append(wire.event_view(sequence, record))
+        numbers = Sequence()
+        for record in await self.records(caller, job_id):
+            sequence = numbers.number(record)
+            if sequence is not None and sequence > after and len(found) < limit:
+                found.append(wire.event_view(sequence, record))
         return found
+
+    async def records(self, caller: Caller, job_id: str, until: int | None = None) -> list[Record]:
+        """A job's records, up to the end of the log or, without it, an offset.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        async with self.deadline():
+            row = await self._row(caller, job_id)
+            return await self._records(row, until if until is not None else await self._end(job_id))
+
+    async def contracts(self, caller: Caller, job_id: str, level: Level) -> list[dict[str, Any]]:
+        """The execution contracts of a job, as far as `level` lets be seen.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        found = Contracts()
+        for count, event in enumerate(tell(await self.records(caller, job_id)), start=1):
+            found.take(event)
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
+        return found.view(level)
 
     async def check(self, caller: Caller, job_id: str) -> Row:
         """The row of a job that the caller may see.
@@ -188,7 +382,7 @@ class Jobs:
         Raises:
             NotFound, Unavailable.
         """
-        async with self._deadline():
+        async with self.deadline():
             return await self._row(caller, job_id)
 
     async def stream(self, row: Row, after: int) -> AsyncIterator[Numbered]:
@@ -197,30 +391,34 @@ class Jobs:
         Raises:
             FeedClosed: resume later from the last sequence.
         """
-        numbers = wire.Sequence()
-        with self._feed.subscribe(row.job_id) as news:
+        numbers, contracts = Sequence(), Contracts()
+        async with self._listening(row.job_id) as news:
             async for record in self._spliced(row, news):
-                sequence = numbers.number(record)
-                if sequence is not None and sequence > after:
-                    yield Numbered(sequence, record)
-                if wire.event_type_of(record) == "job_sealed":
+                event = told(numbers, record)
+                moved = contracts.take(event)
+                if event.sequence is not None and event.sequence > after:
+                    yield Numbered(event.sequence, record, tuple(moved))
+                if event.type == "job_sealed":
                     return
 
-    async def verify(self, caller: Caller, job_id: str) -> tuple[int, Any]:
-        """The verifier's (status, proof).
+    async def proof(self, caller: Caller, job_id: str, what: str) -> httpx.Response:
+        """The verifier's answer about a job: verify, stream, evidence or inclusion.
 
         Raises:
             NotFound, Unavailable.
         """
-        return await self._ask_verifier(caller, job_id, "verify")
+        async with self.deadline():
+            await self._row(caller, job_id)
+            return await self._ask_verifier(f"/jobs/{job_id}/{what}")
 
-    async def evidence(self, caller: Caller, job_id: str) -> tuple[int, Any]:
-        """The verifier's (status, the job's raw stream and the keys that its seals are checked with).
+    async def seals(self, what: str, params: Mapping[str, str]) -> httpx.Response:
+        """The verifier's answer about the log of seals, which holds hashes only: checkpoint, consistency or leaves.
 
         Raises:
-            NotFound, Unavailable.
+            Unavailable.
         """
-        return await self._ask_verifier(caller, job_id, "stream")
+        async with self.deadline():
+            return await self._ask_verifier(f"/seals/{what}", params)
 
     def tools(self) -> list[dict[str, Any]]:
         """The newest version of every tool."""
@@ -228,14 +426,68 @@ class Jobs:
 
     # How
 
-    async def _ask_verifier(self, caller: Caller, job_id: str, what: str) -> tuple[int, Any]:
-        async with self._deadline():
-            await self._row(caller, job_id)
-            try:
-                answer = await self._verifier.get(f"/jobs/{job_id}/{what}")
-                return answer.status_code, answer.json()
-            except (httpx.HTTPError, ValueError):
-                raise Unavailable("verifier_unreachable", "the verifier does not answer") from None
+    async def _row_of_request(self, caller: Caller, request_id: str) -> Row:
+        job_id = job_of(request_id)
+        row = await self._views.job(job_id) if job_id is not None else None
+        if row is None or row.tenant != caller.tenant:
+            raise _unknown_request()
+        return row
+
+    async def _listed(self, row: Row, request_id: str) -> requests.Question | None:
+        """An open request, from the list or from where that says that it is; None where it isn't listed."""
+        listed = next((request for request in row.requests if request.id == request_id), None)
+        if listed is None:
+            return None
+        if listed.asked is not None:
+            return requests.question(requests.asked_in(listed.kind, listed.asked), row.submitted_by)
+        (_, partition), _ = self._feed.place_of(row.job_id)
+        place = listed.offset
+        for record in await self._history.read_job(row.job_id, partition, place, place + 1, self._request_s):
+            found = decode_event(record)
+            if isinstance(found, Envelope):
+                question = requests.question(found.body, row.submitted_by)
+                return question if question is not None and question.form.get("id") == request_id else None
+        return None
+
+    async def _standing_answer(self, row: Row, said: requests.Answer) -> tuple[requests.Question, ev.Event | None]:
+        """A request that isn't listed as open, and the same answer where it was given before.
+
+        Raises:
+            NotFound, Conflict.
+        """
+        state, _ = await self._fold(row)
+        found = requests.find(state, said.request_id) if state is not None else None
+        if state is None or found is None:
+            raise _unknown_request()
+        return found[0], requests.stands(state, *found, said)
+
+    async def _respond_heard(
+        self, news: Subscription, row: Row, question: requests.Question, said: requests.Answer, command_id: str
+    ) -> answers.Heard | None:
+        """The event that answers; where none comes soon, the log is asked: the list may have been behind it.
+
+        Raises:
+            Conflict: what came first contradicts it.
+        """
+        ends_s = self._clock.monotonic() + self._answer_s
+
+        def settles(heard: answers.Heard) -> bool:
+            return requests.settles(question, said, command_id, heard)
+
+        heard = await self._hear(news, 0, settles, min(_LIST_LAG_S, self._answer_s))
+        if heard is not None:
+            return heard
+        async with self.deadline():
+            _, given = await self._standing_answer(row, said)
+        if given is not None:
+            return answers.Heard(given.event_type, given.caused_by, question.key, None, None)
+        return await self._hear(news, 0, settles, max(0.0, ends_s - self._clock.monotonic()))
+
+    async def _ask_verifier(self, path: str, params: Mapping[str, str] | None = None) -> httpx.Response:
+        try:
+            return await self._verifier.get(path, params=params)
+        except httpx.HTTPError:
+            raise Unavailable("verifier_unreachable", "the verifier does not answer") from None
 
     async def _standing(self, command: Submit) -> Row | None:
         """The job that an Idempotency-Key already named; None where it must be submitted (again)."""
@@ -292,13 +544,17 @@ class Jobs:
         Raises:
             Conflict: what came first contradicts it.
         """
+        heard = await self._hear(news, since, settles, self._answer_s)
+        return heard.event_type if heard is not None else None
+
+    async def _hear(self, news: Subscription, since: int, settles: Answers, within_s: float) -> answers.Heard | None:
         try:
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(within_s):
                 while True:
                     record = await news.get()
                     heard = answers.heard(record)
                     if record.offset >= since and settles(heard):
-                        return heard.event_type
+                        return heard
         except (TimeoutError, FeedClosed):
             return None
 
@@ -317,6 +573,21 @@ class Jobs:
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
         return state, end
+
+    async def _planned(self, caller: Caller, job_id: str, news: Subscription) -> tuple[JobState, int]:
+        """As `_fold`, of a job whose plan is in the log; of one just submitted that is awaited.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        while True:
+            state, end = await self._fold(await self._row(caller, job_id))
+            if state is not None and state.revision >= 0:
+                return state, end
+            try:
+                await news.get()
+            except FeedClosed:
+                raise Unavailable("deadline", "the gateway is stopping; ask again") from None
 
     async def _end(self, job_id: str) -> int:
         """The end of the job's partition."""
@@ -341,7 +612,14 @@ class Jobs:
                 yield record
 
     @asynccontextmanager
-    async def _deadline(self) -> AsyncGenerator[None]:
+    async def _listening(self, job_id: str) -> AsyncGenerator[Subscription]:
+        async with AsyncExitStack() as leaving:
+            async with self.deadline():
+                news = await leaving.enter_async_context(self._feed.subscribe(job_id))
+            yield news
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncGenerator[None]:
         """What does not answer in time, or at all, is a 503."""
         try:
             async with asyncio.timeout(self._request_s):
@@ -355,3 +633,7 @@ class Jobs:
             raise Unavailable(error.code, "Redis does not answer") from None
         except LogError as error:
             raise Unavailable(error.code, "Kafka does not answer") from None
+
+
+def _unknown_request() -> NotFound:
+    return NotFound("unknown_request", "there is no such request")

@@ -3,6 +3,7 @@
 Problem
 ├── BadRequest      400, names the field
 ├── Unauthorized    401
+├── Forbidden       403, somebody else may do it
 ├── NotFound        404, also for what belongs to another tenant
 ├── Conflict        409, what stands in the log contradicts the request
 └── Unavailable     503, with the seconds after which to try again
@@ -44,6 +45,12 @@ class Unauthorized(Problem):
 
     def __init__(self) -> None:
         super().__init__("unauthorized", "send a known token: Authorization: Bearer …")
+
+
+class Forbidden(Problem):
+    """Known, and not the one who may."""
+
+    status = 403
 
 
 class NotFound(Problem):

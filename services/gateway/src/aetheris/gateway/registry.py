@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from aetheris.protocol.commands import RegistryEntry
+from aetheris.protocol.schemas import Schema
 from aetheris.streams.table import Table
 
 _NUMBER = re.compile(r"(\d+)")
@@ -24,6 +25,21 @@ class Registry:
         if self._newest is None:
             self._newest = _newest(self._table)
         return self._newest
+
+    def schema(self, name: str, version: str, schema_hash: str | None = None) -> Schema | None:
+        """The schema of this very version; None where it is not registered, or is another by now."""
+        try:
+            entry = RegistryEntry.model_validate_json(self._table.get(f"{name}@{version}") or b"")
+        except ValidationError:
+            return None
+        return entry.schema_ if schema_hash in (None, entry.schema_hash) else None
+
+    def verifies(self, name: str, version: str) -> bool:
+        """Whether what this very version of a tool did can be compared with the outside."""
+        try:
+            return RegistryEntry.model_validate_json(self._table.get(f"{name}@{version}") or b"").verifier
+        except ValidationError:
+            return False
 
     def _changed(self, _key: str, _value: bytes | None) -> None:
         self._newest = None

@@ -16,9 +16,10 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.problems import Unauthorized
+from aetheris.streams.refusal import Refused
 
 
-class TokensFileInvalid(ValueError):
+class TokensFileInvalid(Refused):
     """The file of tokens can't be used; the message names the entry, never its content."""
 
     code = "tokens_file_invalid"

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from aetheris.gateway.problems import Unavailable
+from aetheris.protocol.approvals import job_of
+from aetheris.protocol.commands import OpenRequest
 from aetheris.streams.redis import Command, Redis
 
 _EPOCH = "aetheris:gateway:epoch"
@@ -18,23 +22,38 @@ _BUILDING = "aetheris:gateway:building:"
 _JOB = "aetheris:gateway:job:"
 _LIST = "aetheris:gateway:jobs:"
 _REQUEST = "aetheris:gateway:request:"
+_ASKED = "aetheris:gateway:asked:"
 
 REQUEST_TTL_MS = 24 * 3600 * 1000
 """How long the fast guard of an Idempotency-Key lives; after it jobs.index alone guards."""
 _BUILDING_TTL_MS = 3600 * 1000
 _PORTION = 500
+_REQUESTS = TypeAdapter(tuple[OpenRequest, ...])
 _BULK_DEADLINE_S = 10.0
 
 # A later record of jobs.index replaces an earlier one; what the gateway says ahead of it (offset −1) replaces nothing.
 _PUT = """
 local offset, place, tenant, status, list = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local held = redis.call('HMGET', KEYS[1], 'offset', 'place', 'status')
+local held = redis.call('HMGET', KEYS[1], 'offset', 'place', 'status', 'requests')
 if held[1] and (offset < 0 or tonumber(held[1]) > offset) then return 0 end
 if held[2] then
   redis.call('ZREM', list .. '*:' .. tenant, held[2])
   redis.call('ZREM', list .. held[3] .. ':' .. tenant, held[2])
 end
-redis.call('HSET', KEYS[1], 'offset', offset, 'place', place, 'tenant', tenant, 'status', status, unpack(ARGV, 6))
+local open, asked = ARGV[6] .. tenant, ARGV[7]
+if held[4] then
+  for _, request in ipairs(cjson.decode(held[4])) do
+    redis.call('ZREM', open, request.created_at .. '|' .. request.id)
+  end
+  redis.call('HDEL', KEYS[1], 'requests')
+end
+if asked ~= '' then
+  for _, request in ipairs(cjson.decode(asked)) do
+    redis.call('ZADD', open, 0, request.created_at .. '|' .. request.id)
+  end
+  redis.call('HSET', KEYS[1], 'requests', asked)
+end
+redis.call('HSET', KEYS[1], 'offset', offset, 'place', place, 'tenant', tenant, 'status', status, unpack(ARGV, 8))
 redis.call('ZADD', list .. '*:' .. tenant, 0, place)
 redis.call('ZADD', list .. status .. ':' .. tenant, 0, place)
 return 1
@@ -60,6 +79,7 @@ class Row:
     since: int | None = None
     """Offset below which no record of the job lies: known where this gateway took the submission."""
     offset: int = -1
+    requests: tuple[OpenRequest, ...] = ()
 
     @property
     def first_offset(self) -> int | None:
@@ -82,6 +102,14 @@ class Page:
     """Some rows, newest first, and where the next ones begin."""
 
     rows: tuple[Row, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Some open requests with their jobs, oldest first, and where the next ones begin."""
+
+    requests: tuple[tuple[Row, OpenRequest], ...]
     cursor: str | None
 
 
@@ -122,6 +150,23 @@ class Views:
         held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
         rows = tuple(_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
         return Page(rows, taken[-1] if len(places) > limit else None)
+
+    async def asked(self, tenant: str, cursor: str | None, limit: int) -> Asked:
+        """A tenant's open requests to humans, oldest first, after `cursor`.
+
+        Raises:
+            ViewsLost, RedisUnavailable.
+        """
+        after = f"({cursor}" if cursor else "-"
+        (places,) = await self._read([("ZRANGE", _ASKED + tenant, after, "+", "BYLEX", "LIMIT", 0, limit + 1)])
+        taken = [place.decode() for place in places[:limit]]
+        wanted = [place.partition("|")[2] for place in taken]
+        job_ids = list(dict.fromkeys(job_of(request) or "" for request in wanted))
+        held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
+        rows = [_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat]
+        known = {request.id: (row, request) for row in rows for request in row.requests}
+        found = tuple(known[request] for request in wanted if request in known)
+        return Asked(found, taken[-1] if len(places) > limit else None)
 
     async def claim(self, job_id: str, request_hash: str) -> str:
         """Remember what was asked for under a job_id; the request_hash that stands.
@@ -195,7 +240,10 @@ def _put(row: Row) -> Command:
         "since": row.since,
     }
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
-    return ("EVAL", _PUT, 1, _JOB + row.job_id, row.offset, _place(row), row.tenant, row.status, _LIST, *fields)
+    asked = _REQUESTS.dump_json(row.requests).decode() if row.requests else ""
+    place = _place(row)
+    key = _JOB + row.job_id
+    return ("EVAL", _PUT, 1, key, row.offset, place, row.tenant, row.status, _LIST, _ASKED, asked, *fields)
 
 
 def _place(row: Row) -> str:
@@ -219,6 +267,7 @@ def _row(job_id: str, flat: Sequence[bytes]) -> Row:
         birth=int(held["birth"]) if "birth" in held else None,
         since=int(held["since"]) if "since" in held else None,
         offset=int(held["offset"]),
+        requests=_REQUESTS.validate_json(held["requests"]) if "requests" in held else (),
     )
 
 

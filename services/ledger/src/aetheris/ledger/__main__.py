@@ -8,7 +8,7 @@ from aetheris.ledger.settings import LedgerSettings
 from aetheris.streams import lifecycle
 
 if __name__ == "__main__":
-    settings = LedgerSettings.model_validate({})
+    settings = lifecycle.settings_for(LedgerSettings, service="ledger")
     try:
         policy = load(settings.policy)
     except PolicyError as error:

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 
 
 class Item(NamedTuple):
-    """A requested node or a key of a job."""
+    """A requested node, a key, or a request to a human, of a job; the last two are named by key."""
 
-    what: Literal["node", "key"]
+    what: Literal["node", "key", "request"]
     job_id: str
     name: str
 

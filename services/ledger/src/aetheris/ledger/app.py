@@ -1,16 +1,21 @@
 """The ledger's composition root: everything is built here, in the order in which it depends on each other."""
 
 import asyncio
+import os
 import random
 
+from aetheris.ledger.contents_table import contents_of
 from aetheris.ledger.handlers import Edge, LedgerHandler
 from aetheris.ledger.memory import Terms
 from aetheris.ledger.policy import Policy
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
+from aetheris.ledger.tools import Tools
 from aetheris.ledger.workers import Workers
 from aetheris.protocol.topics import Topic
+from aetheris.streams.crash import crash_points
 from aetheris.streams.effects import EffectStore
+from aetheris.streams.history import History
 from aetheris.streams.ids import fresh_id
 from aetheris.streams.leases import Leases
 from aetheris.streams.lifecycle import freeze_memory
@@ -21,7 +26,7 @@ GROUP = "aetheris.ledger"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_REQUESTS: Cadence.EAGER, Topic.JOBS_COMMANDS: Cadence.EAGER},
-    tables=(Topic.WORKERS,),
+    tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS),
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
 )
 
@@ -36,21 +41,28 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
         worker = ledger(parts, settings, policy)
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
+        worker.measure(parts.metrics)
         freeze_memory()
         await worker.run(stop)
 
 
 def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
-    terms = Terms(policy, settings.limits(), fresh_id, random.random)
     stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.blobs, parts.clock)
     edges: list[Edge] = []
+    crash = crash_points(os.environ, settings.data)
+    terms: list[Terms] = []
 
     def handler(partition: int) -> LedgerHandler:
         if not edges:  # the tables are loaded by now
             workers = Workers(worker.tables[Topic.WORKERS])
-            edges.append(Edge(parts.appender, stores, workers, parts.telemetry, parts.clock, worker))
-        return LedgerHandler(partition, terms, edges[0])
+            tools = Tools(worker.tables[Topic.TOOLS_REGISTRY])
+            contents = contents_of(worker.tables[Topic.LEDGER_CONTENTS])
+            terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents))
+            edges.append(
+                Edge(parts.appender, stores, workers, parts.telemetry, parts.metrics, parts.clock, worker, crash)
+            )
+        return LedgerHandler(partition, terms[0], edges[0], History(parts.log, readers=1))
 
     worker = PartitionWorker(
         parts.log,

@@ -6,20 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from aetheris.ledger import settlement
-from aetheris.ledger.adjudication import adjudicate, again, is_closed
+from aetheris.ledger import confirming, settlement, waits
+from aetheris.ledger.adjudication import adjudicate, again, is_closed, pause_s, wait_goes_on
 from aetheris.ledger.agenda import Agenda, Item
-from aetheris.ledger.decisions import Decision, Emit, Facts, Look, Now, View
+from aetheris.ledger.approvals import answer, expired, is_past
+from aetheris.ledger.contents import done
+from aetheris.ledger.decisions import Decision, Done, Emit, Facts, Look, Now, View
 from aetheris.ledger.doubt import doubt, note_unknown
-from aetheris.ledger.memory import LiveJob, Pending, Reopened, Started, Step, Terms, WorkerLife
+from aetheris.ledger.memory import Asked, LiveJob, Pending, Reopened, Started, Step, Terms, Waiting, WorkerLife
 from aetheris.ledger.records import record_of
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
-from aetheris.protocol.commands import Resolve, ToolRequest
-from aetheris.protocol.events import Answer, Event
-from aetheris.protocol.fold import St, apply, birth
+from aetheris.protocol.approvals import request_id
+from aetheris.protocol.commands import CancelContract, Resolve, Respond, Signal, ToolRequest
+from aetheris.protocol.events import Answer, Event, RejectReason
+from aetheris.protocol.events import Decision as Said
+from aetheris.protocol.fold import NODE_WAITS, Settled, St, apply, birth, is_stopped
 from aetheris.protocol.ids import execution_id
 from aetheris.protocol.invocation import NotReady, blobs_needed
+from aetheris.protocol.plan import Retry
 from aetheris.protocol.sealed import SealedNames
 
 VIEWS_AFTER_RESTART = 10_000
@@ -35,13 +40,22 @@ class _Ahead:
 
 
 @dataclass(slots=True)
-class _Resolution:
-    """A human's word on a parked key; kept for a while, because the park may not be folded yet."""
+class _Word:
+    """A human's word on a parked key or on a request; kept for a while, because that may not be folded yet."""
 
-    command: Resolve
+    command: Resolve | Respond
     id: str
     offset: int
     until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Signalled:
+    """A signal, or a contract's cancel, that is not decided yet."""
+
+    command: Signal | CancelContract
+    id: str
+    offset: int
 
 
 class Partition:
@@ -57,12 +71,16 @@ class Partition:
         self._open: list[Item] = []
         self._ahead: list[tuple[int, int, _Ahead]] = []
         self._requests: dict[int, None] = {}
-        self._resolutions: list[_Resolution] = []
+        self._words: list[_Word] = []
+        self._signals: list[_Signalled] = []
         self._announcements: dict[tuple[str, WorkerLife], None] = {}
         self._found: list[tuple[str, ev.InvocationProbed]] = []
+        self._given_up: dict[tuple[str, str], None] = {}
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._joined: list[str] = []
         self._forgotten = SealedNames()
+        self.contradictions: list[ev.ToolInvocationFinished] = []
+        """Successes that came after their key was settled otherwise, for an operator to hear of."""
 
     # reading
 
@@ -77,8 +95,8 @@ class Partition:
         if job is not None:
             job.state.needs_upgrade = True
 
-    def evolve(self, event: Event, offset: int, now: Now) -> None:
-        """Fold one event; what it makes due is decided by the next `decide`."""
+    def evolve(self, event: Event, offset: int, now: Now, at_s: float = 0.0) -> None:
+        """Fold one event, appended at `at_s` (seconds since 1970); what it makes due the next `decide` decides."""
         self.folded = offset
         job = self.jobs.get(event.job_id)
         if job is None:
@@ -91,17 +109,37 @@ class Partition:
             return
         if key is not None and job.state.keys[key].st is not before:
             self._moved(job, key, before, event, offset=offset, now=now)
-        self._react(job, event, now)
+        elif before is St.SETTLED and isinstance(event, ev.ToolInvocationFinished):
+            self.contradictions.append(event)
+        self._react(job, event, now, at_s)
+
+    def confirm(self, answer: ev.EffectConfirmed | ev.ConfirmationFailed, offset: int, now: Now) -> None:
+        """Take what the outside says of a recorded effect; what waits for it is looked at again."""
+        self.folded = offset
+        job = self.jobs.get(answer.job_id)
+        if job is not None and confirming.hear(job, answer, self._terms, now):
+            self._hurry_all(job, now)
+
+    def nothing_changed(self, job_id: str, key: str, now: Now) -> None:
+        """A call that was to be confirmed has recorded no change."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            confirming.nothing_changed(job, key)
+            self._hurry_all(job, now)
 
     def request(self, request: ToolRequest, offset: int, parent: bytes | None = None) -> None:
         """Take a request up; it is judged when the fold has come to where its writer was."""
         self._requests[offset] = None
         heapq.heappush(self._ahead, (max(request.as_of, request.birth), offset, _Ahead(request, parent)))
 
-    def resolve(self, command: Resolve, command_id: str, offset: int, now: Now) -> None:
+    def hear(self, command: Resolve | Respond, command_id: str, offset: int, now: Now) -> None:
         """Take a human's word up."""
         until_s = now.mono_s + self._terms.limits.lease_ttl_s
-        self._resolutions.append(_Resolution(command, command_id, offset, until_s))
+        self._words.append(_Word(command, command_id, offset, until_s))
+
+    def signal(self, command: Signal | CancelContract, command_id: str, offset: int) -> None:
+        """Take a signal or a contract's cancel up; it is decided when the fold has come to where the gateway was."""
+        self._signals.append(_Signalled(command, command_id, offset))
 
     def worker_ended(self, life: WorkerLife) -> bool:
         """The workers table says that a worker has ended; whether a job here is concerned."""
@@ -114,25 +152,29 @@ class Partition:
         """History was read: every lease gets a full TTL before it is missed."""
         self._live = True
         for job_id, job in self.jobs.items():
+            self._give_up(job)
             for key, held in job.keys.items():
                 if isinstance(held, Started):
                     self._resume(job, held, now)
-                self._agenda.put(held.due_s, Item("key", job_id, key))
+                self._put(held.due_s, Item("key", job_id, key))
             for node_id, pending in job.pending.items():
                 self._agenda.put(pending.due_s, Item("node", job_id, node_id))
+            for key, asked in job.asked.items():
+                self._put(asked.due_s, Item("request", job_id, key))
 
     # deciding
 
     @property
     def waits_for_fold(self) -> bool:
         """Whether something is here that the fold has not caught up with."""
-        return bool(self._ahead or self._resolutions)
+        ahead = any(held.command.as_of > self.folded for held in self._signals)
+        return bool(self._ahead or self._words or ahead)
 
     def next_due(self) -> float | None:
         """When `decide` is next called for by the clock alone."""
-        if self._found or self._announcements or self._settled:
+        if self._found or self._announcements or self._settled or self._given_up:
             return float("-inf")
-        expiry = min((held.until_s for held in self._resolutions), default=None)
+        expiry = min((held.until_s for held in self._words), default=None)
         due = self._agenda.next_due()
         return min((at for at in (expiry, due) if at is not None), default=None)
 
@@ -147,19 +189,21 @@ class Partition:
             job = self.jobs[item.job_id]
             if item.what == "node":
                 _look_for_blobs(job, item.name, look)
-            else:
+            elif item.what == "key":
                 _look_for_key(job, item, look)
         return look
 
     def decide(self, facts: Facts, now: Now) -> list[Decision]:
         """Everything that is decided now, in the order in which it is to be carried out."""
         decisions = self._announced()
-        decisions += self._resolved(now)
+        decisions += self._heard(now)
+        decisions += self._signalled()
         decisions += self._settled_by_probe()
+        decisions += self._cancelled()
         for item in self._open:
             decisions += self._judge(item, facts, now)
         self._open = []
-        decisions += self._views()
+        decisions += self._views(now)
         return decisions
 
     def joined(self) -> list[str]:
@@ -177,13 +221,13 @@ class Partition:
         """The offset of the oldest request that is not discharged."""
         return min(self._requests, default=None)
 
-    def open_resolution(self) -> int | None:
-        """The offset of the oldest resolve command that waits."""
-        return min((held.offset for held in self._resolutions), default=None)
+    def open_command(self) -> int | None:
+        """The offset of the oldest command that waits."""
+        return min((held.offset for held in (*self._words, *self._signals)), default=None)
 
     # what events change
 
-    def _react(self, job: LiveJob, event: Event, now: Now) -> None:
+    def _react(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
         match event:
             case ev.WorkerEnded():
                 self._end_worker(job, (event.worker_id, event.incarnation), now)
@@ -194,11 +238,25 @@ class Partition:
             case ev.RetryScheduled():
                 self._schedule(job, event, now)
             case ev.PolicyAllowed():
+                self._charge(job, event, at_s)
                 self._hurry(job, event.node_id, now)
             case ev.ApprovalRequested():
-                self._discharge(job, event.node_id)
+                self._charge(job, event, at_s)
+                self._wait_for_human(job, event, now)
             case ev.ApprovalDecided():
                 self._take_decision(job, event, now)
+            case ev.JobWaiting():
+                self._begin_wait(job, event, now)
+            case ev.InvocationCancelRequested():
+                free = job.keys.get(event.idempotency_key)
+                if isinstance(free, Reopened):
+                    self._put_off(free, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
+            case ev.WaitCompleted():
+                self._end_wait(job, event, now)
+            case ev.SignalReceived():
+                self._hurry_wait(job, event.correlation_key, now)
+            case ev.CancelRequested():
+                self._give_up(job)
             case ev.JobStopping() | ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled() | ev.PlanGenerated():
                 self._change_course(job, now)
             case ev.JobSealed():
@@ -209,8 +267,11 @@ class Partition:
     def _moved(self, job: LiveJob, key: str, before: St, event: Event, *, offset: int, now: Now) -> None:
         """A key went from one state to another."""
         state = job.state.keys[key]
-        job.keys.pop(key, None)
+        over = job.keys.pop(key, None)
+        if isinstance(over, Waiting):
+            job.awaited.pop(over.event.correlation_key or "", None)
         if before is St.PARKED:
+            confirming.resumed(job, offset, self._terms)
             job.parked.pop(execution_id(job.state.job_id, state.node_id, key), None)
         if isinstance(event, ev.ToolInvocationStarted):
             self._discharge(job, state.node_id)
@@ -223,8 +284,12 @@ class Partition:
             self._put(now.mono_s, Item("key", job.state.job_id, key))
         elif state.st is St.PARKED:
             job.parked[execution_id(job.state.job_id, state.node_id, key)] = key
+            self._give_up(job)
         elif state.st is St.SETTLED:
             self._discharge(job, state.node_id)
+            job.asked.pop(key, None)
+            if state.outcome is not Settled.SUCCESS and state.sure:
+                _give_back(job, key)
             self._settled.append((job, key, offset))
             if not self._live and len(self._settled) > VIEWS_AFTER_RESTART:
                 self._settled.popleft()
@@ -283,10 +348,36 @@ class Partition:
     def _schedule(self, job: LiveJob, event: ev.RetryScheduled, now: Now) -> None:
         free = job.keys.get(event.idempotency_key)
         if isinstance(free, Reopened):
-            wait_s = (datetime.fromisoformat(event.due_at) - now.wall).total_seconds()
-            self._put_off(free, now.mono_s + max(0.0, wait_s), Item("key", job.state.job_id, event.idempotency_key))
+            entry = job.state.entry(event.node_id)
+            retry = entry.node.retry if entry is not None else None
+            longest_s = pause_s(retry or Retry(), job.state.keys[event.idempotency_key].attempts)
+            wait_s = min(_seconds_until(event.due_at, now), longest_s)  # the writer's clock may have been wrong
+            self._put_off(free, now.mono_s + wait_s, Item("key", job.state.job_id, event.idempotency_key))
+
+    def _charge(self, job: LiveJob, event: ev.PolicyAllowed | ev.ApprovalRequested, at_s: float) -> None:
+        rule = self._terms.policy.limited.get(event.rule)
+        if rule is not None and event.cost is not None:
+            job.account(rule.name).take(rule, event.idempotency_key, event.cost, at_s)
+
+    def _wait_for_human(self, job: LiveJob, event: ev.ApprovalRequested, now: Now) -> None:
+        """The log waits from here on; the request's due time is in the event."""
+        self._discharge(job, event.node_id)
+        key, entry = event.idempotency_key, job.state.entry(event.node_id)
+        if job.state.keys[key].st is not St.NONE or job.state.keys[key].decision is not None or entry is None:
+            return
+        due_s = now.mono_s + _seconds_until(event.expires_at, now) if event.expires_at is not None else float("inf")
+        job.requests[request_id(event.job_id, event.node_id, key)] = key
+        job.asked[key] = Asked(entry, due_s)
+        self._put(due_s, Item("request", event.job_id, key))
 
     def _take_decision(self, job: LiveJob, event: ev.ApprovalDecided, now: Now) -> None:
+        asked = job.asked.pop(event.idempotency_key, None)
+        if event.decision is not Said.APPROVE:
+            _give_back(job, event.idempotency_key)
+        else:
+            confirming.resumed(job, self.folded, self._terms)
+        if event.decision is Said.EDIT and asked is not None and job.state.entry(event.node_id) is not asked.entry:
+            return  # the call that the edit makes is asked for in the same group of events
         free = job.keys.get(event.idempotency_key)
         if isinstance(free, Reopened):
             self._put_off(free, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
@@ -295,12 +386,57 @@ class Partition:
             self._hurry(job, event.node_id, now)
 
     def _change_course(self, job: LiveJob, now: Now) -> None:
-        """A stop, an end or a new plan: what will never start again is settled, what was asked for is judged anew."""
+        """A stop, an end or a new plan: what will never go on is settled, what was asked for is judged anew."""
         for node_id in job.pending:
             self._hurry(job, node_id, now)
         for key, free in job.keys.items():
-            if isinstance(free, Reopened):
+            if isinstance(free, Reopened | Waiting):
                 self._put_off(free, now.mono_s, Item("key", job.state.job_id, key))
+        for key, asked in job.asked.items():
+            self._put_off(asked, now.mono_s, Item("request", job.state.job_id, key))
+        self._give_up(job)
+
+    def _give_up(self, job: LiveJob) -> None:
+        """A cancel waits for no human's word on what is parked; what undoes something goes on."""
+        if job.state.cancel is None or not self._live:
+            return
+        for key in job.parked.values():
+            entry = job.state.entry(job.state.keys[key].node_id)
+            if entry is not None and is_stopped(job.state, entry):
+                self._given_up[job.state.job_id, key] = None
+
+    def _begin_wait(self, job: LiveJob, event: ev.JobWaiting, now: Now) -> None:
+        """A node's wait is looked at once at the beginning: what it waits for may have come before it."""
+        if event.node_id is None or event.idempotency_key is None or event.wait_type not in NODE_WAITS:
+            return
+        self._discharge(job, event.node_id)
+        longest_s = waits.longest_s(job.state, event.node_id)
+        due_s = now.mono_s + min(_seconds_until(event.due_at, now), longest_s) if event.due_at else float("inf")
+        job.keys[event.idempotency_key] = Waiting(event, due_s)
+        job.awaited[event.correlation_key or ""] = event.idempotency_key
+        if event.wait_type == "human":
+            job.requests[event.correlation_key or ""] = event.idempotency_key
+        if not self._hurry_wait(job, event.correlation_key or "", now):
+            self._put(due_s, Item("key", job.state.job_id, event.idempotency_key))
+
+    def _hurry_wait(self, job: LiveJob, correlation_key: str, now: Now) -> bool:
+        """Whether a signal for this wait lies in the inbox."""
+        key = job.awaited.get(correlation_key)
+        waiting = job.keys.get(key) if key is not None else None
+        if key is None or correlation_key not in job.state.signals or not isinstance(waiting, Waiting):
+            return False
+        self._put_off(waiting, now.mono_s, Item("key", job.state.job_id, key))
+        return True
+
+    def _end_wait(self, job: LiveJob, event: ev.WaitCompleted, now: Now) -> None:
+        if event.wait_type == confirming.WAIT:
+            confirming.accept(job)
+            self._hurry_all(job, now)
+            return
+        confirming.resumed(job, self.folded, self._terms)
+        key = job.awaited.pop(event.correlation_key or "", None)
+        if key is not None:
+            job.keys.pop(key, None)
 
     def _forget(self, job: LiveJob) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
@@ -339,9 +475,13 @@ class Partition:
         job = self.jobs.get(item.job_id)
         if job is None or job.state.needs_upgrade:
             return []
-        step = (
-            self._judge_node(job, item, facts, now) if item.what == "node" else self._judge_key(job, item, facts, now)
-        )
+        match item.what:
+            case "node":
+                step = self._judge_node(job, item, facts, now)
+            case "key":
+                step = self._judge_key(job, item, facts, now)
+            case "request":
+                step = self._judge_request(job, item, now)
         return list(step.decisions)
 
     def _judge_node(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
@@ -362,10 +502,26 @@ class Partition:
         of = Key(job.state, item.name, job.state.keys[item.name])
         if isinstance(held, Started):
             step = doubt(of, held, self._terms, facts, now.mono_s)
+        elif isinstance(held, Waiting):
+            step = wait_goes_on(of, held, self._terms, now)
         else:
-            step = again(of, held, terms=self._terms, facts=facts, now=now)
+            step = again(job, of, held, terms=self._terms, facts=facts, now=now)
         self._put_off(held, step.due_s if step.due_s is not None else float("inf"), item)
         return step
+
+    def _judge_request(self, job: LiveJob, item: Item, now: Now) -> Step:
+        """Nobody has answered in time, or nobody has to any more."""
+        of, asked = Key(job.state, item.name, job.state.keys[item.name]), job.asked.get(item.name)
+        if of.state.requested is None or asked is None or job.state.terminal is not None:
+            return Step()
+        if is_closed(job.state, job.state.entry(of.state.node_id)):
+            del job.asked[item.name]
+            return Step((settlement.rejected(of, RejectReason.CANCELLED, "the job is stopping"),))
+        if not is_past(of.state.requested, now):
+            self._put_off(asked, now.mono_s + _seconds_until(of.state.requested.expires_at, now), item)
+            return Step()
+        del job.asked[item.name]
+        return Step((expired(of, of.state.requested),))
 
     def _announced(self) -> list[Decision]:
         announcements, self._announcements = self._announcements, {}
@@ -375,26 +531,112 @@ class Partition:
             if job_id in self.jobs
         ]
 
-    def _resolved(self, now: Now) -> list[Decision]:
+    def _heard(self, now: Now) -> list[Decision]:
         decided: list[Decision] = []
-        waiting: list[_Resolution] = []
-        for held in self._resolutions:
-            emit = self._resolve(held)
-            if emit is not None:
-                decided.append(emit)
+        waiting: list[_Word] = []
+        for held in self._words:
+            command = held.command
+            found = self._resolve(command, held) if isinstance(command, Resolve) else self._respond(command, held, now)
+            if found is not None:
+                decided += found
             elif now.mono_s < held.until_s:
                 waiting.append(held)
-        self._resolutions = waiting
+        self._words = waiting
         return decided
 
-    def _resolve(self, held: _Resolution) -> Emit | None:
-        """The event that a human's word on a parked key becomes; the first one counts, the fold sees to that."""
-        job = self.jobs.get(held.command.job_id)
-        key = job.parked.get(held.command.execution_id) if job is not None else None
+    def _resolve(self, command: Resolve, held: _Word) -> list[Decision] | None:
+        """What a human's word on a parked key becomes; the first one counts, the fold sees to that."""
+        job = self.jobs.get(command.job_id)
+        key = job.parked.get(command.execution_id) if job is not None else None
         if job is None or key is None:
             return None
         of = Key(job.state, key, job.state.keys[key])
-        return _RESOLUTIONS[held.command.verdict](of, held.command, held.id)
+        return [_RESOLUTIONS[command.verdict](of, command, held.id)]
+
+    def _respond(self, command: Respond, held: _Word, now: Now) -> list[Decision] | None:
+        """What an answer to a request becomes; nothing for one that was answered before."""
+        job = self.jobs.get(command.job_id)
+        key = job.requests.get(command.request_id) if job is not None else None
+        if job is None or key is None:
+            return None
+        if is_closed(job.state, job.state.entry(job.state.keys[key].node_id)) or job.state.needs_upgrade:
+            return []
+        asked = job.asked.get(key)
+        emit = (
+            answer(job, key, asked, command, held.id, terms=self._terms, now=now)
+            if asked is not None
+            else self._answer_form(job, key, command, held, now)
+        )
+        if emit is None:
+            return []
+        job.asked.pop(key, None)
+        job.awaited.pop(command.request_id, None)
+        return [emit]
+
+    def _answer_form(self, job: LiveJob, key: str, command: Respond, held: _Word, now: Now) -> Emit | None:
+        """What an answer to a form of the plan becomes; past its time, the clock's word goes before it."""
+        waiting = job.keys.get(key)
+        if not isinstance(waiting, Waiting) or command.request_id not in job.awaited or waiting.due_s <= now.mono_s:
+            return None
+        return waits.answered(Key(job.state, key, job.state.keys[key]), waiting.event, command, held.id)
+
+    def _signalled(self) -> list[Decision]:
+        decided: list[Decision] = []
+        waiting: list[_Signalled] = []
+        for held in self._signals:
+            command = held.command
+            job = self.jobs.get(command.job_id)
+            if command.as_of > self.folded or (job is not None and job.state.needs_upgrade):
+                waiting.append(held)
+            elif job is not None and isinstance(command, Signal):
+                decided += self._take_signal(job, command, held.id)
+            elif job is not None and isinstance(command, CancelContract):
+                decided += self._call_off(job, command, held.id)
+        self._signals = waiting
+        return decided
+
+    def _call_off(self, job: LiveJob, command: CancelContract, command_id: str) -> list[Decision]:
+        """What waits ends at once; what is under way is settled first, and not tried again."""
+        for key, state in job.state.keys.items():
+            if execution_id(job.state.job_id, state.node_id, key) != command.execution_id:
+                continue
+            of = Key(job.state, key, state)
+            if state.st is St.PARKED or state.is_waiting or (state.is_asking and key in job.asked):
+                job.asked.pop(key, None)
+                return [settlement.called_off(of, command, command_id)]
+            if state.st in (St.STARTED, St.REOPENED) and not state.cancel_requested:
+                return [settlement.cancel_asked(of, command, command_id)]
+        return []
+
+    def _take_signal(self, job: LiveJob, command: Signal, command_id: str) -> list[Decision]:
+        """The first signal of a declared key counts; what its node waits for already it ends at once."""
+        name = command.correlation_key
+        known = name in job.state.signals or name in job.signalled
+        ends = job.state.terminal is not None or job.state.stopping is not None
+        asked = confirming.awaits(job.state, command)
+        if known or ends or not (asked or waits.declared(job.state, name)):
+            return []
+        job.signalled.add(name)
+        if asked:
+            said = waits.kept(job.state, command, command_id)
+            end = confirming.accepted(job.state, command, command_id)
+            return [Emit(job.state.job_id, (said, settlement.written(end, name, command_id)))]
+        events = [waits.kept(job.state, command, command_id)]
+        key = job.awaited.get(name)
+        waiting = job.keys.get(key) if key is not None else None
+        if key is not None and isinstance(waiting, Waiting):
+            of = Key(job.state, key, job.state.keys[key])
+            events.append(waits.ended(of, waiting.event, command.payload, command_id))
+        return [Emit(job.state.job_id, tuple(events), key)]
+
+    def _cancelled(self) -> list[Decision]:
+        given_up, self._given_up = self._given_up, {}
+        decided: list[Decision] = []
+        for job_id, key in given_up:
+            job = self.jobs.get(job_id)
+            if job is not None and job.state.cancel is not None and job.state.keys[key].st is St.PARKED:
+                decided.append(settlement.cancelled(Key(job.state, key, job.state.keys[key]), job.state.cancel))
+        return decided
 
     def _settled_by_probe(self) -> list[Decision]:
         found, self._found = self._found, []
@@ -413,8 +655,10 @@ class Partition:
         nonce = sender if sender is not None and same else probed.invocation_id
         return settlement.found(Key(job.state, probed.idempotency_key, state), nonce, probed)
 
-    def _views(self) -> list[Decision]:
+    def _views(self, now: Now) -> list[Decision]:
         views: list[Decision] = [View(record_of(job.state, key, offset)) for job, key, offset in self._settled]
+        lines = (done(job.state, key, self._terms.contents, now) for job, key, _ in self._settled)
+        views += [Done(record) for record in lines if record is not None]
         self._settled.clear()
         return views
 
@@ -424,21 +668,34 @@ class Partition:
         job = self.jobs.get(item.job_id)
         if job is None:
             return None
-        held = job.pending.get(item.name) if item.what == "node" else job.keys.get(item.name)
+        held = {"node": job.pending, "key": job.keys, "request": job.asked}[item.what].get(item.name)
         return held.due_s if held is not None else None
 
     def _put(self, due_s: float, item: Item) -> None:
-        if self._live:
+        if self._live and due_s < float("inf"):
             self._agenda.put(due_s, item)
 
-    def _put_off(self, held: Pending | Started | Reopened, due_s: float, item: Item) -> None:
+    def _put_off(self, held: Pending | Started | Reopened | Waiting | Asked, due_s: float, item: Item) -> None:
         held.due_s = due_s
         self._put(due_s, item)
+
+    def _hurry_all(self, job: LiveJob, now: Now) -> None:
+        """Whatever of the job waits to start is looked at now."""
+        for node_id in job.pending:
+            self._hurry(job, node_id, now)
+        for key, free in job.keys.items():
+            if isinstance(free, Reopened):
+                self._put_off(free, now.mono_s, Item("key", job.state.job_id, key))
 
     def _hurry(self, job: LiveJob, node_id: str, now: Now) -> None:
         pending = job.pending.get(node_id)
         if pending is not None:
             self._put_off(pending, now.mono_s, Item("node", job.state.job_id, node_id))
+
+
+def _give_back(job: LiveJob, key: str) -> None:
+    for account in job.accounts.values():
+        account.give_back(key)
 
 
 def _standing(job: LiveJob, key: str | None) -> St:
@@ -451,7 +708,7 @@ def _in_force(job: LiveJob, request: ToolRequest) -> bool:
     return (
         (state.birth, state.revision) == (request.birth, request.revision)
         and state.plan_hash == request.plan_hash
-        and not is_closed(state)
+        and not is_closed(state, state.entry(request.nodes[0]))
     )
 
 

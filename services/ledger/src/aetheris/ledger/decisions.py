@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from aetheris.protocol.commands import LedgerRecord, ToolGrant, Verification
+from aetheris.protocol.commands import ContentRecord, LedgerRecord, ToolGrant, Verification
 from aetheris.protocol.events import Event
 
 Nonces = Mapping[str, bytes]
@@ -56,13 +56,27 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirm:
+    """A question about a recorded effect, whose resources are to be read from the log."""
+
+    message: Verification
+
+
+@dataclass(slots=True)
 class View:
     """A line of ledger.records."""
 
     record: LedgerRecord
 
 
-Decision = Emit | Grant | Ask | View
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A line of ledger.contents."""
+
+    record: ContentRecord
+
+
+Decision = Emit | Grant | Ask | Confirm | View | Done
 
 
 @dataclass(slots=True)

@@ -55,6 +55,8 @@ def exhausted(of: Key, tried: Started, terms: Terms, reason: str, evidence: Sequ
     entry = of.job.entry(of.state.node_id, of.started.revision)
     if entry is not None and entry.effect_class is EffectClass.PURE:
         return settlement.failed(of, reason, *before)
+    if of.state.cancel_requested:
+        return settlement.failed(of, settlement.CANCELLED, *before)
     if _on_in_doubt(of, entry, terms) == "fail":
         return settlement.failed(of, f"failed, not sure: {reason}", *before)
     return settlement.parked(of, reason, ({"cause": _cause(tried)}, *evidence), *before)

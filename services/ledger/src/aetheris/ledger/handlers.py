@@ -4,29 +4,59 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from aetheris.ledger.core import Partition
-from aetheris.ledger.decisions import Ask, Decision, Emit, Grant, Now, View
+from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Grant, Now, View
 from aetheris.ledger.memory import Terms, WorkerLife
+from aetheris.ledger.reconciling import Reconciler
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.workers import Workers
-from aetheris.protocol.commands import LedgerRecord, Message, Resolve, ToolRequest
+from aetheris.protocol.commands import (
+    CancelContract,
+    LedgerRecord,
+    Message,
+    Reconcile,
+    Resolve,
+    Respond,
+    Signal,
+    ToolRequest,
+    Verification,
+)
 from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message, draft
-from aetheris.protocol.events import ApprovalRequested, PolicyAllowed
+from aetheris.protocol.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    ConfirmationFailed,
+    EffectConfirmed,
+    JobWaiting,
+    PolicyAllowed,
+    SignalReceived,
+    WaitCompleted,
+)
 from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import derived
+from aetheris.protocol.job_log import text_of
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
+from aetheris.streams.crash import NOWHERE, CrashPoints
+from aetheris.streams.history import History
 from aetheris.streams.leases import Lease
 from aetheris.streams.log import Appender
+from aetheris.streams.metrics import Metric, Metrics
 from aetheris.streams.telemetry import Kind, Telemetry
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/ledger"
+
+_ORDINARY = (PolicyAllowed, ApprovalRequested, JobWaiting, SignalReceived, WaitCompleted)
+"""Nothing has failed where these are written: their spans are sampled like all others."""
+
+_UNREAD = UNREAD - {f"io.aetheris.{kind.event_type}.v1".encode() for kind in (EffectConfirmed, ConfirmationFailed)}
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +64,7 @@ _log = structlog.get_logger(__name__)
 class Bells(Protocol):
     """What the handler needs of the worker that feeds it."""
 
-    def wake(self, partition: int) -> None:
+    def wake(self) -> None:
         """Read the lazy topics now."""
         ...
 
@@ -55,17 +85,21 @@ class Edge:
     stores: Stores
     workers: Workers
     telemetry: Telemetry
+    metrics: Metrics
     clock: Clock
     bells: Bells
+    crash: CrashPoints = NOWHERE
 
 
 class LedgerHandler(PartitionHandler):
     """Folds jobs.events, takes up requests and resolutions, carries out what the core decides."""
 
-    def __init__(self, number: int, terms: Terms, edge: Edge) -> None:
+    def __init__(self, number: int, terms: Terms, edge: Edge, history: History) -> None:
         self._number = number
         self._edge = edge
         self._partition = Partition(terms, edge.workers.ended)
+        self._reconciler = Reconciler(number, history, terms.verifies, self._ask)
+        self._confirmed: list[LedgerRecord] = []
         edge.workers.listen(self._worker_ended)
 
     def fold(self, records: Sequence[Record]) -> None:
@@ -76,6 +110,7 @@ class LedgerHandler(PartitionHandler):
 
     async def restored(self) -> None:
         """Give every open try its time, and go on with what the log says is due."""
+        self._partition.contradictions.clear()  # whoever lived then has told of them
         await self._edge.stores.begin()
         self._partition.restored(self._now())
         await self._round()
@@ -83,6 +118,8 @@ class LedgerHandler(PartitionHandler):
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold the events, take up what was asked, decide: one append for the round."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
+        if self._partition.contradictions:
+            self._tell_of_contradictions()
         for record in batch.get(Topic.TOOLS_REQUESTS, ()):
             self._request(record)
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
@@ -98,19 +135,23 @@ class LedgerHandler(PartitionHandler):
         return self._partition.mark()
 
     def low_water(self, topic: str) -> int | None:
-        """The oldest request that is not discharged, or resolution that waits: a restart reads it again."""
+        """The oldest request that is not discharged, or command that waits: a restart reads it again."""
         if topic == Topic.TOOLS_REQUESTS:
             return self._partition.open_request()
-        return self._partition.open_resolution() if topic == Topic.JOBS_COMMANDS else None
+        if topic != Topic.JOBS_COMMANDS:
+            return None
+        held = (self._partition.open_command(), self._reconciler.oldest())
+        return min((offset for offset in held if offset is not None), default=None)
 
     async def close(self) -> None:
-        """Nothing runs here; the next owner makes everything again from the log."""
+        """The next owner makes everything again from the log."""
         self._edge.workers.leave(self._worker_ended)
+        await self._reconciler.close()
 
     # in
 
     def _fold(self, record: Record, now: Now) -> None:
-        if record.header("ce_type") in UNREAD:
+        if record.header("ce_type") in _UNREAD:
             self._partition.pass_over(record.offset)
             return
         try:
@@ -119,7 +160,11 @@ class LedgerHandler(PartitionHandler):
             self._partition.pass_over(record.offset)
             return
         if isinstance(found, Envelope):
-            self._partition.evolve(found.body, record.offset, now)
+            if isinstance(found.body, EffectConfirmed | ConfirmationFailed):
+                self._hear(found.body, record)
+                self._partition.confirm(found.body, record.offset, now)
+            else:
+                self._partition.evolve(found.body, record.offset, now, record.timestamp_ms / 1000)
         elif isinstance(found, NeedsUpgrade):
             self._partition.needs_upgrade(found.job_id, record.offset)
         else:
@@ -141,8 +186,19 @@ class LedgerHandler(PartitionHandler):
             found = decode_message(record)
         except Undecodable:
             return  # the planner is this topic's quarantiner
-        if isinstance(found, Envelope) and isinstance(found.body, Resolve):
-            self._partition.resolve(found.body, found.id, record.offset, self._now())
+        if not isinstance(found, Envelope):
+            return
+        if isinstance(found.body, Resolve | Respond):
+            self._partition.hear(found.body, found.id, record.offset, self._now())
+        elif isinstance(found.body, Signal | CancelContract):
+            self._partition.signal(found.body, found.id, record.offset)
+        elif isinstance(found.body, Reconcile):
+            self._reconciler.take_up(found.body, found.id, record.offset)
+
+    def _hear(self, answer: EffectConfirmed | ConfirmationFailed, record: Record) -> None:
+        line = self._reconciler.hear(answer, text_of(record.header("ce_time")))
+        if line is not None:
+            self._confirmed.append(line)
 
     def _worker_ended(self, life: WorkerLife) -> None:
         if self._partition.worker_ended(life):
@@ -150,16 +206,26 @@ class LedgerHandler(PartitionHandler):
 
     # out
 
+    def _tell_of_contradictions(self) -> None:
+        for said in self._partition.contradictions:
+            _log.error("a success contradicts what was settled", job_id=said.job_id, node_id=said.node_id, via=said.via)
+            self._edge.metrics.count(Metric.CONTRADICTED, via=said.via.value)
+        self._partition.contradictions.clear()
+
     async def _round(self) -> None:
         now = self._now()
         facts = await self._edge.stores.facts(self._partition.look(now))
         now = self._now()
         decisions = self._partition.decide(facts, now)
+        if self._confirmed:
+            decisions += [View(line) for line in self._confirmed]
+            self._confirmed.clear()
         self._trace_joined(now)
         if decisions:
-            await self._carry_out(decisions, now)
+            await self._carry_out([one for one in decisions if not isinstance(one, Confirm)], now)
+            self._confirm([one.message for one in decisions if isinstance(one, Confirm)])
         if self._partition.waits_for_fold or any(isinstance(decision, Emit) for decision in decisions):
-            self._edge.bells.wake(self._number)
+            self._edge.bells.wake()
         due_s = self._partition.next_due()
         if due_s is not None:
             self._edge.bells.call_at(self._number, due_s)
@@ -169,13 +235,21 @@ class LedgerHandler(PartitionHandler):
         await self._edge.stores.keep(
             [data for decision in decisions if isinstance(decision, Emit) for data in decision.blobs]
         )
-        time = now.wall.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        time = _text(now)
         groups = [self._group(decision, time, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
         await asyncio.gather(
             self._edge.appender.append(groups), self._edge.stores.grant(leases), self._edge.stores.forget(settled)
         )
+        if self._edge.crash.armed:
+            self._reach(decisions)
+
+    def _reach(self, decisions: Sequence[Decision]) -> None:
+        """The place to die at once an answer is recorded."""
+        emitted = (written.event for emit in decisions if isinstance(emit, Emit) for written in emit.events)
+        if any(isinstance(event, ApprovalDecided) for event in emitted):
+            self._edge.crash.reach("after_approval")
 
     def _group(self, decision: Decision, time: str, now: Now) -> Group:
         match decision:
@@ -186,12 +260,33 @@ class LedgerHandler(PartitionHandler):
                 context = self._traced(decision, now)
                 grant_id = derived("grant", message.lease_id, str(message.as_of))
                 return (_draft(Topic.TOOLS_GRANTS, message, message.job_id, grant_id, time, context),)
+            case Confirm():
+                raise LookupError("its resources are read first")
             case Ask():
-                message = decision.message
-                context = self._edge.telemetry.traceparent(message.idempotency_key)
-                return (_draft(Topic.VERIFICATIONS, message, message.job_id, message.ask, time, context),)
+                return (self._question(decision.message, time),)
             case View():
                 return (self._view(decision.record, time),)
+            case Done():
+                line = decision.record
+                id_ = derived("content", line.scope_key, line.execution_id)
+                return (_draft(Topic.LEDGER_CONTENTS, line, line.scope_key, id_, time, None),)
+
+    def _confirm(self, questions: Sequence[Verification]) -> None:
+        for one in questions:
+            self._reconciler.complete(one, self._partition.folded + 1, partial(self._nothing_changed, one))
+
+    def _nothing_changed(self, asked: Verification) -> None:
+        self._partition.nothing_changed(asked.job_id, asked.idempotency_key, self._now())
+        self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+
+    async def _ask(self, questions: Sequence[Verification]) -> None:
+        time = _text(self._now())
+        await self._edge.appender.append([(self._question(one, time),) for one in questions])
+
+    def _question(self, message: Verification, time: str) -> Draft:
+        context = self._edge.telemetry.traceparent(message.idempotency_key)
+        id_ = derived("question", message.job_id, message.ask)
+        return _draft(Topic.VERIFICATIONS, message, message.job_id, id_, time, context)
 
     def _events(self, emit: Emit, time: str, now: Now) -> Group:
         context = None
@@ -199,7 +294,7 @@ class LedgerHandler(PartitionHandler):
             names = ", ".join(written.event.event_type for written in emit.events)
             at_ns = _ns(now)
             attributes = {"aetheris.job_id": emit.job_id, "aetheris.writes": names}
-            always = not isinstance(emit.events[0].event, PolicyAllowed | ApprovalRequested)
+            always = not isinstance(emit.events[0].event, _ORDINARY)
             context = self._edge.telemetry.record(emit.key, "judge", at_ns, at_ns, attributes=attributes, always=always)
         return tuple(
             draft(
@@ -256,6 +351,10 @@ def _draft(topic: Topic, body: Message, key: str, id: str, time: str, context: b
 
 def _lease(grant: Grant) -> Lease:
     return Lease(grant.message.idempotency_key, grant.message.lease_id, grant.lease_ttl_s)
+
+
+def _text(now: Now) -> str:
+    return now.wall.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _ns(now: Now) -> int:

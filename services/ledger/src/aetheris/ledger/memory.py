@@ -3,10 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from aetheris.ledger.charges import Account
+from aetheris.ledger.contents import Contents
 from aetheris.ledger.decisions import Decision
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.policy import Policy
-from aetheris.protocol.fold import JobState
+from aetheris.protocol import events as ev
+from aetheris.protocol.commands import ContentRecord, RegistryEntry
+from aetheris.protocol.confirmation import Tally
+from aetheris.protocol.fold import Entry, JobState
 
 WorkerLife = tuple[str, str]
 """worker_id, incarnation"""
@@ -20,6 +25,14 @@ class Terms:
     limits: Limits
     fresh_id: Callable[[], str]
     jitter: Callable[[], float]
+    registered: Callable[[str, str], RegistryEntry | None] = lambda _name, _version: None
+    """The registry's entry of a tool, by name and version."""
+    contents: Contents = field(default_factory=dict[str, ContentRecord])
+
+    def verifies(self, name: str, version: str) -> bool:
+        """Whether what a tool did can be compared with the outside."""
+        entry = self.registered(name, version)
+        return entry is not None and entry.verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +89,62 @@ class Reopened:
 
 
 @dataclass(slots=True)
+class Waiting:
+    """A node that waits."""
+
+    event: ev.JobWaiting
+    due_s: float
+    """Infinite where only a signal or a human ends it."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request that waits for a human; `entry` is the node's when it was made: another plan makes it void."""
+
+    entry: Entry
+    due_s: float
+
+
+@dataclass(slots=True)
+class Resumed:
+    """A job that goes on again since the event at `offset`; keys of calls that are not confirmed since then."""
+
+    offset: int
+    open: set[str]
+    failed: set[str] = field(default_factory=set[str])
+    asked: dict[str, float] = field(default_factory=dict[str, float])
+    """Key → how long its question is worth waiting for."""
+    again: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    """Key → how often it was asked about, and when it may be asked about again."""
+    tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
+
+
+@dataclass(slots=True)
 class LiveJob:
     """A job's fold, and the ledger's memory of it."""
 
     state: JobState
     pending: dict[str, Pending] = field(default_factory=dict[str, Pending])
-    keys: dict[str, Started | Reopened] = field(default_factory=dict[str, Started | Reopened])
+    keys: dict[str, Started | Reopened | Waiting] = field(default_factory=dict[str, Started | Reopened | Waiting])
     parked: dict[str, str] = field(default_factory=dict[str, str])
     """execution_id → key"""
+    awaited: dict[str, str] = field(default_factory=dict[str, str])
+    """The correlation keys of open waits → key"""
+    signalled: set[str] = field(default_factory=set[str])
+    """Correlation keys whose signal this process has appended."""
     announced: set[WorkerLife] = field(default_factory=set[WorkerLife])
+    asked: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    """Key → its open request; one that this process has answered is gone before the log says so."""
+    requests: dict[str, str] = field(default_factory=dict[str, str])
+    """request id → key, also of those that were answered."""
+    resumed: Resumed | None = None
+    """What it must confirm before it goes on; None for a job that has not waited."""
+    accounts: dict[str, Account] = field(default_factory=dict[str, Account])
+    """Rule → what was charged to it."""
+
+    def account(self, rule: str) -> Account:
+        """The account of a limited rule."""
+        found = self.accounts.get(rule)
+        if found is None:
+            found = self.accounts[rule] = Account()
+        return found

@@ -1,6 +1,6 @@
 """The events that the ledger writes about a key, as groups; every one names the nonce it judges."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -8,11 +8,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from aetheris.ledger.decisions import Emit, Written
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import canonical, canonical_result, digest
-from aetheris.protocol.commands import Resolve
+from aetheris.protocol.commands import CancelContract, Resolve
 from aetheris.protocol.events import Event, Outcome, RejectReason, Via
-from aetheris.protocol.fold import JobState, KeyState
+from aetheris.protocol.fold import JobState, KeyState, St
 from aetheris.protocol.ids import event_id
 from aetheris.streams.blobs import INLINE_LIMIT
+
+CANCELLED = RejectReason.CANCELLED.value
+"""The error of a call that ended because it was cancelled: whether it took effect is told by `sure`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,11 @@ def found(of: Key, nonce: str, probed: ev.InvocationProbed) -> Emit:
     """What a probe found settles the try whose external key it was found under."""
     evidence = {"ask": probed.ask, "found": list(probed.evidence)}
     extra = {"external_id": probed.external_id, "evidence": evidence}
-    return _happened(of, nonce, Via.PROBE, cause=probed.ask, result=probed.result, extra=extra)
+    settled = _happened(of, nonce, Via.PROBE, cause=probed.ask, result=probed.result, extra=extra)
+    if not probed.changes:
+        return settled
+    changed = ev.StateChanged(job_id=of.job.job_id, node_id=of.state.node_id, changes=probed.changes)
+    return replace(settled, events=(*settled.events, written(changed, nonce, Via.PROBE, probed.ask)))
 
 
 def happened(of: Key, command: Resolve, command_id: str) -> Emit:
@@ -99,6 +106,13 @@ def not_executed(of: Key, command: Resolve, command_id: str) -> Emit:
     said = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
     event = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, {**said, "error": "resolved as not executed"})
     return emit(of, written(event, of.nonce, Via.HUMAN, Outcome.PERMANENT, command_id))
+
+
+def cancelled(of: Key, cancel: ev.CancelRequested) -> Emit:
+    """Nobody waits any more for what became of a parked call: it may have taken effect."""
+    said = {"by": cancel.by, "evidence": {"effect": "possible"}, "caused_by": cancel.caused_by}
+    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, {**said, "error": CANCELLED})
+    return emit(of, written(event, of.nonce, Via.HUMAN, Outcome.PERMANENT, "cancelled"))
 
 
 def failed(of: Key, error: str, *before: Written) -> Emit:
@@ -173,10 +187,45 @@ def retry_scheduled(of: Key, due_at: str) -> Emit:
     return emit(of, written(event, of.nonce))
 
 
-def rejected(of: Key, reason: RejectReason, detail: str) -> Emit:
+def cancel_asked(of: Key, command: CancelContract, command_id: str) -> Emit:
+    """A human wants no further try; the one under way is settled first."""
+    event = ev.InvocationCancelRequested(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        by=command.by,
+        reason=command.reason,
+        caused_by=command_id,
+    )
+    return emit(of, written(event, of.key))
+
+
+def called_off(of: Key, command: CancelContract, command_id: str) -> Emit:
+    """A human cancels what waits: a call that was asked for never starts, one in doubt is left as it is."""
+    if of.state.st is St.NONE:
+        event = ev.InvocationRejected(
+            job_id=of.job.job_id,
+            node_id=of.state.node_id,
+            idempotency_key=of.key,
+            reason=RejectReason.CANCELLED,
+            detail=command.reason or f"by {command.by}",
+            caused_by=command_id,
+        )
+        return emit(of, written(event, of.key, RejectReason.CANCELLED, command_id))
+    said = {"by": command.by, "evidence": command.reason, "caused_by": command_id, "error": CANCELLED}
+    finished = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, said)
+    return emit(of, written(finished, of.nonce, Via.HUMAN, Outcome.PERMANENT, command_id))
+
+
+def rejected(of: Key, reason: RejectReason, detail: str, duplicate_of: ev.DuplicateOf | None = None) -> Emit:
     """The call is not to start."""
     event = ev.InvocationRejected(
-        job_id=of.job.job_id, node_id=of.state.node_id, idempotency_key=of.key, reason=reason, detail=detail
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        reason=reason,
+        detail=detail,
+        duplicate_of=duplicate_of,
     )
     return emit(of, written(event, of.key, reason))
 

@@ -5,6 +5,7 @@ import sys
 from aetheris.planner.app import serve
 from aetheris.planner.settings import PlannerSettings
 from aetheris.streams import lifecycle
+from aetheris.streams.settings import load
 
 if __name__ == "__main__":
-    sys.exit(lifecycle.run(lambda stop: serve(PlannerSettings.model_validate({}), stop), service="planner"))
+    sys.exit(lifecycle.run(lambda stop: serve(load(PlannerSettings), stop), service="planner"))

@@ -1,12 +1,16 @@
 """The planner's composition root: everything is built here, in the order in which it depends on each other."""
 
 import asyncio
+import os
 from functools import partial
 
 from aetheris.planner.handlers import PlannerHandler, lines_of
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.topics import Topic
+from aetheris.streams.bell import AWAKE_S
+from aetheris.streams.crash import crash_points
 from aetheris.streams.lifecycle import freeze_memory
+from aetheris.streams.metrics import Metric
 from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
 
@@ -15,7 +19,7 @@ GROUP = "aetheris.planner"
 INPUTS = Inputs(
     commands={Topic.JOBS_COMMANDS: Cadence.EAGER},
     tables=(Topic.JOBS_INDEX,),
-    quarantines=frozenset({Topic.JOBS_COMMANDS}),
+    quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
 )
 
 
@@ -29,13 +33,19 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
         worker = planner(parts, settings)
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
+        worker.measure(parts.metrics)
         freeze_memory()
-        await worker.run(stop)
+        listening = asyncio.create_task(parts.bell.listen(partial(worker.wake, AWAKE_S)))
+        try:
+            await worker.run(stop)
+        finally:
+            listening.cancel()
 
 
 def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
     """The worker with a planner in each of its partitions."""
     handlers: dict[int, PlannerHandler] = {}
+    crash = crash_points(os.environ, settings.data)
 
     def handler(partition: int) -> PlannerHandler:
         indexed = lines_of(worker.tables[Topic.JOBS_INDEX])
@@ -46,13 +56,16 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             blobs=parts.blobs,
             telemetry=parts.telemetry,
             clock=parts.clock,
+            crash=crash,
             runs=settings.runs,
             stuck_after_s=settings.stuck_after_s,
             call_at=partial(worker.call_at, partition),
+            wake=worker.wake,
         )
         return handlers[partition]
 
-    parts.health.tell("jobs_stuck", lambda: sum(handler.stuck for handler in handlers.values()))
+    parts.health.tell("jobs_stuck", lambda: sum(handler.stuck for handler in list(handlers.values())))
+    parts.metrics.watch(Metric.STUCK_JOBS, lambda: sum(handler.stuck for handler in list(handlers.values())))
     worker = PartitionWorker(
         parts.log,
         parts.appender,

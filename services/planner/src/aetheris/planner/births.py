@@ -9,7 +9,7 @@ from aetheris.protocol.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.commands import Submit
 from aetheris.protocol.events import JobCreated, PlanGenerated
 from aetheris.protocol.ids import InvalidName, check_name
-from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, JobOptions, TaskGraph, check_graph
+from aetheris.protocol.plan import MAX_PLAN_BYTES, SUPPORTED, InvalidPlan, JobOptions, TaskGraph, check_graph, tools_of
 
 PLANNER = "static"
 PLANNER_VERSION = "1"
@@ -77,7 +77,10 @@ def checked_plan(command: Submit) -> dict[str, Any]:
 def _check_runnable(graph: TaskGraph) -> None:
     check_graph(graph.nodes)
     for index, node in enumerate(graph.nodes):
-        if node.kind not in RUNNABLE:
+        if node.kind not in SUPPORTED:
             raise InvalidPlan(f"nodes[{index}].kind", f"{node.kind.value} is not supported by this version")
-        if node.tool is not None and node.tool not in graph.tools:
-            raise InvalidPlan(f"nodes[{index}].tool", f"{node.tool} is not pinned")
+        if node.compensates is not None:
+            raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
+        for tool in tools_of(node):
+            if tool not in graph.tools:
+                raise InvalidPlan(f"nodes[{index}].tool", f"{tool} is not pinned")

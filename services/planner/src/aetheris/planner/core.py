@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from aetheris.planner import compensation
 from aetheris.planner.births import birth_group
 from aetheris.planner.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
 from aetheris.planner.progress import Progress
@@ -12,10 +13,10 @@ from aetheris.planner.steps import is_untouched, load, node_finished, request, u
 from aetheris.planner.watch import Stuck, Watch, explained_s, unstarted, waits_for
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import InvalidArgs
-from aetheris.protocol.commands import Cancel, JobIndexEntry, Submit
+from aetheris.protocol.commands import Cancel, JobIndexEntry, OpenRequest, Submit
 from aetheris.protocol.envelope import Envelope
 from aetheris.protocol.events import Event
-from aetheris.protocol.fold import apply, birth
+from aetheris.protocol.fold import apply, birth, is_stopped
 from aetheris.protocol.invocation import Blobs, success
 from aetheris.protocol.plan import InvalidPlan
 from aetheris.protocol.references import UnresolvedReference
@@ -138,7 +139,7 @@ class Partition:
         """After a restore: everything that is open, as after a change; what was written before comes again."""
         for job_id, progress in self.jobs.items():
             self._changed[job_id] = None
-            progress.sent.index = self._status_in_index(progress)
+            progress.sent.index = self._line_in_index(progress)
         self._joined.clear()
         return self.decide(now_s)
 
@@ -202,20 +203,19 @@ class Partition:
             yield cancelled
 
     def _go_on(self, progress: Progress) -> Iterator[Output]:
-        if progress.job.waiting is not None and progress.job.waiting.wait_type == "upgrade":
+        if progress.waits_for_upgrade:
             yield from _unpause(progress)
         yield from _report(progress)
-        if not progress.is_stopping and progress.failure is None and progress.job.stopping is None:
+        if _starts(progress):
             yield from _requests(progress, runs=self.runs)
         yield from _stop(progress)
-        end = _end(progress)
-        if end is not None:
-            progress.sent.end = True
-            yield end
+        following = _end(progress)
+        if following is not None:
+            yield following
 
-    def _status_in_index(self, progress: Progress) -> str | None:
+    def _line_in_index(self, progress: Progress) -> tuple[str, tuple[OpenRequest, ...]] | None:
         entry = self.indexed(progress.job.job_id)
-        return entry.status if entry is not None and entry.birth == progress.job.birth else None
+        return (entry.status, entry.requests) if entry is not None and entry.birth == progress.job.birth else None
 
     def _forget(self, progress: Progress) -> None:
         """A sealed job costs nothing; its line stays here until the table shows it."""
@@ -232,7 +232,14 @@ def _report(progress: Progress) -> Iterator[Output]:
         report = node_finished(progress, node_id)
         if report is not None:
             progress.sent.nodes.add(node_id)
-            yield report
+            yield Append((*report.facts, *compensation.reported(progress, node_id)))
+
+
+def _starts(progress: Progress) -> bool:
+    """Whether nodes of the revision in force are still to start."""
+    if progress.is_stopping:
+        return False
+    return progress.undo_failure is None if progress.is_undoing else progress.failure is None
 
 
 def _requests(progress: Progress, *, runs: bool) -> Iterator[Output]:
@@ -241,13 +248,15 @@ def _requests(progress: Progress, *, runs: bool) -> Iterator[Output]:
     for node_id in sorted(ready, key=progress.graph.declared.__getitem__):
         if node_id in progress.sent.requests or node_id in progress.ended or not is_untouched(progress, node_id):
             continue
+        if is_stopped(progress.job, progress.entry(node_id)):
+            continue
         progress.sent.requests.add(node_id)
         large = load(progress, node_id)
         if large is not None:
             yield large
         else:
             yield from _ask(progress, node_id, {}, runs=runs)
-        if progress.failure is not None:
+        if not _starts(progress):
             return
 
 
@@ -266,9 +275,15 @@ def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | No
     job, sent = progress.job, progress.sent
     if job.terminal is not None or job.cancel is not None or sent.end or sent.cancel:
         return None
-    requested = ev.CancelRequested(job_id=job.job_id, caused_by=command_id, by=command.by, reason=command.reason)
-    facts = [Fact(requested, (command_id,))]
-    if not progress.is_stopping:
+    requested = ev.CancelRequested(
+        job_id=job.job_id,
+        caused_by=command_id,
+        by=command.by,
+        reason=command.reason,
+        compensate=command.compensate,
+    )
+    facts = [Fact(requested, (command_id,)), *compensation.answered(progress, command_id)]
+    if not progress.is_stopping and not (progress.is_undoing and command.compensate):
         stopping = ev.JobStopping(
             job_id=job.job_id, caused_by=command_id, by=command.by, reason="cancelled", up_to_revision=job.revision
         )
@@ -279,43 +294,59 @@ def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | No
 
 
 def _stop(progress: Progress) -> Iterator[Output]:
-    """After a failure; and again where a stop in the log does not cover the revision that has come in force."""
-    job, failure = progress.job, progress.failure
-    if progress.is_stopping or (failure is None and job.stopping is None):
+    """After a failure; after that of a compensation; and where compensations came just before a cancel without."""
+    job, failure = progress.job, progress.undo_failure if progress.is_undoing else progress.failure
+    unwanted = job.cancel if progress.is_undoing and job.cancel is not None and not job.cancel.compensate else None
+    if progress.is_stopping or (failure is None and unwanted is None):
         return
     progress.sent.stop = job.revision
-    by, reason = "planner", f"node {failure.node_id} failed" if failure is not None else ""
-    if job.stopping is not None:
-        by, reason = job.stopping.by, job.stopping.reason
+    node_id = failure.node_id if failure is not None else ""
+    by, reason = (unwanted.by, "cancelled") if unwanted is not None else ("planner", f"node {node_id} failed")
     stopping = ev.JobStopping(job_id=job.job_id, by=by, reason=reason, up_to_revision=job.revision)
-    yield fact(stopping, "failure", str(job.revision), failure.node_id if failure is not None else "")
+    yield fact(stopping, "failure", str(job.revision), node_id)
 
 
 def _end(progress: Progress) -> Append | None:
     """The end of a job: after a stop is in the log, nothing starts any more, so what is in flight can be waited for."""
     job = progress.job
-    if progress.has_stopped:
-        return None if progress.running or progress.parked else _stopped(progress)
+    if job.stopping is not None:
+        return None if progress.is_open else _stopped(progress)
     if progress.is_stopping or progress.failure is not None or not progress.is_complete:
         return None
+    progress.sent.end = True
     return fact(ev.JobCompleted(job_id=job.job_id, result=_result(progress)), "end")
 
 
 def _stopped(progress: Progress) -> Append | None:
-    job = progress.job
-    if job.cancel is not None:
-        return fact(ev.JobCancelled(job_id=job.job_id, by=job.cancel.by, reason=job.cancel.reason), "end")
-    if progress.sent.cancel:  # whether this is a failure or a cancel is decided by what the log says first
+    """Nothing is open any more: what was done is undone, or a human is asked, or the job ends."""
+    if progress.is_undoing and not progress.has_undone:
         return None
-    node_id = progress.failure.node_id if progress.failure is not None else None
-    reason = progress.failure.reason if progress.failure is not None else job.stopping.reason if job.stopping else ""
-    return fact(ev.JobFailed(job_id=job.job_id, error=reason, node_id=node_id), "end")
+    if progress.sent.cancel and progress.job.cancel is None:
+        return None  # whether this is a failure or a cancel is decided by what the log says first
+    undone = compensation.due(progress)
+    if undone and compensation.is_asked(progress):
+        return compensation.question(progress)
+    if undone:
+        return compensation.plan(progress, undone)
+    progress.sent.end = True
+    return fact(_stopped_end(progress), "end")
+
+
+def _stopped_end(progress: Progress) -> Event:
+    job, failure, undo = progress.job, progress.failure, progress.undo_failure
+    undone = compensation.undone(progress)
+    if job.cancel is not None:
+        return ev.JobCancelled(job_id=job.job_id, by=job.cancel.by, reason=job.cancel.reason, compensated=undone)
+    reason = failure.reason if failure is not None else job.stopping.reason if job.stopping is not None else ""
+    if undo is not None:
+        reason += f"; its compensation {undo.node_id} failed: {undo.reason}"
+    node_id = failure.node_id if failure is not None else None
+    return ev.JobFailed(job_id=job.job_id, error=reason, node_id=node_id, compensated=undone)
 
 
 def _pause(progress: Progress) -> Iterator[Output]:
     job, sent = progress.job, progress.sent
-    waits = job.waiting is not None and job.waiting.wait_type == "upgrade"
-    if job.terminal is None and not waits and not sent.upgrade:
+    if job.terminal is None and not progress.waits_for_upgrade and not sent.upgrade:
         sent.upgrade = True
         yield fact(ev.JobWaiting(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
 
@@ -329,10 +360,10 @@ def _unpause(progress: Progress) -> Iterator[Output]:
 
 
 def _index(progress: Progress) -> Iterator[Output]:
-    status = _status(progress)
+    line = (_status(progress), progress.open_requests)
     ends = progress.sent.end and progress.job.terminal is None
-    if status != progress.sent.index and not ends:
-        progress.sent.index = status
+    if line != progress.sent.index and not ends:
+        progress.sent.index = line
         yield Index(_entry(progress))
 
 
@@ -346,6 +377,7 @@ def _entry(progress: Progress) -> JobIndexEntry:
         tenant=created.tenant,
         submitted_by=created.submitted_by,
         created_at=progress.created_at,
+        requests=progress.open_requests,
     )
 
 
@@ -355,8 +387,8 @@ def _status(progress: Progress) -> str:
         return job.terminal.event_type.removeprefix("job_")
     if job.needs_upgrade:
         return "needs_upgrade"
-    waits = progress.waits_for_human or (job.waiting is not None and job.waiting.wait_type != "upgrade")
-    return "waiting" if waits else "running"
+    waits = progress.waits and not progress.waits_for_upgrade
+    return "waiting" if waits and not progress.running else "running"
 
 
 def _result(progress: Progress) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from aetheris.protocol.commands import JobIndexEntry, ToolRequest
 from aetheris.protocol.events import BlobRef, Event
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fact:
     """An event to be appended; `cause` makes its id, `key` names the invocation whose trace it belongs to."""
 
@@ -15,7 +15,7 @@ class Fact:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Append:
     """Events of one job that are written whole or not at all."""
 
@@ -49,7 +49,7 @@ class Load:
 Output = Append | Request | Index | Load
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Joined:
     """A node that started within a run, without a request of its own."""
 

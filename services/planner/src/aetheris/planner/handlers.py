@@ -20,7 +20,7 @@ from aetheris.protocol.envelope import (
     decode_message,
     draft,
 )
-from aetheris.protocol.events import BlobRef
+from aetheris.protocol.events import BlobRef, PlanGenerated, StepCompensated, WaitCompleted
 from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import derived, event_id
 from aetheris.protocol.records import Draft, Group, Record
@@ -28,6 +28,7 @@ from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
 from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
+from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.log import Appender, GroupTooLarge
 from aetheris.streams.partitioning import weigh
 from aetheris.streams.table import Table
@@ -35,6 +36,9 @@ from aetheris.streams.telemetry import Kind, Telemetry, job_key
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/planner"
+
+_FEW = 4
+"""Jobs that go on by themselves in a partition, up to which a new one doesn't wait for others."""
 
 Quarantine = Callable[[Record, str], None]
 Written = Append | Request | Index
@@ -54,16 +58,21 @@ class PlannerHandler(PartitionHandler):
         blobs: Blobs,
         telemetry: Telemetry,
         clock: Clock,
+        crash: CrashPoints = NOWHERE,
         runs: bool = True,
         stuck_after_s: float = STUCK_AFTER_S,
         call_at: Callable[[float], None] | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
         self._quarantine = quarantine
         self._blobs = blobs
         self._telemetry = telemetry
         self._clock = clock
+        self._crash = crash
         self._call_at = call_at
+        self._wake = wake
+        self._live = False
         self._partition = Partition(indexed, runs, Watch(stuck_after_s))
 
     @property
@@ -78,6 +87,7 @@ class PlannerHandler(PartitionHandler):
 
     async def restored(self) -> None:
         """Take up what is open: requests, reports, ends and index lines that a crash kept from being written."""
+        self._live = True
         outputs = await self._loaded(self._partition.recover(self._clock.monotonic()))
         await self._append(self._groups(outputs, again=True))
         self._watch()
@@ -88,9 +98,14 @@ class PlannerHandler(PartitionHandler):
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))
-        groups.extend(self._groups(await self._loaded(self._partition.decide(self._clock.monotonic()))))
+        outputs = await self._loaded(self._partition.decide(self._clock.monotonic()))
+        if self._crash.armed:
+            self._reach(outputs)
+        groups.extend(self._groups(outputs))
         self._trace_joined()
         await self._append(groups)
+        if Topic.JOBS_COMMANDS in batch and self._partition.watch.moving <= _FEW:
+            self._wake()  # births are folded like any other event: somebody may be waiting for just this one
         self._watch()
 
     async def tick(self) -> None:
@@ -122,9 +137,13 @@ class PlannerHandler(PartitionHandler):
             return
         try:
             found = decode_event(record)
-        except Undecodable:
+        except Undecodable as error:
+            if self._live:
+                self._quarantine(record, str(error))
             return
         if isinstance(found, Envelope):
+            if self._crash.armed and self._live and isinstance(found.body, WaitCompleted):
+                self._crash.reach("after_wait")
             self._partition.evolve(found)
         elif isinstance(found, NeedsUpgrade):
             self._partition.needs_upgrade(found.job_id, record.offset)
@@ -221,6 +240,14 @@ class PlannerHandler(PartitionHandler):
             output.key, "request", kind=Kind.PRODUCER, attributes=attributes, links=links, root=not again
         ) as span:
             return _request_draft(output, time, span.traceparent)
+
+    def _reach(self, outputs: Sequence[Written]) -> None:
+        """The places to die at before a round is written."""
+        for fact in (fact for output in outputs if isinstance(output, Append) for fact in output.facts):
+            if isinstance(fact.event, PlanGenerated):
+                self._crash.reach("before_plan")
+            elif isinstance(fact.event, StepCompensated):
+                self._crash.reach("before_compensated")
 
     def _trace_joined(self) -> None:
         """The later nodes of a run are never requested: their span is made when they have started."""

@@ -1,11 +1,15 @@
 """What the planner remembers of a live job beside its fold; every event costs O(what it changed)."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
 
 from aetheris.protocol import events as ev
+from aetheris.protocol.commands import MAX_OPEN_REQUESTS, OpenRequest
 from aetheris.protocol.events import Event
-from aetheris.protocol.fold import Entry, JobState, Settled, St
+from aetheris.protocol.fold import Entry, JobState, Settled, St, is_stopped
 from aetheris.protocol.invocation import is_done, needs
 from aetheris.protocol.plan import EffectClass, check_graph
 
@@ -22,6 +26,11 @@ class Graph:
     needed: dict[str, int]
     """How many nodes must be done before it."""
 
+
+Asking = ev.ApprovalRequested | ev.JobWaiting
+
+SMALL_REQUEST_BYTES = 8 * 1024
+"""Of a request that is repeated in its job's line of jobs.index; a larger one is read from jobs.events."""
 
 NO_GRAPH = Graph({}, {}, {}, {})
 
@@ -43,9 +52,12 @@ class Sent:
     cancel: bool = False
     stop: int = -1
     """Up to which revision a job_stopping was sent."""
+    undo: bool = False
+    question: bool = False
     end: bool = False
     upgrade: bool = False
-    index: str | None = None
+    index: tuple[str, tuple[OpenRequest, ...]] | None = None
+    """Status and requests."""
 
 
 @dataclass(slots=True)
@@ -62,17 +74,48 @@ class Progress:
     """Nodes that ended, and whose node_finished may still be to write."""
     ended: set[str] = field(default_factory=set[str])
     failure: Failure | None = None
+    committed: list[str] = field(default_factory=list[str])
+    """Nodes that can be undone, in the order in which they settled as a success."""
+    undo_failure: Failure | None = None
+    """The compensation that failed."""
     running: set[str] = field(default_factory=set[str])
     """Keys that are started or reopened."""
     parked: set[str] = field(default_factory=set[str])
     asking: set[str] = field(default_factory=set[str])
     """Keys that wait for an approval."""
+    waiting: set[str] = field(default_factory=set[str])
+    """Keys of nodes that wait for a signal, a time or a human."""
+    requests: dict[str, OpenRequest] = field(default_factory=dict[str, OpenRequest])
+    """Key → its request to a human that waits for an answer, oldest first."""
     sent: Sent = field(default_factory=Sent)
 
     @property
     def waits_for_human(self) -> bool:
         """Whether some step of it goes on only when a human has answered."""
-        return bool(self.parked) or (bool(self.asking) and self.job.stopping is None)
+        return bool(self.parked) or (bool(self.asking) and (self.job.stopping is None or self.is_undoing))
+
+    @property
+    def open_requests(self) -> tuple[OpenRequest, ...]:
+        """What humans are asked and can answer now, as far as it is listed."""
+        if not self.requests or self.job.terminal is not None:
+            return ()
+        asked = (request for request in self.requests.values() if not is_stopped(self.job, self.entry(request.node_id)))
+        return tuple(islice(asked, MAX_OPEN_REQUESTS))
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it goes on only when a human, a signal, a time or an upgrade has come."""
+        return bool(self.job.open_waits) or self.waits_for_human
+
+    @property
+    def waits_for_upgrade(self) -> bool:
+        """Whether the log says that it does."""
+        return ("upgrade", None) in self.job.open_waits
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something that was begun is still to be settled, by an outcome, a human or the ledger."""
+        return bool(self.running or self.parked or self.waiting or self.asking)
 
     @property
     def is_complete(self) -> bool:
@@ -81,28 +124,50 @@ class Progress:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a job_stopping that covers the revision in force is in the log, or on its way there."""
+        """Whether a job_stopping that nothing escapes is in the log, or on its way there."""
         return self.has_stopped or self.sent.stop >= self.job.revision
 
     @property
     def has_stopped(self) -> bool:
-        """Whether the log says that nothing of the revision in force starts any more."""
-        return self.job.stopping is not None and self.job.stopping.up_to_revision >= self.job.revision
+        """Whether the log says that nothing starts any more."""
+        return self.job.stopping is not None and not self.is_undoing
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether compensations are in force; they are planned all at once."""
+        undoing = self.job.compensations
+        return bool(undoing) and not is_stopped(self.job, self.entry(undoing[-1]))
+
+    @property
+    def has_undone(self) -> bool:
+        """Whether every compensation has succeeded."""
+        return self.undo_failure is None and self.ended.issuperset(self.job.compensations)
 
     def note(self, event: Event) -> None:
         """Follow an event that the fold took."""
         if isinstance(event, ev.KeyEvent):
             self._follow_key(event.idempotency_key)
+            if isinstance(event, ev.ApprovalRequested) and event.idempotency_key in self.asking:
+                self._ask(event.idempotency_key, "approval", event, event.form)
+        elif isinstance(event, ev.JobWaiting | ev.WaitCompleted):
+            self._follow_wait(event)
         elif isinstance(event, ev.PlanGenerated):
             self._follow_plan()
         elif isinstance(event, ev.NodeFinished):
             self._follow_node(event)
 
     def fail(self, node_id: str, reason: str) -> None:
-        """Remember the first failure; later ones change nothing."""
+        """Remember the first failure, and the first of a compensation; later ones change nothing."""
         self.ended.add(node_id)
-        if self.failure is None:
+        if self.entry(node_id).node.compensates is not None:
+            self.undo_failure = self.undo_failure or Failure(node_id, reason)
+        elif self.failure is None:
             self.failure = Failure(node_id, reason)
+
+    def is_undone(self, undo: str) -> bool:
+        """Whether a compensation has succeeded, and not only in part."""
+        settled = self.job.settled_key(undo)
+        return settled is not None and settled[1].outcome is Settled.SUCCESS and not settled[1].partial
 
     def entry(self, node_id: str) -> Entry:
         """The node's entry in force."""
@@ -126,16 +191,48 @@ class Progress:
 
     def _follow_key(self, key: str) -> None:
         state = self.job.keys[key]
-        for held in (self.running, self.parked, self.asking):
+        for held in (self.running, self.parked, self.asking, self.waiting):
             held.discard(key)
+        if self.requests and (state.st is not St.NONE or state.decision is not None):
+            self.requests.pop(key, None)
         if state.st in (St.STARTED, St.REOPENED):
             self.running.add(key)
         elif state.st is St.PARKED:
             self.parked.add(key)
+        elif state.is_waiting:
+            self.waiting.add(key)
         elif state.st is St.NONE and state.requested is not None and state.decision is None:
             self.asking.add(key)
         elif state.st is St.SETTLED:
             self._follow_settlement(state.node_id)
+
+    def _follow_wait(self, event: ev.JobWaiting | ev.WaitCompleted) -> None:
+        keys = self.job.node_keys.get(event.node_id, ()) if event.node_id is not None else ()
+        for key in keys:
+            if self.job.keys[key].waits_for is not None:
+                self._follow_key(key)
+        key = event.idempotency_key
+        if isinstance(event, ev.JobWaiting) and event.form is not None and key in self.waiting:
+            self._ask(key, "human", event, event.form)
+
+    def _ask(
+        self,
+        key: str,
+        kind: Literal["approval", "human"],
+        event: ev.ApprovalRequested | ev.JobWaiting,
+        form: dict[str, Any],
+    ) -> None:
+        asked = event.model_dump(mode="json", exclude_none=True)
+        self.requests[key] = OpenRequest(
+            id=str(form.get("id", "")),
+            node_id=event.node_id or "",
+            kind=kind,
+            title=str(form.get("title", "")),
+            offset=self.job.last_offset,
+            created_at=str(form.get("created_at", "")),
+            expires_at=form.get("expires_at"),
+            asked=asked if len(json.dumps(asked)) <= SMALL_REQUEST_BYTES else None,
+        )
 
     def _follow_settlement(self, node_id: str) -> None:
         final = self.job.settled_key(node_id)
@@ -143,9 +240,12 @@ class Progress:
             return
         _, state = final
         self.settled.append(node_id)
+        node = self.entry(node_id).node
+        if state.outcome is Settled.SUCCESS and node.compensate_with is not None:
+            self.committed.append(node_id)
         if state.outcome is not Settled.SUCCESS:
             self.fail(node_id, state.reason or "failed")
-        elif state.partial and not self.only_reads(node_id):
+        elif state.partial and (node.compensates is not None or not self.only_reads(node_id)):
             self.fail(node_id, "took effect in part")
         else:
             self.ended.add(node_id)

@@ -35,6 +35,7 @@ def node_finished(progress: Progress, node_id: str) -> Append | None:
         result_type=result_type,
         output_hash=state.result_hash if succeeded else None,
         reason=None if succeeded else state.reason or "failed",
+        duplicate_of=state.duplicate_of,
     )
     return fact(event, node_id, result_type, key=key)
 
@@ -69,6 +70,7 @@ def request(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool
     """
     job = progress.job
     entry = progress.entry(node_id)
+    runs = runs and entry.node.kind in RUNNABLE
     args, key = _head(progress, entry, blobs) if blobs is not None else ({}, None)
     body = ToolRequest(
         job_id=job.job_id,
@@ -98,9 +100,19 @@ def chain(progress: Progress, head: str) -> tuple[str, ...]:
 
 
 def is_untouched(progress: Progress, node_id: str) -> bool:
-    """Whether nobody has started, parked, reopened or settled the node."""
+    """Whether nobody has started, parked, reopened or settled the node, and it does not wait.
+
+    A call that a human has changed is no more the node's: another key stands for it.
+    """
     job = progress.job
-    return all(job.keys[key].st is St.NONE for key in job.node_keys.get(node_id, ()))
+    keys = (job.keys[key] for key in job.node_keys.get(node_id, ()))
+    return all(_is_free(state) for state in keys)
+
+
+def _is_free(state: KeyState) -> bool:
+    if state.st is St.SETTLED:
+        return state.outcome is Settled.REJECTED and state.sure
+    return state.st is St.NONE and not state.is_waiting
 
 
 def _next_in_run(progress: Progress, tail: str, missing: dict[str, int]) -> str | None:

@@ -59,6 +59,11 @@ class Watch:
         self.stuck.clear()
         self._quiet.clear()
 
+    @property
+    def moving(self) -> int:
+        """How many jobs should go on by themselves."""
+        return len(self._quiet)
+
     def next_due(self) -> float | None:
         """When the next job is to be looked at; None if none is."""
         first = next(iter(self._quiet.values()), None)
@@ -97,15 +102,18 @@ def unstarted(progress: Progress) -> list[str]:
     """The nodes that were asked for and that nobody has taken up."""
     if progress.is_stopping:
         return []
-    asked = progress.sent.requests - progress.ended
+    asking = {progress.job.keys[key].node_id for key in progress.asking}
+    asked = progress.sent.requests - progress.ended - asking
     return sorted(node_id for node_id in asked if is_untouched(progress, node_id))
 
 
 def _rests(progress: Progress) -> bool:
-    """Whether the job has ended, or goes on only when a human, a signal or an upgrade comes."""
+    """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes."""
     job = progress.job
-    waits = job.waiting is not None or progress.waits_for_human
-    return job.terminal is not None or job.sealed or job.needs_upgrade or waits
+    as_a_whole = any(node_id is None for _, node_id in job.open_waits)
+    if job.terminal is not None or job.sealed or job.needs_upgrade or as_a_whole:
+        return True
+    return progress.waits and not progress.running and not unstarted(progress)
 
 
 def _silence_s(progress: Progress, key: str) -> float:

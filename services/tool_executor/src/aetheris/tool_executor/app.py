@@ -9,13 +9,14 @@ from typing import Any
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.loader import Toolbox, load
 from aetheris.streams.clock import SystemClock
+from aetheris.streams.crash import crash_points
 from aetheris.streams.effects import EffectStore
 from aetheris.streams.leases import Leases
 from aetheris.streams.lifecycle import freeze_memory
+from aetheris.streams.metrics import Metric
 from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.tool_executor.core import Worker
-from aetheris.tool_executor.crash import crash_points
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
@@ -56,6 +57,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn)
             on.health.add("worker", worker.unready)
             on.health.tell("lag", lambda: worker.lag)
+            worker.measure(on.metrics)
+            on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
 
@@ -73,6 +76,7 @@ def executor(
         blobs=on.blobs,
         scribe=scribe,
         telemetry=on.telemetry,
+        metrics=on.metrics,
         clock=on.clock,
         crash=crash,
     )
@@ -80,7 +84,7 @@ def executor(
 
     def handler(_partition: int) -> ExecutorHandler:
         return ExecutorHandler(
-            Parts(me, on.appender, calls, performer, scribe, slots, heartbeat, crash, spawn, worker.quarantine)
+            Parts(me, on.appender, calls, performer, scribe, slots, heartbeat, crash, on.bell, spawn, worker.quarantine)
         )
 
     worker = PartitionWorker(

@@ -9,7 +9,7 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import InvalidArgs
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.events import After, BlobRef, Event, Outcome
-from aetheris.protocol.fold import JobState, St, apply, birth, start_is_void
+from aetheris.protocol.fold import JobState, St, apply, birth, is_stopped, start_is_void
 from aetheris.protocol.ids import InvalidName
 from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with, is_done, success, uses
 from aetheris.protocol.keys import external_key
@@ -55,7 +55,7 @@ class Taken:
         return max(self.grant.as_of, self.grant.birth)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Told:
     """What a node of a run came to, known here before it is in the log."""
 
@@ -79,7 +79,7 @@ class Run:
         return nodes[self.place + 1] if self.place + 1 < len(nodes) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Try:
     """One nonce of one call: to be declared by `started`, and run only if that wins."""
 
@@ -108,7 +108,7 @@ class Drop:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReadBack:
     """A try of ours that came back in the log; `won` says that it may run."""
 
@@ -182,7 +182,7 @@ class Partition:
     def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
         """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
         grant = taken.grant
-        job = self._in_force(grant)
+        job = self._in_force(grant, grant.nodes[0])
         if isinstance(job, Drop):
             return job
         if (grant.idempotency_key, grant.token) in self._claimed:
@@ -198,8 +198,10 @@ class Partition:
     def follow(self, run: Run, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | None:
         """The next try of a run, to be declared together with the report of the one before; None ends the run."""
         grant, node_id = run.taken.grant, run.following
-        job = self._in_force(grant)
-        if node_id is None or isinstance(job, Drop):
+        if node_id is None:
+            return None
+        job = self._in_force(grant, node_id)
+        if isinstance(job, Drop):
             return None
         prepared = self._prepare(job, run, node_id, blobs)
         if isinstance(prepared, Load):
@@ -238,14 +240,15 @@ class Partition:
         del self.jobs[job_id]
         self._forgotten.add(job_id)
 
-    def _in_force(self, grant: ToolGrant) -> JobState | Drop:
+    def _in_force(self, grant: ToolGrant, node_id: str) -> JobState | Drop:
         job = self.jobs.get(grant.job_id)
         if job is None or job.birth != grant.birth:
             return Drop("the job is not known from its birth")
         if job.needs_upgrade:
             return Drop("the job waits for a newer version")
-        if job.terminal is not None or (job.stopping is not None and grant.revision <= job.stopping.up_to_revision):
-            return Drop("the job is stopping or has ended")
+        entry = job.entry(node_id)
+        if job.terminal is not None or entry is None or is_stopped(job, entry):
+            return Drop("the job is stopping, or has ended, or has no such node")
         if job.revision != grant.revision or job.plan_hash != grant.plan_hash:
             return Drop("the revision is not the one in force")
         return job

@@ -9,7 +9,7 @@ from aetheris.streams.effects import Effect, EffectStore
 from aetheris.streams.redis import RedisUnavailable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
     """An effect whose writer waits: for what came of it, or for its turn to write a group that it is first of."""
 
@@ -33,22 +33,26 @@ class EffectWriter:
         """Whether the effect was kept."""
         if self._clock.monotonic() < self._resting_until:
             return False
-        if not self._busy:
-            self._busy = True
-            return await self._lead([effect], [])
         waiting = _Waiting(effect, asyncio.get_running_loop().create_future())
         self._gathered.append(waiting)
+        if not self._busy:
+            self._busy = True
+            try:
+                await asyncio.sleep(0)  # calls that ended together are written together
+            except asyncio.CancelledError:
+                waiting.turn.cancel()
+                raise
+            finally:
+                self._hand_over()
         told = await waiting.turn
-        if isinstance(told, bool):
-            return told
-        return await self._lead([one.effect for one in told], told[1:])
+        return told if isinstance(told, bool) else await self._lead(told)
 
-    async def _lead(self, effects: Sequence[Effect], others: Sequence[_Waiting]) -> bool:
+    async def _lead(self, group: Sequence[_Waiting]) -> bool:
         kept = False
         try:
-            kept = await self._write(effects)
+            kept = await self._write([one.effect for one in group])
         finally:
-            for other in others:
+            for other in group[1:]:
                 if not other.turn.done():
                     other.turn.set_result(kept)
             self._hand_over()

@@ -15,13 +15,14 @@ from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.invocation import Blobs
 from aetheris.protocol.records import Group, Record
 from aetheris.protocol.topics import Topic
+from aetheris.streams.bell import Bell
 from aetheris.streams.blobs import BlobCorrupt, BlobMissing
+from aetheris.streams.crash import CrashPoints
 from aetheris.streams.handler import PartitionHandler
 from aetheris.streams.ids import fresh_nonce
 from aetheris.streams.log import Appender
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
-from aetheris.tool_executor.crash import CrashPoints
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.performing import Performer, Scribe
 from aetheris.tool_executor.slots import Slots
@@ -31,6 +32,9 @@ _log = structlog.get_logger(__name__)
 
 _UNREAD = UNREAD | {f"io.aetheris.{ev.NodeFinished.event_type}.v1".encode()}
 """Facts that decide nothing about who may run: they are passed over unparsed."""
+
+_FEW = 4
+"""Tries at work, up to which somebody may be waiting for just this one."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a task that outlives its partition: a running tool isn't cancelled by a rebalance."""
@@ -48,6 +52,7 @@ class Parts:
     slots: Slots
     heartbeat: Heartbeat
     crash: CrashPoints
+    bell: Bell
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
 
@@ -191,6 +196,9 @@ class ExecutorHandler(PartitionHandler):
         for tried in tries:
             self._parts.crash.reach("before_started", tried.started.tool_name)
         await self._append([self._declaration(tried) for tried in tries])
+        if self._parts.crash.armed:
+            for tried in tries:
+                await self._parts.crash.unheard(tried.started.tool_name)
         for tried in tries:
             self._core.discharge(tried.run.taken)
             if tried.refusal is not None:
@@ -206,6 +214,8 @@ class ExecutorHandler(PartitionHandler):
     def _clear(self, told: ReadBack) -> None:
         """Run what won, unless a later record that has come with it took the key away again."""
         tried = told.tried
+        if self._parts.crash.armed:
+            self._parts.crash.reach("after_started", tried.started.tool_name)
         ours = told.won and self._core.still_ours(tried)
         if told.won and not ours:
             self._parts.spawn(self._append([self._unexecuted(tried, "superseded before the call")]))
@@ -226,16 +236,21 @@ class ExecutorHandler(PartitionHandler):
         """The nodes of a run, one after the other, each only after its `started` won."""
         tried, going_on = first, True
         while going_on:
-            self._parts.crash.reach("after_started", tried.started.tool_name)
             report = await self._parts.performer.perform(tried)
             following = await self._following(tried.run, report.told)
             if following is None:
+                self._ring()
                 await self._append([report.drafts])
                 self._parts.crash.reach("after_append", tried.started.tool_name)
                 break
             going_on = await self._hand_on(report.drafts, tried, following)
             tried = following
         self._end(tried)
+
+    def _ring(self) -> None:
+        """A run ends: with many at work, what comes of it is read together with others soon enough."""
+        if self._parts.slots.taken <= _FEW:
+            self._parts.bell.ring()
 
     async def _following(self, run: Run, told: Told | None) -> Try | None:
         """The next try of the run, with what this one returned."""
@@ -261,7 +276,10 @@ class ExecutorHandler(PartitionHandler):
         grant, key = tried.run.taken.grant, tried.started.idempotency_key
         self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id)
         await self._append([(*report, *self._declaration(following))])
+        if self._parts.crash.armed:
+            await self._parts.crash.unheard(following.started.tool_name)
         self._parts.crash.reach("after_append", tried.started.tool_name)
+        self._parts.crash.reach("between_nodes", following.started.tool_name)
         self._parts.heartbeat.let_go(key, grant.lease_id)
         return await won
 

@@ -13,6 +13,8 @@ class Heartbeat:
         self._ttl_s = ttl_s
         self._clock = clock
         self._holders: dict[Lease, int] = {}
+        self.conflicts = 0
+        """How often a lease turned out to be somebody else's."""
 
     def hold(self, idempotency_key: str, lease_id: str) -> None:
         """Renew this lease until every holder has let go: a grant may come twice."""
@@ -37,6 +39,7 @@ class Heartbeat:
         if not self._holders:
             return
         try:
-            await self._leases.extend(list(self._holders))
+            renewed = await self._leases.extend(list(self._holders))
         except RedisUnavailable:
             return
+        self.conflicts += renewed.count(False)

@@ -16,6 +16,7 @@ from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
 from aetheris.streams.ids import fresh_id
 from aetheris.streams.log import Appender, Log
+from aetheris.streams.refusal import Refused
 from aetheris.streams.table import Table
 from aetheris.tool_executor.core import Worker
 from aetheris.tool_executor.performing import SOURCE
@@ -27,7 +28,7 @@ MAX_ENDED = 1000
 _PAUSE_S = 0.05
 
 
-class WorkerIdTaken(Exception):
+class WorkerIdTaken(Refused):
     """Another live process has this worker_id: give this one its own AETHERIS_WORKER_ID."""
 
     code = "worker_id_taken"

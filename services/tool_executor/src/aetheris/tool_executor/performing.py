@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import structlog
+
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import canonical
 from aetheris.protocol.envelope import draft
@@ -23,18 +25,21 @@ from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.streams.blobs import INLINE_LIMIT, Blobs
 from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
+from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect
+from aetheris.streams.metrics import Metric, Metrics
 from aetheris.streams.telemetry import Kind, Telemetry
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Told, Try
-from aetheris.tool_executor.crash import CrashPoints
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
 
+_log = structlog.get_logger(__name__)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Report:
     """What a try came to: the records that say so, and its result where the run may go on."""
 
@@ -42,7 +47,7 @@ class Report:
     told: Told | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Kept:
     """A result as it is recorded: inline, or by reference; its hash either way."""
 
@@ -87,6 +92,7 @@ class Performer:
         blobs: Blobs,
         scribe: Scribe,
         telemetry: Telemetry,
+        metrics: Metrics,
         clock: Clock,
         crash: CrashPoints,
     ) -> None:
@@ -95,6 +101,7 @@ class Performer:
         self._blobs = blobs
         self._scribe = scribe
         self._telemetry = telemetry
+        self._metrics = metrics
         self._clock = clock
         self._crash = crash
 
@@ -135,6 +142,8 @@ class Performer:
         said = await self._calls.make(tried.invocation, ctx)
         ended()
         self._crash.reach("after_call", tool)
+        if tried.invocation.entry.node.compensates is not None:
+            self._crash.reach("after_compensation", tool)
         return said
 
     async def _call_traced(self, tried: Try) -> tuple[Said, bytes | None]:
@@ -173,6 +182,8 @@ class Performer:
             kept = await self._keep(said.result)
         except OSError as error:
             return Report(self._scribe.write(key, [_lost(tried, type(error).__name__)], parent))
+        if said.external_id is None and tried.invocation.entry.irreversible:
+            self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
         drafts = self._scribe.write(key, events, parent)
         async with self._put_effect_traced(key, parent):
@@ -181,6 +192,12 @@ class Performer:
         self._crash.reach("after_put_effect", tried.started.tool_name)
         told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
         return Report(drafts, told)
+
+    def _untraceable(self, tried: Try) -> None:
+        """The effect stands; that nobody can name it outside is its tool's fault."""
+        started = tried.started
+        _log.warning("irreversible effect without external id", tool=started.tool_name, job_id=started.job_id)
+        self._metrics.count(Metric.UNTRACEABLE, tool=started.tool_name)
 
     async def _keep(self, result: Any) -> _Kept:
         data = canonical(result)

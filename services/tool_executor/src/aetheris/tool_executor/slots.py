@@ -9,8 +9,13 @@ class Slots:
     """A counted permit, whose waiters are called when one is free."""
 
     def __init__(self, limit: int) -> None:
-        self._free = limit
+        self._limit = self._free = limit
         self._waiting: dict[Wake, None] = {}
+
+    @property
+    def taken(self) -> int:
+        """Permits that are out."""
+        return self._limit - self._free
 
     def take(self, wake: Wake) -> bool:
         """Take a permit; where there is none, `wake` is called when one may be free."""

@@ -11,9 +11,11 @@ from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.runtime import runtime
 from aetheris.streams.worker import Pace, PartitionWorker
 from aetheris.verifier.handlers import Parts, VerifierPartition
-from aetheris.verifier.http import Proofs, api
-from aetheris.verifier.keys import load_seal_key
+from aetheris.verifier.http import api
+from aetheris.verifier.keys import load_seal_keys
 from aetheris.verifier.probing import Prober
+from aetheris.verifier.proofs import Proofs
+from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
 
 GROUP = "aetheris.verifier"
@@ -30,15 +32,15 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     """Audit, seal, probe and prove until `stop` is set.
 
     Raises:
-        SealKeyMissing, ToolboxError: what the settings name can't be used.
+        SealKeyMissing, SealKeyUnusable, ToolboxError: what the settings name can't be used.
         Exception: whatever escaped; the next process restores from the log.
     """
-    key = load_seal_key(settings.seal_key, settings.data, dev=settings.dev)
+    keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
     prober = Prober(load(",".join(settings.tools)), settings.probe_timeout_s, settings.probes_at_once)
     async with runtime(settings, "verifier") as parts, asyncio.TaskGroup() as tasks:
 
-        def handler(_partition: int) -> VerifierPartition:
-            return VerifierPartition(Parts(parts, worker, prober, key))
+        def handler(partition: int) -> VerifierPartition:
+            return VerifierPartition(Parts(parts, worker, prober, keys, proofs), partition)
 
         worker = PartitionWorker(
             parts.log,
@@ -51,8 +53,10 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         )
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
+        worker.measure(parts.metrics)
         history = History(parts.log)
-        proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, key, settings.read_s)
+        seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)
+        proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
         http = HttpServer(api(proofs), settings.listen, settings.http_port)
         tasks.create_task(http.run())
         freeze_memory()

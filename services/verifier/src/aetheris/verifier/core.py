@@ -1,12 +1,18 @@
 """What the verifier decides: which jobs to audit, when one is to be sealed, what a seal says (pure)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aetheris.proofs import Audit, RawRecord, Report
+from aetheris.proofs import Audit, RawRecord, Report, Violation
 from aetheris.proofs.seals import seal_payload
-from aetheris.protocol.events import JobCreated, JobSealed
+from aetheris.protocol.events import (
+    JobCreated,
+    JobSealed,
+    ToolInvocationFinished,
+    ToolInvocationStarted,
+    ViolationFound,
+)
 from aetheris.protocol.records import Record
 from aetheris.protocol.sealed import SealedNames
 
@@ -23,6 +29,35 @@ class LiveJob:
     tenant: str
     audit: Audit = field(default_factory=Audit)
     sealing: bool = False
+    told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """(rule, offset) of the violations that are in the log, or on their way there."""
+    looked: int = 0
+    """How many records had come when it was last judged."""
+    rounds: int = 0
+    """How many rounds it has lived through."""
+    _started: set[str] = field(default_factory=set[str])
+
+    def looks_odd(self, event_type: str) -> bool:
+        """Whether its latest record is seldom lawful: the job is to be judged at once."""
+        fact = self.audit.last
+        if event_type == ToolInvocationStarted.event_type:
+            self._started.add(fact.nonce)
+            return False
+        if event_type == ViolationFound.event_type:
+            offset = fact.body.get("offset")
+            self.told.add((fact.text("rule"), offset if isinstance(offset, int) else -1))
+            return False
+        unstarted = fact.nonce not in self._started
+        return unstarted or len(self.audit.history.closings.get(fact.key, ())) > 1
+
+    def untold(self, found: Iterable[Violation]) -> list[Violation]:
+        """Violations that nobody has told yet; they count as told from now on."""
+        fresh = [one for one in found if (one.rule, one.offset) not in self.told]
+        self.told.update((one.rule, one.offset) for one in fresh)
+        return fresh
+
+
+_TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.event_type, ViolationFound.event_type})
 
 
 class Partition:
@@ -30,6 +65,10 @@ class Partition:
 
     def __init__(self) -> None:
         self.jobs: dict[str, LiveJob] = {}
+        self.odd: dict[str, LiveJob] = {}
+        """Jobs that are to be judged at once."""
+        self.moved: dict[str, LiveJob] = {}
+        """Jobs that have come on since they were judged."""
         self._forgotten = SealedNames()
 
     def evolve(self, record: Record, event_type: str) -> LiveJob | None:
@@ -44,14 +83,27 @@ class Partition:
                 return None
             job = self.jobs[job_id] = LiveJob(job_id, record.offset, _tenant(record))
         job.audit.add(raw(record))
+        if event_type in _TELLING:
+            self.moved[job_id] = job
+            if job.looks_odd(event_type):
+                self.odd[job_id] = job
         if event_type == JobSealed.event_type:
             del self.jobs[job_id]
+            self.moved.pop(job_id, None)
+            self.odd.pop(job_id, None)
             self._forgotten.add(job_id)
         return job
 
     def to_seal(self) -> list[LiveJob]:
         """Jobs that have ended and are not being sealed yet."""
         return [job for job in self.jobs.values() if job.audit.ended and not job.sealing]
+
+    def due_for_a_look(self) -> list[LiveJob]:
+        """Jobs that have come on, and were there a round ago already: brief ones are judged at their end."""
+        due = [job for job in self.moved.values() if job.rounds > 0]
+        for job in self.moved.values():
+            job.rounds += 1
+        return sorted(due, key=lambda job: job.looked)
 
     def mark(self) -> int | None:
         """The birth of the oldest job that is not sealed."""
@@ -63,7 +115,7 @@ def raw(record: Record) -> RawRecord:
     return RawRecord(record.offset, record.key, record.headers, record.value)
 
 
-def sealed(job: LiveJob, report: Report, sign: Sign) -> JobSealed:
+def sealed(job: LiveJob, report: Report, sign: Sign, sealed_at: str) -> JobSealed:
     """The seal over everything that the log holds of the job so far."""
     signed = sign(
         seal_payload(
@@ -73,6 +125,7 @@ def sealed(job: LiveJob, report: Report, sign: Sign) -> JobSealed:
             root=report.event_chain_root_hash,
             execution_hash=report.execution_hash,
             outcome_hash=report.outcome_hash,
+            sealed_at=sealed_at,
         )
     )
     return JobSealed.model_validate(signed)

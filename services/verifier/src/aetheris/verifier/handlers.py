@@ -1,26 +1,54 @@
 """The verifier's edge in one partition: audits what flows by, seals what has ended, answers questions."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from aetheris.proofs import Report
+import structlog
+
+from aetheris.proofs import Violation
 from aetheris.protocol import envelope
 from aetheris.protocol.commands import Verification
 from aetheris.protocol.envelope import Envelope, Undecodable
-from aetheris.protocol.events import Event, JobSealed, ToolInvocationFinished
+from aetheris.protocol.events import (
+    ConfirmationFailed,
+    Event,
+    InvocationInDoubt,
+    InvocationParked,
+    JobSealed,
+    ToolInvocationFinished,
+    ViolationFound,
+)
+from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.handler import PartitionHandler
+from aetheris.streams.log import LogError
+from aetheris.streams.metrics import Metric
 from aetheris.streams.runtime import Runtime
 from aetheris.streams.worker import PartitionWorker
 from aetheris.verifier.core import LiveJob, Partition, sealed
-from aetheris.verifier.keys import SealKey
+from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.probing import Prober
+from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.reports import report_on
+from aetheris.verifier.watching import Watch
 
 SOURCE = "aetheris/verifier"
+
+_COUNTED: Mapping[str, Metric] = {
+    InvocationInDoubt.event_type: Metric.IN_DOUBT,
+    InvocationParked.event_type: Metric.PARKED,
+    ConfirmationFailed.event_type: Metric.UNCONFIRMED,
+}
+"""What is seldom, and worth a count: event_type → its metric."""
+
+AGAIN_S = 1.0
+"""After which a stream that could not be read is read again."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,16 +58,20 @@ class Parts:
     runtime: Runtime
     worker: PartitionWorker
     prober: Prober
-    key: SealKey
+    keys: SealKeys
+    proofs: Proofs
 
 
 class VerifierPartition(PartitionHandler):
     """One partition: audit, seals, probes."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, number: int) -> None:
         self._parts = parts
+        self._number = number
         self._core = Partition()
+        self._watch = Watch(self._core, self._tell, parts.runtime.clock)
         self._asked: dict[int, asyncio.Task[None]] = {}
+        self._late: set[asyncio.Task[None]] = set()
 
     def fold(self, records: Sequence[Record]) -> None:
         """Audit history."""
@@ -48,12 +80,20 @@ class VerifierPartition(PartitionHandler):
 
     async def restored(self) -> None:
         """Seal what ended while nobody looked."""
+        self._look()
         await self._seal()
+
+    async def tick(self) -> None:
+        """Judge, in turn, the jobs that have come on."""
+        due_s = self._watch.go_round()
+        if due_s is not None:
+            self._parts.worker.call_at(self._number, due_s)
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Audit, then seal what has ended; start the probes that were asked for."""
         for record in batch.get(Topic.JOBS_EVENTS, ()):
             self._audit(record)
+        self._look()
         await self._seal()
         for record in batch.get(Topic.VERIFICATIONS, ()):
             self._take_question(record)
@@ -68,43 +108,91 @@ class VerifierPartition(PartitionHandler):
 
     async def close(self) -> None:
         """Questions that are open are asked again by whoever comes next."""
-        for task in list(self._asked.values()):
+        await self._watch.close()
+        open_tasks = (*self._asked.values(), *self._late)
+        for task in open_tasks:
             task.cancel()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        await asyncio.gather(*open_tasks, return_exceptions=True)
 
     def _audit(self, record: Record) -> None:
+        """Judge a record; what the planner decodes, it also puts into the DLQ where it must."""
+        if record.header("ce_type") in UNREAD:
+            self._check(record)
+        name = _event_type(record)
+        if name in _COUNTED:
+            self._parts.runtime.metrics.count(_COUNTED[name])
+        job = self._core.evolve(record, name)
+        if name == ToolInvocationFinished.event_type:
+            self._take_end(job, record)
+
+    def _take_end(self, job: LiveJob | None, record: Record) -> None:
+        """A call has ended: traced; of a job that is sealed it came too late, and the whole stream is judged again."""
+        parent = record.header("traceparent")
+        if job is None:
+            judging = asyncio.create_task(self._judge_late(record))
+            self._late.add(judging)
+            judging.add_done_callback(self._late.discard)
+        elif parent is not None:
+            self._trace(job, parent)
+
+    async def _judge_late(self, record: Record) -> None:
+        job_id = (record.key or b"").decode(errors="replace")
+        while True:
+            try:
+                found = await self._parts.proofs.violations(job_id)
+            except UnknownJob:
+                return
+            except (LogError, StillReading):
+                await self._parts.runtime.clock.sleep(AGAIN_S)
+            else:
+                job = LiveJob(job_id, record.offset, "")
+                await self._tell(job, [one for one in found if one.offset >= record.offset])
+                return
+
+    def _check(self, record: Record) -> None:
         try:
-            decoded = envelope.decode_event(record)
+            envelope.decode_event(record)
         except Undecodable as reason:
             self._parts.worker.quarantine(record, str(reason))
-            decoded = None
-        job = self._core.evolve(record, _event_type(record))
-        if job is not None and isinstance(decoded, Envelope) and isinstance(decoded.body, ToolInvocationFinished):
-            self._trace(decoded.body, record)
 
-    def _trace(self, finished: ToolInvocationFinished, record: Record) -> None:
-        telemetry = self._parts.runtime.telemetry
-        if telemetry.sampled(finished.idempotency_key):
-            attributes = {"aetheris.job_id": finished.job_id, "aetheris.outcome": finished.outcome.value}
-            parent = record.header("traceparent")
-            with telemetry.span(finished.idempotency_key, "audit", parent=parent, attributes=attributes):
+    def _trace(self, job: LiveJob, parent: bytes) -> None:
+        finished, telemetry = job.audit.last, self._parts.runtime.telemetry
+        if telemetry.sampled(finished.key):
+            attributes = {"aetheris.job_id": job.job_id, "aetheris.outcome": finished.text("outcome")}
+            with telemetry.span(finished.key, "audit", parent=parent, attributes=attributes):
                 pass
 
-    async def _seal(self) -> None:
-        for job in self._core.to_seal():
-            job.sealing = True
-            report = await self._report(job)
-            await self._publish(sealed(job, report, self._parts.key.sign))
+    def _look(self) -> None:
+        self._watch.hurry()
+        due_s = self._watch.next_round_s()
+        if due_s is not None:
+            self._parts.worker.call_at(self._number, due_s)
 
-    async def _report(self, job: LiveJob) -> Report:
-        keys = [self._parts.key.public_key]
-        return await asyncio.to_thread(report_on, job.audit, keys, self._parts.runtime.blobs)
-
-    async def _publish(self, seal: JobSealed) -> None:
-        """Into the job's stream first: that it is finished, and this is its root, is a fact about the job."""
+    async def _tell(self, job: LiveJob, found: Iterable[Violation]) -> None:
+        """Violations that nobody has told yet: into the job's stream, the metrics, and the service's own log."""
+        fresh = job.untold(found)
+        if not fresh:
+            return
         runtime = self._parts.runtime
-        await runtime.appender.append([(self._draft(Topic.JOBS_EVENTS, seal, seal.root),)])
-        await runtime.appender.append([(self._draft(Topic.JOBS_SEALS, seal, seal.root),)])
+        for one in fresh:
+            _log.error("violation", job_id=job.job_id, rule=one.rule, event_id=one.event_id, offset=one.offset)
+            runtime.metrics.count(Metric.VIOLATIONS, rule=one.rule)
+        await runtime.appender.append([(self._draft(Topic.JOBS_EVENTS, *_violation(job, one)),) for one in fresh])
+        await runtime.metrics.flush()
+
+    async def _seal(self) -> None:
+        """Into the log of seals first: no stream holds a seal that the log lacks, wherever this process dies."""
+        seals = [await self._sealed(job) for job in self._core.to_seal()]
+        for topic in (Topic.JOBS_SEALS, Topic.JOBS_EVENTS):
+            drafts = [(self._draft(topic, seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
+            await self._parts.runtime.appender.append(drafts)
+
+    async def _sealed(self, job: LiveJob) -> JobSealed:
+        job.sealing = True
+        judge = partial(report_on, job.audit, self._parts.keys.trusted, self._parts.runtime.blobs)
+        report = judge() if job.audit.is_brief else await asyncio.to_thread(judge)
+        await self._tell(job, report.violations)
+        return sealed(job, report, self._parts.keys.sign, self._parts.runtime.clock.now().isoformat())
 
     def _draft(self, topic: Topic, body: Event, cause: str) -> Draft:
         identity = event_id(body.job_id, body.event_type, cause)
@@ -125,10 +213,32 @@ class VerifierPartition(PartitionHandler):
     async def _answer(self, question: Verification, record: Record) -> None:
         key = question.idempotency_key
         parent = record.header("traceparent")
-        with self._parts.runtime.telemetry.span(key, f"probe {question.tool_name}", parent=parent, always=True) as span:
-            answer = await self._parts.prober.ask(question, span.traceparent)
-        draft = self._draft(Topic.JOBS_EVENTS, answer, f"{question.invocation_id} {question.ask}")
-        await self._parts.runtime.appender.append([(draft,)])
+        name = f"{question.what} {question.tool_name}"
+        with self._parts.runtime.telemetry.span(key, name, parent=parent, always=True) as span:
+            said = await self._asked_outside(question, span.traceparent)
+        cause = f"{question.invocation_id} {question.ask}"
+        group = tuple(
+            self._draft(Topic.JOBS_EVENTS, one, f"{cause} {place}" if place else cause)
+            for place, one in enumerate(said)
+        )
+        if group:
+            await self._parts.runtime.appender.append([group])
+
+    async def _asked_outside(self, question: Verification, traceparent: bytes | None) -> Sequence[Event]:
+        if question.what == "confirm":
+            return await self._parts.prober.confirm(question, traceparent)
+        return [await self._parts.prober.ask(question, traceparent)]
+
+
+def _violation(job: LiveJob, found: Violation) -> tuple[ViolationFound, str]:
+    event = ViolationFound(
+        job_id=job.job_id,
+        rule=found.rule,
+        event_id=found.event_id,
+        offset=found.offset,
+        message=found.message,
+    )
+    return event, f"{found.rule} {found.offset}"
 
 
 def _event_type(record: Record) -> str:

@@ -1,11 +1,12 @@
-"""The key that seals: Ed25519, in a file that only this service reads (docs/guarantees.md)."""
+"""The keys that seal: Ed25519, the private one in a file that only this service reads (docs/evidence.md)."""
 
+import base64
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -14,59 +15,100 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import sign
+from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
+from aetheris.streams.refusal import Refused
+
+LISTED = "seal-keys.json"
+PUBLIC = "seal.pub"
 
 
-class SealKeyMissing(Exception):
+class SealKeyMissing(Refused):
     """No key to seal with: set AETHERIS_SEAL_KEY to a PEM file with an Ed25519 private key."""
 
     code = "seal_key_missing"
 
 
-class SealKey:
-    """Signs seals."""
+class SealKeyUnusable(Refused):
+    """The list of public keys (AETHERIS_SEAL_KEYS) can't be read, or forbids the key that seals."""
 
-    def __init__(self, private_key: Ed25519PrivateKey) -> None:
+    code = "seal_key_unusable"
+
+
+class SealKeys:
+    """The key that signs, and every key whose seals count: the one that signs now, and those before it."""
+
+    def __init__(self, private_key: Ed25519PrivateKey, listed: Sequence[TrustedKey] = ()) -> None:
         self._private_key = private_key
-
-    @property
-    def public_key(self) -> Ed25519PublicKey:
-        """What checks them."""
-        return self._private_key.public_key()
-
-    @property
-    def public_pem(self) -> str:
-        """The public key, for whoever checks offline."""
-        return self.public_key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+        own = TrustedKey(private_key.public_key())
+        known = {own.key_id: own} | {key.key_id: key for key in listed}
+        self.current = known[own.key_id]
+        self.trusted = tuple(known.values())
 
     def sign(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """The payload with its key_id and signature."""
         return sign(payload, self._private_key)
 
+    def sign_envelope(self, message: bytes) -> Mapping[str, str]:
+        """A signature as an envelope has it."""
+        signature = base64.b64encode(self._private_key.sign(message)).decode()
+        return {"keyid": self.current.key_id, "sig": signature}
 
-def load_seal_key(path: Path | None, data: Path, *, dev: bool) -> SealKey:
-    """The key of `path`; in dev, one of the data folder's own, made once.
+    def sign_checkpoint(self, origin: str, size: int, root: bytes) -> str:
+        """A checkpoint of the log of seals."""
+        return sign_checkpoint(origin, size, root, self._private_key)
+
+
+def load_seal_keys(path: Path | None, listed: Path | None, data: Path, *, dev: bool) -> SealKeys:
+    """The key of `path` and the public keys listed; in dev, those of the data folder, made once.
 
     Raises:
         SealKeyMissing: no path is set, or it holds no Ed25519 key.
+        SealKeyUnusable: the list can't be read, or says that the key no longer signs.
     """
+    folder = data / "keys"
     if path is None:
         if not dev:
             raise SealKeyMissing(SealKeyMissing.__doc__)
-        path = data / "keys" / "seal.pem"
+        path = folder / "seal.pem"
         if not path.exists():
-            _make(path)
+            make_key(path)
+        own = load_private_key(path).public_key()
+        path.with_name(PUBLIC).write_bytes(own.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    listed = folder / LISTED if listed is None else listed
+    keys = SealKeys(load_private_key(path), _listed(listed))
+    if keys.current.revoked_at is not None or keys.current.valid_until is not None:
+        raise SealKeyUnusable(f"{listed} says that the key of {path} has ended: name another in AETHERIS_SEAL_KEY")
+    return keys
+
+
+def load_private_key(path: Path) -> Ed25519PrivateKey:
+    """An Ed25519 key in PEM.
+
+    Raises:
+        SealKeyMissing.
+    """
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError):
-        raise SealKeyMissing(f"{path} holds no readable private key") from None
+        raise SealKeyMissing(f"AETHERIS_SEAL_KEY: {path} holds no readable private key") from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise SealKeyMissing(f"{path} holds no Ed25519 key")
-    return SealKey(key)
+        raise SealKeyMissing(f"AETHERIS_SEAL_KEY: {path} holds no Ed25519 key")
+    return key
 
 
-def _make(path: Path) -> None:
-    """Whole or not at all, readable by us alone; of two that try, the first wins."""
+def _listed(path: Path) -> list[TrustedKey]:
+    if not path.exists():
+        return []
+    try:
+        return read_keys(path.read_bytes())
+    except (OSError, BadKeys) as error:
+        raise SealKeyUnusable(f"AETHERIS_SEAL_KEYS: {path}: {error}") from None
+
+
+def make_key(path: Path) -> None:
+    """A fresh key: whole or not at all, readable by us alone; of two that try, the first wins."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     beside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,19 +1,20 @@
-"""Asking the outside about a call, with the tool's own probe; what can't be asked is unknown."""
+"""Asking the outside, with the tool's own probe or verifier; what can't be asked is unknown."""
 
 import asyncio
 import time
 from typing import Any
 
+from aetheris.protocol.canonical import canonical_result
 from aetheris.protocol.commands import Verification
-from aetheris.protocol.events import Answer, InvocationProbed
+from aetheris.protocol.events import Answer, Change, ConfirmationFailed, EffectConfirmed, InvocationProbed
 from aetheris.sdk.context import ProbeContext
-from aetheris.sdk.invoke import ask_probe
+from aetheris.sdk.invoke import ask_probe, verify
 from aetheris.sdk.loader import Toolbox, UnknownTool
-from aetheris.sdk.outcomes import Found, NotFound, Unknown
+from aetheris.sdk.outcomes import Confirmed, Drifted, Found, NotFound, StateChange, Unknown, Verdict
 
 
 class Prober:
-    """Runs probes, a bounded number at a time."""
+    """Runs probes and verifiers, a bounded number at a time."""
 
     def __init__(self, toolbox: Toolbox, timeout_s: float, at_once: int) -> None:
         self._toolbox = toolbox
@@ -26,8 +27,29 @@ class Prober:
             answer = await self._answer(question, traceparent)
         return _event(question, answer)
 
-    async def _answer(self, question: Verification, traceparent: bytes | None) -> Found | NotFound | Unknown:
-        ctx = ProbeContext(
+    async def confirm(
+        self, question: Verification, traceparent: bytes | None
+    ) -> list[EffectConfirmed | ConfirmationFailed]:
+        """What has become of each resource that a call changed, as it is recorded."""
+        async with self._slots:
+            verdicts = [await self._verdict(question, one, traceparent) for one in question.resources]
+        return [_said(question, place, verdict) for place, verdict in enumerate(verdicts)]
+
+    async def _verdict(self, question: Verification, resource: dict[str, Any], traceparent: bytes | None) -> Verdict:
+        ctx = self._context(question, traceparent)
+        try:
+            change = StateChange(**Change.model_validate(resource).model_dump())
+            tool = self._toolbox.get(question.tool_name, question.tool_version)
+            return await verify(tool, change, ctx, self._timeout_s)
+        except UnknownTool:
+            return Unknown("the verifier has not loaded this tool version")
+        except LookupError:
+            return Unknown("the tool has no verifier")
+        except ValueError:
+            return Unknown("the recorded change can't be read")
+
+    def _context(self, question: Verification, traceparent: bytes | None) -> ProbeContext:
+        return ProbeContext(
             external_key=question.external_key,
             idempotency_key=question.idempotency_key,
             job_id=question.job_id,
@@ -35,6 +57,9 @@ class Prober:
             deadline=time.monotonic() + self._timeout_s,
             traceparent=traceparent.decode() if traceparent is not None else None,
         )
+
+    async def _answer(self, question: Verification, traceparent: bytes | None) -> Found | NotFound | Unknown:
+        ctx = self._context(question, traceparent)
         try:
             return await ask_probe(self._toolbox.get(question.tool_name, question.tool_version), ctx, self._timeout_s)
         except UnknownTool:
@@ -51,6 +76,7 @@ def _event(question: Verification, answer: Found | NotFound | Unknown) -> Invoca
             "result": answer.result,
             "external_id": answer.external_id,
             "evidence": answer.evidence,
+            "changes": tuple(Change.model_validate(change.payload()) for change in answer.changes),
         }
     elif isinstance(answer, NotFound):
         said = {"answer": Answer.NOT_FOUND, "evidence": answer.evidence}
@@ -65,3 +91,27 @@ def _event(question: Verification, answer: Found | NotFound | Unknown) -> Invoca
         ask=question.ask,
         **said,
     )
+
+
+def _said(question: Verification, place: int, verdict: Verdict) -> EffectConfirmed | ConfirmationFailed:
+    common: dict[str, Any] = {
+        "job_id": question.job_id,
+        "node_id": question.node_id,
+        "idempotency_key": question.idempotency_key,
+        "ask": question.ask,
+        "place": place,
+        "of": len(question.resources),
+        "resource": question.resources[place],
+        "mode": question.mode,
+        "caused_by": question.caused_by,
+    }
+    if isinstance(verdict, Confirmed):
+        return EffectConfirmed(**common, evidence=_as_json(verdict.evidence))
+    if isinstance(verdict, Drifted):
+        detail = canonical_result(dict(verdict.diff))
+        return ConfirmationFailed(**common, reason="drift", detail=detail, evidence=_as_json(verdict.evidence))
+    return ConfirmationFailed(**common, reason="unknown", detail=verdict.reason)
+
+
+def _as_json(evidence: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(canonical_result(one) for one in evidence)

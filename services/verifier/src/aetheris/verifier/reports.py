@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from aetheris.proofs import Audit, Report
+from aetheris.proofs.execution import LoadBlob
+from aetheris.proofs.trust import TrustedKey
 from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
 
 
-def report_on(audit: Audit, keys: Sequence[Ed25519PublicKey], blobs: Blobs) -> Report:
+def report_on(audit: Audit, keys: Sequence[TrustedKey], blobs: Blobs) -> Report:
     """Judge what the audit has seen; blocks while it reads blobs."""
+    return audit.report(keys=keys, load_blob=loader(blobs))
+
+
+def loader(blobs: Blobs) -> LoadBlob:
+    """A blob store as the proofs ask it; blocks."""
 
     def load(sha256: str) -> bytes:
         try:
@@ -17,4 +22,4 @@ def report_on(audit: Audit, keys: Sequence[Ed25519PublicKey], blobs: Blobs) -> R
         except (BlobMissing, BlobCorrupt) as error:
             raise LookupError(sha256) from error
 
-    return audit.report(public_keys=keys, load_blob=load)
+    return load

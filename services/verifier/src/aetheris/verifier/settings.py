@@ -8,9 +8,14 @@ from aetheris.streams.settings import RuntimeSettings
 
 
 class VerifierSettings(RuntimeSettings):
-    """Which key seals, and how long a probe may take."""
+    """Which keys seal, and how long a probe may take."""
 
+    lazy_pause_s: float = Field(0.1, gt=0, description="Pause between reads: nobody waits for an audit or a seal")
     seal_key: Path | None = Field(None, description="Ed25519 private key (PEM); dev makes one in the data folder")
+    seal_keys: Path | None = Field(
+        None, description="Public keys of all seals, with times; default: keys/seal-keys.json in the data folder"
+    )
+    seal_log: str = Field("aetheris.local/seals", description="Origin of the log of seals: a URL without scheme, yours")
     probe_timeout_s: float = Field(10.0, gt=0, description="Time that a tool's probe has to answer")
     probes_at_once: int = Field(16, ge=1, description="Probes that run at the same time")
     read_s: float = Field(10.0, gt=0, description="Deadline for reading a job's stream from Kafka")

@@ -1,20 +1,18 @@
-"""Which jobs have ended, seen by a consumer of jobs.events that is no part of the system."""
+"""Which jobs have ended, seen by a consumer of jobs.index that is no part of the system."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from aetheris.cli.bench.measuring import JobNotCompleted
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.log import Reader
 
-_ENDS = {f"io.aetheris.{name}.v1".encode(): name for name in ("job_completed", "job_failed", "job_cancelled")}
+_ENDS = ("completed", "failed", "cancelled")
 _POLL_S = 0.5
-
-
-class JobNotCompleted(Exception):
-    """A job of the bench ended otherwise: its figures would mean nothing."""
 
 
 class Completions:
@@ -30,17 +28,17 @@ class Completions:
             JobNotCompleted.
         """
         ended = await self._of(job_id)
-        if ended != "job_completed":
+        if ended != "completed":
             raise JobNotCompleted(f"{job_id}: {ended}")
 
     def take(self, record: Record) -> None:
-        """Look at a record's type; nothing else of it is decoded."""
-        ended = _ENDS.get(record.header("ce_type") or b"")
-        if ended is None or record.key is None:
+        """Look at a line of the index."""
+        status = json.loads(record.value)["status"] if record.value else None
+        if status not in _ENDS or record.key is None:
             return
         waiting = self._of(record.key.decode())
         if not waiting.done():
-            waiting.set_result(ended)
+            waiting.set_result(status)
 
     def _of(self, job_id: str) -> asyncio.Future[str]:
         return self._ends.setdefault(job_id, asyncio.get_running_loop().create_future())
@@ -48,13 +46,13 @@ class Completions:
 
 @asynccontextmanager
 async def completions(bootstrap: str) -> AsyncGenerator[Completions]:
-    """Read jobs.events from its present end on, for as long as the block lasts."""
+    """Read jobs.index from its present end on, for as long as the block lasts."""
     log = KafkaLog(bootstrap)
     await log.start()
     reader = log.reader()
     await reader.start()
     try:
-        places = [(Topic.JOBS_EVENTS, number) for number in range(await log.partitions(Topic.JOBS_EVENTS))]
+        places = [(Topic.JOBS_INDEX, number) for number in range(await log.partitions(Topic.JOBS_INDEX))]
         reader.assign(await log.end_offsets(places))
         seen = Completions()
         reading = asyncio.create_task(_read(reader, seen))

@@ -1,83 +1,138 @@
-"""Runs a workload on an embedded system of its own, on a temporary folder, and measures it."""
+"""Runs workloads on an embedded system of its own, on a temporary folder, and measures them."""
 
 import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import aiohttp
 
 from aetheris.cli import local
-from aetheris.cli.bench.completions import Completions, JobNotCompleted, completions
-from aetheris.cli.bench.cpu import cpu_s
-from aetheris.cli.bench.workloads import Workload, gaps_ms, percentile
+from aetheris.cli.bench.completions import Completions, completions
+from aetheris.cli.bench.measuring import JobNotCompleted, NotMeasured, kill, measure_all, notes_in
+from aetheris.cli.bench.workloads import WARM_UP, Workload
 from aetheris.cli.embedded import kafka, lifecycle
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
 from aetheris.sdk.client import AsyncClient
 
 TOOLS = "aetheris.cli.bench.tools"
-TOOL_KNOWN_WITHIN_S = 30.0
-_CLIENT = "bench"
-_WARM_UP = Workload("W1", jobs=50, steps=10, in_flight=25)
+TOOLS_KNOWN_WITHIN_S = 30.0
+WORKER = "executor-0"
+_IDLE_S = 2.0
+"""Less than after what the gateway closes an idle connection: a request on its way then would be lost."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Raw figures: seconds, per job where that is said."""
+class Variant:
+    """How the system is set up: whether chains of steps run as one, whether the broker flushes every record to disk."""
 
-    jobs: tuple[str, ...]
-    wall_s: float
-    job_s: tuple[float, ...]
-    cpu_s: Mapping[str, float]
+    runs: bool = True
+    flush_each: bool = False
+
+    @property
+    def tuning(self) -> kafka.Tuning:
+        """The broker's."""
+        return kafka.Tuning(kafka.FAST, {"log.flush.interval.messages": "1"} if self.flush_each else {})
 
 
-def run(workload: Workload, *, runs: bool, warm_up_s: float, progress: Progress) -> dict[str, Any]:
-    """Start, warm up, measure, end; the report.
+class Aetheris:
+    """The embedded system, as the bench sees it."""
+
+    def __init__(self, data: Path, http: aiohttp.ClientSession, client: AsyncClient, seen: Completions) -> None:
+        self._data = data
+        self._http = http
+        self._client = client
+        self._seen = seen
+
+    def pids(self) -> Mapping[str, int]:
+        """Of the servers and the services, not of their supervisor."""
+        state = State.load(self._data)
+        parts = state.parts if state else {}
+        return {name: part.pid for name, part in parts.items() if part.pid is not None}
+
+    async def job(self, workload: Workload) -> str:
+        """W2 follows the job's event stream, as a client would; the others read the end from the log."""
+        job_id = await self._submit(workload)
+        await (self._followed(job_id) if workload.name == "W2" else self._seen.wait(job_id))
+        return job_id
+
+    async def _submit(self, workload: Workload) -> str:
+        """By a client that takes little of the machine that is measured (httpx: 2 ms of CPU a request)."""
+        async with self._http.post("/api/jobs", json={"plan": workload.plan()}) as answer:
+            answer.raise_for_status()
+            return (await answer.json())["job_id"]
+
+    def crash_worker(self) -> None:
+        """The executor; the supervisor starts it again."""
+        kill(self.pids()[WORKER])
+
+    async def tools_known(self) -> None:
+        """The gateway learns of tools from the log, a moment after the executor has announced them.
+
+        Raises:
+            NotMeasured.
+        """
+        until = time.monotonic() + TOOLS_KNOWN_WITHIN_S
+        while not await self._has_tools():
+            if time.monotonic() > until:
+                raise NotMeasured("the gateway knows no tool", [])
+            await asyncio.sleep(0.05)
+
+    async def _has_tools(self) -> bool:
+        return {"note", "note_slowly"} <= {tool["name"] for tool in await self._client.tools()}
+
+    async def _followed(self, job_id: str) -> None:
+        last = ""
+        async for event in self._client.follow(job_id):
+            last = event.type
+        if last != "job_completed":
+            raise JobNotCompleted(f"{job_id}: {last}")
+
+
+def run(
+    workloads: Sequence[Workload], *, variant: Variant, warm_up_s: float, progress: Progress
+) -> list[dict[str, Any]]:
+    """Start, warm up, measure one workload after the other, end; a report of each.
 
     Raises:
-        EmbeddedError, ApiError, JobNotCompleted.
+        EmbeddedError, NotMeasured.
     """
     with tempfile.TemporaryDirectory(prefix="aetheris-bench-") as folder:
         data = Path(folder)
-        notes = data / "notes"
-        with _system(data, notes, runs=runs, progress=progress) as state:
-            measured = asyncio.run(_measure(workload, data, state, warm_up_s, progress))
-        with notes.open() as lines:
-            return report(workload, measured, gaps_ms(lines, measured.jobs), runs=runs)
+        with _running(data, variant, progress) as state:
+            reports = asyncio.run(_session(workloads, data, state, warm_up_s, progress))
+    about = {"runs": variant.runs, "flush_each": variant.flush_each, "cores": os.cpu_count()}
+    return [{**figures, **about} for figures in reports]
 
 
-def report(workload: Workload, measured: Measured, gaps: list[float], *, runs: bool) -> dict[str, Any]:
-    """The figures, as they are printed. W4's steps don't follow each other: no time lies between them."""
-    total = workload.total_steps
-    between = {} if workload.name == "W4" else {"p50": _rounded(gaps, 50), "p99": _rounded(gaps, 99)}
-    jobs_ms = [seconds * 1e3 for seconds in measured.job_s]
-    return {
-        "workload": workload.name,
-        "jobs": workload.jobs,
-        "steps_per_job": workload.steps,
-        "in_flight": workload.in_flight,
-        "runs": runs,
-        "cores": os.cpu_count(),
-        "wall_s": round(measured.wall_s, 3),
-        "steps_per_s": round(total / measured.wall_s, 1),
-        "between_steps_ms": between,
-        "job_ms": {"p50": _rounded(jobs_ms, 50), "p99": _rounded(jobs_ms, 99)},
-        "cpu_us_per_step": {name: round(used * 1e6 / total, 1) for name, used in measured.cpu_s.items()},
-    }
+async def _session(
+    workloads: Sequence[Workload], data: Path, state: State, warm_up_s: float, progress: Progress
+) -> list[dict[str, Any]]:
+    in_flight = max(workload.in_flight for workload in (*workloads, WARM_UP))
+    token = local.target(data).token
+    async with (
+        _http(state, token, in_flight) as http,
+        AsyncClient(state.gateway, token) as client,
+        completions(state.kafka) as seen,
+    ):
+        system = Aetheris(data, http, client, seen)
+        await system.tools_known()
+        return await measure_all(system, workloads, notes_in(data), warm_up_s, progress)
 
 
 @contextmanager
-def _system(data: Path, notes: Path, *, runs: bool, progress: Progress) -> Generator[State]:
-    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": str(notes), "AETHERIS_RUNS": str(runs).lower()}
-    with _environment(env):
+def _running(data: Path, variant: Variant, progress: Progress) -> Generator[State]:
+    runs, notes = str(variant.runs).lower(), str(notes_in(data))
+    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": notes, "AETHERIS_RUNS": runs}
+    with environment(env):
         local.ensure_token(data)
-        state = lifecycle.up(data, progress=progress, jvm=kafka.FAST)
+        state = lifecycle.up(data, progress=progress, tuning=variant.tuning)
     try:
         yield state
     finally:
@@ -85,7 +140,7 @@ def _system(data: Path, notes: Path, *, runs: bool, progress: Progress) -> Gener
 
 
 @contextmanager
-def _environment(ours: Mapping[str, str]) -> Generator[None]:
+def environment(ours: Mapping[str, str]) -> Generator[None]:
     """Of the caller's settings none that name servers: what is measured runs here."""
     outside = ("AETHERIS_KAFKA", "AETHERIS_REDIS", "AETHERIS_HTTP_PORT", "AETHERIS_DATA")
     former = {name: os.environ.get(name) for name in (*outside, *ours)}
@@ -101,67 +156,9 @@ def _environment(ours: Mapping[str, str]) -> Generator[None]:
                 os.environ[name] = value
 
 
-async def _measure(workload: Workload, data: Path, state: State, warm_up_s: float, progress: Progress) -> Measured:
-    async with _client(data, state, workload) as client, completions(state.kafka) as seen:
-        await _tool_known(client)
-        await _warm_up(client, seen, warm_up_s, progress)
-        progress("measuring", f"{workload.jobs} × {workload.steps} steps")
-        pids = {name: part.pid for name, part in (State.load(data) or state).parts.items() if part.pid is not None}
-        pids[_CLIENT] = os.getpid()
-        before, started = cpu_s(pids), time.perf_counter()
-        by_sse = workload.name == "W2"
-        jobs = await _all_jobs(workload, client, None if by_sse else seen)
-        wall_s, after = time.perf_counter() - started, cpu_s(pids)
-        used = {name: after[name] - before[name] for name in pids}
-        return Measured(tuple(job for job, _ in jobs), wall_s, tuple(spent for _, spent in jobs), used)
-
-
-@asynccontextmanager
-async def _client(data: Path, state: State, workload: Workload) -> AsyncGenerator[AsyncClient]:
-    token = local.target(data).token
-    limits = httpx.Limits(max_connections=workload.in_flight + 10)
-    async with AsyncClient(state.gateway, token, transport=httpx.AsyncHTTPTransport(limits=limits)) as client:
-        yield client
-
-
-async def _tool_known(client: AsyncClient) -> None:
-    """The gateway learns of tools from the log, a moment after the executor has announced them."""
-    async with asyncio.timeout(TOOL_KNOWN_WITHIN_S):
-        while not any(tool["name"] == "note" for tool in await client.tools()):  # noqa: ASYNC110  seen only by asking
-            await asyncio.sleep(0.05)
-
-
-async def _warm_up(client: AsyncClient, seen: Completions, warm_up_s: float, progress: Progress) -> None:
-    """A broker that has just started is several times slower than it will be."""
-    progress("warming up", f"for {warm_up_s:.0f} s")
-    until = time.perf_counter() + warm_up_s
-    while time.perf_counter() < until:
-        await _all_jobs(_WARM_UP, client, seen)
-
-
-async def _all_jobs(workload: Workload, client: AsyncClient, seen: Completions | None) -> list[tuple[str, float]]:
-    """(job, seconds from its submission to its end) of every job, `in_flight` at a time."""
-    slots, plan = asyncio.Semaphore(workload.in_flight), workload.plan()
-
-    async def one() -> tuple[str, float]:
-        async with slots:
-            started = time.perf_counter()
-            job_id = (await client.submit(plan)).job_id
-            await (_followed(client, job_id) if seen is None else seen.wait(job_id))
-            return job_id, time.perf_counter() - started
-
-    return await asyncio.gather(*(one() for _ in range(workload.jobs)))
-
-
-async def _followed(client: AsyncClient, job_id: str) -> None:
-    """As a client sees it: by its event stream."""
-    last = ""
-    async for event in client.follow(job_id):
-        last = event.type
-    if last != "job_completed":
-        raise JobNotCompleted(f"{job_id}: {last}")
-
-
-def _rounded(values: list[float], percent: float) -> float | None:
-    found = percentile(values, percent)
-    return None if found is None else round(found, 3)
+def _http(state: State, token: str, in_flight: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        state.gateway,
+        headers={"Authorization": f"Bearer {token}"},
+        connector=aiohttp.TCPConnector(limit=in_flight, keepalive_timeout=_IDLE_S),
+    )

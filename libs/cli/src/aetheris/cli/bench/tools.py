@@ -3,6 +3,7 @@
 Environment: AETHERIS_BENCH_FILE. A line is `<monotonic ns> <external key>`, and names job and node by the latter.
 """
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -14,22 +15,36 @@ _NOTE = "x" * 189
 
 
 @tool("note", effect_class="probeable", timeout_s=30)
-async def note(ctx: ToolContext, text: str = "") -> dict[str, str]:  # noqa: ARG001  as real tools have it
-    """Append one line; whole, since it is one write to a file opened for appending."""
-    line = f"{time.monotonic_ns()} {ctx.external_key}\n".encode()
-    file = os.open(_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(file, line)
-    finally:
-        os.close(file)
+async def note(ctx: ToolContext) -> dict[str, str]:
+    """Append one line."""
+    append(_path(), ctx.external_key)
+    return {"note": _NOTE}
+
+
+@tool("note_slowly", effect_class="probeable", timeout_s=30)
+async def note_slowly(ctx: ToolContext) -> dict[str, str]:
+    """Append one line, and return 20 ms later: who is killed in between doesn't know that it has."""
+    append(_path(), ctx.external_key)
+    await asyncio.sleep(0.02)
     return {"note": _NOTE}
 
 
 @note.probe
+@note_slowly.probe
 async def noted(external_key: str) -> Found | NotFound:
     """Whether the file has a line with the key."""
     found = any(line.split()[1:] == [external_key] for line in _path().read_text().splitlines())
     return Found({"note": _NOTE}) if found else NotFound()
+
+
+def append(path: Path, external_key: str) -> None:
+    """One line; whole, since it is one write to a file opened for appending."""
+    line = f"{time.monotonic_ns()} {external_key}\n".encode()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
 
 
 def _path() -> Path:

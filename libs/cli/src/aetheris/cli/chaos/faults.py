@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aetheris.cli.chaos.outside import until
-from aetheris.cli.chaos.proxy import Proxy
 from aetheris.cli.chaos.schedule import Fault, Kind, Struck
 from aetheris.cli.chaos.system import System
 from aetheris.cli.embedded.plan import Part, log_path
@@ -41,7 +40,6 @@ class Faults:
     """The hand that strikes. Call `tick` often."""
 
     system: System
-    proxy: Proxy
     struck: list[Struck] = field(default_factory=list[Struck])
     _lasting: list[_Lasting] = field(default_factory=list[_Lasting])
     _extras: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, subprocess.Popen[bytes]])
@@ -68,9 +66,12 @@ class Faults:
                 self._note(lasting.place, ended_s=time.monotonic())
         self._leaving = [child for child in self._leaving if child.poll() is None]
 
-    def quiet(self) -> bool:
-        """Whether nothing lasts any more."""
-        return not self._lasting and not self._leaving
+    def restless(self) -> list[str]:
+        """What still lasts: faults that are not over, extra executors that have not gone."""
+        lasting = [
+            f"{self.struck[one.place].fault.kind.value} {self.struck[one.place].target}" for one in self._lasting
+        ]
+        return [*lasting, *(f"pid {child.pid} is leaving" for child in self._leaving)]
 
     def stop(self) -> None:
         """Take everything back at once, and let extra executors go."""
@@ -101,11 +102,11 @@ class Faults:
             case Kind.ADD | Kind.REMOVE:
                 self._scale(add=fault.kind is Kind.ADD)
             case Kind.SLOW:
-                self.proxy.delay_s = fault.amount
-                self._last(fault.lasts_s, self._fast_again)
+                self.system.proxy.slow(fault.target, fault.amount)
+                self._last(fault.lasts_s, lambda: self.system.proxy.slow(fault.target, 0.0))
             case Kind.RESET:
-                self.proxy.resetting = True
-                self._last(fault.lasts_s, self._whole_again)
+                self.system.proxy.reset(fault.target, on=True)
+                self._last(fault.lasts_s, lambda: self.system.proxy.reset(fault.target, on=False))
             case Kind.FULL_DISK:
                 filler = _filled(self.system.broker_folder)
                 self._last(fault.lasts_s, lambda: filler.unlink(missing_ok=True), self._broker_is_back)
@@ -180,12 +181,6 @@ class Faults:
 
     def _broker_is_back(self) -> bool:
         return kafka_answers(self.system.state().kafka)
-
-    def _fast_again(self) -> None:
-        self.proxy.delay_s = 0.0
-
-    def _whole_again(self) -> None:
-        self.proxy.resetting = False
 
     def _pid(self, part: str) -> int:
         """It may be between two lives."""

@@ -1,76 +1,56 @@
-"""A TCP forwarder whose connections can be made slow, or reset, while they are in use."""
+"""The connections of a chaos run, through a forwarder of its own: made slow, or reset, while they are in use."""
 
-import select
-import socket
-import struct
-import threading
-import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+import json
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO
 
-_CHUNK = 65536
-_RESET = struct.pack("ii", 1, 0)  # linger on, for no time: close sends RST
+from aetheris.cli.chaos.forwarder import Address
 
 
+@dataclass
 class Proxy:
-    """Forwards 127.0.0.1:port to a server on 127.0.0.1; every request goes on to it, whatever becomes of the answer."""
+    """Tells the forwarder what to do; `addresses` says where each route is entered."""
 
-    def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-        self.delay_s = 0.0
-        self.resetting = False
+    addresses: Mapping[str, Address]
+    _orders: IO[bytes]
+    _delays_s: dict[str, float] = field(default_factory=dict[str, float])
+    _resetting: set[str] = field(default_factory=set[str])
 
-    @property
-    def url(self) -> str:
-        """Where clients connect."""
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+    def slow(self, route: str, delay_s: float) -> None:
+        """Every answer is so late from now on."""
+        self._delays_s[route] = delay_s
+        self._tell(route)
 
-    def serve(self) -> None:
-        """Until closed; each connection has a thread of its own."""
-        with suppress(OSError):  # the listener was closed
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+    def reset(self, route: str, *, on: bool) -> None:
+        """Whether a connection is reset as its next answer comes."""
+        if on:
+            self._resetting.add(route)
+        else:
+            self._resetting.discard(route)
+        self._tell(route)
 
-    def close(self) -> None:
-        """Take no more connections."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _connect(self, client: socket.socket) -> None:
-        try:
-            server = socket.create_connection(("127.0.0.1", self._server_port))
-        except OSError:
-            client.close()
-            return
-        with client, server, suppress(OSError):
-            self._forward(client, server)
-
-    def _forward(self, client: socket.socket, server: socket.socket) -> None:
-        """One thread for both ways: a socket that another thread reads can't be reset."""
-        while True:
-            readable, _, _ = select.select([client, server], [], [])
-            chunk = readable[0].recv(_CHUNK)
-            if not chunk:
-                return
-            if readable[0] is client:
-                server.sendall(chunk)
-                continue
-            time.sleep(self.delay_s)
-            if self.resetting:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                return
-            client.sendall(chunk)
+    def _tell(self, route: str) -> None:
+        order = {"route": route, "delay_s": self._delays_s.get(route, 0.0), "resetting": route in self._resetting}
+        self._orders.write(json.dumps(order).encode() + b"\n")
+        self._orders.flush()
 
 
 @contextmanager
-def running_proxy(server_port: int) -> Generator[Proxy]:
-    """A proxy for as long as the block lasts."""
-    proxy = Proxy(server_port)
-    threading.Thread(target=proxy.serve, name="proxy", daemon=True).start()
+def running_proxy(routes: Mapping[str, tuple[Address, Address]]) -> Generator[Proxy]:
+    """Forward for as long as the block lasts: route → the address to listen on, and the server's."""
+    argv = [sys.executable, "-m", "aetheris.cli.chaos.forwarder", json.dumps(routes)]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    if child.stdin is None or child.stdout is None:
+        raise RuntimeError("the forwarder has no pipes")
     try:
-        yield proxy
+        line = child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the forwarder ended with {child.wait()}")
+        yield Proxy(json.loads(line), child.stdin)
     finally:
-        proxy.close()
+        child.kill()
+        child.communicate()

@@ -1,11 +1,13 @@
 """What `aetheris chaos` prints: counts, and each thing that is not as it should be."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from aetheris.cli.chaos.recovery import EXECUTOR
 from aetheris.cli.chaos.runner import Outcome
+from aetheris.cli.chaos.schedule import LEASE_TTL_S, Kind, Struck
 
 
 def as_json(outcome: Outcome, *, seed: int, jobs: int) -> dict[str, Any]:
@@ -15,7 +17,12 @@ def as_json(outcome: Outcome, *, seed: int, jobs: int) -> dict[str, Any]:
         for one in outcome.struck
     ]
     head = {"seed": seed, "jobs": jobs, "took_s": round(outcome.took_s, 1), "reads": outcome.reads}
-    return {**head, **outcome.verdict.as_json(), "faults": faults}
+    recovery = {
+        one.service: {"times": len(one.missed_s), "p50_s": round(one.p50_s, 2), "max_s": round(one.max_s, 2)}
+        for one in outcome.recoveries
+    }
+    found = outcome.verdict.as_json()
+    return {**head, **found, "lease_ttl_s": LEASE_TTL_S, "recovery": recovery, "faults": faults}
 
 
 def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]]:
@@ -23,7 +30,7 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
     found = outcome.verdict
     struck = [one for one in outcome.struck if one.left_out is None]
     yield "seed", seed
-    yield "faults", _counted(one.fault.kind.value for one in struck)
+    yield "faults", _counted(map(_name, struck))
     for reason, kinds in _left_out(outcome).items():
         yield "left out", f"{kinds}: {reason}"
     yield "jobs", f"{jobs}: {found.completed} completed, {len(found.failed)} ended otherwise"
@@ -43,8 +50,18 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
     yield "proofs", f"{len(found.unproven)} of {found.completed + len(found.failed)} ended jobs don't verify"
     for wrong in (*found.duplicates, *found.lost, *found.stuck, *found.failed, *found.unproven):
         yield "✗", wrong
+    for one in outcome.recoveries:
+        missed = f"{len(one.missed_s)} {'open calls' if one.service == EXECUTOR else 'kills'}"
+        lasted = f"p50 {one.p50_s:.1f} s, max {one.max_s:.1f} s; the lease is {LEASE_TTL_S:.1f} s"
+        yield f"{one.service} back", f"{missed}: {lasted}"
     yield "took", f"{outcome.took_s:.0f} s"
     yield "verdict", "holds" if found.holds else "DOES NOT HOLD"
+
+
+def _name(one: Struck) -> str:
+    """The kind; of a bad connection also to whom."""
+    to = f" to {one.target}" if one.fault.kind in (Kind.SLOW, Kind.RESET) else ""
+    return one.fault.kind.value + to
 
 
 def _left_out(outcome: Outcome) -> dict[str, str]:
@@ -55,5 +72,5 @@ def _left_out(outcome: Outcome) -> dict[str, str]:
     }
 
 
-def _counted(names: Iterator[str]) -> str:
+def _counted(names: Iterable[str]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in Counter(names).most_common())

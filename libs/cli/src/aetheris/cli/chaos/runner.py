@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from aetheris.cli.chaos.faults import Faults
 from aetheris.cli.chaos.observer import Observer, observing
 from aetheris.cli.chaos.outside import Outside, running_outside
-from aetheris.cli.chaos.proxy import running_proxy
+from aetheris.cli.chaos.recovery import Recovery, recoveries
 from aetheris.cli.chaos.schedule import Fault, JobPlan, Struck, faults, job_plans
 from aetheris.cli.chaos.system import System, running
 from aetheris.cli.chaos.tools import TOOLS
@@ -36,6 +36,7 @@ class Outcome:
 
     verdict: Verdict
     struck: Sequence[Struck]
+    recoveries: Sequence[Recovery]
     reads: int
     took_s: float
 
@@ -49,11 +50,10 @@ def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> 
     begun_s = time.monotonic()
     with (
         running_outside(data / "outside") as outside,
-        running_proxy(urlsplit(outside.url).port or 0) as proxy,
-        running(data, {"OUTSIDE_URL": proxy.url}, progress) as system,
+        running(data, urlsplit(outside.url).port or 0, progress) as system,
         observing(system.state().kafka) as observer,
     ):
-        hand = Faults(system, proxy)
+        hand = Faults(system)
         try:
             course = _Course(system, outside, observer, hand, progress)
             course.await_tools()
@@ -63,7 +63,8 @@ def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> 
             hand.close()
         found = verdict(course.jobs, observer.jobs, outside.effects(), hand.struck)
         found.unproven += course.unproven()
-        return Outcome(found, hand.struck, outside.reads(), time.monotonic() - begun_s)
+        recovered = recoveries(observer.jobs, hand.struck)
+        return Outcome(found, hand.struck, recovered, outside.reads(), time.monotonic() - begun_s)
 
 
 @dataclass
@@ -97,7 +98,11 @@ class _Course:
         """Take back what lasts, and wait until every job has ended or waits for a human."""
         self.progress("quiet", "no more faults")
         self.hand.stop()
-        self._wait(lambda: self.hand.quiet() and self.system.ready(), QUIET_WITHIN_S)
+        try:
+            self._wait(lambda: not self.hand.restless() and not self.system.unready(), QUIET_WITHIN_S)
+        except TimeoutError:
+            waits_for = [*self.hand.restless(), *(f"{part} is not ready" for part in self.system.unready())]
+            raise TimeoutError(f"not quiet within {QUIET_WITHIN_S:.0f} s: {', '.join(waits_for)}") from None
         heard, since_s = -1, time.monotonic()
         while (open_jobs := self._open()) and time.monotonic() < since_s + UNMOVED_S:
             if (now_heard := self._heard()) != heard:

@@ -13,6 +13,10 @@ EXECUTORS = 2
 SERVICES = ("planner-0", "ledger-0", "executor-0", "executor-1", "verifier-0", "gateway-0")
 PAUSABLE = ("executor-0", "executor-1", "executor-0", "executor-1", "planner-0", "ledger-0", "verifier-0")
 
+OUTSIDE, KAFKA, REDIS = "outside", "kafka", "redis"
+ROUTES = (OUTSIDE, KAFKA, REDIS)
+"""What the services' connections lead to, each through a forwarder."""
+
 LEASE_TTL_S = 2.0
 SESSION_S = 3.0
 SHORTEST_PAUSE_S = SESSION_S + LEASE_TTL_S
@@ -36,19 +40,25 @@ class Kind(StrEnum):
 
 
 WEIGHTS: Mapping[Kind, int] = {
-    Kind.KILL: 40,
+    Kind.KILL: 34,
     Kind.PAUSE: 14,
     Kind.FLUSH: 7,
     Kind.LOSE_TAIL: 7,
     Kind.KILL_BROKER: 5,
     Kind.ADD: 5,
     Kind.REMOVE: 5,
-    Kind.SLOW: 5,
-    Kind.RESET: 6,
+    Kind.SLOW: 8,
+    Kind.RESET: 9,
     Kind.FULL_DISK: 1,
     Kind.WRONG_CLOCK: 5,
 }
-"""Of a hundred; each kind comes once before any comes twice."""
+"""Of a hundred."""
+
+ONCE = (
+    *((kind, route) for kind in (Kind.SLOW, Kind.RESET) for route in ROUTES),
+    *((kind, None) for kind in Kind if kind not in (Kind.SLOW, Kind.RESET)),
+)
+"""Each kind comes once, and bad connections once on each route, before any comes twice."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +103,12 @@ class JobPlan:
 def faults(seed: int, count: int, jobs: int) -> tuple[Fault, ...]:
     """The faults, in their order."""
     rng = Random(f"faults {seed}")  # noqa: S311 - reproducible, not secret
-    kinds = list(Kind)
-    rng.shuffle(kinds)
-    kinds = [*kinds, *rng.choices(list(WEIGHTS), [*WEIGHTS.values()], k=max(0, count - len(kinds)))][:count]
+    once = list(ONCE)
+    rng.shuffle(once)
+    more = rng.choices(list(WEIGHTS), [*WEIGHTS.values()], k=max(0, count - len(once)))
+    wanted = [*once, *((kind, None) for kind in more)][:count]
     most = max(1, 3 * jobs // max(1, count))
-    return tuple(_fault(rng, number, kind, most) for number, kind in enumerate(kinds))
+    return tuple(_fault(rng, number, kind, route, most) for number, (kind, route) in enumerate(wanted))
 
 
 def job_plans(seed: int, count: int) -> tuple[JobPlan, ...]:
@@ -111,7 +122,7 @@ def tag(job: int, effect_class: EffectClass) -> str:
     return f"{job}/{effect_class.value}"
 
 
-def _fault(rng: Random, number: int, kind: Kind, most_effects: int) -> Fault:
+def _fault(rng: Random, number: int, kind: Kind, route: str | None, most_effects: int) -> Fault:
     after = rng.randint(0, most_effects)
     match kind:
         case Kind.KILL:
@@ -121,9 +132,11 @@ def _fault(rng: Random, number: int, kind: Kind, most_effects: int) -> Fault:
         case Kind.LOSE_TAIL:
             return Fault(number, kind, "", after, amount=rng.uniform(0.05, 0.5))
         case Kind.SLOW:
-            return Fault(number, kind, "outside", after, rng.uniform(1.0, 3.0), rng.uniform(0.2, 6.0))
+            target = route or rng.choice(ROUTES)
+            late_s = rng.uniform(0.2, 6.0) if target == OUTSIDE else rng.uniform(0.02, 1.0)
+            return Fault(number, kind, target, after, rng.uniform(1.0, 3.0), late_s)
         case Kind.RESET:
-            return Fault(number, kind, "outside", after, rng.uniform(0.1, 1.0))
+            return Fault(number, kind, route or rng.choice(ROUTES), after, rng.uniform(0.1, 1.0))
         case Kind.FULL_DISK:
             return Fault(number, kind, "kafka", after, rng.uniform(1.0, 3.0))
         case Kind.WRONG_CLOCK:

@@ -12,12 +12,17 @@ from pathlib import Path
 import httpx
 
 from aetheris.cli import local
-from aetheris.cli.chaos.schedule import EXECUTORS, LEASE_TTL_S, SESSION_S
+from aetheris.cli.chaos.forwarder import Address
+from aetheris.cli.chaos.proxy import Proxy, running_proxy
+from aetheris.cli.chaos.schedule import EXECUTORS, KAFKA, LEASE_TTL_S, OUTSIDE, REDIS, SESSION_S
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.embedded.jars import Progress
+from aetheris.cli.embedded.kafka import Tuning
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State
+from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.services import Service, with_counts
+from aetheris.cli.embedded.valkey import Valkey
 from aetheris.sdk.client import Client
 
 DISK_BYTES = 192 * 1024 * 1024
@@ -32,6 +37,7 @@ class System:
 
     data: Path
     client: Client
+    proxy: Proxy
     has_clocks: bool
     has_disk: bool
 
@@ -54,9 +60,9 @@ class System:
         """How an executor is started."""
         return next(part for part in Plan.load(self.data).parts if part.name == "executor-0")
 
-    def ready(self) -> bool:
-        """Whether every part says that it is."""
-        return lifecycle.status(self.data).ready
+    def unready(self) -> list[str]:
+        """The parts that don't say that they are ready."""
+        return [name for name, part in lifecycle.status(self.data).parts.items() if not part.ready]
 
     def clock(self, part: str) -> Path:
         """The file that says how far off a service's clock is."""
@@ -69,19 +75,29 @@ class System:
 
 
 @contextmanager
-def running(data: Path, env: Mapping[str, str], progress: Progress) -> Generator[System]:
-    """Everything up, two executors, and down again at the end."""
-    with _environment({**_SETTINGS, **env}), _broker_disk(data) as has_disk:
+def running(data: Path, outside_port: int, progress: Progress) -> Generator[System]:
+    """Everything up, two executors, and down again at the end.
+
+    What the services reach lies behind a forwarder; the supervisor, and who counts, go past it.
+    """
+    ports = Ports(data)
+    routes: dict[str, tuple[Address, Address]] = {
+        OUTSIDE: (0, outside_port),
+        KAFKA: (0, ports.get(_LISTENER)),
+        REDIS: (_near_socket(data), str(Valkey(data / "valkey").socket)),
+    }
+    with _environment(_SETTINGS), _broker_disk(data) as has_disk, running_proxy(routes) as proxy:
         local.ensure_token(data)
         library = _faketime()
-        services = with_counts({"executor": EXECUTORS})
+        services = tuple(_through(proxy, service) for service in with_counts({"executor": EXECUTORS}))
         if library is not None:
             services = tuple(_with_clock(service, data, library) for service in services)
-        lifecycle.up(data, services=services, progress=progress)
+        tuning = Tuning(properties=_listeners(ports, proxy.addresses[KAFKA]))
+        lifecycle.up(data, services=services, progress=progress, tuning=tuning)
         try:
             gateway = local.target(data)
             with Client(gateway.url, gateway.token, transport=httpx.HTTPTransport()) as client:  # past any proxy
-                yield System(data, client, library is not None, has_disk)
+                yield System(data, client, proxy, library is not None, has_disk)
         finally:
             with suppress(NotRunningError):
                 lifecycle.down(data)
@@ -95,21 +111,54 @@ _SETTINGS = {
 }
 
 
+_LISTENER = "kafka-forwarded"
+"""The broker's second port: who comes by it is told to stay behind the forwarder."""
+
+
+def _listeners(ports: Ports, near: Address) -> dict[str, str]:
+    direct, controller = f"127.0.0.1:{ports.get('kafka')}", f"127.0.0.1:{ports.get('kafka-controller')}"
+    far = f"127.0.0.1:{ports.get(_LISTENER)}"
+    return {
+        "listeners": f"PLAINTEXT://{direct},FORWARDED://{far},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{direct},FORWARDED://127.0.0.1:{near}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FORWARDED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+
+
+def _near_socket(data: Path) -> str:
+    near = Valkey(data / "forwarder")
+    near.prepare()
+    return str(near.socket)
+
+
+def _through(proxy: Proxy, service: Service) -> Service:
+    """The service, to which the forwarder's addresses are the servers'."""
+    near = proxy.addresses
+    return _given(
+        service,
+        f"AETHERIS_KAFKA=127.0.0.1:{near[KAFKA]}",
+        f"AETHERIS_REDIS=unix://{near[REDIS]}",
+        f"OUTSIDE_URL=http://127.0.0.1:{near[OUTSIDE]}",
+    )
+
+
+def _given(service: Service, *variables: str) -> Service:
+    return replace(service, argv=(shutil.which("env") or "/usr/bin/env", *variables, *service.argv))
+
+
 def _with_clock(service: Service, data: Path, library: Path) -> Service:
     """The service behind libfaketime, which reads its offset from a file; the monotonic clock stays as it is."""
     clock = _clock_of(data, service.name)
     clock.parent.mkdir(parents=True, exist_ok=True)
     clock.write_text("+0\n")
-    wrapped = (
-        shutil.which("env") or "/usr/bin/env",
+    return _given(
+        service,
         f"LD_PRELOAD={library}",
         f"FAKETIME_TIMESTAMP_FILE={clock}",
         "FAKETIME_CACHE_DURATION=1",
         "DONT_FAKE_MONOTONIC=1",
         "FAKETIME_DONT_FAKE_MONOTONIC=1",
-        *service.argv,
     )
-    return replace(service, argv=wrapped)
 
 
 def _clock_of(data: Path, service: str) -> Path:

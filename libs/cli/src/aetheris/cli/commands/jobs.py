@@ -1,4 +1,4 @@
-"""`aetheris submit | run | jobs | job | events | cancel | resolve | tools`: jobs, through the gateway."""
+"""`aetheris submit | run | jobs | job | events | contracts | cancel | signal | resolve | tools`, over HTTP."""
 
 import json
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_value, read_object
 from aetheris.cli.steps import Steps
 from aetheris.protocol.ids import check_name
-from aetheris.protocol.plan import OnInDoubt
-from aetheris.sdk.client import Client, Commanded, Job, JobEvent, JobSummary, Step, Verdict
+from aetheris.protocol.plan import Confirmation, OnInDoubt
+from aetheris.sdk.client import Client, Commanded, Contract, Job, JobEvent, JobSummary, Level, Step, Verdict
 
 INTERRUPTED = 130
 
@@ -36,6 +36,10 @@ Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON file with the
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 InDoubt = Annotated[
     OnInDoubt | None, typer.Option(help="What becomes of a call that stays in doubt; before what its tool declares.")
+]
+Confirming = Annotated[
+    Confirmation | None,
+    typer.Option(help="What becomes of the job where, as it goes on again, an effect it builds on can't be confirmed."),
 ]
 IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
 
@@ -45,6 +49,7 @@ def submit(
     *,
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
+    confirmation: Confirming = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +57,9 @@ def submit(
     with errors_as_exits(as_json=as_json):
         wanted = read_object(plan)
         with connected(data) as client:
-            submitted = client.submit(wanted, options=_options(on_in_doubt), idempotency_key=idempotency_key)
+            submitted = client.submit(
+                wanted, options=_options(on_in_doubt, confirmation), idempotency_key=idempotency_key
+            )
         if as_json:
             print_json(submitted.model_dump(mode="json"))
         else:
@@ -64,6 +71,7 @@ def run(
     *,
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
+    confirmation: Confirming = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -71,7 +79,9 @@ def run(
     with errors_as_exits(as_json=as_json):
         wanted = read_object(plan)
         with connected(data) as client:
-            job_id = client.submit(wanted, options=_options(on_in_doubt), idempotency_key=idempotency_key).job_id
+            job_id = client.submit(
+                wanted, options=_options(on_in_doubt, confirmation), idempotency_key=idempotency_key
+            ).job_id
             progress("job", job_id)
             _watch(client, job_id)
             found = client.job(job_id)
@@ -128,10 +138,34 @@ def events(
                 _print_event(event)
 
 
+def contracts(
+    job_id: JobId,
+    *,
+    level: Annotated[Level, typer.Option(help="How much to show of each.")] = "result",
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """List a job's execution contracts: what came of each call, and how."""
+    with errors_as_exits(as_json=as_json):
+        check_name(job_id, "ID")
+        with connected(data) as client:
+            found = client.contracts(job_id, level)
+        if as_json:
+            print_json([contract.model_dump(mode="json") for contract in found])
+            return
+        columns = ("contract", "step", "action", "state", "effect", "duplicate of", "error")
+        table(columns, [_contract_row(contract) for contract in found])
+        for contract in found:
+            for moved in contract.transitions:
+                way = f"{moved['from']} → {moved['to']}  {moved['trigger']} ({moved['actor']})"
+                out.print(shown(f"{contract.node_id}  {moved['timestamp']}  {way}"))
+
+
 def cancel(
     job_id: JobId,
     *,
     reason: Annotated[str | None, typer.Option(help="Why; it is recorded.")] = None,
+    compensate: Annotated[bool, typer.Option("--compensate", help="Undo what was done.")] = False,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -139,7 +173,24 @@ def cancel(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
-            answer = client.cancel(job_id, reason=reason)
+            answer = client.cancel(job_id, reason=reason, compensate=compensate)
+        _print_answer(answer, as_json=as_json)
+
+
+def signal(
+    job_id: JobId,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key that a node of the job waits for.")],
+    *,
+    payload: Annotated[str | None, typer.Option(help="What came, as JSON; the node's result.")] = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Tell a job what a node of it waits for; the same may be said again."""
+    with errors_as_exits(as_json=as_json):
+        check_name(job_id, "ID")
+        value = None if payload is None else json_value(payload, "--payload")
+        with connected(data) as client:
+            answer = client.signal(job_id, key, value)
         _print_answer(answer, as_json=as_json)
 
 
@@ -180,8 +231,9 @@ def tools(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
             table(columns, [[one.get(column) for column in columns] for one in found])
 
 
-def _options(on_in_doubt: OnInDoubt | None) -> dict[str, Any]:
-    return {"on_in_doubt": on_in_doubt} if on_in_doubt is not None else {}
+def _options(on_in_doubt: OnInDoubt | None, confirmation: Confirmation | None) -> dict[str, Any]:
+    wanted = {"on_in_doubt": on_in_doubt, "confirmation": confirmation}
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _newest(client: Client, status: str | None, limit: int) -> list[JobSummary]:
@@ -242,11 +294,20 @@ def _print_job(found: Job, *, as_json: bool) -> None:
             how = "--happened|--not-executed|--retry --evidence …"
             fields((("settle it", f"aetheris resolve {found.job_id} --node {step.node_id} {how}"),))
     if found.steps:
-        table(("step", "tool", "state", "tries", "external id", "reason"), [_row(step) for step in found.steps])
+        columns = ("step", "tool", "state", "tries", "effect", "external id", "reason")
+        table(columns, [_row(step) for step in found.steps])
 
 
 def _row(step: Step) -> tuple[Any, ...]:
-    return (step.node_id, step.tool, step.state, step.attempts, step.external_id, step.reason)
+    state = step.result_type if step.result_type == "compensated" else step.state
+    return (step.node_id, step.tool, state, step.attempts, step.effect, step.external_id, step.reason)
+
+
+def _contract_row(contract: Contract) -> tuple[Any, ...]:
+    duplicate = contract.duplicate_of
+    of = f"{duplicate['job_id']}/{duplicate['node_id']}" if duplicate is not None else None
+    named = (contract.execution_id, contract.node_id, contract.action_type, contract.status)
+    return (*named, contract.has_effect, of, contract.error_message)
 
 
 def _print_answer(answer: Commanded, *, as_json: bool) -> None:

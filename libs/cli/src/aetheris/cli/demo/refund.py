@@ -2,11 +2,8 @@
 
 import json
 import shutil
-import signal
-import tempfile
-import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +18,19 @@ from aetheris.cli.demo.naive import CRASHES, Crash, run_naive
 from aetheris.cli.demo.outside import Counts, OutsideError, OutsideWorld
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.servers import MissingServerError
+from aetheris.cli.demo.stage import await_end, folder_for, sigterm_as_ctrl_c, verified_with_seal
 from aetheris.cli.demo.system import System, check_free, running
 from aetheris.cli.demo.tamper import complaint, forge, judge
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import Violation
-from aetheris.sdk.client import ApiError, Unreachable
+from aetheris.sdk.client import ApiError
 from aetheris.streams.redis import RedisUnavailable
 
 PLAN = Path(__file__).with_name("plan.json")
 NAIVE_ORDER, ORDER = "o-1001", "o-1002"
 AMOUNT = 4200  # cents
 CUSTOMER = "ada@example.org"
-END_WITHIN_S = 60.0
-_ASK_AGAIN_S = 0.1
 
 TWICE, ONCE = Counts(2, 2, 2), Counts(1, 1, 1)
 
@@ -89,7 +85,7 @@ def run(data: Path | None, keep: bool) -> int:
         keep: leave Aetheris running, to look at the job.
     """
     say = Say()
-    with _sigterm_as_ctrl_c(), _folder(data) as folder:
+    with sigterm_as_ctrl_c(), folder_for(data) as folder:
         try:
             outcome = _play(folder.path, say, keep=keep)
         except _EXPECTED as error:
@@ -102,26 +98,6 @@ def run(data: Path | None, keep: bool) -> int:
             where = f"--data {folder.path}"
             say.plain(f"Aetheris is still up: `aetheris jobs {where}`; end it with `aetheris down {where}`")
         return 0 if outcome.as_promised else 1
-
-
-@dataclass
-class _Folder:
-    path: Path
-    stays: bool = False
-
-
-@contextmanager
-def _folder(data: Path | None) -> Generator[_Folder]:
-    """The user's own, or a temporary one, which goes unless there is something to look at."""
-    if data is not None:
-        yield _Folder(data.resolve())
-        return
-    folder = _Folder(Path(tempfile.mkdtemp(prefix="aetheris-demo-")).resolve())
-    try:
-        yield folder
-    finally:
-        if not folder.stays:
-            shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
@@ -163,7 +139,7 @@ def _on_aetheris(
         say.step(f"submitted as job {job_id}")
         say.detail("the executor makes the calls; the ledger says which may be made; what they know lies in Kafka")
         kills = torment.run(job_id)
-        _await_end(system, job_id)
+        await_end(system, job_id)
         counts = world.counts(ORDER)
         say.step(f"the job has completed. The servers have: {_words(counts)}")
         return Outcome(naive, counts, kills, _prove(system, job_id, folder / "demo", say))
@@ -171,10 +147,10 @@ def _on_aetheris(
 
 def _prove(system: System, job_id: str, folder: Path, say: Say) -> Proof:
     say.headline("Proof: anyone can check the job's history")
-    online = _verified_with_seal(system, job_id)
+    online = verified_with_seal(system, job_id)
     say.step(f"verify: {_verdict(bool(online['ok']))}, {online['event_count']} events, sealed and signed")
     exported, tampered = folder / "exported.jsonl", folder / "tampered.jsonl"
-    _write(streamfile.of_evidence(system.client.evidence(job_id)), exported)
+    _write(streamfile.of_answer(system.client.raw_stream(job_id)), exported)
     offline = judge(streamfile.read(exported))
     say.step(f"the exported stream, verified offline: {_verdict(offline.ok)}")
     forgery = forge(streamfile.read(exported), "tool_invocation_finished", "refund", AMOUNT)
@@ -185,29 +161,6 @@ def _prove(system: System, job_id: str, folder: Path, say: Say) -> Proof:
     if broken is not None:
         say.step(f"verify: {_verdict(report.ok)}, and names event {broken.event_id} ({broken.rule})")
     return Proof(bool(online["ok"]), offline.ok, report.ok, broken)
-
-
-def _verified_with_seal(system: System, job_id: str) -> Mapping[str, Any]:
-    """Raises: DemoError: no seal in time."""
-    deadline = time.monotonic() + END_WITHIN_S
-    while time.monotonic() < deadline:
-        with suppress(Unreachable):
-            report = system.client.verify(job_id)
-            if report["seal"]["present"]:
-                return report
-        time.sleep(_ASK_AGAIN_S)
-    raise DemoError("the verifier has not sealed the job")
-
-
-def _await_end(system: System, job_id: str) -> None:
-    """Raises: DemoError: the job didn't complete, or not in time."""
-    deadline = time.monotonic() + END_WITHIN_S
-    while (job := system.job(job_id)) is None or job.status == "running":
-        if time.monotonic() > deadline:
-            raise DemoError(f"the job has not ended after {END_WITHIN_S:.0f} s")
-        time.sleep(_ASK_AGAIN_S)
-    if job.status != "completed":
-        raise DemoError(f"the job is {job.status}: {job.why or job.error}")
 
 
 def _write(stream: Stream, path: Path) -> None:
@@ -259,13 +212,3 @@ def _verdict(ok: bool) -> str:
 
 def _words(counts: Counts) -> str:
     return f"{counts.refunds} refund(s), {counts.mails} mail(s), {counts.issues} issue(s)"
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Generator[None]:
-    """What was started is ended on the way out, whichever of the two it is."""
-    former: Callable[..., Any] | int | None = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)

@@ -62,6 +62,18 @@ class System:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def kill_everything(self) -> int:
+        """kill -9 the supervisor, Kafka, Valkey and every service; returns how many processes there were.
+
+        The client of this system is of no use afterwards: start it again on the same folder.
+        """
+        state = self._state()
+        pids = [pid for pid in (state.pid, *(part.pid for part in state.parts.values())) if pid is not None]
+        for pid in pids:  # the supervisor first: it would start the others again
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
     def flush_redis(self) -> None:
         """FLUSHALL: leases, the effect store and every view are gone.
 

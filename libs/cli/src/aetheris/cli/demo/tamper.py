@@ -4,7 +4,6 @@ import base64
 import json
 from dataclasses import dataclass, replace
 
-from aetheris.cli import streamfile
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import RawRecord, Report, Violation, verify
 
@@ -38,7 +37,7 @@ def forge(stream: Stream, event_type: str, node_id: str, amount: int) -> Forgery
 
 def judge(stream: Stream) -> Report:
     """Verify it here: nothing is asked but the records."""
-    return verify(stream.raw(), public_keys=streamfile.public_keys(stream.public_keys))
+    return verify(stream.raw(), keys=stream.keys)
 
 
 def complaint(report: Report, event_id: str) -> Violation | None:

@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aetheris.cli.embedded.errors import EmbeddedError, NotReadyError
@@ -23,7 +23,7 @@ from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, exclusive, spawn
 
 SMALL = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # quick to start, 170 MB
-FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")  # for measurements: C2, and room for the collector
+FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # C2 would compile while it is measured
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 30.0
@@ -96,6 +96,17 @@ class Installation:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """How a broker differs from the usual one: the JVM's options, and properties of its own."""
+
+    jvm: tuple[str, ...] = SMALL
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+USUAL = Tuning()
+
+
+@dataclass(frozen=True)
 class Broker:
     """One broker: its folder (configuration and log) and its two ports on 127.0.0.1."""
 
@@ -103,7 +114,7 @@ class Broker:
     folder: Path
     port: int
     controller_port: int
-    jvm: tuple[str, ...] = SMALL
+    tuning: Tuning = USUAL
 
     @property
     def address(self) -> str:
@@ -139,13 +150,14 @@ class Broker:
         return self.folder / "log4j2.properties"
 
     def _configuration(self) -> str:
-        return _PROPERTIES.format(port=self.port, controller_port=self.controller_port, log_folder=self.log_folder)
+        usual = _PROPERTIES.format(port=self.port, controller_port=self.controller_port, log_folder=self.log_folder)
+        return usual + "".join(f"{name}={value}\n" for name, value in self.tuning.properties.items())
 
     def _java(self) -> tuple[str, ...]:
         archive = self.installation.archive
         return (
             str(self.installation.java.path),
-            *self.jvm,
+            *self.tuning.jvm,
             *((f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()),
             f"-Dlog4j2.configurationFile={self._logging}",
             "-cp",
@@ -176,9 +188,9 @@ def install(progress: Progress) -> Installation:
     return installation
 
 
-def broker_in(installation: Installation, data: Path, ports: Ports, jvm: tuple[str, ...] = SMALL) -> Broker:
+def broker_in(installation: Installation, data: Path, ports: Ports, tuning: Tuning = USUAL) -> Broker:
     """The broker of a data folder, on the ports that the folder keeps."""
-    return Broker(installation, data / "kafka", ports.get("kafka"), ports.get("kafka-controller"), jvm)
+    return Broker(installation, data / "kafka", ports.get("kafka"), ports.get("kafka-controller"), tuning)
 
 
 @contextmanager
@@ -221,7 +233,8 @@ def _make_archive(installation: Installation) -> None:
         folder = Path(scratch)
         staged = folder / "classes.jsa"
         broker = broker_in(installation, folder, Ports(folder))
-        with running_broker(replace(broker, jvm=(*SMALL, f"-XX:ArchiveClassesAtExit={staged}")), folder / "kafka.log"):
+        recording = Tuning((*SMALL, f"-XX:ArchiveClassesAtExit={staged}"))
+        with running_broker(replace(broker, tuning=recording), folder / "kafka.log"):
             pass
         if staged.exists():  # without it the broker only starts more slowly
             staged.replace(installation.archive)

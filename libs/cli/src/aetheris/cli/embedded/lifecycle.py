@@ -59,7 +59,7 @@ def up(
     foreground: bool = False,
     services: Sequence[Service] = SERVICES,
     progress: Progress,
-    jvm: tuple[str, ...] = kafka.SMALL,
+    tuning: kafka.Tuning = kafka.USUAL,
 ) -> State:
     """Start everything and return once each part has said that it is ready; nothing happens twice.
 
@@ -69,7 +69,7 @@ def up(
     data = _made(data)
     if supervisor_pid(data) is not None:
         return _await_ready(data, Plan.load(data), progress, lambda: supervisor_pid(data) is not None)
-    plan = _prepare(data, services, progress, jvm)
+    plan = _prepare(data, services, progress, tuning)
     return _in_foreground(data, plan, progress) if foreground else _detached(data, plan, progress)
 
 
@@ -127,13 +127,13 @@ def _made(data: Path) -> Path:
     return data.resolve()
 
 
-def _prepare(data: Path, services: Sequence[Service], progress: Progress, jvm: tuple[str, ...]) -> Plan:
+def _prepare(data: Path, services: Sequence[Service], progress: Progress, tuning: kafka.Tuning) -> Plan:
     """Configure the servers, choose or check the ports, write the plan."""
     ports = Ports(data)
     if chosen := outside("AETHERIS_HTTP_PORT"):
         ports.keep("gateway-0-http", int(chosen))
     shared = {"AETHERIS_DATA": str(data), "AETHERIS_VERIFIER_URL": _url("verifier-0", ports)}
-    servers = [*_kafka_part(data, ports, shared, progress, jvm), *_valkey_part(data, shared)]
+    servers = [*_kafka_part(data, ports, shared, progress, tuning), *_valkey_part(data, shared)]
     parts = (*servers, *service_parts(services, shared, ports))
     ports.check_free()
     plan = Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
@@ -142,11 +142,11 @@ def _prepare(data: Path, services: Sequence[Service], progress: Progress, jvm: t
 
 
 def _kafka_part(
-    data: Path, ports: Ports, shared: dict[str, str], progress: Progress, jvm: tuple[str, ...]
+    data: Path, ports: Ports, shared: dict[str, str], progress: Progress, tuning: kafka.Tuning
 ) -> Iterator[Part]:
     if outside("AETHERIS_KAFKA"):
         return
-    broker = kafka.broker_in(kafka.install(progress), data, ports, jvm)
+    broker = kafka.broker_in(kafka.install(progress), data, ports, tuning)
     broker.prepare()
     shared |= {"AETHERIS_KAFKA": broker.address, "AETHERIS_DEV": "1"}  # one node is allowed in development only
     yield Part("kafka", "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from ssl import SSLContext
 
 import structlog
 from aiokafka import AIOKafkaProducer
@@ -13,6 +14,7 @@ from aiokafka.errors import KafkaError
 
 from aetheris.protocol.records import Group
 from aetheris.streams.kafka.clients import close_producer, open_client
+from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import MAX_GROUP_BYTES, LogUnreachable, Place
 from aetheris.streams.partitioning import place_of, weigh
 
@@ -70,13 +72,14 @@ class _Lane:
 class _Producer:
     """One life of an idempotent producer; after the first doubt it is abandoned, never asked again."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
         self._kafka = AIOKafkaProducer(
             bootstrap_servers=bootstrap,
             acks="all",
             enable_idempotence=True,
             linger_ms=0,
             max_batch_size=MAX_GROUP_BYTES,
+            **secured(tls),
         )
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -134,8 +137,14 @@ class KafkaAppender:
     """Groups of a partition in their order, each whole in one record batch, again and again until acknowledged."""
 
     def __init__(
-        self, bootstrap: str, partitions: Callable[[str], Awaitable[int]], send_deadline_s: float = 10.0
+        self,
+        bootstrap: str,
+        partitions: Callable[[str], Awaitable[int]],
+        send_deadline_s: float = 10.0,
+        *,
+        tls: SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._bootstrap = bootstrap
         self._ask_partitions = partitions
         self._send_deadline_s = send_deadline_s
@@ -238,7 +247,7 @@ class KafkaAppender:
                     await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _connect(self) -> _Producer:
-        producer = _Producer(self._bootstrap)
+        producer = _Producer(self._bootstrap, self._tls)
         await producer.start(self._bootstrap)
         return producer
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Collection
+from ssl import SSLContext
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -10,6 +11,7 @@ from aetheris.streams.kafka.appender import KafkaAppender
 from aetheris.streams.kafka.clients import close_consumer, open_client
 from aetheris.streams.kafka.membership import KafkaMembership
 from aetheris.streams.kafka.reader import KafkaReader
+from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import LogUnreachable, Place
 
 
@@ -26,8 +28,10 @@ class KafkaLog:
         *,
         rebalance_timeout_s: float = 15.0,
         send_deadline_s: float = 10.0,
+        tls: SSLContext | None = None,
     ) -> None:
         self._bootstrap = bootstrap
+        self._tls = tls
         self._send_deadline_s = send_deadline_s
         self._session_timeout_s = session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
@@ -36,7 +40,7 @@ class KafkaLog:
 
     async def start(self) -> None:
         """Connect, for the questions below."""
-        asker = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False)
+        asker = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False, **secured(self._tls))
         await open_client(asker, self._bootstrap)
         self._asker = asker
 
@@ -48,11 +52,11 @@ class KafkaLog:
 
     def appender(self) -> KafkaAppender:
         """A new appender; one for a process is enough."""
-        return KafkaAppender(self._bootstrap, self.partitions, self._send_deadline_s)
+        return KafkaAppender(self._bootstrap, self.partitions, self._send_deadline_s, tls=self._tls)
 
     def reader(self, max_wait_s: float = 0.1) -> KafkaReader:
         """A new reader, whose idle fetches wait at the broker for `max_wait_s`."""
-        return KafkaReader(self._bootstrap, max_wait_s)
+        return KafkaReader(self._bootstrap, max_wait_s, tls=self._tls)
 
     def membership(self, group: str, member: str, topics: Collection[str]) -> KafkaMembership:
         """A static member of `group`: back within the session timeout, it finds its partitions unmoved."""
@@ -63,6 +67,7 @@ class KafkaLog:
             topics,
             session_timeout_s=self._session_timeout_s,
             rebalance_timeout_s=self._rebalance_timeout_s,
+            tls=self._tls,
         )
 
     async def partitions(self, topic: str) -> int:

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from ssl import SSLContext
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from aetheris.streams.kafka.clients import close_consumer, open_client
+from aetheris.streams.kafka.reader import LOOK_MS
+from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import Listener, LogUnreachable, MembershipLost, Place
 
 _NEVER_IDLE_MS = 2**31 - 1
@@ -40,7 +43,9 @@ class KafkaMembership:
         *,
         session_timeout_s: float,
         rebalance_timeout_s: float,
+        tls: SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._topics = sorted(topics)
         self._bootstrap = bootstrap
         self._group = group
@@ -166,5 +171,7 @@ class KafkaMembership:
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=session_ms // 3,
             rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
+            consumer_timeout_ms=LOOK_MS,
             max_poll_interval_ms=_NEVER_IDLE_MS,  # it is never polled for records
+            **secured(self._tls),
         )

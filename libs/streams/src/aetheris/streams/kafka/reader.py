@@ -2,19 +2,25 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
+from ssl import SSLContext
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from aetheris.protocol.records import Record
 from aetheris.streams.kafka.clients import close_consumer, open_client
+from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import Batch, LogGap, LogUnreachable, Place
+
+LOOK_MS = 2_000
+"""Pause between a consumer's looks at what it could fetch, beside those that an event causes."""
 
 
 class KafkaReader:
     """A consumer without a group."""
 
-    def __init__(self, bootstrap: str, max_wait_s: float) -> None:
+    def __init__(self, bootstrap: str, max_wait_s: float, *, tls: SSLContext | None = None) -> None:
+        self._tls = tls
         self._bootstrap = bootstrap
         self._max_wait_s = max_wait_s
         self._consumer: AIOKafkaConsumer | None = None
@@ -33,6 +39,8 @@ class KafkaReader:
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_max_wait_ms=max(1, round(self._max_wait_s * 1000)),
+            consumer_timeout_ms=LOOK_MS,
+            **secured(self._tls),
         )
         await open_client(consumer, self._bootstrap)
         self._consumer = consumer

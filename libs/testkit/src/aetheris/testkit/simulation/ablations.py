@@ -9,8 +9,7 @@ from typing import Any
 from aetheris.ledger import settlement
 from aetheris.ledger.memory import Started, Step, Terms
 from aetheris.ledger.settlement import Key
-from aetheris.protocol.events import RejectReason
-from aetheris.protocol.fold import Entry, KeyState, St
+from aetheris.protocol.fold import Entry, JobState, KeyState, St
 from aetheris.tool_executor.core import Try
 
 Replace = Callable[[Any], Any]
@@ -37,9 +36,9 @@ class Ablation:
 def _without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:
     """Whatever birth a grant names, the fold's own is taken for it."""
 
-    def in_force(core: Any, grant: Any) -> Any:
+    def in_force(core: Any, grant: Any, node_id: str) -> Any:
         job = core.jobs.get(grant.job_id)
-        return real(core, grant if job is None else grant.model_copy(update={"birth": job.birth}))
+        return real(core, grant if job is None else grant.model_copy(update={"birth": job.birth}), node_id)
 
     return in_force
 
@@ -71,11 +70,13 @@ def _new_attempt_on_reclaim(real: Callable[..., Any]) -> Callable[..., Any]:
     return reopen
 
 
-def _never_blocked_by_node(real: Callable[..., Any]) -> Callable[..., Any]:
-    def blocked_by(job: Any, keys: Any, reason: RejectReason, detail: str | None) -> Any:
-        return None if reason is RejectReason.CANCELLED else real(job, keys, reason, detail)
+def _stopped_by_revision(_: Callable[..., Any]) -> Callable[..., Any]:
+    """A later revision escapes the stop, whatever it adds."""
 
-    return blocked_by
+    def is_stopped(job: JobState, _entry: Entry) -> bool:
+        return job.stopping is not None and job.revision <= job.stopping.up_to_revision
+
+    return is_stopped
 
 
 def _not_found_is_final(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,8 +117,18 @@ ABLATIONS: tuple[Ablation, ...] = (
         {
             "aetheris.protocol.fold._node_is_taken": _always(None),
             "aetheris.ledger.adjudication._is_known": _always(value=False),
-            "aetheris.ledger.adjudication._blocked_by": _never_blocked_by_node,
+            "aetheris.ledger.adjudication._blocked_by": _always(None),
             "aetheris.planner.core.is_untouched": _always(value=True),
+        },
+    ),
+    Ablation(
+        "with a stop judged by revision",
+        2000,
+        {
+            "aetheris.protocol.fold.is_stopped": _stopped_by_revision,
+            "aetheris.ledger.adjudication.is_stopped": _stopped_by_revision,
+            "aetheris.tool_executor.core.is_stopped": _stopped_by_revision,
+            "aetheris.protocol.fold._compensates": _always(value=True),
         },
     ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.doubt._probe": _not_found_is_final}),

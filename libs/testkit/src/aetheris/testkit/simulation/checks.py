@@ -11,13 +11,15 @@ from aetheris.protocol.events import (
     Event,
     JobCompleted,
     JobCreated,
+    JobFailed,
     JobSealed,
     JobStopping,
+    PlanGenerated,
     PolicyAllowed,
     ToolInvocationStarted,
 )
 from aetheris.protocol.fold import JobState, KeyState, Settled, St, apply, birth
-from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.plan import EffectClass, undo_id
 from aetheris.protocol.topics import Topic
 from aetheris.testkit.simulation.log import Entry, record_of
 from aetheris.testkit.simulation.world import Call, Effect, Outside
@@ -42,6 +44,8 @@ class Observer:
         self._started: dict[str, ToolInvocationStarted] = {}
         self._started_at: dict[str, int] = {}
         self._stops: dict[str, list[tuple[int, int | None]]] = {}
+        self._undoes: dict[tuple[str, str], int] = {}
+        """(job_id, node_id) → the revision that it came with, if it undoes a node."""
         self._allowed_at: dict[str, int] = {}
         self._sent: set[str] = set()
 
@@ -65,8 +69,9 @@ class Observer:
         if started is None:
             raise Broken("declared_before_sent", f"{call.nonce} of {call.node_id} has no started in the log")
         at = self._started_at[call.nonce]
+        undoes = self._undoes.get((call.job_id, call.node_id), -1)
         for stop, up_to in self._stops.get(call.job_id, ()):
-            if stop < at and (up_to is None or started.revision <= up_to):
+            if stop < at and (up_to is None or undoes <= up_to):
                 raise Broken("nothing_starts_after_a_stop", f"{call.nonce} of {call.node_id} at {at}, stop at {stop}")
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
             raise Broken("irreversible_only_when_allowed", f"{call.nonce} of {call.node_id} at {at}")
@@ -76,6 +81,9 @@ class Observer:
             case ToolInvocationStarted():
                 self._started.setdefault(event.invocation_id, event)
                 self._started_at.setdefault(event.invocation_id, offset)
+            case PlanGenerated(diff=diff) if diff is not None:
+                undoing = [node["id"] for node in diff["nodes"] if node.get("compensates")]
+                self._undoes.update(((event.job_id, node_id), event.revision) for node_id in undoing)
             case JobStopping():
                 self._stops.setdefault(event.job_id, []).append((offset, event.up_to_revision))
             case PolicyAllowed():
@@ -109,12 +117,15 @@ def check_end(observer: Observer, outside: Outside, expected: Iterable[str]) -> 
         if job is None:
             raise Broken("stuck", f"{job_id} was never born")
         parked = any(state.st is St.PARKED for state in job.keys.values())
-        if job.terminal is None and not parked:
+        waits = parked or ("resolve", None) in job.open_waits
+        if job.terminal is None and not waits:
             raise Broken("stuck", f"{job_id} neither ends nor waits for a human")
         for key, state in job.keys.items():
             _check_result(job, key, state, outside)
         if isinstance(job.terminal, JobCompleted):
             _check_nothing_lost(job, outside)
+        if isinstance(job.terminal, JobFailed):
+            _check_undone(job)
 
 
 def check_folds(observer: Observer, folds: Iterable[tuple[str, Mapping[str, JobState]]]) -> None:
@@ -177,11 +188,31 @@ def _check_nothing_lost(job: JobState, outside: Outside) -> None:
             raise Broken("no_call_lost", f"{job.job_id} is completed, but {node_id} never took effect")
 
 
+def _check_undone(job: JobState) -> None:
+    """A failed job has undone all that it could: it stopped only at a compensation that failed."""
+    nodes = [entry.node for node_id in job.entries if (entry := job.entry(node_id)) is not None]
+    done = [node.id for node in nodes if node.compensate_with is not None and _succeeded(job, node.id)]
+    undone = [node_id for node_id in done if _succeeded(job, undo_id(node_id))]
+    ends = [job.settled_key(undo) for undo in job.compensations]
+    failed = any(end is not None and (end[1].outcome is not Settled.SUCCESS or end[1].partial) for end in ends)
+    unresolvable = any(
+        undo in job.finished and job.finished[undo].result_type == "permanent_failure" for undo in job.compensations
+    )
+    if undone != done and not failed and not unresolvable:
+        raise Broken("undone", f"{job.job_id} failed; of {done} only {undone} are undone")
+
+
+def _succeeded(job: JobState, node_id: str) -> bool:
+    settled = job.settled_key(node_id)
+    return settled is not None and settled[1].outcome is Settled.SUCCESS
+
+
 def _essence(job: JobState) -> tuple[Any, ...]:
     return (
         job.plan_hashes,
         job.stopping,
         job.terminal,
+        job.compensations,
         job.ended_workers,
         job.nonces,
         job.keys,

@@ -155,7 +155,7 @@ class Run:
         if topic is Topic.JOBS_EVENTS:
             for entry in entries:
                 self.observer.record(entry)
-                self.human.interesting.add(entry.body.job_id)
+                self.human.interesting[entry.body.job_id] = None
         for entry in entries:
             if isinstance(entry.body, JobIndexEntry):
                 self.around.index[entry.body.job_id] = entry.body

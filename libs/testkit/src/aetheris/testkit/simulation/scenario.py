@@ -95,7 +95,8 @@ def _submission(tape: Tape, job_id: str, *, chained: bool) -> Submit:
         tool = tape.pick(REVERSIBLE if in_run else tuple(TOOLS))
         before = NAMES[place - 1] if place and (chained or tape.chance(0.6)) else None
         nodes.append(_node(tape, name, tool, before))
-    plan = {"tools": {node["tool"]: TOOLS[node["tool"]] for node in nodes}, "nodes": nodes}
+    called = [call["tool"] for node in nodes for call in (node, node.get("compensate_with")) if call is not None]
+    plan = {"tools": {tool: TOOLS[tool] for tool in called}, "nodes": nodes}
     return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=f"r-{job_id}", plan=plan)
 
 
@@ -112,6 +113,8 @@ def _node(tape: Tape, name: str, tool: str, before: str | None) -> dict[str, Any
         node["depends_on"] = [before]
         if tape.chance(0.4):
             args["from"] = {"$ref": f"{before}#/v"}
+    if tape.chance(0.5):
+        node["compensate_with"] = {"tool": tape.pick(tuple(TOOLS)), "args": {"undo": {"$ref": f"{name}#/v"}}}
     return node
 
 

@@ -3,22 +3,28 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from aetheris.gateway.core.standing import step_status
-from aetheris.gateway.core.wire import event_type_of, payload_of
-from aetheris.gateway.problems import Conflict
+from aetheris.gateway.core.wire import payload_of
+from aetheris.gateway.problems import BadRequest, Conflict
 from aetheris.protocol import events as ev
-from aetheris.protocol.contract import TERMINAL
-from aetheris.protocol.fold import JobState, KeyState, St
+from aetheris.protocol.canonical import canonical_result, digest
+from aetheris.protocol.contract import TERMINAL, Status
+from aetheris.protocol.contracts import key_to_be
+from aetheris.protocol.fold import Entry, JobState, KeyState, St
 from aetheris.protocol.ids import execution_id
+from aetheris.protocol.job_log import event_type_of
 from aetheris.protocol.records import Record
+from aetheris.protocol.standing import step_status
 
 
-def stands_against_cancel(job: JobState) -> bool:
+def stands_against_cancel(job: JobState, *, compensate: bool) -> bool:
     """Whether a cancel asks for what has already been asked for.
 
     Raises:
-        Conflict: the job has ended otherwise.
+        Conflict: the job has ended otherwise, or was cancelled with another word on compensation.
     """
+    if job.cancel is not None and job.cancel.compensate is not compensate:
+        said = "with compensation" if job.cancel.compensate else "without compensation"
+        raise Conflict("illegal_transition", f"the job was cancelled {said}", compensate=job.cancel.compensate)
     if job.terminal is not None and not isinstance(job.terminal, ev.JobCancelled):
         raise ended(job.terminal.event_type)
     return job.terminal is not None or job.cancel is not None
@@ -37,6 +43,31 @@ def key_to_resolve(job: JobState, execution: str) -> str | None:
     return None
 
 
+def key_to_call_off(job: JobState, execution: str) -> str | None:
+    """The key of a contract that may be cancelled; None if the job has no such contract.
+
+    Raises:
+        Conflict: it has not started, or has ended, or was just approved.
+    """
+    key = key_to_resolve(job, execution)
+    if key is None:
+        to_be = ((entries[-1].node.id, key_to_be(job, entries[-1])) for entries in job.entries.values())
+        if any(key is not None and execution_id(job.job_id, node_id, key) == execution for node_id, key in to_be):
+            raise _not_from(Status.PENDING)
+        return None
+    state = job.keys[key]
+    status = step_status(state)
+    if status not in (Status.RUNNING, Status.WAITING):
+        raise _not_from(status)
+    if state.st is St.NONE and not state.is_waiting and not state.is_asking:
+        raise Conflict("illegal_transition", "the step was answered: it is about to start or to end")
+    return key
+
+
+def _not_from(status: Status) -> Conflict:
+    return Conflict("illegal_transition", f"the step is {status.value}: it can't be cancelled", state=status.value)
+
+
 def check_resolvable(state: KeyState, verdict: str) -> None:
     """Whether a human may settle it now.
 
@@ -49,6 +80,47 @@ def check_resolvable(state: KeyState, verdict: str) -> None:
         raise Conflict("illegal_transition", message, state=status.value)
 
 
+def signal_received(job: JobState, correlation_key: str, payload: Any) -> ev.SignalReceived | None:
+    """The signal of this key and payload that the log has; None where it may be sent.
+
+    Raises:
+        BadRequest: no node of the plan waits for the key.
+        Conflict: the key was used with another payload; its wait is over; or the job goes on no more.
+    """
+    asked = job.open_waits.get(("confirmation", None))
+    if asked is not None and asked.correlation_key == correlation_key:
+        return None
+    waiter = next((entries[-1].node.id for entries in job.entries.values() if _awaits(entries, correlation_key)), None)
+    if waiter is None:
+        raise BadRequest("unknown_key", "correlation_key", "no node of the plan waits for it")
+    stands = job.signals.get(correlation_key)
+    if stands is not None:
+        if not _same(stands.payload, payload):
+            raise _used(correlation_key)
+        return stands
+    if job.terminal is not None:
+        raise ended(job.terminal.event_type)
+    if job.stopping is not None and job.revision <= job.stopping.up_to_revision:
+        raise Conflict("illegal_transition", "the job is stopping")
+    if job.settled_key(waiter) is not None:
+        raise Conflict("illegal_transition", f"{waiter} waits no more")
+    return None
+
+
+def _awaits(entries: list[Entry], correlation_key: str) -> bool:
+    wait = entries[-1].node.wait
+    return wait is not None and wait.key == correlation_key
+
+
+def _same(one: Any, other: Any) -> bool:
+    return digest(canonical_result(one)) == digest(canonical_result(other))
+
+
+def _used(correlation_key: str) -> Conflict:
+    message = "this key was signalled with another payload"
+    return Conflict("signal_conflict", message, correlation_key=correlation_key)
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What an event says to one who waits for the answer to a command."""
@@ -56,13 +128,25 @@ class Heard:
     event_type: str
     caused_by: str | None
     idempotency_key: str | None
+    correlation_key: str | None
+    payload: Any
+    reason: str | None = None
+    form: dict[str, Any] | None = None
 
 
 def heard(record: Record) -> Heard:
     """The part of an event that answers a command; what can't be read answers none."""
     payload = payload_of(record)
     fields = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
-    return Heard(event_type_of(record), fields.get("caused_by"), fields.get("idempotency_key"))
+    return Heard(
+        event_type_of(record),
+        fields.get("caused_by"),
+        fields.get("idempotency_key"),
+        fields.get("correlation_key"),
+        fields.get("payload"),
+        fields.get("reason"),
+        fields.get("form"),
+    )
 
 
 def answers_cancel(command_id: str, event: Heard) -> bool:
@@ -76,6 +160,21 @@ def answers_cancel(command_id: str, event: Heard) -> bool:
     return event.caused_by == command_id or event.event_type in ("cancel_requested", "job_cancelled")
 
 
+def answers_signal(correlation_key: str, payload: Any, event: Heard) -> bool:
+    """Whether the event says that the signal, or one that is the same, is in the inbox.
+
+    Raises:
+        Conflict: another payload came first, or the job goes on no more.
+    """
+    if event.event_type == "signal_received" and event.correlation_key == correlation_key:
+        if not _same(event.payload, payload):
+            raise _used(correlation_key)
+        return True
+    if event.event_type in ("job_stopping", "job_completed", "job_failed", "job_cancelled"):
+        raise ended(event.event_type)
+    return False
+
+
 def answers_resolve(command_id: str, key: str, event: Heard) -> bool:
     """Whether the event settles the step as the human said.
 
@@ -84,7 +183,7 @@ def answers_resolve(command_id: str, key: str, event: Heard) -> bool:
     """
     if event.caused_by == command_id:
         return True
-    moved = ("tool_invocation_finished", "invocation_reopened", "invocation_rejected")
+    moved = ("tool_invocation_finished", "invocation_reopened", "invocation_rejected", "wait_completed")
     if event.idempotency_key == key and event.event_type in moved:
         raise Conflict("illegal_transition", f"the step was moved by {event.event_type} first", event=event.event_type)
     return False

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.problems import BadRequest
 from aetheris.protocol.canonical import InvalidArgs, canonical, digest, parse
 from aetheris.protocol.commands import RegistryEntry, Submit
-from aetheris.protocol.plan import MAX_PLAN_BYTES, RUNNABLE, InvalidPlan, JobOptions, TaskGraph
+from aetheris.protocol.plan import MAX_PLAN_BYTES, SUPPORTED, CorrelationKey, InvalidPlan, JobOptions, TaskGraph
 from aetheris.protocol.schemas import graph_json, pinned
 
 MAX_BODY_BYTES = 512 * 1024
+MAX_PAYLOAD_BYTES = 64 * 1024
+"""Of a signal: it lies in the log twice, and in the arguments of whoever refers to it."""
 MAX_DEPTH = 64
 """Levels of nesting: every service parses the plan again, none may run out of stack."""
 
@@ -46,12 +48,40 @@ class CancelBody(_Body):
     compensate: bool = False
 
 
+class CallOffBody(_Body):
+    """The body of POST /jobs/{id}/contracts/{execution_id}/cancel; it may be left out."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
+class SignalBody(_Body):
+    """The body of POST /jobs/{id}/signal."""
+
+    correlation_key: CorrelationKey
+    payload: Any = None
+
+
 class ResolveBody(_Body):
     """The body of POST /jobs/{id}/contracts/{execution_id}/resolve."""
 
     verdict: str = Field(pattern="^(happened|not_executed|retry)$")
     evidence: str = Field(min_length=1, max_length=10_000)
     result: Any = None
+
+
+class RespondBody(_Body):
+    """The body of POST /ecs/respond."""
+
+    request_id: str = Field(min_length=1, max_length=200)
+    action: Literal["approve", "edit", "reject"]
+    data: dict[str, Any] = Field(default_factory=dict)
+    comment: str | None = Field(default=None, max_length=2_000)
+
+
+class ContinueBody(_Body):
+    """The body of POST /ecs/continue."""
+
+    request_id: str = Field(min_length=1, max_length=200)
 
 
 def body_of(raw: bytes) -> dict[str, Any]:
@@ -75,6 +105,42 @@ def read_cancel(raw: bytes) -> CancelBody:
     """Raises: BadRequest."""
     try:
         return CancelBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_call_off(raw: bytes) -> CallOffBody:
+    """Raises: BadRequest."""
+    try:
+        return CallOffBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_signal(raw: bytes) -> SignalBody:
+    """Raises: BadRequest."""
+    body = body_of(raw)
+    try:
+        wanted = SignalBody.model_validate(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    if len(canonical(wanted.payload)) > MAX_PAYLOAD_BYTES:
+        raise BadRequest("bad_request", "payload", f"larger than {MAX_PAYLOAD_BYTES // 1024} KiB")
+    return wanted
+
+
+def read_respond(raw: bytes) -> RespondBody:
+    """Raises: BadRequest."""
+    try:
+        return RespondBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_continue(raw: bytes) -> ContinueBody:
+    """Raises: BadRequest."""
+    try:
+        return ContinueBody.model_validate(body_of(raw))
     except ValidationError as error:
         raise _invalid(error) from None
 
@@ -126,7 +192,7 @@ def submit_command(raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntr
         agent=wanted.agent,
         session=wanted.session,
         idempotency_key=asked.idempotency_key,
-        options=JobOptions(on_in_doubt=wanted.options.on_in_doubt),
+        options=JobOptions.model_validate(wanted.options.model_dump()),
     )
 
 
@@ -152,8 +218,10 @@ def _pinned_plan(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry])
 
 def _check_kinds(graph: TaskGraph) -> None:
     for index, node in enumerate(graph.nodes):
-        if node.kind not in RUNNABLE:
+        if node.kind not in SUPPORTED:
             raise InvalidPlan(f"nodes[{index}].kind", f"{node.kind.value} is not supported by this version")
+        if node.compensates is not None:
+            raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
 
 
 def _invalid(error: ValidationError, within: str = "", code: str = "bad_request") -> BadRequest:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from aetheris.protocol.job_log import event_type_of, text_of
 from aetheris.protocol.records import Record
 
 SSE_NAMES: Mapping[str, str] = {
@@ -14,6 +15,7 @@ SSE_NAMES: Mapping[str, str] = {
     "wait_completed": "status",
     "cancel_requested": "status",
     "job_stopping": "status",
+    "approval_requested": "ecs",
     "tool_invocation_finished": "tool_result",
     "job_completed": "done",
     "job_cancelled": "done",
@@ -21,47 +23,30 @@ SSE_NAMES: Mapping[str, str] = {
 }
 """event_type → the name that an SSE client listens to; the others come as `message`."""
 
+EXECUTION_STATE = "execution_state"
+"""The name of a contract's move, which is told beside the event that it follows from."""
 
-class Sequence:
-    """A job's records in order, numbered from 1; a record that repeats an event_id has no number."""
 
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-        self.last = 0
-
-    def number(self, record: Record) -> int | None:
-        """The record's place among the job's events; None for a repeat."""
-        event_id = _text(record.header("ce_id")) or f"{record.partition}:{record.offset}"
-        if event_id in self._seen:
-            return None
-        self._seen.add(event_id)
-        self.last += 1
-        return self.last
+def sse_name(event_type: str, data: Any) -> str | None:
+    """The name of an event in a stream; a form of the plan is one to answer, as a request for an approval is."""
+    if event_type == "job_waiting" and isinstance(data, dict) and "form" in data:
+        return "ecs"
+    return SSE_NAMES.get(event_type)
 
 
 def event_view(sequence: int, record: Record) -> dict[str, Any]:
     """An event as clients get it: its envelope, and its payload under `data`."""
     return {
         "seq": sequence,
-        "id": _text(record.header("ce_id")),
+        "id": text_of(record.header("ce_id")),
         "type": event_type_of(record),
-        "time": _text(record.header("ce_time")),
-        "source": _text(record.header("ce_source")),
-        "subject": _text(record.header("ce_subject")),
+        "time": text_of(record.header("ce_time")),
+        "source": text_of(record.header("ce_source")),
+        "subject": text_of(record.header("ce_subject")),
         "partition": record.partition,
         "offset": record.offset,
         "data": payload_of(record),
     }
-
-
-def event_type_of(record: Record) -> str:
-    """The snake_case name in ce_type; empty where there is none."""
-    parts = _text(record.header("ce_type")).split(".")
-    return parts[2] if len(parts) == 4 else ""
-
-
-def _text(header: bytes | None) -> str:
-    return (header or b"").decode(errors="replace")
 
 
 def payload_of(record: Record) -> Any:

@@ -24,7 +24,7 @@ class Human:
     def __init__(self, around: Surroundings, jobs: Jobs) -> None:
         self.retries: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the tries that a human took the risk of."""
-        self.interesting: set[str] = set()
+        self.interesting: dict[str, None] = {}
         """Jobs about which something may be left to say."""
         self._around = around
         self._jobs = jobs
@@ -37,7 +37,7 @@ class Human:
             job = self._jobs[job_id]
             open_ = [*self._open(job)]
             if not open_:
-                self.interesting.discard(job_id)
+                self.interesting.pop(job_id, None)
             yield from open_
 
     def submit(self, submission: Submit) -> None:
@@ -45,8 +45,9 @@ class Human:
         self._command(submission)
 
     def cancel(self, job_id: str) -> None:
-        """Ask for a job's end."""
-        self._command(Cancel(job_id=job_id, by="bob", tenant=TENANT, reason="enough"))
+        """Ask for a job's end, and perhaps for what it did to be undone."""
+        compensate = self._around.tape.chance(0.5)
+        self._command(Cancel(job_id=job_id, by="bob", tenant=TENANT, reason="enough", compensate=compensate))
 
     def revise(self, job: JobState, diff: Mapping[str, Any]) -> None:
         """A new revision of the plan, on top of the one in force."""
@@ -63,16 +64,25 @@ class Human:
     def ask_again(self) -> None:
         """What was said and came to nothing may be said once more."""
         self._said = {said for said in self._said if said[0] != "resolve"}
-        self.interesting.update(self._jobs)
+        self.interesting.update(dict.fromkeys(self._jobs))
 
     def _open(self, job: JobState) -> Iterable[Action]:
         if job.terminal is not None:
             return
+        if ("resolve", None) in job.open_waits and self._resolves() and self._unsaid("resolve", job.job_id):
+            yield Action(f"human decides whether to undo {job.job_id}", self._cancelling(job))
         for key, state in job.keys.items():
             if state.requested is not None and state.decision is None and self._unsaid("decide", key):
                 yield Action(f"human decides about {state.node_id}", self._answering(job, key, state))
             if state.st is St.PARKED and self._resolves() and self._unsaid("resolve", key, str(state.t)):
                 yield Action(f"human resolves {state.node_id}", self._resolving(job, key, state))
+
+    def _cancelling(self, job: JobState) -> Callable[[], None]:
+        def do() -> None:
+            self._said.add(("resolve", job.job_id))
+            self.cancel(job.job_id)
+
+        return do
 
     def _resolves(self) -> bool:
         return self._around.scenario.humans_resolve

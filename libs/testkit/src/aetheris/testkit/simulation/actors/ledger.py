@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from aetheris.ledger.core import Partition
-from aetheris.ledger.decisions import Ask, Decision, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
 from aetheris.ledger.memory import Terms, WorkerLife
 from aetheris.protocol.commands import Resolve, ToolRequest, WorkerEntry
 from aetheris.protocol.topics import Topic
@@ -73,7 +73,7 @@ class Ledger:
                 self.core.request(entry.body, entry.record.offset)
         for entry in batch[Topic.JOBS_COMMANDS]:
             if isinstance(entry.body, Resolve):
-                self.core.resolve(entry.body, entry.id, entry.record.offset, now)
+                self.core.hear(entry.body, entry.id, entry.record.offset, now)
         self._look()
 
     def _look(self) -> None:
@@ -102,9 +102,9 @@ class Ledger:
                 return Batch(Topic.JOBS_EVENTS, tuple((written.id, written.event) for written in decision.events))
             case Grant():
                 return Batch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
-            case Ask():
+            case Ask() | Confirm():
                 return Batch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
-            case View():
+            case View() | Done():
                 return None
 
     def _ask_redis(self, look: Look) -> Facts:
@@ -150,7 +150,7 @@ class Ledger:
         for topic, low in (
             (Topic.JOBS_EVENTS, self.core.mark()),
             (Topic.TOOLS_REQUESTS, self.core.open_request()),
-            (Topic.JOBS_COMMANDS, self.core.open_resolution()),
+            (Topic.JOBS_COMMANDS, self.core.open_command()),
         ):
             offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
 

@@ -48,7 +48,7 @@ class Verifier:
         self._commit()
 
     def _answer(self, place: int) -> None:
-        _, question = self._asked[place]
+        offset, question = self._asked[place]
         effect = self._around.outside.found(question.external_key)
         answer = Answer.FOUND if effect is not None else Answer.NOT_FOUND
         if not self._around.calm and self._around.tape.chance(0.15):
@@ -65,10 +65,10 @@ class Verifier:
         )
         cause = f"{question.invocation_id} {question.ask}"
         self._around.say(f"    {question.external_key} is {answer.value}")
-        self._append(event_id(question.job_id, probed.event_type, cause), probed, lambda: self._answered(question))
+        self._append(event_id(question.job_id, probed.event_type, cause), probed, lambda: self._answered(offset))
 
-    def _answered(self, question: Verification) -> None:
-        self._asked = [held for held in self._asked if held[1] is not question]
+    def _answered(self, offset: int) -> None:
+        self._asked = [held for held in self._asked if held[0] != offset]
         self._commit()
 
     def _seal(self) -> None:
@@ -81,6 +81,7 @@ class Verifier:
             root="",
             execution_hash="",
             outcome_hash="",
+            sealed_at="",
             signature="",
             key_id="",
         )

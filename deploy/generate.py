@@ -1,0 +1,134 @@
+"""Write deploy/components/strimzi/{topics,users}.yaml: what the services create and check, as Strimzi has it.
+
+Who may write a topic is said in docs/architecture.md; `make docs` runs this, and a test compares.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.streams.admin import TopicSpec, topic_specs
+
+FOLDER = Path(__file__).parent / "components" / "strimzi"
+PARTITIONS = 12
+REPLICAS = 3
+IN_SYNC = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
+PREFIX = "aetheris."
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What one service reads and writes, and which of its topics' records it puts aside."""
+
+    group: str | None
+    reads: tuple[Topic, ...]
+    writes: tuple[Topic, ...] = ()
+    quarantines: tuple[Topic, ...] = ()
+    prefixed_group: bool = False
+
+
+RIGHTS: Mapping[str, Rights] = {
+    "gateway": Rights(None, (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY), (Topic.JOBS_COMMANDS,)),
+    "planner": Rights(
+        "aetheris.planner",
+        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX),
+        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX),
+        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS),
+    ),
+    "ledger": Rights(
+        "aetheris.ledger",
+        (
+            Topic.TOOLS_REQUESTS,
+            Topic.JOBS_COMMANDS,
+            Topic.JOBS_EVENTS,
+            Topic.WORKERS,
+            Topic.TOOLS_REGISTRY,
+            Topic.LEDGER_CONTENTS,
+        ),
+        (
+            Topic.JOBS_EVENTS,
+            Topic.TOOLS_GRANTS,
+            Topic.VERIFICATIONS,
+            Topic.LEDGER_RECORDS,
+            Topic.LEDGER_CONTENTS,
+        ),
+        (Topic.TOOLS_REQUESTS,),
+    ),
+    "tool-executor": Rights(
+        "aetheris.tool_executor",
+        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.WORKERS),
+        (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
+        (Topic.TOOLS_GRANTS,),
+    ),
+    "verifier": Rights(
+        "aetheris.verifier",
+        (Topic.VERIFICATIONS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
+        (Topic.JOBS_EVENTS, Topic.JOBS_SEALS),
+        (Topic.JOBS_EVENTS, Topic.VERIFICATIONS),
+    ),
+    "subscriber": Rights(
+        "aetheris.subscriber.", (Topic.JOBS_EVENTS, Topic.JOBS_SEALS, Topic.LEDGER_RECORDS), prefixed_group=True
+    ),
+}
+
+
+def rendered() -> dict[Path, str]:
+    """Every generated file, as it must be; JSON is YAML."""
+    topics = [_topic(spec) for spec in topic_specs(PARTITIONS)]
+    users = [_user(name, rights) for name, rights in RIGHTS.items()]
+    return {FOLDER / "topics.yaml": _documents(topics), FOLDER / "users.yaml": _documents(users)}
+
+
+def main() -> None:
+    """Write them."""
+    for path, text in rendered().items():
+        path.write_text(text)
+
+
+def _topic(spec: TopicSpec) -> Mapping[str, Any]:
+    return {
+        "apiVersion": "kafka.strimzi.io/v1beta2",
+        "kind": "KafkaTopic",
+        "metadata": {"name": spec.name, "labels": {"strimzi.io/cluster": "aetheris"}},
+        "spec": {"partitions": spec.partitions, "replicas": REPLICAS, "config": {**spec.configs, **IN_SYNC}},
+    }
+
+
+def _user(name: str, rights: Rights) -> Mapping[str, Any]:
+    return {
+        "apiVersion": "kafka.strimzi.io/v1beta2",
+        "kind": "KafkaUser",
+        "metadata": {"name": f"aetheris-{name}", "labels": {"strimzi.io/cluster": "aetheris"}},
+        "spec": {
+            "authentication": {"type": "tls"},
+            "authorization": {"type": "simple", "acls": list(_acls(rights))},
+        },
+    }
+
+
+def _acls(rights: Rights) -> Iterator[Mapping[str, Any]]:
+    yield _acl("topic", PREFIX, "prefix", "Describe", "DescribeConfigs")
+    for topic in rights.reads:
+        yield _acl("topic", topic, "literal", "Read")
+    for topic in rights.writes:
+        yield _acl("topic", topic, "literal", "Write")
+    for topic in rights.quarantines:
+        yield _acl("topic", dead_letters(topic), "literal", "Write")
+    if rights.group is not None:
+        yield _acl("group", rights.group, "prefix" if rights.prefixed_group else "literal", "Read")
+
+
+def _acl(kind: str, name: str, pattern: str, *operations: str) -> Mapping[str, Any]:
+    resource = {"type": kind, "name": str(name), "patternType": pattern}
+    return {"resource": resource, "operations": list(operations), "host": "*"}
+
+
+def _documents(found: list[Mapping[str, Any]]) -> str:
+    return "".join(f"---\n{json.dumps(one, indent=1)}\n" for one in found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""`aetheris approvals | approve | reject`: requests to humans, and their answers."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from aetheris.cli import local
+from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, shown, table
+from aetheris.cli.gateway import connected
+from aetheris.cli.inputs import json_object
+from aetheris.sdk.client import Action, Approval, Asked, Client, Responded
+
+RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id, as `aetheris approvals` shows it.")]
+Comment = Annotated[str | None, typer.Option(help="Why; it is recorded with your name.")]
+As = Annotated[str | None, typer.Option("--as", help="Answer by this name: one of the data folder's tokens.")]
+
+
+def approvals(
+    request_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Show this one, with its form.")] = None,
+    *,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, oldest first.")] = 50,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """List what waits for a human, oldest first; with ID, show what is asked."""
+    with errors_as_exits(as_json=as_json), connected(data) as client:
+        if request_id is not None:
+            _print_request(client.request(request_id), as_json=as_json)
+            return
+        found = _oldest(client, limit)
+        if as_json:
+            print_json([one.model_dump(mode="json") for one in found])
+        else:
+            rows = [(one.request_id, one.title, one.node_id, one.submitted_by, one.expires_at) for one in found]
+            table(("id", "asks", "step", "for", "until"), rows)
+
+
+def approve(
+    request_id: RequestId,
+    *,
+    edit: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Change these arguments; the new call is asked about anew.")
+    ] = None,
+    answer: Annotated[str | None, typer.Option(metavar="JSON", help="What a form of the plan asks for.")] = None,
+    comment: Comment = None,
+    who: As = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Say yes to exactly what was shown; with --edit, change it first; with --answer, fill in a form."""
+    with errors_as_exits(as_json=as_json):
+        if edit is not None and answer is not None:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--answer: not with --edit", field="--answer")
+        said = json_object(edit, "--edit") if edit is not None else None
+        filled = json_object(answer, "--answer") if answer is not None else None
+        action: Action = "edit" if edit is not None else "approve"
+        with connected(data, who) as client:
+            responded = client.respond(request_id, action, data=said or filled, comment=comment)
+        _print_responded(responded, as_json=as_json)
+
+
+def reject(
+    request_id: RequestId,
+    *,
+    comment: Comment = None,
+    who: As = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Say no: the call never starts."""
+    with errors_as_exits(as_json=as_json):
+        with connected(data, who) as client:
+            responded = client.respond(request_id, "reject", comment=comment)
+        _print_responded(responded, as_json=as_json)
+
+
+def _oldest(client: Client, limit: int) -> list[Approval]:
+    found: list[Approval] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        page = client.approvals(cursor=cursor, limit=min(200, limit - len(found)))
+        found.extend(page.approvals)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found
+
+
+def _print_request(asked: Asked, *, as_json: bool) -> None:
+    if as_json:
+        print_json(asked.model_dump(mode="json", exclude_none=True))
+        return
+    form = asked.request
+    context: dict[str, Any] = form.get("context", {})
+    rows = [("asks", form.get("title")), ("", form.get("description")), ("job", asked.job_id), ("step", asked.node_id)]
+    rows += [("submitted by", context.get("submitted_by")), ("until", form.get("expires_at")), ("status", asked.status)]
+    rows += [(f"  {name}", json.dumps(value, ensure_ascii=False)) for name, value in _shown_arguments(context)]
+    fields(rows)
+    if form.get("fields"):
+        questions = [(one.get("name"), one.get("type"), one.get("label"), _default(one)) for one in form["fields"]]
+        table(("field", "type", "label", "now"), questions)
+
+
+def _shown_arguments(context: dict[str, Any]) -> list[tuple[str, Any]]:
+    arguments: dict[str, Any] = context.get("arguments") or {}
+    return list(arguments.items())
+
+
+def _default(field: dict[str, Any]) -> str:
+    return json.dumps(field["default"], ensure_ascii=False) if field.get("default") is not None else ""
+
+
+def _print_responded(responded: Responded, *, as_json: bool) -> None:
+    if as_json:
+        print_json(responded.model_dump(mode="json", exclude_none=True))
+    elif responded.event is None:
+        typer.echo("taken; the log has not answered yet")
+    else:
+        typer.echo(shown(responded.event))
+        if responded.next_request_id is not None:
+            typer.echo(f"the new call waits for its own approval: aetheris approve {responded.next_request_id}")

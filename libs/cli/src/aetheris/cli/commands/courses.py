@@ -1,0 +1,258 @@
+"""`aetheris replay | effects | trace | why`: what a job did, and why, from its log; a file's without a network."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+from rich.tree import Tree
+
+from aetheris.cli import local
+from aetheris.cli.console import (
+    CommandError,
+    Exit,
+    Json,
+    end,
+    errors_as_exits,
+    fields,
+    out,
+    print_json,
+    print_json_line,
+    progress,
+    shown,
+    table,
+)
+from aetheris.cli.gateway import connected
+from aetheris.cli.source import is_file, read_job
+from aetheris.protocol.conditions import BadCondition
+from aetheris.protocol.course import Course, course_of
+from aetheris.protocol.ids import check_name
+from aetheris.protocol.provenance import Wanted, origin
+from aetheris.protocol.replay import UnknownPoint
+from aetheris.protocol.replay import replay as replayed
+from aetheris.protocol.trace import trace_of
+
+Target = Annotated[str, typer.Argument(metavar="ID|FILE", help="A job's id, or an exported bundle or stream.")]
+
+
+def replay(
+    target: Target,
+    *,
+    to: Annotated[str | None, typer.Option(help="Up to an event: its id, its number, or a time (RFC 3339).")] = None,
+    step: Annotated[bool, typer.Option("--step", help="Every event, and what it changed.")] = False,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Tell a job again from its log, calling nothing; 1 where what is recorded does not follow from it."""
+    with errors_as_exits(as_json=as_json):
+        found = _replay_of(target, to, data, steps=step)
+        if as_json:
+            print_json(found)
+        else:
+            _print_replay(found)
+    end(Exit.HOLDS if found["ok"] else Exit.FAILED)
+
+
+def effects(target: Target, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """List what a job did to the outside, and what it asked models, in log order."""
+    with errors_as_exits(as_json=as_json):
+        if is_file(target):
+            course = _course(target, data)
+            found = course.effects.to_json(course.job.job_id if course.job is not None else "")
+        else:
+            check_name(target, "ID")
+            with connected(data) as client:
+                found = client.effects(target)
+        if as_json:
+            print_json(found)
+        else:
+            columns = ("seq", "step", "kind", "tool", "external id", "by way of", "output", "at")
+            table(columns, [_effect_row(row) for row in found["effects"]])
+
+
+def trace(
+    target: Target,
+    *,
+    html: Annotated[Path | None, typer.Option(help="Write one page that needs no server and no network.")] = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Show a job's decisions, the graph of its steps, and what became of each."""
+    with errors_as_exits(as_json=as_json):
+        found = _trace_of(target, data)
+        if html is not None:
+            _write_page(found, html)
+        if as_json:
+            print_json(found)
+        elif html is None:
+            _print_trace(found)
+
+
+def why(
+    target: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="Look only into this bundle or stream.")
+    ] = None,
+    *,
+    external_id: Annotated[str | None, typer.Option(help="What the outside calls it, such as re_123.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only effects of this tool.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only effects from this time on (RFC 3339).")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="Only where an argument is so: amount>100.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Go back from what the outside knows to its reasons, up to the goal; 1 if nothing is found."""
+    with errors_as_exits(as_json=as_json):
+        if not (external_id or tool or since or where):
+            rule = "say at least one of --external-id, --tool, --since, --where"
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--external-id")
+        found = (
+            _why_in_file(target, data, _wanted(external_id, tool, since, where or ()))
+            if target is not None
+            else _why_everywhere(data, {"external_id": external_id, "tool": tool, "since": since}, where or (), limit)
+        )[:limit]
+        for one in found:
+            if as_json:
+                print_json_line(one)
+            else:
+                out.print(_tree(one))
+    end(Exit.HOLDS if found else Exit.FAILED)
+
+
+def _replay_of(target: str, to: str | None, data: Path, *, steps: bool) -> dict[str, Any]:
+    if not is_file(target):
+        check_name(target, "ID")
+        with connected(data) as client:
+            return client.replay(target, to=to, steps=steps)
+    try:
+        records, large = read_job(Path(target), data)
+        found, taken = replayed(records, to, large)
+    except UnknownPoint as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, str(error), field="--to") from None
+    report = found.report()
+    if not report:
+        raise _unborn(target)
+    return {**report, **({"steps": [step.to_json() for step in taken]} if steps else {})}
+
+
+def _course(target: str, data: Path) -> Course:
+    course = course_of(*read_job(Path(target), data))
+    if course.job is None:
+        raise _unborn(target)
+    return course
+
+
+def _unborn(target: str) -> CommandError:
+    return CommandError(Exit.BAD_INPUT, "malformed_stream", f"{target}: no job is born in it", file=target)
+
+
+def _trace_of(target: str, data: Path) -> dict[str, Any]:
+    if is_file(target):
+        return trace_of(_course(target, data))
+    check_name(target, "ID")
+    with connected(data) as client:
+        return client.trace(target)
+
+
+def _write_page(found: Mapping[str, Any], path: Path) -> None:
+    # imported only where a page is made
+    from aetheris.cli.page import page_of  # noqa: PLC0415
+
+    try:
+        path.write_text(page_of(found), encoding="utf-8")
+    except OSError as error:
+        rule = error.strerror or "cannot be written"
+        raise CommandError(Exit.BAD_INPUT, "unwritable_file", f"{path}: {rule}", file=str(path)) from None
+    progress("trace", f"{path}")
+
+
+def _wanted(external_id: str | None, tool: str | None, since: str | None, where: Sequence[str]) -> Wanted:
+    try:
+        return Wanted.of(external_id, tool, since, where)
+    except BadCondition as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, f"--{error}", field=f"--{error.field}") from None
+
+
+def _why_in_file(target: str, data: Path, wanted: Wanted) -> list[dict[str, Any]]:
+    course = _course(target, data)
+    return [origin(course, row) for row in reversed(wanted.among(course))]
+
+
+def _why_everywhere(
+    data: Path, asked: Mapping[str, str | None], where: Sequence[str], limit: int
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    with connected(data) as client:
+        while len(found) < limit:
+            page = client.why(**asked, where=where, cursor=cursor)
+            found.extend(page["effects"])
+            cursor = page["cursor"]
+            if cursor is None:
+                break
+    return found
+
+
+def _print_replay(found: Mapping[str, Any]) -> None:
+    for step in found.get("steps", ()):
+        _print_step(step)
+    state, at = found["state"], found["at"]
+    injected = ", ".join(f"{count} {kind}" for kind, count in found["injected"].items())
+    rows = (("job", found["job_id"]), ("at", f"{at['seq']} {at['type']} {at['time']}"), ("status", state["status"]))
+    fields((*rows, ("why", state.get("why")), ("revision", state["revision"]), ("injected", injected or "nothing")))
+    if found["unchecked"]:
+        fields((("not derived", f"{found['unchecked']} calls: a large result is not here"),))
+    fields((("state hash", found["state_hash"]),))
+    columns = ("step", "tool", "state", "result", "external id")
+    names = ("node_id", "tool", "state", "result_type", "external_id")
+    table(columns, [[step.get(name) for name in names] for step in state["steps"]])
+    for one in found["differences"]:
+        where = f"event {shown(one['event_id'])} at offset {one['offset']}"
+        out.print(f"{'differs':<14} {shown(one['rule'])}: {where}: {shown(one['message'])}")
+    out.print(Text("as recorded", "green") if found["ok"] else Text("not as recorded", "red"))
+
+
+def _print_step(step: Mapping[str, Any]) -> None:
+    changes = "; ".join(f"{name}: {now}" for name, now in step["changes"].items())
+    said = changes if step["counts"] else "(void)"
+    out.print(f"{step['seq'] or '':>5} {step['offset']:>8}  {shown(step['type']):<26} {shown(said)}".rstrip())
+
+
+def _effect_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    by_way_of = row["via"] if row["stands"] else f"{row['via']}, a second effect"
+    names = ("seq", "command_id", "kind", "tool_name", "external_id")
+    return (*(row.get(name) for name in names), by_way_of, str(row["output_hash"])[:12], row["created_at"])
+
+
+def _print_trace(found: Mapping[str, Any]) -> None:
+    job = found["job"]
+    fields((("job", job["job_id"]), ("status", job["status"]), ("why", job.get("why"))))
+    out.print(_tree(found["decisions"], "leads_to"))
+    arrows = [(edge["from"], edge["to"], edge["carries"]) for edge in found["graph"]["edges"]]
+    table(("step", "tool", "state", "result", "external id"), [_graph_row(node) for node in found["graph"]["nodes"]])
+    if arrows:
+        table(("from", "to", "carries"), arrows)
+
+
+def _graph_row(node: Mapping[str, Any]) -> list[Any]:
+    return [node.get(name) for name in ("node_id", "tool", "state", "result_type", "external_id")]
+
+
+def _tree(tree: Mapping[str, Any], below: str = "because") -> Tree:
+    """A tree as a terminal shows it; what came from outside can't steer it."""
+    root = Tree(_label(tree), guide_style="dim")
+    for inner in tree[below]:
+        root.children.append(_tree(inner, below))
+    return root
+
+
+def _label(tree: Mapping[str, Any]) -> Text:
+    at, facts = tree.get("at"), tree.get("facts", {})
+    label = Text.assemble((f"{shown(tree['what'])} ", "bold"), shown(tree["title"]))
+    if at is not None:
+        label.append(f"  #{at['seq']} {shown(at['time'])}", "dim")
+    for name in ("job_id", "args", "rule", "comment", "external_key", "plan_hash", "reasoning_summary", "agent"):
+        if name in facts:
+            label.append(f"\n{name}: {shown(facts[name])}", "dim")
+    return label

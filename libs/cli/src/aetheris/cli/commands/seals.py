@@ -1,0 +1,138 @@
+"""`aetheris seals …`: the log of all seals, in which a dropped or replaced job is missed (docs/evidence.md)."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aetheris.cli import auditing, judging, keyfiles, local
+from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.gateway import connected
+from aetheris.cli.inputs import read_bytes
+from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency
+from aetheris.proofs.trust import TrustedKey
+from aetheris.protocol.ids import check_name
+
+seals = typer.Typer(name="seals", no_args_is_help=True, help="The log of all seals: checkpoints, proofs, keys.")
+
+Keys = Annotated[list[Path] | None, typer.Option("--public-key", help="PEM, or a file of keys; default: our own.")]
+To = Annotated[Path | None, typer.Option("--out", help="A file to write; default: standard output.")]
+
+
+@seals.command()
+def checkpoint(*, to: To = None, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """Print the log's signed state. Keep it: what is dropped or changed afterwards contradicts it."""
+    with errors_as_exits(as_json=as_json), connected(data) as client:
+        _hand_over("checkpoint", client.checkpoint(), to, as_json=as_json)
+
+
+@seals.command()
+def inclusion(
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    *,
+    to: To = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Print the proof (tlog-proof) that a job's seal is in the log."""
+    with errors_as_exits(as_json=as_json):
+        check_name(job_id, "ID")
+        with connected(data) as client:
+            _hand_over("inclusion", client.inclusion(job_id), to, as_json=as_json)
+
+
+@seals.command()
+def consistency(
+    old: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint kept from before.")],
+    *,
+    keys: Keys = None,
+    to: To = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Check that the log only grew since an old checkpoint; --out keeps the new one."""
+    with errors_as_exits(as_json=as_json):
+        trusted = judging.trusted_keys(keys, data)
+        before = _opened(old, trusted)
+        with connected(data) as client:
+            proof = client.consistency(before.size)
+        try:
+            now = open_consistency(proof, before, trusted)
+        except BadNote as error:
+            raise CommandError(Exit.FAILED, error.rule, error.message) from None
+        if to is not None:
+            to.write_text(now.note)
+        _say({"ok": True, "old_size": before.size, "size": now.size, "root": now.root.hex()}, as_json=as_json)
+
+
+@seals.command()
+def audit(
+    *,
+    kept: Annotated[Path | None, typer.Option("--checkpoint", help="Also compare with one kept from before.")] = None,
+    keys: Keys = None,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Read Kafka here, and check that every sealed job is still there as it was sealed; asks no service."""
+    with errors_as_exits(as_json=as_json):
+        trusted = judging.trusted_keys(keys, data)
+        before = _opened(kept, trusted) if kept is not None else None
+        found = asyncio.run(auditing.audit(local.kafka(data), before))
+        _say(found, as_json=as_json)
+        end(Exit.HOLDS if found["ok"] else Exit.FAILED)
+
+
+@seals.command()
+def rotate(
+    *,
+    revoke: Annotated[bool, typer.Option("--revoke", help="The old key's word counts no longer from now on.")] = False,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Make a new key for the data folder's verifier, and keep the public part of the old one."""
+    with errors_as_exits(as_json=as_json):
+        if lifecycle.supervisor_pid(data) is not None:
+            rule = "the verifier would go on with the old key: `aetheris down` first"
+            raise CommandError(Exit.FAILED, "running", rule)
+        old, new = keyfiles.rotate(data / "keys", revoke=revoke)
+        if as_json:
+            print_json({"old": old, "new": new, "revoked": revoke})
+        else:
+            progress("key", f"{new} seals from now on; {old} is {_ended(revoke)}")
+
+
+def _ended(revoke: bool) -> str:
+    return "revoked" if revoke else "retired, and what it sealed stays good"
+
+
+def _opened(path: Path, keys: Sequence[TrustedKey]) -> Checkpoint:
+    try:
+        return open_checkpoint(read_bytes(path).decode(), keys)
+    except UnicodeDecodeError:
+        raise CommandError(Exit.BAD_INPUT, "bad_checkpoint", f"{path}: no text") from None
+    except BadNote as error:
+        raise CommandError(Exit.BAD_INPUT, error.rule, f"{path}: {error.message}") from None
+
+
+def _hand_over(name: str, text: str, to: Path | None, *, as_json: bool) -> None:
+    if to is not None:
+        to.write_text(text)
+    if as_json:
+        print_json({name: text})
+    elif to is None:
+        typer.echo(text, nl=False)
+
+
+def _say(found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        if name not in ("ok", "violations"):
+            out.print(f"{name:<14} {shown(value)}")
+    for broken in found.get("violations", ()):
+        out.print(f"violation      {broken['rule']}: {shown(broken['message'])}")
+    out.print("holds" if found["ok"] else "does not hold")

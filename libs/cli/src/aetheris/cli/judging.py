@@ -1,0 +1,102 @@
+"""A job checked here: from a bundle, from an exported stream, or from Kafka itself."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from aetheris.cli import streamfile
+from aetheris.cli.console import CommandError, Exit
+from aetheris.cli.fromlog import Found, read_log
+from aetheris.cli.streamfile import Stream
+from aetheris.proofs import RawRecord, Report, bundle
+from aetheris.proofs import verify as judge
+from aetheris.proofs.chain import ChainHead
+from aetheris.proofs.evidence import BadEvidence
+from aetheris.proofs.sealed import SealReport
+from aetheris.proofs.trust import TrustedKey
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None) -> dict[str, Any]:
+    """The report on an evidence bundle; one that can't be read does not hold."""
+    try:
+        return bundle.judge(data, keys)
+    except BadEvidence as error:
+        return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
+
+
+def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
+    """The report on an exported stream."""
+    report = {"job_id": stream.job_id, **of_records(list(stream.raw()), keys, data).to_json()}
+    return _with(report, list(_beside_the_proofs(stream)))
+
+
+def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
+    """The report on a job as it lies in Kafka, with its line in the log of seals; no service is asked.
+
+    Raises:
+        CommandError: no broker answers, or the log has no such job.
+    """
+    found = asyncio.run(read_log(bootstrap, job_id))
+    if not found.records:
+        raise CommandError(Exit.UNKNOWN_JOB, "unknown_job", f"the log has no job {job_id}")
+    report = of_records(found.records, keys, data)
+    shown = {"job_id": job_id, **report.to_json(), "source": "log"}
+    return _with(shown, list(_against_seals(found, report.seal)))
+
+
+def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> Report:
+    """The report on records; large results are looked up on this machine, and their bytes are checked."""
+    return judge(records, keys=keys, load_blob=_blobs(data))
+
+
+def _blobs(data: Path) -> Callable[[str], bytes]:
+    def load(sha256: str) -> bytes:
+        if not _SHA256.fullmatch(sha256):
+            raise LookupError
+        return (data / "blobs" / sha256[:2] / sha256).read_bytes()
+
+    return load
+
+
+def _with(report: dict[str, Any], found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {**report, "ok": False, "violations": [*found, *report["violations"]]} if found else report
+
+
+def _beside_the_proofs(stream: Stream) -> Iterator[dict[str, Any]]:
+    """What the file's first line says, and its records don't bear out."""
+    records = list(stream.raw())
+    first, last = (records[0], records[-1]) if records else (None, None)
+    if stream.announced != len(records):
+        message = f"the file announces {stream.announced} records and has {len(records)}"
+        yield _finding("records_missing", last, message)
+    if first is not None and first.key != stream.job_id.encode():
+        yield _finding("other_job", first, f"the file says job {stream.job_id}, its first record another")
+
+
+def _against_seals(found: Found, seal: SealReport) -> Iterator[dict[str, Any]]:
+    """Every line in the log of seals about the job must be a beginning of its stream, and its seal one of them."""
+    head = ChainHead()
+    roots = [head.update(record).hex() for record in found.records]
+    for leaf, (count, root) in found.leaves.items():
+        if not 0 < count <= len(roots) or roots[count - 1] != root:
+            message = f"leaf {leaf} of the log of seals says that the first {count} records have another root"
+            yield _finding("other_than_sealed", found.records[-1], message)
+    if seal.present and found.records[seal.at].value not in found.values:
+        yield _finding("seal_not_logged", found.records[seal.at], "the log of seals lacks this seal")
+
+
+def _finding(rule: str, record: RawRecord | None, message: str) -> dict[str, Any]:
+    event_id = record.header("ce_id").decode(errors="replace") if record is not None else ""
+    return {"rule": rule, "event_id": event_id, "offset": record.offset if record else -1, "message": message}
+
+
+def trusted_keys(paths: Sequence[Path] | None, data: Path) -> list[TrustedKey]:
+    """The keys of files, else those that the data folder keeps of its own verifier."""
+    if paths:
+        return streamfile.read_trusted(paths)
+    known = [path for name in ("seal.pub", "seal-keys.json") if (path := data / "keys" / name).exists()]
+    return list({key.key_id: key for key in streamfile.read_trusted(known)}.values())

@@ -1,0 +1,58 @@
+"""The sealing keys of a data folder: a new private key, and what the old one's word still counts for."""
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from aetheris.cli.console import CommandError, Exit
+from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys, write_keys
+
+
+def rotate(folder: Path, *, revoke: bool) -> tuple[str, str]:
+    """Make a new key; the old one is listed as ended now. Returns the key_ids of old and new.
+
+    Raises:
+        CommandError: there is no key to rotate, or the list can't be read.
+    """
+    private, listed = folder / "seal.pem", folder / "seal-keys.json"
+    old = TrustedKey(_private(private).public_key())
+    made = Ed25519PrivateKey.generate()
+    new = TrustedKey(made.public_key())
+    now = datetime.now(UTC)
+    known = {key.key_id: key for key in _listed(listed)}
+    known.setdefault(old.key_id, old)
+    ended = known[old.key_id]
+    known[old.key_id] = replace(ended, revoked_at=now) if revoke else replace(ended, valid_until=now)
+    known[new.key_id] = replace(new, valid_from=now)
+    _put(listed, write_keys(known.values()).encode(), 0o644)
+    _put(private, made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
+    return old.key_id, new.key_id
+
+
+def _private(path: Path) -> Ed25519PrivateKey:
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CommandError(Exit.BAD_INPUT, "seal_key_missing", f"{path} holds no Ed25519 key to rotate")
+    return key
+
+
+def _listed(path: Path) -> list[TrustedKey]:
+    try:
+        return read_keys(path.read_bytes()) if path.exists() else []
+    except BadKeys as error:
+        raise CommandError(Exit.BAD_INPUT, error.code, f"{path}: {error}", file=str(path)) from None
+
+
+def _put(path: Path, content: bytes, mode: int) -> None:
+    """Whole or not at all."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.touch(mode=mode)
+    beside.write_bytes(content)
+    beside.replace(path)

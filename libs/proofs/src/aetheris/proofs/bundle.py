@@ -1,0 +1,187 @@
+"""The evidence bundle: a zip with a signed envelope (DSSE) and the script that checks it (docs/evidence.md)."""
+
+import base64
+import binascii
+import hashlib
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from io import BytesIO
+from typing import Any, cast
+
+from cryptography.exceptions import InvalidSignature
+
+from aetheris.proofs.evidence import (
+    BadEvidence,
+    Evidence,
+    Judged,
+    dumps,
+    judge_statement,
+    read_statement,
+    statement,
+)
+from aetheris.proofs.seals import pae
+from aetheris.proofs.trust import TrustedKey
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+ENVELOPE = "bundle.dsse.json"
+SCRIPT = "verify.py"
+MAX_BYTES = 256 * 1024 * 1024
+"""What an envelope may have, unpacked."""
+
+_WHEN = (1980, 1, 1, 0, 0, 0)
+_END = b"PK\x05\x06"
+
+Sign = Callable[[bytes], Mapping[str, str]]
+"""Signs bytes: {keyid, sig}."""
+
+
+def build(evidence: Evidence, judged: Judged, sign: Sign) -> bytes:
+    """The bundle of a finished job; the same evidence gives the same bytes.
+
+    Raises:
+        BadEvidence: the history breaks a rule, is not sealed, or is too large.
+    """
+    payload = dumps(statement(evidence, judged))
+    envelope = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": PAYLOAD_TYPE,
+        "signatures": [dict(sign(pae(PAYLOAD_TYPE, payload)))],
+    }
+    return pack(dumps(envelope))
+
+
+def pack(envelope: bytes) -> bytes:
+    """The zip around an envelope.
+
+    Raises:
+        BadEvidence: it is too large.
+    """
+    if len(envelope) > MAX_BYTES:
+        raise BadEvidence("too_large", f"a bundle has at most {MAX_BYTES} bytes; export the stream")
+    target = BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in ((ENVELOPE, envelope), (SCRIPT, script())):
+            archive.writestr(zipfile.ZipInfo(name, _WHEN), data, zipfile.ZIP_DEFLATED, 6)
+    return target.getvalue()
+
+
+def judge(data: bytes, keys: Sequence[TrustedKey] | None = None) -> dict[str, Any]:
+    """The report on a bundle: by these keys, or by those that it brings itself.
+
+    Raises:
+        BadEvidence: there is nothing in it to report on.
+    """
+    envelope = _mapping(_json(unpack(data), "bad_envelope"), "bad_envelope")
+    payload = _payload(envelope)
+    parsed = _json(payload, "bad_statement")
+    evidence = read_statement(parsed)
+    trusted = evidence.keys if keys is None else keys
+    _check_signature(envelope, payload, trusted)
+    return {**judge_statement(parsed, evidence, trusted), "trusted": [key.key_id for key in trusted]}
+
+
+def contents(data: bytes) -> Evidence:
+    """What a bundle has, not judged: neither its signature nor its history.
+
+    Raises:
+        BadEvidence: it can't be read.
+    """
+    envelope = _mapping(_json(unpack(data), "bad_envelope"), "bad_envelope")
+    return read_statement(_json(_payload(envelope), "bad_statement"))
+
+
+def unpack(data: bytes) -> bytes:
+    """The envelope in a zip that may come from anybody: nothing else is unpacked, and nothing is written.
+
+    Raises:
+        BadEvidence.
+    """
+    if not data.startswith(b"PK\x03\x04") or data[-22:-18] != _END:
+        raise BadEvidence("bad_zip", "not a zip, or one with something before or after it")
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            return _only_envelope(archive)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, ValueError, NotImplementedError, zlib.error):
+        raise BadEvidence("bad_zip", "the zip is broken") from None
+
+
+def script() -> bytes:
+    """The script that goes with every bundle."""
+    return (files("aetheris.proofs") / "standalone" / SCRIPT).read_bytes()
+
+
+def script_sha256() -> str:
+    """Its hash, as it is published in docs/evidence.md."""
+    return hashlib.sha256(script()).hexdigest()
+
+
+def _only_envelope(archive: zipfile.ZipFile) -> bytes:
+    entries = archive.infolist()
+    if sorted(entry.filename for entry in entries) != sorted((ENVELOPE, SCRIPT)):
+        raise BadEvidence("bad_zip", f"has other entries than {ENVELOPE} and {SCRIPT}, once each")
+    wanted = archive.getinfo(ENVELOPE)
+    plain = wanted.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) and not wanted.flag_bits & 1
+    if not plain or wanted.file_size > MAX_BYTES:
+        raise BadEvidence("bad_zip", f"{ENVELOPE} is too large, encrypted or packed in an unknown way")
+    with archive.open(wanted) as file:
+        envelope = file.read(MAX_BYTES + 1)
+    if len(envelope) > MAX_BYTES:
+        raise BadEvidence("bad_zip", f"{ENVELOPE} is too large")
+    return envelope
+
+
+def _payload(envelope: Mapping[str, Any]) -> bytes:
+    if envelope.get("payloadType") != PAYLOAD_TYPE:
+        raise BadEvidence("bad_envelope", f"its payloadType is not {PAYLOAD_TYPE}")
+    return _unbase64(envelope.get("payload"))
+
+
+def _check_signature(envelope: Mapping[str, Any], payload: bytes, keys: Sequence[TrustedKey]) -> None:
+    """One signature by a trusted key is enough; others are ignored, but none by a trusted key may be wrong."""
+    known = {key.key_id: key for key in keys}
+    message = pae(PAYLOAD_TYPE, payload)
+    verified = revoked = False
+    signatures: Any = envelope.get("signatures")
+    for one in cast("list[Any]", signatures) if isinstance(signatures, list) else []:
+        signature = _mapping(one, "bad_envelope")
+        key = known.get(str(signature.get("keyid")))
+        if key is None:
+            continue
+        try:
+            key.public_key.verify(_unbase64(signature.get("sig")), message)
+        except InvalidSignature:
+            raise BadEvidence("envelope_signature", "a signature of the envelope is not its key's") from None
+        verified, revoked = verified or key.revoked_at is None, revoked or key.revoked_at is not None
+    if not verified:
+        rule = "envelope_revoked_key" if revoked else "envelope_unknown_key"
+        raise BadEvidence(rule, f"signed by {'a revoked key' if revoked else 'none of the keys given'}")
+
+
+def _json(data: bytes, rule: str) -> Any:
+    try:
+        return json.loads(data, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise BadEvidence(rule, "not JSON, or with a key that comes twice") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _mapping(value: Any, rule: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise BadEvidence(rule, "not a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def _unbase64(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise BadEvidence("bad_envelope", "a part of the envelope is no base64") from None

@@ -1,0 +1,303 @@
+"""Evidence of one finished job as an in-toto statement: what it holds, and whether it holds (docs/evidence.md)."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aetheris.proofs.audit import Audit
+from aetheris.proofs.execution import LoadBlob
+from aetheris.proofs.findings import Report
+from aetheris.proofs.history import SUCCESSES, History
+from aetheris.proofs.notes import BadNote, open_inclusion
+from aetheris.proofs.records import Fact, RawRecord
+from aetheris.proofs.trust import BadKeys, TrustedKey, keys_of
+from aetheris.proofs.validity import Validity
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:aetheris:job-evidence:v1"
+CHAIN = "aetherisEventChain"
+"""The digest of the subject: the root of the event chain over the sealed records."""
+
+_APPROVALS = frozenset({"policy_allowed", "approval_requested", "approval_decided", "invocation_rejected"})
+
+
+class BadEvidence(Exception):
+    """Evidence that can't be read, or that proves nothing; `rule` names what is wrong with it."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a job: its records as they lie in the log, large results, and its place in the log of seals.
+
+    `inclusion` is a tlog-proof; `keys` are those that the evidence says to trust.
+    """
+
+    job_id: str
+    records: Sequence[RawRecord]
+    blobs: Mapping[str, bytes]
+    inclusion: str
+    keys: Sequence[TrustedKey]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A history and the report on it."""
+
+    report: Report
+    validity: Validity
+
+    @property
+    def history(self) -> History:
+        """What was judged."""
+        return self.validity.history
+
+
+def judge(records: Iterable[RawRecord], keys: Iterable[TrustedKey], load_blob: LoadBlob) -> Judged:
+    """Verify records, by these keys."""
+    audit = Audit()
+    for record in records:
+        audit.add(record)
+    validity = Validity(audit.history)
+    return Judged(audit.judge(validity, keys, load_blob), validity)
+
+
+def check_exportable(report: Report) -> None:
+    """Only a history that holds, and is sealed, becomes evidence.
+
+    Raises:
+        BadEvidence: naming the event that breaks a rule, or what is missing.
+    """
+    for broken in report.violations:
+        where = f"event {broken.event_id} at offset {broken.offset}"
+        raise BadEvidence(broken.rule, f"{where}: {broken.message}")
+    if not report.seal.ok:
+        raise BadEvidence("not_sealed", "the job is not sealed yet")
+
+
+def statement(evidence: Evidence, judged: Judged) -> dict[str, Any]:
+    """The statement on a job; `judged` is what its records give by the evidence's own keys.
+
+    Raises:
+        BadEvidence: as `check_exportable`.
+    """
+    report = judged.report
+    check_exportable(report)
+    keys = [key.to_json() for key in evidence.keys]
+    predicate = {
+        "job_id": evidence.job_id,
+        "records": [_record_json(record) for record in evidence.records],
+        "blobs": {name: _base64(data) for name, data in sorted(evidence.blobs.items())},
+        **derived(judged.validity),
+        "report": _summary(report),
+        "inclusion": evidence.inclusion,
+        "keys": keys,
+    }
+    subject = [{"name": evidence.job_id, "digest": {CHAIN: report.event_chain_root_hash}}]
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": subject,
+        "predicateType": PREDICATE_TYPE,
+        "predicate": predicate,
+    }
+
+
+def read_statement(parsed: Any) -> Evidence:
+    """The evidence in a parsed statement, not judged yet.
+
+    Raises:
+        BadEvidence.
+    """
+    try:
+        if (parsed["_type"], parsed["predicateType"]) != (STATEMENT_TYPE, PREDICATE_TYPE):
+            raise BadEvidence("bad_statement", f"not a {PREDICATE_TYPE}")
+        predicate = parsed["predicate"]
+        return Evidence(
+            job_id=_text(predicate["job_id"]),
+            records=tuple(_record(one) for one in predicate["records"]),
+            blobs={str(name): _unbase64(data) for name, data in predicate["blobs"].items()},
+            inclusion=_text(predicate["inclusion"]),
+            keys=tuple(keys_of(predicate["keys"])),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, BadKeys):
+        raise BadEvidence("bad_statement", "lacks a part, or has one of another form") from None
+
+
+def judge_statement(parsed: Any, evidence: Evidence, keys: Sequence[TrustedKey]) -> dict[str, Any]:
+    """The report, with what the evidence gets wrong as violations before those of the history."""
+    judged = judge(evidence.records, keys, evidence.blobs.__getitem__)
+    report = judged.report
+    found = [
+        {"rule": rule, "event_id": "", "offset": -1, "message": message}
+        for rule, message in _wrong(parsed, evidence, judged, keys)
+    ]
+    said = report.to_json()
+    return {
+        "job_id": evidence.job_id,
+        **said,
+        "ok": report.ok and not found,
+        "violations": [*found, *said["violations"]],
+    }
+
+
+def derived(validity: Validity) -> dict[str, Any]:
+    """What the records say, for readers: recomputed by whoever checks, so it adds nothing that must be believed."""
+    return {
+        "ledger": list(_ledger(validity)),
+        "approvals": list(_approvals(validity.history)),
+        "provenance": _provenance(validity.history),
+    }
+
+
+def large_results(history: History) -> Iterator[str]:
+    """The hashes of results that are kept outside of the records."""
+    for reports in history.finishes.values():
+        for fact in reports:
+            reference = fact.body.get("result_ref")
+            if isinstance(reference, dict):
+                yield str(cast("dict[str, Any]", reference).get("sha256"))
+
+
+def _wrong(parsed: Any, evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey]) -> Iterator[tuple[str, str]]:
+    predicate, report = parsed["predicate"], judged.report
+    subject = [{"name": evidence.job_id, "digest": {CHAIN: report.event_chain_root_hash}}]
+    if parsed.get("subject") != subject:
+        yield "subject_differs", "the statement's subject is not this job with this chain"
+    if evidence.records and evidence.records[0].key != evidence.job_id.encode(errors="replace"):
+        yield "other_job", "the records are another job's"
+    for name, value in {**derived(judged.validity), "report": _summary(report)}.items():
+        if predicate.get(name) != value:
+            yield "derived_differs", f"{name} is not what the records say"
+    if not report.seal.present:
+        yield "not_sealed", "the records hold no seal"
+        return
+    try:
+        open_inclusion(evidence.inclusion, evidence.records[report.seal.at].value, keys)
+    except BadNote as error:
+        yield error.rule, f"log of seals: {error.message}"
+
+
+def _summary(report: Report) -> dict[str, Any]:
+    """The part of a report that follows from the records alone, whoever's keys are taken."""
+    return {
+        "execution_hash": report.execution_hash,
+        "event_chain_root_hash": report.event_chain_root_hash,
+        "outcome_hash": report.outcome_hash,
+        "event_count": report.event_count,
+        "tool_invocation_ledger_proof": report.ledger.to_json(),
+        "replay_proof_result": report.replay.to_json(),
+    }
+
+
+def _ledger(validity: Validity) -> Iterator[dict[str, Any]]:
+    """A row for each try that counted, in log order (docs/evidence.md)."""
+    history = validity.history
+    for start in history.starts:
+        if not validity.is_valid(start):
+            continue
+        ends = [fact for fact in history.finishes.get((start.key, start.nonce), []) if fact.at > start.at]
+        success = next((fact for fact in ends if fact.body.get("outcome") in SUCCESSES), None)
+        yield {
+            "invocation_id": start.nonce,
+            "step_id": start.node,
+            "tool_name": start.text("tool_name"),
+            "args_hash": start.text("args_hash"),
+            "idempotency_key": start.key,
+            "external_key": start.text("external_key"),
+            "attempt_id": start.body.get("attempt_id"),
+            "token": start.body.get("token"),
+            "status": "success" if success is not None else _status(history, start, ends),
+            "committed": success is not None and _committed(history, success),
+            "external_id": success.text("external_id") if success is not None else "",
+            "output_hash": success.text("output_hash") if success is not None else "",
+        }
+
+
+def _status(history: History, start: Fact, ends: Sequence[Fact]) -> str:
+    named = (start.key, start.nonce)
+    if ends:
+        return "failure"
+    if history.reopens.get(named):
+        return "in_doubt"
+    return "parked" if history.parks.get(named) else "started"
+
+
+def _committed(history: History, success: Fact) -> bool:
+    said = success.text("output_hash")
+    return any(commit.text("output_hash") == said for commit in history.commits.get(success.key, []))
+
+
+def _approvals(history: History) -> Iterator[dict[str, Any]]:
+    for fact in history.facts:
+        if fact.type in _APPROVALS:
+            yield {"event_id": fact.event_id, "offset": fact.offset, "type": fact.type, "says": dict(fact.body)}
+
+
+def _provenance(history: History) -> dict[str, Any]:
+    """Who asked for the job, and what planned it with which tools."""
+    created = history.created.body if history.created is not None else {}
+    plans = [fact for fact in history.facts if fact.type == "plan_generated" and fact.at in history.plans.effective]
+    return {
+        "tenant": created.get("tenant"),
+        "submitted_by": created.get("submitted_by"),
+        "agent": created.get("agent"),
+        "request_hash": created.get("request_hash"),
+        "plans": [
+            {"event_id": fact.event_id}
+            | {name: fact.body.get(name) for name in ("revision", "plan_hash", "planner", "planner_version")}
+            for fact in plans
+        ],
+        "decisions": [fact.event_id for fact in history.facts if fact.type == "decision_snapshot"],
+        "tools": [_tools(fact) for fact in plans],
+    }
+
+
+def _tools(plan: Fact) -> Any:
+    part: Any = plan.body.get("task_graph" if plan.body.get("revision") == 0 else "diff")
+    return cast("dict[str, Any]", part).get("tools", {})
+
+
+def _record_json(record: RawRecord) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "key": None if record.key is None else _base64(record.key),
+        "headers": [[name, _base64(value)] for name, value in record.headers],
+        "value": _base64(record.value),
+    }
+
+
+def _record(one: Any) -> RawRecord:
+    offset, key = one["offset"], one["key"]
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        raise TypeError
+    headers = tuple((_text(name), _unbase64(value)) for name, value in one["headers"])
+    return RawRecord(offset, None if key is None else _unbase64(key), headers, _unbase64(one["value"]))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _unbase64(text: Any) -> bytes:
+    try:
+        return base64.b64decode(_text(text), validate=True)
+    except binascii.Error:
+        raise ValueError from None
+
+
+def dumps(value: Any) -> bytes:
+    """A statement's bytes; what is signed are these bytes, not their meaning."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode()

@@ -1,0 +1,71 @@
+"""Requests to humans: their ids, who may answer, and what an edit makes of a call (docs/approvals.md)."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from aetheris.protocol.canonical import canonical
+from aetheris.protocol.events import ApprovalRequested, JobWaiting
+from aetheris.protocol.forms import AnswerRefused, FormField, answers
+from aetheris.protocol.ids import NAME, execution_id
+from aetheris.protocol.keys import args_hash
+from aetheris.protocol.references import references
+from aetheris.protocol.schemas import ArgsRefused, Schema, check_args
+
+_SEPARATOR = ":"
+"""In no job_id."""
+
+
+def request_id(job_id: str, node_id: str, key: str) -> str:
+    """The id of the request about one call: it names the job, so that it can be answered from the log alone."""
+    return f"{job_id}{_SEPARATOR}{execution_id(job_id, node_id, key)}"
+
+
+def job_of(request: str) -> str | None:
+    """The job that a request's id names; None where it is no id of a request."""
+    job_id, _, rest = request.partition(_SEPARATOR)
+    return job_id if rest and NAME.fullmatch(job_id) else None
+
+
+def why_not(asked: ApprovalRequested | JobWaiting, submitted_by: str, who: str) -> str | None:
+    """Why somebody may not answer a request; None if he may. Forms of a plan may be answered by who submitted it."""
+    if isinstance(asked, ApprovalRequested) and who == submitted_by and not asked.self_approval:
+        return "who submitted the job may not answer this"
+    if asked.approvers is not None and not any(fnmatchcase(who, pattern) for pattern in asked.approvers):
+        return "others are named to answer this"
+    return None
+
+
+def arguments_of(requested: ApprovalRequested) -> dict[str, Any] | None:
+    """The arguments that were put to the human; None where they are not those that the request is bound to."""
+    shown = requested.form.get("context")
+    found = cast("Mapping[str, Any]", shown).get("arguments") if isinstance(shown, dict) else None
+    if not isinstance(found, dict) or args_hash(cast("dict[str, Any]", found)) != requested.args_hash:
+        return None
+    return cast("dict[str, Any]", found)
+
+
+def fields_in(form: Mapping[str, Any]) -> tuple[FormField, ...]:
+    """The fields of a recorded form."""
+    return tuple(FormField.model_validate(one) for one in cast("Sequence[Any]", form.get("fields", ())))
+
+
+def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the new call that an edit makes: those that were shown, with what was changed.
+
+    Raises:
+        AnswerRefused: naming the field.
+    """
+    shown = arguments_of(requested)
+    if shown is None:
+        raise AnswerRefused("data", "the recorded request can't be edited")
+    changed = shown | answers(fields_in(requested.form), data, complete=False)
+    if any(references(changed)):
+        raise AnswerRefused("data", "may not hold references")
+    if canonical(changed) == canonical(shown):
+        raise AnswerRefused("data", "changes nothing: approve it, or edit a field")
+    try:
+        check_args(schema, changed)
+    except ArgsRefused as error:
+        raise AnswerRefused(error.field.lstrip("/").replace("/", ".") or "data", error.rule) from None
+    return changed

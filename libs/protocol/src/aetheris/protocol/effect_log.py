@@ -1,0 +1,116 @@
+"""The effect log: a job's effects in log order, derived from its events and from nothing else (docs/replay.md)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.fold import JobState, KeyState
+from aetheris.protocol.job_log import Told, step_indexes
+from aetheris.protocol.plan import Kind
+
+
+@dataclass(slots=True)
+class EffectLog:
+    """Takes a job's events, each after it was folded."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    decisions: dict[int, Told] = field(default_factory=dict[int, Told])
+    """Plan revision → the decision_snapshot that it came from."""
+    _decided: Told | None = None
+    _order: Mapping[str, int] = field(default_factory=dict[str, int])
+    _of_key: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
+    _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    def take(self, job: JobState, told: Told, *, counts: bool) -> None:
+        """The next event; `counts` as the fold says."""
+        match told.said:
+            case ev.ToolInvocationFinished() as said if counts and said.outcome.took_effect:
+                self._finished(job, told, said)
+            case ev.CommandCommitted() as said:
+                self._committed(said)
+            case ev.DecisionSnapshot() as said:
+                self._snapshot(told, said)
+            case ev.PlanGenerated() as said if counts:
+                self._planned(job, said)
+            case _:
+                pass
+
+    def knows(self, key: str) -> bool:
+        """Whether a key took effect."""
+        return key in self._of_key
+
+    def to_json(self, job_id: str) -> dict[str, Any]:
+        """{job_id, effects, effects_hash}: the same bytes whenever the same events are told."""
+        return {"job_id": job_id, "effects": self.rows, "effects_hash": digest(self.rows)}
+
+    def _finished(self, job: JobState, told: Told, said: ev.ToolInvocationFinished) -> None:
+        state = job.keys[said.idempotency_key]
+        tried = state.tries[said.invocation_id]
+        row: dict[str, Any] = {
+            "job_id": job.job_id,
+            "step_index": self._order.get(said.node_id, -1),
+            "command_id": said.node_id,
+            **_called(state),
+            "output_hash": said.output_hash or "",
+            "created_at": told.time,
+            "seq": told.sequence,
+            "offset": told.record.offset,
+            "event_id": told.id,
+            "idempotency_key": said.idempotency_key,
+            "invocation_id": said.invocation_id,
+            "external_key": tried.external_key,
+            "outcome": said.outcome.value,
+            "via": said.via.value,
+            "committed": False,
+            "stands": state.settled_by == said.invocation_id,
+        }
+        entry = job.entry(said.node_id)
+        row["tool_version"] = entry.tool_version if entry is not None else "1"
+        if entry is not None and entry.irreversible and said.external_id is None:
+            row["untraceable"] = True
+        self._trace_back(row, job, said)
+        self.rows.append(row)
+        self._of_key.setdefault(said.idempotency_key, []).append(row)
+
+    def _trace_back(self, row: dict[str, Any], job: JobState, said: ev.ToolInvocationFinished) -> None:
+        if said.external_id is not None:
+            row["external_id"] = said.external_id
+        if row["kind"] == Kind.LLM:
+            row |= {"prompt_hash": row["input_hash"], "response_hash": row["output_hash"], **_model(said.result)}
+            self._of_llm[said.node_id] = row
+            return
+        entry = job.entry(said.node_id)
+        decided = self.decisions.get(entry.revision) if entry is not None else None
+        if decided is not None:
+            row["decision_snapshot_id"] = decided.id
+
+    def _committed(self, said: ev.CommandCommitted) -> None:
+        for row in self._of_key.get(said.idempotency_key, ()):
+            row["committed"] = row["committed"] or row["output_hash"] == said.output_hash
+
+    def _snapshot(self, told: Told, said: ev.DecisionSnapshot) -> None:
+        self._decided = told
+        row = self._of_llm.get(said.command_id)
+        if row is not None:
+            row.setdefault("decision_snapshot_id", told.id)
+
+    def _planned(self, job: JobState, said: ev.PlanGenerated) -> None:
+        self._order = step_indexes(job)
+        if self._decided is not None:
+            self.decisions[said.revision], self._decided = self._decided, None
+
+
+def _called(state: KeyState) -> dict[str, Any]:
+    """What was called: of all tries of a key it is the same."""
+    started = state.started
+    if started is None:
+        raise LookupError("an effect without a start")
+    return {"kind": started.kind.value, "tool_name": started.tool_name, "input_hash": started.args_hash}
+
+
+def _model(result: Any) -> dict[str, Any]:
+    """Which model answered, and what it used, where its result says so."""
+    said = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+    return {name: said[name] for name in ("model", "usage") if name in said}

@@ -1,0 +1,248 @@
+"""Forms that humans answer: typed fields, and answers checked field by field (docs/approvals.md)."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+Schema = Mapping[str, Any]
+FieldType = Literal[
+    "text",
+    "textarea",
+    "select",
+    "multiselect",
+    "radio",
+    "checkbox",
+    "number",
+    "slider",
+    "date",
+    "datetime",
+    "boolean",
+]
+
+MAX_FIELDS = 100
+MAX_TEXT = 10_000
+"""Characters of one answer."""
+_LONG_TEXT = 200
+"""From this maxLength on, a text gets more than one line."""
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Option(_Form):
+    """One of a field's choices."""
+
+    value: str | int | float | bool
+    label: str
+
+
+class FormField(_Form):
+    """One question; `default` is what stands if nothing is said."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[^\s.]{1,64}$")]
+    type: FieldType
+    label: str = Field(max_length=200)
+    required: bool = False
+    placeholder: str | None = Field(default=None, max_length=200)
+    default: Any = None
+    options: tuple[Option, ...] = ()
+    min: float | None = None
+    max: float | None = None
+    step: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _chooses(self) -> "FormField":
+        if self.type in ("select", "multiselect", "radio") and not self.options:
+            raise ValueError(f"a {self.type} has options")
+        return self
+
+
+class FormSpec(_Form):
+    """What a plan asks a human: the fields of its form have different names."""
+
+    title: str = Field(min_length=1, max_length=200)
+    description: str = Field(default="", max_length=MAX_TEXT)
+    fields: tuple[FormField, ...] = Field(default=(), max_length=MAX_FIELDS)
+    approvers: tuple[str, ...] | None = Field(default=None, description="Who may answer; unset: anybody of the tenant")
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "FormSpec":
+        names = [field.name for field in self.fields]
+        if len(set(names)) < len(names):
+            raise ValueError("two fields have the same name")
+        return self
+
+
+class AnswerRefused(ValueError):
+    """An answer that its field does not take."""
+
+    code = "invalid_answer"
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}")
+        self.field = field
+        self.rule = rule
+
+
+def answers(fields: Sequence[FormField], data: Mapping[str, Any], *, complete: bool = True) -> dict[str, Any]:
+    """The answers, checked; with `complete`, defaults fill in what was not said, and what is required must be there.
+
+    Raises:
+        AnswerRefused: naming the field, never the value.
+    """
+    known = {field.name: field for field in fields}
+    for name in data:
+        if name not in known:
+            raise AnswerRefused(name, "the form has no such field")
+    found: dict[str, Any] = {}
+    for name, field in known.items():
+        value = data.get(name, field.default if complete else None)
+        if value is not None:
+            found[name] = _checked(field, value)
+        elif field.required and (complete or name in data):
+            raise AnswerRefused(name, "required")
+    return found
+
+
+def fields_of(schema: Schema, args: Mapping[str, Any]) -> tuple[FormField, ...]:
+    """A field for each argument that a form can show, with what it is now as its default.
+
+    Objects, lists of anything but choices, and references to secrets have none: they can't be edited.
+    """
+    properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
+    required = cast("Sequence[str]", schema.get("required", ()))
+    found: list[FormField] = []
+    for name, inner in properties.items():
+        now = args.get(name)
+        if isinstance(now, dict) or len(found) == MAX_FIELDS:
+            continue
+        shape = _shape(inner)
+        if shape is not None and not any(mark in name for mark in " .\t\n") and 0 < len(name) <= 64:
+            label = str(inner.get("title") or inner.get("description") or name)[:200]
+            found.append(
+                FormField.model_validate(
+                    {"name": name, "label": label, "required": name in required, "default": now} | shape
+                )
+            )
+    return tuple(found)
+
+
+def _shape(schema: Schema) -> dict[str, Any] | None:
+    """Type, options and bounds of a schema's field; None where a form has nothing for it."""
+    if "enum" in schema:
+        return {"type": "select", "options": _options(schema["enum"])}
+    kind = schema.get("type")
+    if kind == "boolean":
+        return {"type": "boolean"}
+    if kind in ("integer", "number"):
+        bounds = {"min": schema.get("minimum"), "max": schema.get("maximum")}
+        return {"type": "number", "step": 1 if kind == "integer" else None} | bounds
+    if kind == "array":
+        items = schema.get("items")
+        choices = cast("Schema", items).get("enum") if isinstance(items, dict) else None
+        return {"type": "multiselect", "options": _options(choices)} if choices else None
+    return {"type": _text_type(schema)} if kind == "string" else None
+
+
+def _text_type(schema: Schema) -> FieldType:
+    match schema.get("format"):
+        case "date":
+            return "date"
+        case "date-time":
+            return "datetime"
+        case _:
+            return "textarea" if schema.get("maxLength", 0) > _LONG_TEXT else "text"
+
+
+def _options(values: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{"value": value, "label": str(value)} for value in values if value is not None]
+
+
+def _checked(field: FormField, value: Any) -> Any:
+    return _CHECKS[field.type](field, value)
+
+
+def _text(field: FormField, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise AnswerRefused(field.name, f"must be a text of at most {MAX_TEXT} characters")
+    if field.required and not value.strip():
+        raise AnswerRefused(field.name, "required")
+    return value
+
+
+def _choice(field: FormField, value: Any) -> Any:
+    for option in field.options:
+        if option.value == value and isinstance(option.value, bool) == isinstance(value, bool):
+            return value
+    raise AnswerRefused(field.name, "must be one of its options")
+
+
+def _choices(field: FormField, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise AnswerRefused(field.name, "must be a list of its options")
+    chosen = cast("list[Any]", value)
+    if len(chosen) > len(field.options):
+        raise AnswerRefused(field.name, "has each of its options at most once")
+    if field.required and not chosen:
+        raise AnswerRefused(field.name, "required")
+    return [_choice(field, one) for one in chosen]
+
+
+def _checkbox(field: FormField, value: Any) -> Any:
+    return _choices(field, value) if field.options else _boolean(field, value)
+
+
+def _number(field: FormField, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise AnswerRefused(field.name, "must be a number")
+    if field.min is not None and value < field.min:
+        raise AnswerRefused(field.name, f"must be at least {field.min:g}")
+    if field.max is not None and value > field.max:
+        raise AnswerRefused(field.name, f"must be at most {field.max:g}")
+    steps = (value - (field.min or 0)) / field.step if field.step is not None else 0
+    if abs(steps - round(steps)) > 1e-9 * max(1.0, abs(steps)):
+        raise AnswerRefused(field.name, f"must be in steps of {field.step:g}")
+    return value
+
+
+def _date(field: FormField, value: Any) -> str:
+    try:
+        if isinstance(value, str) and date.fromisoformat(value):
+            return value
+    except ValueError:
+        pass
+    raise AnswerRefused(field.name, "must be a date, as in 2030-12-31")
+
+
+def _datetime(field: FormField, value: Any) -> str:
+    try:
+        if isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None:
+            return value
+    except ValueError:
+        pass
+    raise AnswerRefused(field.name, "must be a date and time with its offset, as in 2030-12-31T12:00:00Z")
+
+
+def _boolean(field: FormField, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise AnswerRefused(field.name, "must be true or false")
+    return value
+
+
+_CHECKS: Mapping[FieldType, Callable[[FormField, Any], Any]] = {
+    "text": _text,
+    "textarea": _text,
+    "select": _choice,
+    "radio": _choice,
+    "multiselect": _choices,
+    "checkbox": _checkbox,
+    "number": _number,
+    "slider": _number,
+    "date": _date,
+    "datetime": _datetime,
+    "boolean": _boolean,
+}

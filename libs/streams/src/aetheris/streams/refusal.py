@@ -1,0 +1,20 @@
+"""Why a process must not start: its message names the setting and the next step, never a secret."""
+
+
+class Refused(Exception):
+    """The surroundings are unsafe or incomplete; the message is for the operator, and logged as it stands."""
+
+    code = "refused"
+
+
+class SettingInvalid(Refused):
+    """An environment variable has a value that its setting doesn't take."""
+
+    code = "setting_invalid"
+
+
+def refusal(error: BaseException) -> Refused | None:
+    """The refusal in an error or a group of errors, if there is one."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := refusal(inner)) is not None), None)
+    return error if isinstance(error, Refused) else None

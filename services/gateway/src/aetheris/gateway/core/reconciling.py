@@ -1,0 +1,55 @@
+"""What came of a reconciliation: which effects are as they were left, which are not, which nobody can tell."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aetheris.gateway.core.wire import payload_of
+from aetheris.protocol.confirmation import RecordedEffect, Verifies, to_ask
+from aetheris.protocol.job_log import event_type_of, text_of
+from aetheris.protocol.records import Record
+
+_ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
+_SHOWN = ("node_id", "idempotency_key", "resource", "reason", "detail", "evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many changed resources are asked about, and how many nobody can ask about."""
+
+    effects: int
+    unverifiable: int
+
+
+def wanted(effects: Iterable[RecordedEffect], verifies: Verifies) -> Wanted:
+    """What a reconciliation of these effects asks."""
+    found = list(effects)
+    asked = sum(len(effect.changes) for effect, _ in to_ask(found, verifies))
+    return Wanted(asked, sum(len(effect.changes) for effect in found) - asked)
+
+
+def confirmation(record: Record, command_id: str) -> dict[str, Any] | None:
+    """The answer to this command that an event is; None for any other event."""
+    event_type, payload = event_type_of(record), payload_of(record)
+    if event_type not in _ANSWERS or not isinstance(payload, dict):
+        return None
+    said = cast("dict[str, Any]", payload)
+    if said.get("caused_by") != command_id:
+        return None
+    shown = {name: said[name] for name in _SHOWN if said.get(name) is not None}
+    return {"id": text_of(record.header("ce_id")), "event": event_type, **shown}
+
+
+def answer(job_id: str, command_id: str, asked: Wanted, said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What POST /jobs/{id}/reconcile answers; `ok` only where every effect that can be asked about is confirmed."""
+    confirmed = sum(one["event"] == "effect_confirmed" for one in said)
+    return {
+        "job_id": job_id,
+        "command_id": command_id,
+        "asked": asked.effects,
+        "confirmed": confirmed,
+        "failed": len(said) - confirmed,
+        "unverifiable": asked.unverifiable,
+        "ok": confirmed == asked.effects,
+        "effects": list(said),
+    }

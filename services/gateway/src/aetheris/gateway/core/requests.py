@@ -1,0 +1,242 @@
+"""Requests to humans: found in a job, shown, answers checked field by field, and what the log says of an answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aetheris.gateway.core.answers import Heard, ended
+from aetheris.gateway.problems import BadRequest, Conflict, Forbidden
+from aetheris.protocol import events as ev
+from aetheris.protocol.approvals import arguments_of, edited, fields_in, request_id, why_not
+from aetheris.protocol.canonical import canonical
+from aetheris.protocol.events import RejectReason
+from aetheris.protocol.fold import JobState, KeyState, Settled, St, is_stopped
+from aetheris.protocol.forms import AnswerRefused, answers
+from aetheris.protocol.schemas import Schema
+from aetheris.protocol.standing import step_status
+
+Action = Literal["approve", "edit", "reject"]
+Requested = ev.ApprovalRequested | ev.JobWaiting
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What somebody says to a request."""
+
+    request_id: str
+    action: Action
+    data: dict[str, Any]
+    comment: str | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request as the log has it: the server uses this, and nothing that a client says of it."""
+
+    asked: Requested
+    submitted_by: str
+    tool: str = ""
+    tool_version: str = ""
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What a human is shown."""
+        return self.asked.form or {}
+
+    @property
+    def key(self) -> str:
+        """The idempotency key that it is about."""
+        return self.asked.idempotency_key or ""
+
+
+def question(asked: ev.Event, submitted_by: str) -> Question | None:
+    """The request in an event; None where it has none."""
+    if not isinstance(asked, ev.ApprovalRequested | ev.JobWaiting) or asked.form is None:
+        return None
+    tool = asked.form.get("context", {}).get("tool", "")
+    version = asked.tool_version if isinstance(asked, ev.ApprovalRequested) else ""
+    return Question(asked, submitted_by, tool, version)
+
+
+def asked_in(kind: Literal["approval", "human"], payload: Mapping[str, Any]) -> Requested:
+    """The event that the list repeats."""
+    return (ev.ApprovalRequested if kind == "approval" else ev.JobWaiting).model_validate(payload)
+
+
+def find(job: JobState, request: str) -> tuple[Question, KeyState] | None:
+    """A request of a job; None if it never made it."""
+    for key, state in job.keys.items():
+        asked = state.requested or state.waits_for
+        if asked is not None and request_id(job.job_id, state.node_id, key) == request:
+            found = question(asked, job.created.submitted_by)
+            return (found, state) if found is not None else None
+    return None
+
+
+def check(question: Question, said: Answer, schema: Schema | None) -> None:
+    """Whether the answer fits the form, by whoever may give it.
+
+    Raises:
+        BadRequest: naming the field.
+        Forbidden: somebody else may answer.
+    """
+    refused = why_not(question.asked, question.submitted_by, said.by)
+    if refused is not None:
+        raise Forbidden("not_an_approver", refused)
+    try:
+        if isinstance(question.asked, ev.ApprovalRequested):
+            _check_approval(question.asked, said, schema)
+        else:
+            _check_form(question, said)
+    except AnswerRefused as error:
+        field = "data" if error.field == "data" else f"data.{error.field}"
+        raise BadRequest(error.code, field, error.rule) from None
+
+
+def _check_approval(asked: ev.ApprovalRequested, said: Answer, schema: Schema | None) -> None:
+    if said.action != "edit":
+        if said.data:
+            raise AnswerRefused("data", "only an edit changes something")
+        return
+    if schema is None:
+        raise AnswerRefused("data", "the schema that the tool was pinned with is not registered any more")
+    edited(asked, schema, said.data)
+
+
+def _check_form(question: Question, said: Answer) -> None:
+    if said.action == "edit":
+        raise BadRequest("bad_request", "action", "a form of the plan is answered with approve, or refused with reject")
+    if said.action == "approve":
+        answers(fields_in(question.form), said.data)
+    elif said.data:
+        raise AnswerRefused("data", "a refusal has none")
+
+
+def stands(job: JobState, question: Question, state: KeyState, said: Answer) -> ev.Event | None:
+    """The same answer, where it was given before; None where the request is open.
+
+    Raises:
+        Conflict: another answer stands, nobody answered in time, or the job goes on no more.
+    """
+    if state.rejected_by is not None and (state.rejected_by, "reject") == (said.by, said.action):
+        return ev.InvocationRejected(
+            job_id=job.job_id,
+            node_id=state.node_id,
+            idempotency_key=question.key,
+            reason=RejectReason.APPROVAL,
+        )
+    given = _given(state, question)
+    if given is not None:
+        if not _same(given, question, said):
+            raise _answered(given)
+        return given
+    if state.st is not St.NONE:
+        status = step_status(state)
+        raise Conflict("illegal_transition", f"the step is {status.value}: {state.reason or 'started'}", state=status)
+    entry = job.entry(state.node_id)
+    if job.terminal is not None:
+        raise ended(job.terminal.event_type)
+    if entry is None or is_stopped(job, entry):
+        raise Conflict("illegal_transition", "the job is stopping")
+    return None
+
+
+def _given(state: KeyState, question: Question) -> ev.ApprovalDecided | ev.WaitCompleted | None:
+    if isinstance(question.asked, ev.ApprovalRequested):
+        return state.decision
+    return state.wait_ended
+
+
+def _same(given: ev.ApprovalDecided | ev.WaitCompleted, question: Question, said: Answer) -> bool:
+    """A repeat: by the same name, to the same effect."""
+    if isinstance(given, ev.WaitCompleted):
+        return given.by == said.by and said.action == "approve" and _equal(given.payload, _filled(question, said))
+    if (given.decision.value, given.approver) != (said.action, said.by):
+        return False
+    shown = arguments_of(question.asked) if isinstance(question.asked, ev.ApprovalRequested) else None
+    return said.action != "edit" or _equal(given.data, {**(shown or {}), **said.data})
+
+
+def _filled(question: Question, said: Answer) -> Any:
+    try:
+        return answers(fields_in(question.form), said.data)
+    except AnswerRefused:
+        return None
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return canonical(one) == canonical(other)
+
+
+def _answered(given: ev.ApprovalDecided | ev.WaitCompleted) -> Conflict:
+    if isinstance(given, ev.WaitCompleted):
+        return Conflict("answered", f"it was answered by {given.by}", by=given.by)
+    message = f"it was answered by {given.approver}: {given.decision.value}"
+    return Conflict("answered", message, by=given.approver, decision=given.decision.value)
+
+
+def settles(question: Question, said: Answer, command_id: str, event: Heard) -> bool:
+    """Whether the event takes the answer; an edit is taken when the new call has been judged.
+
+    Raises:
+        Conflict: another answer came first, or the request is no more.
+    """
+    of_this = event.idempotency_key == question.key
+    mine = event.caused_by == command_id
+    if event.event_type == "approval_decided" and of_this:
+        if not mine:
+            raise Conflict("answered", "somebody else has answered it")
+        return said.action != "edit"
+    if event.event_type == "wait_completed" and of_this:
+        if not mine:
+            raise Conflict("answered", "somebody else has answered it")
+        return True
+    if event.event_type == "approval_requested" and mine:
+        return True
+    if event.event_type == "invocation_rejected" and (of_this or mine):
+        return _rejection(said, event, mine=mine)
+    if event.event_type in ("job_stopping", "job_completed", "job_failed", "job_cancelled"):
+        raise ended(event.event_type)
+    return False
+
+
+def _rejection(said: Answer, event: Heard, *, mine: bool) -> bool:
+    """A no is an answer to a form; a call that an edit makes may be refused by the policy, and that is one too."""
+    if mine and event.reason in (RejectReason.POLICY, RejectReason.BUDGET):
+        return True
+    if mine and said.action == "reject" and event.reason == RejectReason.APPROVAL:
+        return True
+    raise Conflict("illegal_transition", f"the request is over: {event.reason}", reason=event.reason)
+
+
+def standing(job: JobState, question: Question, state: KeyState) -> str:
+    """waiting, approved, edited, rejected, answered, expired or cancelled."""
+    given = _given(state, question)
+    if isinstance(given, ev.ApprovalDecided):
+        return {"approve": "approved", "edit": "edited", "reject": "rejected"}[given.decision.value]
+    if given is not None:
+        return "answered"
+    if state.outcome is Settled.REJECTED:
+        gone = {RejectReason.EXPIRED.value: "expired", RejectReason.APPROVAL.value: "rejected"}
+        return gone.get(state.reason or "", "cancelled")
+    entry = job.entry(state.node_id)
+    closed = job.terminal is not None or entry is None or is_stopped(job, entry)
+    return "cancelled" if closed else "waiting"
+
+
+def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any]:
+    """What GET /ecs/status/{request_id} answers."""
+    given = _given(state, question)
+    found: dict[str, Any] = {
+        "request": question.form,
+        "job_id": job.job_id,
+        "node_id": state.node_id,
+        "status": standing(job, question, state),
+        "execution_state": step_status(state).value,
+    }
+    if isinstance(given, ev.ApprovalDecided):
+        found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "comment", "data"})
+    elif given is not None:
+        found["answer"] = {"decision": "approve", "approver": given.by, "data": given.payload}
+    return found

@@ -1,0 +1,157 @@
+"""Jobs told from their logs: replayed, their effects, their trace. Nothing is stored: the same log, the same answer."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.gateway.effect_index import EffectIndex, Found
+from aetheris.gateway.handlers import Jobs
+from aetheris.gateway.problems import BadRequest, NotFound
+from aetheris.gateway.tokens import Caller
+from aetheris.protocol.conditions import BadCondition
+from aetheris.protocol.course import course_of
+from aetheris.protocol.provenance import Wanted, origin
+from aetheris.protocol.records import Record
+from aetheris.protocol.replay import UnknownPoint, replay
+from aetheris.protocol.trace import trace_of
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
+
+LOOKED_AT = 100
+"""Effects that one question looks at; the cursor leads on."""
+CLOCKS_APART_MS = 60_000
+_SENT = re.compile(r"aetheris:(?P<job>[A-Za-z0-9_.-]{1,64}):[A-Za-z0-9_.-]{1,64}:\d+")
+"""An external key: it names its job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question for effects, as it came."""
+
+    external_id: str | None
+    tool: str | None
+    since: str | None
+    where: Sequence[str]
+    cursor: str | None
+
+    def wanted(self) -> Wanted:
+        """What is looked for; raises BadRequest."""
+        try:
+            return Wanted.of(self.external_id, self.tool, self.since, self.where)
+        except BadCondition as error:
+            raise BadRequest(error.code, error.field, error.rule) from None
+
+
+class Courses:
+    """Reads a job's records and tells its course, in a thread: a long job holds nobody up."""
+
+    def __init__(self, jobs: Jobs, index: EffectIndex, blobs: Blobs) -> None:
+        self._jobs = jobs
+        self._index = index
+        self._blobs = LargeResults(blobs)
+
+    async def replay(self, caller: Caller, job_id: str, to: str | None, *, steps: bool) -> dict[str, Any]:
+        """The job as it stood at a point, and what a replay derives otherwise than was recorded.
+
+        Raises:
+            BadRequest: no such point. NotFound, Unavailable.
+        """
+        records = await self._born(caller, job_id)
+
+        def tell() -> dict[str, Any]:
+            found, taken = replay(records, to, self._blobs)
+            return {**found.report(), **({"steps": [step.to_json() for step in taken]} if steps else {})}
+
+        try:
+            return await asyncio.to_thread(tell)
+        except UnknownPoint as error:
+            raise BadRequest(error.code, "to", str(error)) from None
+
+    async def effects(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """The effect log.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        records = await self._born(caller, job_id)
+        return await asyncio.to_thread(lambda: course_of(records, self._blobs).effects.to_json(job_id))
+
+    async def trace(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """Decision tree, dependency graph, steps, events.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        records = await self._born(caller, job_id)
+        return await asyncio.to_thread(lambda: trace_of(course_of(records, self._blobs)))
+
+    async def why(self, caller: Caller, asked: Asked) -> dict[str, Any]:
+        """Effects of the tenant, newest first, each with the tree of its reasons: {effects, cursor}.
+
+        Raises:
+            BadRequest, Unavailable.
+        """
+        wanted = asked.wanted()
+        async with self._jobs.deadline():
+            found, cursor = await self._places(asked, wanted)
+        jobs: dict[str, list[int]] = {}
+        for one in found:
+            jobs.setdefault(one.job_id, []).append(one.offset)
+        trees = [await self._origins(caller, job_id, offsets, wanted) for job_id, offsets in jobs.items()]
+        told = sorted((tree for job in trees for tree in job), key=_written, reverse=True)
+        return {"effects": told, "cursor": cursor}
+
+    async def _places(self, asked: Asked, wanted: Wanted) -> tuple[list[Found], str | None]:
+        if wanted.external_id is None:
+            since_ms = 0 if wanted.since is None else int(wanted.since.timestamp() * 1000) - CLOCKS_APART_MS
+            return await self._index.newest(max(0, since_ms), asked.cursor, LOOKED_AT)
+        sent = _SENT.fullmatch(wanted.external_id)
+        if sent is not None:
+            return [Found(sent["job"], -1)], None
+        return await self._index.by_external_id(wanted.external_id), None
+
+    async def _origins(self, caller: Caller, job_id: str, offsets: list[int], wanted: Wanted) -> list[dict[str, Any]]:
+        """The reasons of a job's effects at these offsets; of all that are wanted, where an id was asked for."""
+        until = None if wanted.external_id is not None else max(offsets) + 2  # the commit lies beside its finished
+        try:
+            records = await self._jobs.records(caller, job_id, until)
+        except NotFound:
+            return []
+
+        def tell() -> list[dict[str, Any]]:
+            course = course_of(records, self._blobs)
+            rows = wanted.among(course)
+            return [origin(course, row) for row in rows if until is None or row["offset"] in offsets]
+
+        return await asyncio.to_thread(tell)
+
+    async def _born(self, caller: Caller, job_id: str) -> list[Record]:
+        records = await self._jobs.records(caller, job_id)
+        if not records:
+            raise NotFound("unknown_job", "the job is submitted, and has no events yet")
+        return records
+
+
+def _written(tree: Mapping[str, Any]) -> str:
+    return str(tree["facts"]["created_at"])
+
+
+class LargeResults(Mapping[str, Any]):
+    """The blob store, as what calls are derived from: sha256 → a result, read when it is needed."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def __getitem__(self, sha256: str) -> Any:
+        try:
+            return json.loads(self._blobs.read(sha256))
+        except (BlobMissing, BlobCorrupt):
+            raise KeyError(sha256) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,184 @@
+"""Where effects lie in the log, by the outside's id and by time: kept in Redis, brought up to date when asked.
+
+Nothing is read for it while nobody asks: who asks first pays for what was appended since the last question. Effects,
+and up to where the log is known, change in one script: what Redis loses it loses together, and it is read again.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.gateway.problems import Unavailable
+from aetheris.protocol.records import Record
+from aetheris.protocol.topics import Topic
+from aetheris.streams.log import Log, Place
+from aetheris.streams.redis import Command, Redis
+from aetheris.streams.replay import replay
+
+_IDS, _TIMES, _KNOWN = (f"aetheris:gateway:effects:{part}" for part in ("ids", "times", "known"))
+_FINISHED = b"io.aetheris.tool_invocation_finished.v1"
+_NAMED = b'"external_id"'
+_PORTION = 1_000
+_PUT_DEADLINE_S = 10.0
+
+# Only goes on from where it is known: another gateway may be ahead, or Redis has lost it all meanwhile.
+_PUT = """
+local held = redis.call('HGET', KEYS[3], ARGV[1])
+if (held or '') ~= ARGV[2] then return 0 end
+for at = 4, #ARGV, 2 do
+  redis.call('ZADD', KEYS[1], 0, ARGV[at])
+  redis.call('ZADD', KEYS[2], 0, ARGV[at + 1])
+end
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An effect's place: its job, and the offset of the record that says so."""
+
+    job_id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What the index keeps of an effect."""
+
+    found: Found
+    external_id: str
+    timestamp_ms: int
+
+
+class EffectIndex:
+    """Effects that have an external id, of all tenants."""
+
+    def __init__(self, log: Log, redis: Redis, patience_s: float) -> None:
+        self._log = log
+        self._redis = redis
+        self._patience_s = patience_s
+        self._catching_up: asyncio.Task[Mapping[int, int]] | None = None
+
+    async def by_external_id(self, external_id: str) -> list[Found]:
+        """Where it is said that the outside calls an effect so.
+
+        Raises:
+            Unavailable: the log is still being read.
+            RedisUnavailable, LogError.
+        """
+        name = _name_of(external_id)
+        members = await self._ask(("ZRANGE", _IDS, f"[{name}|", f"[{name}}}", "BYLEX", "LIMIT", 0, _PORTION))
+        return [_found(member) for member in members]
+
+    async def newest(self, since_ms: int, cursor: str | None, limit: int) -> tuple[list[Found], str | None]:
+        """Effects from a time on, newest first, below `cursor`; and where the next ones begin.
+
+        Raises:
+            Unavailable: the log is still being read.
+            RedisUnavailable, LogError.
+        """
+        below, least = f"({cursor}" if cursor else "+", f"[{since_ms:015d}"
+        members = await self._ask(("ZRANGE", _TIMES, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1))
+        taken = members[:limit]
+        return [_found(one) for one in taken], taken[-1].decode() if len(members) > limit else None
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.wait({self._catching_up})
+
+    async def _ask(self, command: Command) -> list[bytes]:
+        """What Redis says, once it knows everything that the log had when this was called."""
+        ends = await self._up_to_date()
+        members, flat = await self._redis.pipeline([command, ("HGETALL", _KNOWN)])
+        known = _positions(flat)
+        if any(known.get(partition, 0) < end for partition, end in ends.items()):
+            raise _indexing()  # lost between the two
+        return members
+
+    async def _up_to_date(self) -> Mapping[int, int]:
+        if self._catching_up is not None and not self._catching_up.done():
+            await self._wait(self._catching_up)  # it may have begun before what is asked for was appended
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.create_task(self._catch_up())
+        return await self._wait(self._catching_up)
+
+    async def _wait(self, task: "asyncio.Task[Mapping[int, int]]") -> Mapping[int, int]:
+        done, _ = await asyncio.wait({task}, timeout=self._patience_s)
+        if not done:
+            raise _indexing()
+        return task.result()
+
+    async def _catch_up(self) -> Mapping[int, int]:
+        """Read what is not known yet; up to where everything is known then, by partition."""
+        places = [(str(Topic.JOBS_EVENTS), number) for number in range(await self._log.partitions(Topic.JOBS_EVENTS))]
+        begins, ends = await self._log.beginning_offsets(places), await self._log.end_offsets(places)
+        (flat,) = await self._redis.pipeline([("HGETALL", _KNOWN)])
+        known = _positions(flat)
+        for place, end in ends.items():
+            if known.get(place[1], begins[place]) < end:
+                await self._read(place, known.get(place[1]), begins[place], end)
+        return {partition: end for (topic, partition), end in ends.items() if end > begins[topic, partition]}
+
+    async def _read(self, place: Place, known: int | None, begin: int, end: int) -> None:
+        start = max(begin, known or 0)
+        async for records in replay(self._log, place, start, end):
+            spots = list(spots_in(records))
+            while len(spots) > _PORTION:
+                portion, spots = spots[:_PORTION], spots[_PORTION:]
+                known = await self._put(place[1], known, portion[-1].found.offset + 1, portion)
+            known = await self._put(place[1], known, records[-1].offset + 1, spots)
+
+    async def _put(self, partition: int, known: int | None, upto: int, spots: Sequence[Spot]) -> int:
+        lines = [line for spot in spots for line in _lines(spot)]
+        expected = "" if known is None else str(known)
+        script = ("EVAL", _PUT, 3, _IDS, _TIMES, _KNOWN, partition, expected, upto, *lines)
+        (done,) = await self._redis.pipeline([script], _PUT_DEADLINE_S)
+        if done != 1:
+            raise _indexing()
+        return upto
+
+
+def spots_in(records: Sequence[Record]) -> Iterator[Spot]:
+    """The effects that the outside has an id of; other records are hardly looked at."""
+    for record in records:
+        if _NAMED in record.value and record.header("ce_type") == _FINISHED:
+            external_id = _external_id(record.value)
+            if external_id is not None:
+                found = Found((record.key or b"").decode(errors="replace"), record.offset)
+                yield Spot(found, external_id, record.timestamp_ms)
+
+
+def _external_id(value: bytes) -> str | None:
+    try:
+        said: Any = json.loads(value).get("external_id")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return said if isinstance(said, str) else None
+
+
+def _lines(spot: Spot) -> tuple[str, str]:
+    name = f"{spot.found.job_id}|{spot.found.offset}"
+    return f"{_name_of(spot.external_id)}|{name}", f"{spot.timestamp_ms:015d}|{name}"
+
+
+def _name_of(external_id: str) -> str:
+    return hashlib.sha256(external_id.encode(errors="surrogatepass")).hexdigest()
+
+
+def _found(member: bytes) -> Found:
+    _, job_id, offset = member.decode(errors="replace").split("|")
+    return Found(job_id, int(offset))
+
+
+def _positions(flat: Sequence[bytes]) -> dict[int, int]:
+    return {int(partition): int(at) for partition, at in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _indexing() -> Unavailable:
+    return Unavailable("effects_indexing", "effects are being looked up in the log: ask again")

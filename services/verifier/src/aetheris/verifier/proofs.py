@@ -1,0 +1,113 @@
+"""What the verifier knows of single jobs: read from Kafka for each question, so any verifier can answer for any job."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.proofs import RawRecord, Violation, bundle
+from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results
+from aetheris.protocol.commands import JobIndexEntry
+from aetheris.protocol.records import Record
+from aetheris.streams.history import History
+from aetheris.streams.partitioning import partition_of
+from aetheris.streams.runtime import Runtime
+from aetheris.streams.table import Table
+from aetheris.verifier.core import raw
+from aetheris.verifier.keys import SealKeys
+from aetheris.verifier.reports import loader
+from aetheris.verifier.seallog import SealLog
+
+
+class UnknownJob(Exception):
+    """A job that was never born."""
+
+    code = "unknown_job"
+
+
+class StillReading(Exception):
+    """The index of jobs is being read: ask again."""
+
+    code = "index_loading"
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """Answers questions about jobs."""
+
+    runtime: Runtime
+    index: Table
+    history: History
+    keys: SealKeys
+    seals: SealLog
+    read_s: float
+
+    async def stream(self, job_id: str) -> list[Record]:
+        """A job's records, from Kafka.
+
+        Raises:
+            UnknownJob, StillReading, LogError.
+        """
+        if not self.index.loaded:
+            raise StillReading("the index of jobs is being read")
+        row = self.index.get(job_id)
+        if row is None:
+            raise UnknownJob(f"no job {job_id}")
+        birth = JobIndexEntry.model_validate_json(row).birth
+        partition = partition_of(job_id, self.runtime.settings.partitions)
+        return await self.history.read_job(job_id, partition, birth, deadline_s=self.read_s)
+
+    async def verify(self, job_id: str) -> dict[str, Any]:
+        """The four proofs and what stands beside them.
+
+        Raises:
+            As `stream`.
+        """
+        judged = await self._judged(await self._raw(job_id))
+        return {"job_id": job_id, **judged.report.to_json()}
+
+    async def violations(self, job_id: str) -> Sequence[Violation]:
+        """What the job's stream breaks, as it is now.
+
+        Raises:
+            As `stream`.
+        """
+        return (await self._judged(await self._raw(job_id))).report.violations
+
+    async def inclusion(self, job_id: str) -> str:
+        """A tlog-proof that the job's seal is in the log of seals.
+
+        Raises:
+            As `stream`; BadEvidence, NotLogged, SealLogForked.
+        """
+        records = await self._raw(job_id)
+        return await self._inclusion(records, await self._judged(records))
+
+    async def evidence(self, job_id: str) -> bytes:
+        """The bundle.
+
+        Raises:
+            As `inclusion`; BlobMissing, BlobCorrupt.
+        """
+        records = await self._raw(job_id)
+        judged = await self._judged(records)
+        inclusion = await self._inclusion(records, judged)
+        return await asyncio.to_thread(self._pack, job_id, records, judged, inclusion)
+
+    async def _raw(self, job_id: str) -> list[RawRecord]:
+        return [raw(record) for record in await self.stream(job_id)]
+
+    async def _judged(self, records: Sequence[RawRecord]) -> Judged:
+        return await asyncio.to_thread(judge, records, self.keys.trusted, loader(self.runtime.blobs))
+
+    async def _inclusion(self, records: Sequence[RawRecord], judged: Judged) -> str:
+        check_exportable(judged.report)
+        return await self.seals.inclusion(records[judged.report.seal.at].value)
+
+    def _pack(self, job_id: str, records: Sequence[RawRecord], judged: Judged, inclusion: str) -> bytes:
+        blobs = {name: self.runtime.blobs.read(name) for name in large_results(judged.history)}
+        evidence = Evidence(job_id, records, blobs, inclusion, self.keys.trusted)
+        return bundle.build(evidence, judged, self._sign)
+
+    def _sign(self, message: bytes) -> Mapping[str, str]:
+        return self.keys.sign_envelope(message)

@@ -1,0 +1,132 @@
+"""The floor: no framework. A step is the tool, one Redis write, two records in one produce, one fetch of them.
+
+Steps that are due at the same time share all three. Nothing is decided, nothing could be recovered.
+"""
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from redis.asyncio import Redis
+
+from aetheris.cli.bench.measuring import notes_in
+from aetheris.cli.bench.runner import Variant, environment
+from aetheris.cli.bench.tools import append
+from aetheris.cli.bench.workloads import Workload
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.jars import Progress
+from aetheris.cli.embedded.plan import State
+
+_PLACE = TopicPartition("floor", 0)
+_RESULT = json.dumps({"note": "x" * 189}).encode()
+_BATCH_BYTES = 900_000
+
+
+class Floor:
+    """Kafka and Valkey, and one process that does all of it."""
+
+    def __init__(self, data: Path, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer, redis: Redis) -> None:
+        self._data = data
+        self._producer = producer
+        self._consumer = consumer
+        self._redis = redis
+        self._due: list[tuple[str, asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()
+
+    def pids(self) -> Mapping[str, int]:
+        """The servers', and the bench's own: it does the work."""
+        state = State.load(self._data)
+        servers = {name: part.pid for name, part in (state.parts if state else {}).items() if part.pid is not None}
+        return {**servers, "floor": os.getpid()}
+
+    async def job(self, workload: Workload) -> str:
+        """One job."""
+        job = uuid.uuid4().hex
+        keys = [f"floor:{job}:n{step}" for step in range(workload.steps)]
+        if workload.parallel:
+            await asyncio.gather(*map(self._step, keys))
+        else:
+            for key in keys:
+                await self._step(key)
+        return job
+
+    def crash_worker(self) -> None:
+        """There is none."""
+        raise NotImplementedError
+
+    async def work(self) -> None:
+        """What is due, all at once, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            due, self._due = self._due, []
+            await self._together([key for key, _ in due])
+            for _, done in due:
+                done.set_result(None)
+
+    async def _step(self, key: str) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._due.append((key, done))
+        self._wake.set()
+        await done
+
+    async def _together(self, keys: list[str]) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        batch = self._producer.create_batch()
+        for key in keys:
+            append(notes_in(self._data), key)
+            pipeline.set(key, _RESULT)
+            for _ in range(2):
+                batch.append(key=key.encode(), value=_RESULT, timestamp=None)
+        await pipeline.execute()
+        sent = await self._producer.send_batch(batch, _PLACE.topic, partition=_PLACE.partition)
+        last = (await sent).offset + 2 * len(keys) - 1
+        while await self._consumer.position(_PLACE) <= last:
+            await self._consumer.getmany(timeout_ms=1000)
+
+
+@asynccontextmanager
+async def running(data: Path, progress: Progress) -> AsyncGenerator[Floor]:
+    """Start the servers, with the tuning that Aetheris is measured with."""
+    with environment({}):
+        state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
+    try:
+        async with _clients(state) as (producer, consumer, redis):
+            floor = Floor(data, producer, consumer, redis)
+            working = asyncio.create_task(floor.work())
+            try:
+                yield floor
+            finally:
+                working.cancel()
+                await asyncio.wait({working})
+    finally:
+        lifecycle.down(data)
+
+
+@asynccontextmanager
+async def _clients(state: State) -> AsyncGenerator[tuple[AIOKafkaProducer, AIOKafkaConsumer, Redis]]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=state.kafka)
+    await admin.start()
+    await admin.create_topics([NewTopic(_PLACE.topic, num_partitions=1, replication_factor=1)])
+    await admin.close()
+    producer = AIOKafkaProducer(
+        bootstrap_servers=state.kafka, acks="all", enable_idempotence=True, max_batch_size=_BATCH_BYTES
+    )
+    consumer = AIOKafkaConsumer(bootstrap_servers=state.kafka, max_poll_records=10_000)
+    redis = Redis.from_url(state.redis)
+    await producer.start()
+    await consumer.start()
+    consumer.assign([_PLACE])
+    consumer.seek(_PLACE, 0)
+    try:
+        yield producer, consumer, redis
+    finally:
+        await producer.stop()
+        await consumer.stop()
+        await redis.aclose()

@@ -1,0 +1,44 @@
+"""The overlays as kubectl renders them."""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+DEPLOY = REPOSITORY / "deploy"
+OVERLAYS = ("local", "production")
+SERVICES = ("gateway", "planner", "ledger", "tool-executor", "verifier")
+
+Manifest = dict[str, Any]
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+KUBECTL = shutil.which("kubectl") or shutil.which("kubectl", path=CACHE / "aetheris" / "kubectl-v36")
+"""The machine's, or the one that `make system-deps` fetches."""
+
+kubectl_needed = pytest.mark.skipif(
+    KUBECTL is None and "CI" not in os.environ, reason="kubectl renders the manifests: `make system-deps` fetches it"
+)
+
+
+@cache
+def rendered(overlay: str) -> tuple[Manifest, ...]:
+    """Every object of an overlay."""
+    argv = [KUBECTL or "kubectl", "kustomize", str(DEPLOY / "overlays" / overlay)]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    return tuple(one for one in yaml.safe_load_all(text) if one)
+
+
+def of_kind(overlay: str, *kinds: str) -> list[Manifest]:
+    """The objects of these kinds."""
+    return [one for one in rendered(overlay) if one["kind"] in kinds]
+
+
+def name(manifest: Manifest) -> str:
+    """Its name."""
+    return manifest["metadata"]["name"]

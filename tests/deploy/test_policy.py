@@ -1,0 +1,214 @@
+"""Our own rules for the manifests: who may do what, what may be lost, what a pod may not."""
+
+import re
+import runpy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aetheris.cli.commands.config import SETTINGS
+from aetheris.protocol.topics import Topic
+from aetheris.streams.metrics import Metric
+from tests.deploy.manifests import (
+    DEPLOY,
+    OVERLAYS,
+    REPOSITORY,
+    SERVICES,
+    Manifest,
+    kubectl_needed,
+    name,
+    of_kind,
+    rendered,
+)
+
+pytestmark = kubectl_needed
+
+STOP_S = {"tool-executor": 20}
+"""How long a service takes to stop, at most (settings drain_s, tool_drain_s; lifecycle.run): 15 s where not named."""
+
+
+def workloads(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
+    """(name, pod spec, object) of everything that runs."""
+    for one in of_kind(overlay, "Deployment", "StatefulSet"):
+        yield name(one), one["spec"]["template"]["spec"], one
+
+
+def ours(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
+    """Those that are services of ours."""
+    return (found for found in workloads(overlay) if found[0] in SERVICES)
+
+
+def env(pod: Manifest) -> dict[str, Any]:
+    return {one["name"]: one for one in pod["containers"][0].get("env", [])}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pods_are_restricted(overlay: str) -> None:
+    [namespace] = of_kind(overlay, "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for service, pod, _ in workloads(overlay):
+        [container] = pod["containers"]
+        security = container["securityContext"]
+        assert pod["securityContext"]["runAsNonRoot"], service
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security.get("readOnlyRootFilesystem") or service == "kafka"
+        assert pod["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert not any("hostPath" in volume for volume in pod.get("volumes", []))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pods_are_probed_bounded_and_have_time_to_drain(overlay: str) -> None:
+    for service, pod, _ in workloads(overlay):
+        [container] = pod["containers"]
+        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys(), service
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+        assert "memory" in container["resources"]["limits"]
+    for service, pod, _ in ours(overlay):
+        [container] = pod["containers"]
+        assert container["livenessProbe"]["httpGet"]["path"] == "/livez", "alive must not depend on Kafka or Redis"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert pod["terminationGracePeriodSeconds"] > STOP_S.get(service, 15)
+        keys = {spread["topologyKey"] for spread in pod["topologySpreadConstraints"]}
+        assert keys == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_service_has_a_budget_a_stable_name_and_known_settings(overlay: str) -> None:
+    assert {service for service, _, _ in ours(overlay)} == set(SERVICES)
+    budgets = {
+        one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"]
+        for one in of_kind(overlay, "PodDisruptionBudget")
+    }
+    assert set(SERVICES) <= budgets
+    known = {f"AETHERIS_{field.upper()}" for kind in SETTINGS.values() for field in kind.model_fields}
+    [shared] = of_kind(overlay, "ConfigMap")
+    for service, pod, one in ours(overlay):
+        assert one["kind"] == ("Deployment" if service == "gateway" else "StatefulSet")
+        given = env(pod)
+        assert given["AETHERIS_WORKER_ID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+        names = given.keys() | shared["data"].keys()
+        assert {found for found in names if found.startswith("AETHERIS_")} <= known
+        assert {"AETHERIS_KAFKA", "AETHERIS_REDIS", "AETHERIS_PARTITIONS"} <= names
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_executors_identity_is_its_own_volume(overlay: str) -> None:
+    [(_, pod, one)] = [found for found in ours(overlay) if found[0] == "tool-executor"]
+    mounted = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    [claim] = one["spec"]["volumeClaimTemplates"]
+    assert mounted["/data/workers"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == (["ReadWriteOncePod"] if overlay == "production" else ["ReadWriteOnce"])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_mount_has_its_volume(overlay: str) -> None:
+    for service, pod, one in workloads(overlay):
+        claims = {claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", [])}
+        volumes = {volume["name"] for volume in pod.get("volumes", [])} | claims
+        mounts = [mount["name"] for mount in pod["containers"][0]["volumeMounts"]]
+        assert set(mounts) <= volumes, service
+        assert len(mounts) == len(set(mounts))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
+    policies = {name(one): one["spec"] for one in of_kind(overlay, "NetworkPolicy")}
+    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    open_to_all = [
+        found
+        for found, spec in policies.items()
+        if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
+    ]
+    assert open_to_all == ["world"]
+    assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "verifier"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_effect_store_keeps_what_it_is_given(overlay: str) -> None:
+    [(_, pod, _)] = [found for found in workloads(overlay) if found[0] == "valkey"]
+    args = pod["containers"][0]["args"]
+    said = dict(zip(args[::2], args[1::2], strict=True))
+    assert (said["--appendonly"], said["--maxmemory-policy"]) == ("yes", "noeviction")
+
+
+def test_production_holds_no_secret_and_no_dev() -> None:
+    assert of_kind("production", "Secret") == []
+    [shared] = of_kind("production", "ConfigMap")
+    assert "AETHERIS_DEV" not in shared["data"]
+    verifier = next(pod for service, pod, _ in ours("production") if service == "verifier")
+    assert "AETHERIS_SEAL_KEY" in env(verifier)
+    for _, pod, _ in ours("production"):
+        mounted = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert {"/secrets/kafka", "/secrets/kafka-ca"} <= mounted
+
+
+def test_topics_and_users_are_as_generated() -> None:
+    generated = runpy.run_path(str(DEPLOY / "generate.py"))["rendered"]()
+    assert [path.name for path, text in generated.items() if path.read_text() != text] == [], "run `make docs`"
+
+
+def test_the_brokers_lose_nothing_that_they_acknowledged() -> None:
+    [kafka] = of_kind("production", "Kafka")
+    config = kafka["spec"]["kafka"]["config"]
+    assert config["min.insync.replicas"] >= 2
+    assert config["unclean.leader.election.enable"] is False
+    for topic in of_kind("production", "KafkaTopic"):
+        spec = topic["spec"]
+        assert spec["replicas"] > int(spec["config"]["min.insync.replicas"]) >= 2
+        assert spec["config"]["unclean.leader.election.enable"] == "false"
+    [shared] = of_kind("production", "ConfigMap")
+    counts = {name(one): one["spec"]["partitions"] for one in of_kind("production", "KafkaTopic")}
+    assert counts[Topic.JOBS_EVENTS] == int(shared["data"]["AETHERIS_PARTITIONS"])
+    assert {str(topic) for topic in Topic} <= counts.keys()
+
+
+def written_by() -> dict[str, set[str]]:
+    """Topic → its writers, from the table of docs/architecture.md."""
+    page = (REPOSITORY / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| ([a-z.]+) \| ([a-z, ]+) \|", page, re.M)
+    return {
+        f"aetheris.{topic}.v1": {"tool-executor" if who == "executor" else who for who in writers.split(", ")}
+        for topic, writers in rows
+        if f"aetheris.{topic}.v1" in set(Topic)
+    }
+
+
+def test_only_who_writes_a_topic_may() -> None:
+    may: dict[str, set[str]] = {}
+    for user in of_kind("production", "KafkaUser"):
+        for acl in user["spec"]["authorization"]["acls"]:
+            if "Write" in acl["operations"]:
+                assert acl["resource"]["patternType"] == "literal"
+                may.setdefault(acl["resource"]["name"], set()).add(name(user).removeprefix("aetheris-"))
+    wanted = written_by()
+    assert {str(topic) for topic in Topic} - wanted.keys() == {Topic.CHECKPOINTS}, "nobody writes it"
+    assert {topic: who for topic, who in may.items() if not topic.endswith(".dlq")} == wanted
+    assert not any("subscriber" in who for who in may.values())
+
+
+def test_every_alert_asks_for_a_metric_that_exists() -> None:
+    [rules] = of_kind("production", "PrometheusRule")
+    exist = {f"{metric.metric.replace('.', '_')}{end}" for metric in Metric for end in ("", "_total")}
+    asked: set[str] = set()
+    for rule in rules["spec"]["groups"][0]["rules"]:
+        found = set(re.findall(r"aetheris_[a-z_]+", rule["expr"]))
+        assert found, rule["alert"]
+        asked |= found
+        assert found <= exist
+    base = {one.removesuffix("_total") for one in asked}
+    assert base == {metric.metric.replace(".", "_") for metric in Metric}, "every metric has its alert"
+
+
+def test_what_is_scaled_never_outgrows_the_partitions() -> None:
+    [shared] = of_kind("production", "ConfigMap")
+    for scaled in of_kind("production", "ScaledObject"):
+        assert scaled["spec"]["maxReplicaCount"] <= int(shared["data"]["AETHERIS_PARTITIONS"])
+        query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+        assert f'job="aetheris-{name(scaled).replace("-", "_")}"' in query
+        [target] = [one for one in rendered("production") if one["kind"] == "StatefulSet" and name(one) == name(scaled)]
+        assert "replicas" not in target["spec"], "two owners of one number"

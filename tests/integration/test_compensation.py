@@ -1,0 +1,130 @@
+"""Jobs that fail undo what they did, while every service is killed: each compensation is counted once outside."""
+
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE
+from tests.outside import Outside, running_outside, until
+from tests.system import System, running_system
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+JOBS, STEPS = 12, 3
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
+    with running_outside(tmp_path_factory.mktemp("outside")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
+    data: Path = tmp_path_factory.mktemp("system") / "data"
+    policy = data.parent / "policy.toml"
+    policy.write_text('[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"')
+    env = {"AETHERIS_TOOLS": "tests.outside_tools", VARIABLE: ORDERED, "AETHERIS_POLICY": str(policy)}
+    with running_system(data, env | outside.env) as running:
+        yield running
+
+
+def undoable(name: str, tag: str, *needs: str, **more: Any) -> dict[str, Any]:
+    """A step that makes an effect, and undoes it by making another, of what the first one returned."""
+    undo = {"tool": "poke_probeable", "args": {"tag": {"$ref": f"{name}#/poked"}, "hold": ""}}
+    node = {"id": name, "tool": "poke_probeable", "args": {"tag": tag}, "depends_on": list(needs)}
+    return node | {"compensate_with": undo} | more
+
+
+def doomed(number: int) -> list[dict[str, Any]]:
+    steps = [undoable(f"s{at}", f"{number}/{at}", *([f"s{at - 1}"] if at else [])) for at in range(STEPS)]
+    return [*steps, {"id": "end", "tool": "poke_refused", "depends_on": [f"s{STEPS - 1}"]}]
+
+
+def test_each_compensation_is_counted_once_through_kills_of_each_service(system: System, outside: Outside) -> None:
+    (system.data / ORDERS).write_text("after_compensation:poke_probeable")
+    jobs = [system.submit(*doomed(number)) for number in range(JOBS)]
+    until(lambda: not (system.data / ORDERS).exists(), PATIENCE_S)
+    for name in ("planner-0", "ledger-0", "verifier-0", "gateway-0"):
+        system.kill(name)
+    system.wait_ready()
+    system.wait_ended(jobs, PATIENCE_S)
+    order = [f"s{at}" for at in reversed(range(STEPS))]
+    for job in jobs:
+        view = system.job(job)
+        assert (view["status"], view["compensated"]) == ("failed", order)
+        types = {step["node_id"]: step.get("result_type") for step in view["steps"]}
+        assert [types[name] for name in order] == ["compensated"] * STEPS
+    effects = outside.effects()
+    assert Counter(effect["tag"] for effect in effects) == {f"{n}/{at}": 2 for n in range(JOBS) for at in range(STEPS)}
+    for job in jobs:
+        keys = [effect["key"] for effect in effects if effect["key"].startswith(f"aetheris:{job}:")]
+        assert keys[STEPS:] == [f"aetheris:{job}:{name}.undo:0" for name in order]
+    for job in jobs[:4]:
+        report = system.api.get(f"/jobs/{job}/verify").json()
+        assert report["ok"], report
+
+
+def test_an_irreversible_compensation_waits_for_its_approval_or_the_policy(system: System, outside: Outside) -> None:
+    undo = {"tool": "poke_irreversible", "args": {"tag": "undone"}}
+    job = system.submit(
+        undoable("a", "irreversible", compensate_with=undo),
+        {"id": "end", "tool": "poke_refused", "depends_on": ["a"]},
+    )
+    assert system.wait_status(job, "failed", PATIENCE_S)["compensated"] == ["a"]
+    assert outside.count("undone") == 1
+    types = [event["type"] for event in system.api.get(f"/jobs/{job}/events").json()]
+    assert types.index("policy_allowed") > types.index("job_stopping")
+
+
+def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, outside: Outside) -> None:
+    job = system.submit(
+        undoable("a", "cancelled"),
+        {"id": "b", "tool": "poke_lost", "args": {"tag": "lost"}, "depends_on": ["a"]},
+    )
+    assert system.wait_status(job, "waiting", PATIENCE_S)["status"] == "waiting"
+    answer = system.api.post(f"/jobs/{job}/cancel", json={"compensate": True, "reason": "enough"})
+    assert answer.json()["event"] == "cancel_requested", answer.text
+    view = system.wait_status(job, "cancelled", PATIENCE_S)
+    assert view["compensated"] == ["a"]
+    assert {step["node_id"]: step["effect"] for step in view["steps"]} == {
+        "a": "confirmed",
+        "b": "possible",
+        "a.undo": "confirmed",
+    }
+    assert (outside.count("cancelled"), outside.count("lost")) == (2, 1)
+    again = system.api.post(f"/jobs/{job}/cancel", json={"compensate": False})
+    assert again.status_code == 409
+    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+
+
+def test_after_an_unsure_failure_a_human_decides(system: System, outside: Outside) -> None:
+    plan = [undoable("a", "unsure"), {"id": "b", "tool": "poke_lost", "args": {"tag": "q"}, "depends_on": ["a"]}]
+    answer = system.api.post("/jobs", json={"plan": {"nodes": plan}, "options": {"on_in_doubt": "fail"}})
+    job = answer.json()["job_id"]
+    view = system.wait_status(job, "waiting", PATIENCE_S)
+    assert view["why"].startswith("b failed without being sure")
+    assert outside.count("unsure") == 1
+    system.api.post(f"/jobs/{job}/cancel", json={"compensate": True})
+    assert system.wait_status(job, "cancelled", PATIENCE_S)["compensated"] == ["a"]
+    assert outside.count("unsure") == 2
+    report = system.api.get(f"/jobs/{job}/verify").json()
+    assert report["ok"], report
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"compensate_with": {"tool": "no_such_tool"}}, "plan.nodes[0].compensate_with.tool"),
+        ({"compensate_with": {"tool": "poke_probeable", "args": {"x": 1}}}, "plan.nodes[0].compensate_with.args"),
+        ({"compensates": "a"}, "plan.nodes[0].compensates"),
+    ],
+)
+def test_a_bad_compensation_is_refused_by_its_field(system: System, change: dict[str, Any], field: str) -> None:
+    answer = system.api.post("/jobs", json={"plan": {"nodes": [undoable("a", "bad") | change]}})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["details"]["field"].startswith(field)

@@ -1,0 +1,201 @@
+"""An irreversible mail, against a real mail server that is away, then there: contracts, retries, duplicates."""
+
+import json
+import mailbox
+import smtplib
+import sys
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.cli.embedded.ports import free_port
+from aetheris.cli.embedded.processes import end, spawn
+from tests.outside import until
+from tests.system import System, running_system
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+POLICY = '[[rules]]\nname = "mail"\ntools = ["*"]\neffect = "allow"\n'
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    maildir: Path
+    port: int
+
+    def submit(self, *nodes: dict[str, Any], session: str | None = None) -> str:
+        body = {"plan": {"nodes": list(nodes)}} | ({"session": session} if session else {})
+        answer = self.system.api.post("/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job_id"]
+
+    def ended(self, *nodes: dict[str, Any], session: str | None = None) -> list[dict[str, Any]]:
+        job = self.submit(*nodes, session=session)
+        self.system.wait_ended([job])
+        return self.contracts(job)
+
+    def contracts(self, job: str, level: str = "transition") -> list[dict[str, Any]]:
+        return self.system.api.get(f"/jobs/{job}/contracts", params={"level": level}).json()["contracts"]
+
+    def mails(self, subject: str) -> int:
+        if not self.maildir.exists():
+            return 0
+        return sum(message["Subject"] == subject for message in mailbox.Maildir(self.maildir, create=False))
+
+    @contextmanager
+    def mail_server(self) -> Generator[None]:
+        handler = ["-c", "aiosmtpd.handlers.Mailbox", str(self.maildir)]
+        argv = [sys.executable, "-m", "aiosmtpd", "-n", "-l", f"127.0.0.1:{self.port}", *handler]
+        child = spawn(argv, log=self.maildir.with_suffix(".log"))
+        try:
+            until(lambda: answers(self.port), 20)
+            yield
+        finally:
+            end(child, 5)
+
+
+def answers(port: int) -> bool:
+
+    try:
+        with smtplib.SMTP("127.0.0.1", port, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("contracts")
+    policy, port = folder / "policy.toml", free_port()
+    policy.write_text(POLICY)
+    env = {"AETHERIS_TOOLS": "tests.mail_tools", "MAIL_PORT": str(port), "AETHERIS_POLICY": str(policy)}
+    with running_system(folder / "data", env) as system:
+        yield World(system, folder / "mail", port)
+
+
+def mail(node: str, subject: str, *after: str, **more: Any) -> dict[str, Any]:
+    args = {"to": "bob@example.com", "subject": subject}
+    return {"id": node, "tool": "send_mail", "args": args, "depends_on": list(after)} | more
+
+
+def moves(contract: dict[str, Any]) -> list[str]:
+    return [f"{moved['from']}→{moved['to']}" for moved in contract["transitions"]]
+
+
+def test_a_failed_mail_may_be_sent_again_and_a_sent_one_may_not(world: World) -> None:
+    """The server is away: failed, for sure. It comes back: the retry, a node of its own, goes out; a third does not."""
+    session, subject = str(uuid.uuid4()), "meeting"
+    (failed,) = world.ended(mail("mail", subject, retry={"max_attempts": 1}), session=session)
+    assert moves(failed) == ["pending→running", "running→failed"]
+    assert (failed["outcome"], failed["has_effect"], failed["duplicate_of"]) == ("failed", "none", None)
+    assert "ConnectionRefused" in failed["error_message"]
+    with world.mail_server():
+        (sent,) = world.ended(mail("mail.r2", subject), session=session)
+        assert moves(sent) == ["pending→running", "running→completed"]
+        assert (sent["outcome"], sent["has_effect"], sent["result"]) == ("completed", "confirmed", {"said": "sent"})
+        assert world.mails(subject) == 1
+        (third,) = world.ended(mail("mail.r3", subject), session=session)
+        assert (third["status"], third["has_effect"]) == ("rejected", "none")
+        assert third["duplicate_of"]["execution_id"] == sent["execution_id"]
+        assert world.mails(subject) == 1
+        (elsewhere,) = world.ended(mail("mail", subject), session=str(uuid.uuid4()))
+        (meant,) = world.ended(mail("mail", subject, occurrence=2), session=session)
+        assert (elsewhere["status"], meant["status"], world.mails(subject)) == ("completed", "completed", 3)
+
+
+def test_a_mail_that_waits_for_a_yes_goes_out_once_in_the_worked_order(world: World) -> None:
+    """Asked, suspended, answered, resumed; only then does the mail start, and each move follows from an event."""
+    confirm = {"id": "confirm", "kind": "human", "form": {"title": "Send the invitation to bob@example.com?"}}
+    with world.mail_server():
+        job = world.submit(confirm, mail("mail", "invitation", "confirm"))
+        world.system.wait_status(job, "waiting")
+        asked, deferred = world.contracts(job)
+        assert (asked["action_type"], moves(asked)) == ("ecs_request", ["pending→running", "running→waiting"])
+        assert (deferred["action_type"], deferred["status"], deferred["irreversible"]) == ("tool_call", "pending", True)
+        assert world.mails("invitation") == 0
+        answer = {"request_id": f"{job}:{asked['execution_id']}", "action": "approve"}
+        assert world.system.api.post("/ecs/respond", json=answer).status_code == 200
+        world.system.wait_ended([job])
+        assert world.system.api.post("/ecs/respond", json=answer).status_code == 200
+        assert world.mails("invitation") == 1
+    contracts = world.contracts(job)
+    order = {event["id"]: event["seq"] for event in world.system.api.get(f"/jobs/{job}/events").json()}
+    moved = [
+        (order[one["event_id"]], contract["node_id"], one) for contract in contracts for one in contract["transitions"]
+    ]
+    trace = [f"{node}: {one['from']}→{one['to']}" for _, node, one in sorted(moved, key=lambda found: found[0])]
+    assert trace == [
+        "confirm: pending→running",
+        "confirm: running→waiting",
+        "confirm: waiting→running",
+        "confirm: running→completed",
+        "mail: pending→running",
+        "mail: running→completed",
+    ]
+    assert (contracts[1]["result"], contracts[1]["has_effect"]) == ({"said": "sent"}, "confirmed")
+
+
+def test_one_mail_twice_in_a_plan_goes_out_once(world: World) -> None:
+    with world.mail_server():
+        job = world.submit(mail("one", "twice"), mail("two", "twice", "one"))
+        world.system.wait_ended([job])
+        first, second = world.contracts(job)
+        assert world.mails("twice") == 1
+        assert (first["status"], second["status"], second["outcome"]) == ("completed", "rejected", "rejected")
+        assert second["duplicate_of"] == {"job_id": job, "node_id": "one", "execution_id": first["execution_id"]}
+        events = world.system.api.get(f"/jobs/{job}/events").json()
+        reports = {event["data"]["node_id"]: event["data"] for event in events if event["type"] == "node_finished"}
+        assert reports["two"]["duplicate_of"] == second["duplicate_of"]
+        assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+        both = world.ended(mail("one", "twice!"), mail("two", "twice!", "one", occurrence=2))
+        assert ([one["status"] for one in both], world.mails("twice!")) == (["completed", "completed"], 2)
+
+
+def test_a_stream_tells_every_move_before_its_event(world: World) -> None:
+    with world.mail_server():
+        job = world.submit(
+            mail("mail", "told"), {"id": "w", "kind": "wait", "wait": {"key": "k"}, "depends_on": ["mail"]}
+        )
+        world.system.wait_status(job, "waiting")
+    world.system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "k", "payload": 1})
+    told: list[tuple[str, dict[str, Any]]] = []
+    with world.system.api.stream("GET", f"/jobs/{job}/events", headers={"accept": "text/event-stream"}) as answer:
+        name = "message"
+        for line in answer.iter_lines():
+            if line.startswith("event:"):
+                name = line.removeprefix("event:").strip()
+            elif line.startswith("data:"):
+                told.append((name, json.loads(line.removeprefix("data:"))))
+                name = "message"
+    seen = [(data["node_id"], data["from"], data["to"]) for name, data in told if name == "execution_state"]
+    by_contract = [
+        (contract["node_id"], moved["from"], moved["to"])
+        for contract in world.contracts(job)
+        for moved in contract["transitions"]
+    ]
+    assert seen == by_contract
+    for place, (name, data) in enumerate(told):
+        if name == "execution_state":
+            event = next(later for kind, later in told[place:] if kind != "execution_state")
+            assert event["id"] == data["event_id"]
+    assert [data["seq"] for name, data in told if name != "execution_state"] == list(
+        range(1, 1 + len(told) - len(seen))
+    )
+
+
+def test_what_is_shown_depends_on_the_level(world: World) -> None:
+    with world.mail_server():
+        job = world.submit(mail("mail", "levels"))
+        world.system.wait_ended([job])
+    shown, request = world.contracts(job, "result")[0], world.contracts(job, "request")[0]
+    assert not {"transitions", "idempotency_key", "timeout_seconds", "action_detail"} & set(shown)
+    assert request["action_detail"]["arguments"] == {"to": "bob@example.com", "subject": "levels"}
+    refused = world.system.api.get(f"/jobs/{job}/contracts", params={"level": "all"})
+    assert (refused.status_code, refused.json()["error"]["details"]["field"]) == (400, "level")
+    assert world.system.api.get("/jobs/no-such-job/contracts").status_code == 404

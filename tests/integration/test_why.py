@@ -1,0 +1,215 @@
+"""What a job did and why, asked of a running system: the same from the API, from the file, and after a flush."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from aiokafka import AIOKafkaProducer
+
+from aetheris.protocol import events as ev
+from aetheris.protocol.envelope import draft
+from aetheris.protocol.keys import idempotency_key
+from aetheris.protocol.topics import Topic
+from tests.collector import Collector, running_collector
+from tests.outside import Outside, running_outside, until
+from tests.system import System, running_system
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: Outside
+    folder: Path
+    collector: Collector
+
+    def get(self, path: str, **params: Any) -> Any:
+        answer = self.system.api.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def why(self, **asked: Any) -> list[dict[str, Any]]:
+        """Every page."""
+        found: list[dict[str, Any]] = []
+        page = self.get("/effects", **asked)
+        while True:
+            found += page["effects"]
+            if page["cursor"] is None:
+                return found
+            page = self.get("/effects", cursor=page["cursor"], **asked)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("why")
+    with running_outside(folder / "outside") as outside, running_collector() as collector:
+        env = {
+            "AETHERIS_TOOLS": "tests.outside_tools",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+        }
+        with running_system(folder / "data", env | outside.env) as system:
+            yield World(system, outside, folder, collector)
+
+
+def poke(node: str, tag: Any, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": tag}, "depends_on": list(after)}
+
+
+@pytest.fixture(scope="module")
+def job(world: World) -> str:
+    """Two steps, the second with what the first returned; sealed."""
+    job_id = world.system.submit(poke("one", "why-1"), poke("two", {"$ref": "one#/poked"}, tool="poke_opaque"))
+    until(lambda: any(event["type"] == "job_sealed" for event in world.get(f"/jobs/{job_id}/events")), 60)
+    return job_id
+
+
+def aetheris(*argv: str, alone: bool = False) -> Any:
+    """The command's JSON; `alone`: in a network of its own, in which there is nobody."""
+    unshare = shutil.which("unshare") if alone else None
+    command = [*([unshare, "-rn"] if unshare else []), sys.executable, "-m", "aetheris.cli", *argv, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def test_replay_gives_the_states_that_were_and_calls_nothing(world: World, job: str) -> None:
+    before = world.outside.effects()
+    report = world.get(f"/jobs/{job}/replay")
+    live = world.get(f"/jobs/{job}")
+    assert (report["ok"], report["differences"], report["unchecked"]) == (True, [], 0)
+    shown = {name: value for name, value in report["state"].items() if name in live}
+    assert shown | {"created_at": ""} == live | {"created_at": ""}
+    assert report["injected"] == {"tool": 2}
+    started = next(one for one in world.get(f"/jobs/{job}/events") if one["type"] == "tool_invocation_started")
+    for point in (started["id"], started["seq"]):
+        there = world.get(f"/jobs/{job}/replay", to=point, steps=1)
+        assert [step["state"] for step in there["state"]["steps"]] == ["running", "pending"]
+        assert there["steps"][-1]["changes"] == {"one": "running"}
+    assert world.system.api.get(f"/jobs/{job}/replay", params={"to": "nowhere"}).status_code == 400
+    assert world.outside.effects() == before
+
+
+def test_the_file_tells_the_same_without_a_network(world: World, job: str) -> None:
+    stream, data = world.folder / "job.jsonl", str(world.system.data)
+    aetheris("export", job, "--out", str(stream), "--data", data)
+    assert aetheris("effects", str(stream), alone=True) == world.get(f"/jobs/{job}/effects")
+    assert aetheris("effects", job, "--data", data) == world.get(f"/jobs/{job}/effects")
+    offline, online = aetheris("replay", str(stream), alone=True), world.get(f"/jobs/{job}/replay")
+    assert offline == online
+    assert aetheris("trace", str(stream), alone=True) == world.get(f"/jobs/{job}/trace")
+
+
+def test_from_the_outsides_id_back_to_the_goal(world: World, job: str) -> None:
+    effect = next(one for one in world.outside.effects() if one["tag"] == "why-1" and one["key"].endswith(":two:0"))
+    (tree,) = world.why(external_id=effect["id"])
+    assert (tree["facts"]["job_id"], tree["facts"]["command_id"]) == (job, "two")
+    step = next(one for one in tree["because"] if one["what"] == "step")
+    assert step["facts"]["args"]["tag"] == "why-1"
+    assert [one["what"] for one in step["because"]] == ["used", "plan"]
+    assert step["because"][1]["because"][0]["what"] == "goal"
+    assert world.why(external_id=effect["key"]) == [tree]
+    assert aetheris("why", "--external-id", effect["id"], "--data", str(world.system.data)) == tree
+    assert world.why(external_id="re_unknown") == []
+
+
+def test_effects_of_all_jobs_are_found_by_tool_time_and_argument(world: World, job: str) -> None:
+    other = world.system.submit(poke("one", "why-other"))
+    world.system.wait_status(other, "completed")
+    found = world.why(tool="poke_probeable", where="tag~why")
+    assert [one["facts"]["job_id"] for one in found] == [other, job]
+    assert [one["facts"]["job_id"] for one in world.why(where="tag=why-other")] == [other]
+    assert world.why(since="2999-01-01T00:00:00Z") == []
+    assert world.why(tool="poke_probeable", since=found[0]["facts"]["created_at"]) == found[:1]
+    assert world.system.api.get("/effects", params={"where": "tag"}).status_code == 400
+
+
+def test_redis_may_lose_it_all_and_nothing_is_said_not_to_be(world: World, job: str) -> None:
+    effect = next(one for one in world.outside.effects() if one["key"] == f"aetheris:{job}:one:0")
+    (before,) = world.why(external_id=effect["id"])
+    world.system.flush_redis()
+
+    def found_again() -> bool:
+        answer = world.system.api.get("/effects", params={"external_id": effect["id"]})
+        assert answer.status_code in (200, 503), answer.text
+        return answer.status_code == 200 and answer.json()["effects"] == [before]
+
+    until(found_again, 30)
+    with redis.Redis.from_url(world.system.state().redis) as client:  # a part of it: as an old copy restored
+        client.hset("aetheris:gateway:effects:known", mapping={"0": 0, "1": 0, "2": 0, "3": 0})
+        client.delete("aetheris:gateway:effects:ids")
+    until(found_again, 30)
+
+
+def test_another_tenants_effects_are_not_there(world: World, job: str) -> None:
+    tokens = world.system.data / "tokens.toml"
+    assert 'tenant = "default"' in tokens.read_text()
+    with redis.Redis.from_url(world.system.state().redis) as client:
+        client.hset(f"aetheris:gateway:job:{job}", "tenant", "other")
+        assert world.why(external_id=f"aetheris:{job}:one:0") == []
+        assert all(one["facts"]["job_id"] != job for one in world.why(tool="poke_probeable"))
+        client.hset(f"aetheris:gateway:job:{job}", "tenant", "default")
+
+
+async def test_a_violation_is_an_event_and_a_metric_within_a_second(world: World) -> None:
+    """A success of a call that nobody was cleared to make, in the stream of a job that goes on."""
+    hold = world.outside.folder / "why-hold"
+    hold.touch()
+    args = {"tag": "why-held", "hold": hold.name}
+    job_id = world.system.submit({"id": "one", "tool": "patient_probeable", "args": args})
+    until(lambda: any(effect["tag"] == "why-held" for effect in world.outside.effects()), 30)
+    key = idempotency_key(job_id, "one", "patient_probeable", args)
+    forged = ev.ToolInvocationFinished(
+        job_id=job_id,
+        node_id="one",
+        idempotency_key=key,
+        invocation_id="nobody",
+        outcome=ev.Outcome.SUCCESS,
+        via=ev.Via.EXECUTOR,
+        result={"forged": True},
+        output_hash="0",
+    )
+    record = draft(Topic.JOBS_EVENTS, forged, key=job_id, id="forged", source="test", time="2026-01-01T00:00:00Z")
+    producer = AIOKafkaProducer(bootstrap_servers=world.system.state().kafka)
+    await producer.start()
+    try:
+        await producer.send_and_wait(record.topic, record.value, record.key, headers=list(record.headers))
+    finally:
+        await producer.stop()
+    appended = time.monotonic()
+    rule = "success_without_valid_start"
+
+    def told() -> list[dict[str, Any]]:
+        return [one["data"] for one in world.get(f"/jobs/{job_id}/events") if one["type"] == "violation_found"]
+
+    until(lambda: any(one["rule"] == rule for one in told()), 10)
+    until(lambda: world.collector.value("aetheris.violations", rule=rule) == 1, 10)
+    took_s = time.monotonic() - appended
+    assert took_s < 1.0 or os.getloadavg()[0] > 2, took_s
+    assert {one["event_id"] for one in told()} == {"forged"}
+    hold.unlink()
+    world.system.wait_status(job_id, "completed")
+    until(lambda: any(event["type"] == "job_sealed" for event in world.get(f"/jobs/{job_id}/events")), 30)
+    rules = [one["rule"] for one in told()]
+    assert len(rules) == len(set(rules))  # none is told twice
+    verified = world.get(f"/jobs/{job_id}/verify")
+    assert {one["rule"] for one in verified["violations"]} == set(rules)
+    assert verified["seal"]["ok"]
+
+
+def test_what_is_seldom_is_counted(world: World) -> None:
+    job_id = world.system.submit({"id": "one", "tool": "poke_lost", "args": {"tag": "why-lost"}})
+    world.system.wait_status(job_id, "waiting")
+    value = world.collector.value
+    until(lambda: (value("aetheris.invocations.in_doubt"), value("aetheris.invocations.parked")) == (1, 1), 10)
+    until(lambda: value("aetheris.consumer.lag") is not None and value("aetheris.jobs.stuck") == 0, 10)

@@ -1,0 +1,53 @@
+"""Streams that must be refused, one for each rule of the proofs, kept as files; each has its reason in its first line.
+
+A new rule needs one: tests/refused.py writes it.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from aetheris import proofs
+from aetheris.cli import streamfile
+from aetheris.cli.app import app
+from aetheris.proofs import verify
+from tests import standalone
+from tests.refused import FOLDER
+
+FILES = sorted(FOLDER.glob("*.jsonl"))
+_NAMED = re.compile(r'(?:violation|UnreadableResult)\(\s*"([a-z_]+)"')
+WITHOUT = {
+    "derivations_differ": "no history breaks it, unless one of the two derivations has a bug",
+    "blob_mismatch": "needs a blob beside the stream: tests/unit/test_proofs_report.py",
+    "truth_bytes_differ": "a note, not a violation",
+}
+
+
+def refused(path: Path) -> dict[str, Any]:
+    with path.open() as file:
+        return json.loads(file.readline())["refused"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_broken_stream_is_refused_for_its_reason(path: Path) -> None:
+    reason, stream = refused(path), streamfile.read(path)
+    assert reason["rule"] == path.stem
+    records = list(stream.raw())
+    report = verify(records, keys=stream.keys)
+    standalone.assert_agrees(report, records, stream.keys)
+    assert reason in [broken.to_json() for broken in report.violations]
+    shown = CliRunner().invoke(app, ["verify", str(path)])
+    assert shown.exit_code == 1
+    assert reason["rule"] in shown.stdout
+    assert reason["event_id"] in shown.stdout
+
+
+def test_every_rule_has_a_stream_that_breaks_it() -> None:
+    """Of what is spelled out in the code, and of the times of keys."""
+    sources = Path(proofs.__file__).parent.glob("*.py")
+    named = {rule for source in sources for rule in _NAMED.findall(source.read_text())}
+    assert named - {path.stem for path in FILES} == WITHOUT.keys()

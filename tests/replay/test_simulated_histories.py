@@ -1,0 +1,42 @@
+"""Every history that the simulation makes, with all its crashes and doubts, replays as it was recorded."""
+
+import json
+
+import pytest
+
+from aetheris.protocol.course import course_of
+from aetheris.protocol.provenance import origin
+from aetheris.protocol.records import Record
+from aetheris.protocol.replay import replay
+from aetheris.protocol.topics import Topic
+from aetheris.protocol.trace import trace_of
+from aetheris.testkit.simulation.log import record_of
+from aetheris.testkit.simulation.run import Run
+from aetheris.testkit.simulation.tape import Tape
+
+SEEDS = 60
+
+
+def histories(seed: int) -> list[list[Record]]:
+    """The records of each job of a run."""
+    run = Run(Tape(seed))
+    run.go()
+    found: dict[bytes | None, list[Record]] = {}
+    for entry in run.log.topics[Topic.JOBS_EVENTS]:
+        record = record_of(Topic.JOBS_EVENTS, entry.record.offset, entry.id, entry.body)
+        found.setdefault(record.key, []).append(record)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, 20))
+def test_nothing_differs_and_every_effect_has_its_reasons(start: int) -> None:
+    for seed in range(start, start + 20):
+        for records in histories(seed):
+            found, _ = replay(records)
+            assert found.report()["differences"] == [], f"seed {seed}"
+            again = course_of(records)
+            assert json.dumps(again.effects.rows) == json.dumps(found.course.effects.rows), f"seed {seed}"
+            assert len(trace_of(again)["events"]) == len(records)
+            for row in again.effects.rows:
+                tree = origin(again, row)
+                assert tree["because"][-1]["what"] == "step", f"seed {seed}"

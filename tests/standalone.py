@@ -1,0 +1,61 @@
+"""The script of the evidence bundle, as a stranger runs it: a second opinion on every history that a test makes."""
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import aetheris.proofs
+from aetheris.proofs import RawRecord, bundle
+from aetheris.proofs.findings import Report
+from aetheris.proofs.trust import TrustedKey
+
+SCRIPT = Path(bundle.__file__).parent / "standalone" / bundle.SCRIPT
+
+
+def load() -> ModuleType:
+    """The script as a module; nothing of it runs yet."""
+    spec = importlib.util.spec_from_file_location("standalone_verify", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+verify: Any = load()
+
+
+def judged(
+    records: Iterable[RawRecord], keys: Iterable[TrustedKey] = (), blobs: Mapping[str, bytes] | None = None
+) -> dict[str, Any]:
+    """Its report on a history."""
+    taken = [verify.Record(at, r.offset, r.key, list(r.headers), r.value) for at, r in enumerate(records)]
+    trusted = {key.key_id: verify.Key(key.to_json()) for key in keys}
+    return verify.judge(taken, dict(blobs or {}), trusted)[0]
+
+
+def assert_agrees(
+    report: Report,
+    records: Iterable[RawRecord],
+    keys: Iterable[TrustedKey] = (),
+    blobs: Mapping[str, bytes] | None = None,
+) -> None:
+    """Both say the same of every proof, and name the same events for the same rules."""
+    other, own = answers(judged(records, keys, blobs)), answers(report.to_json())
+    assert other == own, {name: (other.get(name), own[name]) for name in own if other.get(name) != own[name]}
+
+
+def answers(report: dict[str, Any]) -> dict[str, Any]:
+    """What two implementations must agree on: all but the wording, and notes."""
+    named = {(broken["rule"], broken["event_id"], broken["offset"]) for broken in report["violations"]}
+    return {**report, "violations": named, "replay_proof_result": report["replay_proof_result"]["ok"], "notes": None}
+
+
+def verified(records: Iterable[RawRecord], keys: Iterable[TrustedKey] = ()) -> Report:
+    """`aetheris.proofs.verify`, with which the script must agree."""
+    records, keys = list(records), list(keys)
+    report = aetheris.proofs.verify(records, keys=keys)
+    assert_agrees(report, records, keys)
+    return report

@@ -1,0 +1,41 @@
+"""Metrics: nothing without an endpoint, what is counted and asked for with one."""
+
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from aetheris.streams.metrics import Metric, Metrics
+
+
+def exported(reader: InMemoryMetricReader) -> dict[str, Any]:
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = [metric for batch in data.resource_metrics for scope in batch.scope_metrics for metric in scope.metrics]
+    points: list[tuple[str, Any]] = [(metric.name, point) for metric in metrics for point in metric.data.data_points]
+    return {name: [(point.value, dict(point.attributes))] for name, point in points}
+
+
+def test_counts_and_gauges_have_the_names_of_the_catalogue() -> None:
+    reader, behind = InMemoryMetricReader(), [7]
+    metrics = Metrics("verifier", reader)
+    metrics.watch(Metric.LAG, lambda: behind[0])
+    metrics.watch(Metric.DEAD_LETTERS, lambda: 2, grows=True)
+    for _ in range(2):
+        metrics.count(Metric.VIOLATIONS, rule="second_success")
+    assert exported(reader) == {
+        "aetheris.consumer.lag": [(7, {})],
+        "aetheris.dead_letters": [(2, {})],
+        "aetheris.violations": [(2, {"rule": "second_success"})],
+    }
+    metrics.close()
+
+
+async def test_without_an_endpoint_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    metrics = Metrics("verifier")
+    metrics.count(Metric.VIOLATIONS, rule="second_success")
+    metrics.watch(Metric.LAG, lambda: 1 // 0)
+    await metrics.flush()
+    metrics.close()
