@@ -468,6 +468,7 @@ async def test_a_human_settles_what_is_parked(world: World) -> None:
             verdict="happened",
             evidence="receipt 17",
             result={"size": "x" * 70_000},
+            as_of=step.log[-1][0],
         )
         await world.put(_draft(Topic.JOBS_COMMANDS, command, step.id))
         await world.until(lambda: step.st() is St.SETTLED)

@@ -67,10 +67,11 @@ def respond(
             "tenant": TENANT,
             "request_id": request_id(JOB, "a", key(args)),
             "action": action,
+            "as_of": -1,
         }
         | fields
     )
-    ledger.core.hear(command, name, 7, ledger.world.now())
+    ledger.core.hear(command, name, 7)
     ledger.settle()
 
 
@@ -144,9 +145,10 @@ def test_of_two_answers_at_once_the_first_decides() -> None:
                 "tenant": TENANT,
                 "request_id": request_id(JOB, "a", key()),
                 "action": action,
+                "as_of": -1,
             }
         )
-        ledger.core.hear(command, name, 7, ledger.world.now())
+        ledger.core.hear(command, name, 7)
     ledger.settle()
     decided = state(ledger).decision
     assert decided is not None
@@ -292,8 +294,16 @@ def form_asked(**wait: Any) -> tuple[Ledger, str]:
 
 
 def fill(ledger: Ledger, request: str, action: str, **data: Any) -> None:
-    fields = {"job_id": JOB, "by": "bob", "tenant": TENANT, "request_id": request, "action": action, "data": data}
-    ledger.core.hear(Respond.model_validate(fields), "cmd-1", 7, ledger.world.now())
+    fields = {
+        "job_id": JOB,
+        "by": "bob",
+        "tenant": TENANT,
+        "request_id": request,
+        "action": action,
+        "data": data,
+        "as_of": -1,
+    }
+    ledger.core.hear(Respond.model_validate(fields), "cmd-1", 7)
     ledger.settle()
 
 

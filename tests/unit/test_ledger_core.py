@@ -200,10 +200,11 @@ class Ledger:
                 "execution_id": execution_id(JOB, node, key_of(node)),
                 "verdict": verdict,
                 "evidence": "seen in the bank's books",
+                "as_of": -1,
             }
             | fields
         )
-        self.core.hear(command, "cmd-1", 7, self.world.now())
+        self.core.hear(command, "cmd-1", 7)
         self.settle()
 
     @property
@@ -801,19 +802,20 @@ def test_a_word_on_what_is_not_parked_is_ignored() -> None:
     ledger = World(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
     ledger.resolve("not_executed")
-    assert ledger.core.open_command() == 7
-    ledger.world.held.add(key_of("a"))
-    ledger.sleep(TTL_S + 0.1)
     assert ledger.core.open_command() is None
     assert ledger.state().st is St.STARTED
 
 
-def test_a_word_that_comes_before_its_park_is_folded_counts() -> None:
+def test_a_word_waits_for_the_fold_of_the_one_who_sent_it_however_long_that_takes() -> None:
     ledger = World(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
-    ledger.resolve("happened", result=1)
+    ledger.world.held.add(key_of("a"))
+    ledger.resolve("happened", result=1, as_of=len(ledger.world.log))
+    ledger.sleep(100 * TTL_S)
+    assert (ledger.core.open_command(), ledger.core.waits_for_fold) == (7, True)
     ledger.add(about(ev.InvocationParked, "a", invocation_id="n1", reason="x"))
     assert ledger.state().outcome is Settled.SUCCESS
+    assert ledger.core.open_command() is None
 
 
 # what is kept

@@ -87,9 +87,9 @@ class System:
             self._write(event, "")
         self.settle()
 
-    def signal(self, key: str, payload: Any, command_id: str = "cmd-1", **more: Any) -> None:
-        command = Signal(job_id=JOB, by="ann", tenant=TENANT, correlation_key=key, payload=payload, **more)
-        self.ledger.signal(command, command_id, 7)
+    def signal(self, key: str, payload: Any, command_id: str = "cmd-1", as_of: int = -1) -> None:
+        command = Signal(job_id=JOB, by="ann", tenant=TENANT, correlation_key=key, payload=payload, as_of=as_of)
+        self.ledger.hear(command, command_id, 7)
         self.settle()
 
     def cancel(self) -> None:

@@ -45,22 +45,28 @@ class Cancel(JobCommand):
     compensate: bool = False
 
 
-class Signal(JobCommand):
+class StepCommand(JobCommand):
+    """About what a job's log says: `as_of` is the offset of jobs.events that its writer had read.
+
+    Who decides about it must have folded as much: a command is never dropped because its reader was behind.
+    """
+
+    as_of: int
+
+
+class Signal(StepCommand):
     type_name: ClassVar[str] = "signal"
     correlation_key: str
     payload: Any = None
-    as_of: int = -1
-    """Offset of jobs.events up to which the gateway had folded the job: no reader may know less."""
 
 
-class CancelContract(JobCommand):
+class CancelContract(StepCommand):
     type_name: ClassVar[str] = "cancel_contract"
     execution_id: str
     reason: str | None = None
-    as_of: int = -1
 
 
-class Respond(JobCommand):
+class Respond(StepCommand):
     type_name: ClassVar[str] = "respond"
     request_id: str
     action: Literal["approve", "edit", "reject"]
@@ -68,7 +74,7 @@ class Respond(JobCommand):
     comment: str | None = None
 
 
-class Resolve(JobCommand):
+class Resolve(StepCommand):
     type_name: ClassVar[str] = "resolve"
     execution_id: str
     verdict: Literal["happened", "not_executed", "retry"]

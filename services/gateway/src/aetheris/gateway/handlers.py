@@ -149,6 +149,7 @@ class Jobs:
                             "verdict": wanted.verdict,
                             "evidence": wanted.evidence,
                             "result": wanted.result,
+                            "as_of": end - 1,
                         }
                     )
                 )
@@ -256,9 +257,11 @@ class Jobs:
             row = await self._row_of_request(caller, said.request_id)
         async with self._listening(row.job_id) as news:
             async with self.deadline():
-                question = await self._listed(row, said.request_id)
-                if question is None:
-                    question, given = await self._standing_answer(row, said)
+                listed = await self._listed(row, said.request_id)
+                if listed is not None:
+                    question, as_of = listed
+                else:
+                    question, given, as_of = await self._standing_answer(row, said)
                     if given is not None:
                         return True, {**found, "event": given.event_type, "command_id": given.caused_by}
                 schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
@@ -272,6 +275,7 @@ class Jobs:
                         action=said.action,
                         data=said.data,
                         comment=said.comment,
+                        as_of=as_of,
                     )
                 )
             heard = await self._respond_heard(news, row, question, said, command_id)
@@ -433,33 +437,35 @@ class Jobs:
             raise _unknown_request()
         return row
 
-    async def _listed(self, row: Row, request_id: str) -> requests.Question | None:
-        """An open request, from the list or from where that says that it is; None where it isn't listed."""
+    async def _listed(self, row: Row, request_id: str) -> tuple[requests.Question, int] | None:
+        """(an open request, from the list or from where that says that it is; its offset); None if it isn't listed."""
         listed = next((request for request in row.requests if request.id == request_id), None)
         if listed is None:
             return None
         if listed.asked is not None:
-            return requests.question(requests.asked_in(listed.kind, listed.asked), row.submitted_by)
+            question = requests.question(requests.asked_in(listed.kind, listed.asked), row.submitted_by)
+            return (question, listed.offset) if question is not None else None
         (_, partition), _ = self._feed.place_of(row.job_id)
         place = listed.offset
         for record in await self._history.read_job(row.job_id, partition, place, place + 1, self._request_s):
             found = decode_event(record)
             if isinstance(found, Envelope):
                 question = requests.question(found.body, row.submitted_by)
-                return question if question is not None and question.form.get("id") == request_id else None
+                listable = question is not None and question.form.get("id") == request_id
+                return (question, place) if question is not None and listable else None
         return None
 
-    async def _standing_answer(self, row: Row, said: requests.Answer) -> tuple[requests.Question, ev.Event | None]:
-        """A request that isn't listed as open, and the same answer where it was given before.
+    async def _standing_answer(self, row: Row, said: requests.Answer) -> tuple[requests.Question, ev.Event | None, int]:
+        """(a request that isn't listed as open, the same answer where it was given before, the last offset read).
 
         Raises:
             NotFound, Conflict.
         """
-        state, _ = await self._fold(row)
+        state, end = await self._fold(row)
         found = requests.find(state, said.request_id) if state is not None else None
         if state is None or found is None:
             raise _unknown_request()
-        return found[0], requests.stands(state, *found, said)
+        return found[0], requests.stands(state, *found, said), end - 1
 
     async def _respond_heard(
         self, news: Subscription, row: Row, question: requests.Question, said: requests.Answer, command_id: str
@@ -478,7 +484,7 @@ class Jobs:
         if heard is not None:
             return heard
         async with self.deadline():
-            _, given = await self._standing_answer(row, said)
+            _, given, _ = await self._standing_answer(row, said)
         if given is not None:
             return answers.Heard(given.event_type, given.caused_by, question.key, None, None)
         return await self._hear(news, 0, settles, max(0.0, ends_s - self._clock.monotonic()))

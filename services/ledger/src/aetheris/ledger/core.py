@@ -18,7 +18,7 @@ from aetheris.ledger.records import record_of
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
 from aetheris.protocol.approvals import request_id
-from aetheris.protocol.commands import CancelContract, Resolve, Respond, Signal, ToolRequest
+from aetheris.protocol.commands import CancelContract, Resolve, Respond, Signal, StepCommand, ToolRequest
 from aetheris.protocol.events import Answer, Event, RejectReason
 from aetheris.protocol.events import Decision as Said
 from aetheris.protocol.fold import NODE_WAITS, Settled, St, apply, birth, is_stopped
@@ -39,21 +39,11 @@ class _Ahead:
     parent: bytes | None
 
 
-@dataclass(slots=True)
-class _Word:
-    """A human's word on a parked key or on a request; kept for a while, because that may not be folded yet."""
-
-    command: Resolve | Respond
-    id: str
-    offset: int
-    until_s: float
-
-
 @dataclass(frozen=True, slots=True)
-class _Signalled:
-    """A signal, or a contract's cancel, that is not decided yet."""
+class _Word:
+    """What was said from outside about a step, and is not decided yet."""
 
-    command: Signal | CancelContract
+    command: StepCommand
     id: str
     offset: int
 
@@ -72,7 +62,6 @@ class Partition:
         self._ahead: list[tuple[int, int, _Ahead]] = []
         self._requests: dict[int, None] = {}
         self._words: list[_Word] = []
-        self._signals: list[_Signalled] = []
         self._announcements: dict[tuple[str, WorkerLife], None] = {}
         self._found: list[tuple[str, ev.InvocationProbed]] = []
         self._given_up: dict[tuple[str, str], None] = {}
@@ -132,14 +121,9 @@ class Partition:
         self._requests[offset] = None
         heapq.heappush(self._ahead, (max(request.as_of, request.birth), offset, _Ahead(request, parent)))
 
-    def hear(self, command: Resolve | Respond, command_id: str, offset: int, now: Now) -> None:
-        """Take a human's word up."""
-        until_s = now.mono_s + self._terms.limits.lease_ttl_s
-        self._words.append(_Word(command, command_id, offset, until_s))
-
-    def signal(self, command: Signal | CancelContract, command_id: str, offset: int) -> None:
-        """Take a signal or a contract's cancel up; it is decided when the fold has come to where the gateway was."""
-        self._signals.append(_Signalled(command, command_id, offset))
+    def hear(self, command: StepCommand, command_id: str, offset: int) -> None:
+        """Take a word from outside up; it is decided when the fold has come to where the gateway was."""
+        self._words.append(_Word(command, command_id, offset))
 
     def worker_ended(self, life: WorkerLife) -> bool:
         """The workers table says that a worker has ended; whether a job here is concerned."""
@@ -167,16 +151,13 @@ class Partition:
     @property
     def waits_for_fold(self) -> bool:
         """Whether something is here that the fold has not caught up with."""
-        ahead = any(held.command.as_of > self.folded for held in self._signals)
-        return bool(self._ahead or self._words or ahead)
+        return bool(self._ahead) or any(held.command.as_of > self.folded for held in self._words)
 
     def next_due(self) -> float | None:
         """When `decide` is next called for by the clock alone."""
         if self._found or self._announcements or self._settled or self._given_up:
             return float("-inf")
-        expiry = min((held.until_s for held in self._words), default=None)
-        due = self._agenda.next_due()
-        return min((at for at in (expiry, due) if at is not None), default=None)
+        return self._agenda.next_due()
 
     def look(self, now: Now) -> Look:
         """Take up what is due; what must be known of the stores before `decide`."""
@@ -197,7 +178,6 @@ class Partition:
         """Everything that is decided now, in the order in which it is to be carried out."""
         decisions = self._announced()
         decisions += self._heard(now)
-        decisions += self._signalled()
         decisions += self._settled_by_probe()
         decisions += self._cancelled()
         for item in self._open:
@@ -223,7 +203,7 @@ class Partition:
 
     def open_command(self) -> int | None:
         """The offset of the oldest command that waits."""
-        return min((held.offset for held in (*self._words, *self._signals)), default=None)
+        return min((held.offset for held in self._words), default=None)
 
     # what events change
 
@@ -535,31 +515,39 @@ class Partition:
         decided: list[Decision] = []
         waiting: list[_Word] = []
         for held in self._words:
-            command = held.command
-            found = self._resolve(command, held) if isinstance(command, Resolve) else self._respond(command, held, now)
-            if found is not None:
-                decided += found
-            elif now.mono_s < held.until_s:
+            job = self.jobs.get(held.command.job_id)
+            if held.command.as_of > self.folded or (job is not None and job.state.needs_upgrade):
                 waiting.append(held)
+            elif job is not None:
+                decided += self._decide_word(job, held, now)
         self._words = waiting
         return decided
 
-    def _resolve(self, command: Resolve, held: _Word) -> list[Decision] | None:
-        """What a human's word on a parked key becomes; the first one counts, the fold sees to that."""
-        job = self.jobs.get(command.job_id)
-        key = job.parked.get(command.execution_id) if job is not None else None
-        if job is None or key is None:
-            return None
-        of = Key(job.state, key, job.state.keys[key])
-        return [_RESOLUTIONS[command.verdict](of, command, held.id)]
+    def _decide_word(self, job: LiveJob, held: _Word, now: Now) -> list[Decision]:
+        match held.command:
+            case Resolve() as command:
+                return self._resolve(job, command, held.id)
+            case Respond() as command:
+                return self._respond(job, command, held, now)
+            case Signal() as command:
+                return self._take_signal(job, command, held.id)
+            case CancelContract() as command:
+                return self._call_off(job, command, held.id)
+            case _:
+                return []
 
-    def _respond(self, command: Respond, held: _Word, now: Now) -> list[Decision] | None:
+    def _resolve(self, job: LiveJob, command: Resolve, command_id: str) -> list[Decision]:
+        """What a human's word on a parked key becomes; the first one counts, the fold sees to that."""
+        key = job.parked.get(command.execution_id)
+        if key is None:
+            return []
+        of = Key(job.state, key, job.state.keys[key])
+        return [_RESOLUTIONS[command.verdict](of, command, command_id)]
+
+    def _respond(self, job: LiveJob, command: Respond, held: _Word, now: Now) -> list[Decision]:
         """What an answer to a request becomes; nothing for one that was answered before."""
-        job = self.jobs.get(command.job_id)
-        key = job.requests.get(command.request_id) if job is not None else None
-        if job is None or key is None:
-            return None
-        if is_closed(job.state, job.state.entry(job.state.keys[key].node_id)) or job.state.needs_upgrade:
+        key = job.requests.get(command.request_id)
+        if key is None or is_closed(job.state, job.state.entry(job.state.keys[key].node_id)):
             return []
         asked = job.asked.get(key)
         emit = (
@@ -579,21 +567,6 @@ class Partition:
         if not isinstance(waiting, Waiting) or command.request_id not in job.awaited or waiting.due_s <= now.mono_s:
             return None
         return waits.answered(Key(job.state, key, job.state.keys[key]), waiting.event, command, held.id)
-
-    def _signalled(self) -> list[Decision]:
-        decided: list[Decision] = []
-        waiting: list[_Signalled] = []
-        for held in self._signals:
-            command = held.command
-            job = self.jobs.get(command.job_id)
-            if command.as_of > self.folded or (job is not None and job.state.needs_upgrade):
-                waiting.append(held)
-            elif job is not None and isinstance(command, Signal):
-                decided += self._take_signal(job, command, held.id)
-            elif job is not None and isinstance(command, CancelContract):
-                decided += self._call_off(job, command, held.id)
-        self._signals = waiting
-        return decided
 
     def _call_off(self, job: LiveJob, command: CancelContract, command_id: str) -> list[Decision]:
         """What waits ends at once; what is under way is settled first, and not tried again."""

@@ -16,13 +16,10 @@ from aetheris.ledger.reconciling import Reconciler
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.workers import Workers
 from aetheris.protocol.commands import (
-    CancelContract,
     LedgerRecord,
     Message,
     Reconcile,
-    Resolve,
-    Respond,
-    Signal,
+    StepCommand,
     ToolRequest,
     Verification,
 )
@@ -188,10 +185,8 @@ class LedgerHandler(PartitionHandler):
             return  # the planner is this topic's quarantiner
         if not isinstance(found, Envelope):
             return
-        if isinstance(found.body, Resolve | Respond):
-            self._partition.hear(found.body, found.id, record.offset, self._now())
-        elif isinstance(found.body, Signal | CancelContract):
-            self._partition.signal(found.body, found.id, record.offset)
+        if isinstance(found.body, StepCommand):
+            self._partition.hear(found.body, found.id, record.offset)
         elif isinstance(found.body, Reconcile):
             self._reconciler.take_up(found.body, found.id, record.offset)
 

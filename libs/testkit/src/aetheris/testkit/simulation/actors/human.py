@@ -141,6 +141,7 @@ class Human:
                 verdict=verdict,
                 evidence="looked",
                 result=effect.result if effect is not None else None,
+                as_of=self._around.log.end(Topic.JOBS_EVENTS) - 1,
             )
         )
 

@@ -73,7 +73,7 @@ class Ledger:
                 self.core.request(entry.body, entry.record.offset)
         for entry in batch[Topic.JOBS_COMMANDS]:
             if isinstance(entry.body, Resolve):
-                self.core.hear(entry.body, entry.id, entry.record.offset, now)
+                self.core.hear(entry.body, entry.id, entry.record.offset)
         self._look()
 
     def _look(self) -> None:
