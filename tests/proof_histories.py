@@ -46,6 +46,7 @@ class Log:
     def __init__(self, *nodes: dict[str, Any], tools: dict[str, Any] | None = None, born: bool = True) -> None:
         self.records: list[RawRecord] = []
         self.hashes: dict[str, str] = {}
+        self.tokens: dict[str, int] = {}
         self.graph = {"tools": tools or {"refund": tool()}, "nodes": list(nodes) or [node("a")]}
         if born:
             self.add("job_created", tenant=TENANT, submitted_by="me", request_hash="r", plan=self.graph)
@@ -81,7 +82,9 @@ class Log:
             "worker_id": "w",
             "incarnation": "i",
         }
-        return self.add("tool_invocation_started", **{**body, **more})
+        body |= more
+        self.tokens[body["idempotency_key"]] = body["token"]
+        return self.add("tool_invocation_started", **body)
 
     def finish(self, nonce: str, outcome: str = "success", name: str = "a", key: str | None = None, **more: Any) -> str:
         via = more.pop("via", "executor")
@@ -114,7 +117,9 @@ class Log:
         return self.add(kind, node_id=name, idempotency_key=key or f"k-{name}", **named, **more)
 
     def reopen(self, nonce: str, by: str = "policy", **more: Any) -> str:
-        return self.about("invocation_reopened", nonce, by=by, next_token=2, **more)
+        token = self.tokens.get(more.get("key") or f"k-{more.get('name', 'a')}", 1)
+        more.setdefault("next_token", token + 1)
+        return self.about("invocation_reopened", nonce, by=by, **more)
 
     def decide(self, decision: str, **more: Any) -> str:
         body = {

@@ -1,5 +1,6 @@
 """The command against the whole system: every answer and exit code that a user sees on the way."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from aetheris.cli.embedded import lifecycle
+from aetheris.proofs import notes
 from tests.outside import Outside, running_outside, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -144,6 +148,28 @@ def test_the_log_of_seals_shows_what_is_dropped(aetheris: Command, tmp_path: Pat
     audited = aetheris.json("seals", "audit", "--checkpoint", str(kept))
     assert (audited["ok"], audited["leaves"]) == (True, grown["size"])
     assert aetheris("seals", "rotate").returncode == 1  # it runs
+
+
+def test_what_contradicts_an_earlier_checkpoint_is_not_signed(aetheris: Command) -> None:
+    """The verifier had signed another tree of that size: somebody has rewritten the log of seals since."""
+    assert aetheris("seals", "checkpoint").returncode == 0
+    keys = aetheris.data / "keys"
+    kept = (keys / "checkpoint").read_text()
+    signed = notes.read_checkpoint(kept)
+    private_key = load_pem_private_key((keys / "seal.pem").read_bytes(), None)
+    assert isinstance(private_key, Ed25519PrivateKey)
+    other = notes.sign_checkpoint(signed.origin, signed.size, hashlib.sha256(b"other").digest(), private_key)
+    (keys / "checkpoint").write_text(other)
+    job_id = json.loads(aetheris("run", aetheris.plan("fork", poke("f", "poke_opaque", "cli-f")), "--json").stdout)[
+        "job_id"
+    ]
+    until(lambda: aetheris.json("verify", job_id)["seal"]["ok"], 30)
+    for command in (("seals", "checkpoint"), ("seals", "inclusion", job_id), ("export", job_id, "--out", "-")):
+        refused = aetheris(*command)
+        assert (refused.returncode, refused.stdout) == (5, "")
+        assert f"jobs.seals is not what was signed when it had {signed.size} records" in refused.stderr
+    (keys / "checkpoint").write_text(kept)
+    assert aetheris("seals", "checkpoint").returncode == 0
 
 
 def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outside: Outside) -> None:

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
 from aetheris.cli.streamfile import Stream
-from aetheris.proofs import RawRecord
 from tests.evidence import KEY, TRUSTED, bundle_of, sealed
 from tests.proof_histories import JOB, Log, clean
+from tests.refused import record_json
 
 PROOFS = ("execution_hash", "event_chain_root_hash", "tool_invocation_ledger_proof", "replay_proof_result")
 
@@ -29,13 +29,8 @@ def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def as_json(record: RawRecord) -> dict[str, Any]:
-    headers = [[name, b64(value)] for name, value in record.headers]
-    return {"offset": record.offset, "key": b64(record.key or b""), "headers": headers, "value": b64(record.value)}
-
-
 def stream_of(log: Log) -> Stream:
-    records = [as_json(record) for record in log.records]
+    records = [record_json(record) for record in log.records]
     return streamfile.of_answer({"job_id": JOB, "keys": [key.to_json() for key in TRUSTED], "records": records})
 
 
@@ -95,6 +90,21 @@ def test_a_record_that_is_gone_is_missed_wherever_it_was(exported: Path) -> None
         code, report = check(exported)
         assert code == 1
         assert report["violations"]
+
+
+@pytest.mark.parametrize("tail", [1, 2, 4])
+def test_a_stream_without_its_end_does_not_hold(exported: Path, tail: int) -> None:
+    """Whatever its first line says of its length."""
+
+    def cut(lines: list[dict[str, Any]]) -> None:
+        del lines[-tail:]
+        lines[0]["records"] -= tail
+
+    rewrite(exported, cut)
+    code, report = check(exported)
+    assert (code, report["ok"], report["violations"][0]["rule"]) == (1, False, "not_sealed")
+    last = json.loads(exported.read_text().splitlines()[-1])
+    assert report["violations"][0]["offset"] == last["offset"]
 
 
 def test_a_stream_passed_off_as_another_jobs_is_found(exported: Path) -> None:

@@ -30,7 +30,7 @@ from aetheris.proofs.canonical import canonical
 from aetheris.proofs.evidence import CHAIN, PREDICATE_TYPE, BadEvidence, dumps, judge
 from aetheris.proofs.records import EVENT_TYPES
 from aetheris.proofs.trust import TrustedKey, moment, write_keys
-from tests import standalone
+from tests import refused, standalone
 from tests.evidence import KEY, OTHER_KEY, SEALED_AT, TRUSTED, bundle_of, evidence_of, inclusion, sealed, signer
 from tests.proof_histories import Log, clean, node
 
@@ -158,19 +158,19 @@ TAMPERINGS: dict[str, tuple[Callable[[Records], Records], str]] = {
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_a_tampered_history_is_found_and_its_event_named(name: str) -> None:
+def test_a_tampered_history_is_found_and_its_event_named(name: str, tmp_path: Path) -> None:
     """In the stream, by both implementations alike; the rule is the one that says what was done."""
     change, rule = TAMPERINGS[name]
     records = change(sealed(clean()).records)
     report = verify(records, keys=TRUSTED)
     standalone.assert_agrees(report, records, TRUSTED)
-    if rule == "not_sealed":
-        assert not report.seal.present, "a stream without its seal is known by having none"
-        return
-    found = [broken for broken in report.violations if broken.rule == rule]
-    assert found
-    assert all(broken.event_id for broken in found)
-    assert not report.ok
+    assert report.ok == (rule == "not_sealed"), "only that it is whole can't be seen without a seal"
+    path = tmp_path / "s.jsonl"
+    refused.write(path, records, TRUSTED)  # it announces as many records as it has
+    shown = CliRunner().invoke(app, ["verify", str(path), "--json"])
+    found = [broken for broken in json.loads(shown.stdout)["violations"] if broken["rule"] == rule]
+    assert (shown.exit_code, bool(found)) == (1, True)
+    assert all(broken["event_id"] for broken in found)
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
@@ -180,15 +180,7 @@ def test_a_tampered_bundle_is_found_even_if_it_was_signed_again(name: str, tmp_p
     records = change(sealed(clean()).records)
 
     def put(statement: dict[str, Any]) -> None:
-        statement["predicate"]["records"] = [
-            {
-                "offset": record.offset,
-                "key": base64.b64encode(record.key or b"").decode(),
-                "headers": [[key, base64.b64encode(value).decode()] for key, value in record.headers],
-                "value": base64.b64encode(record.value).decode(),
-            }
-            for record in records
-        ]
+        statement["predicate"]["records"] = [refused.record_json(record) for record in records]
 
     own, other = opinions(resigned(good, put))
     assert rule in {broken["rule"] for broken in own["violations"]}
@@ -309,10 +301,10 @@ def test_what_does_not_hold_is_no_evidence() -> None:
     for log, rule in ((broken, "success_without_valid_start"), (clean(), "not_sealed")):
         evidence = evidence_of(log.records)
         judged = judge(log.records, TRUSTED, evidence.blobs.__getitem__)
-        with pytest.raises(BadEvidence) as refused:
+        with pytest.raises(BadEvidence) as error:
             bundle.build(evidence, judged, signer(KEY))
-        assert refused.value.rule == rule
-        assert rule == "not_sealed" or f"event {said} at offset" in refused.value.message
+        assert error.value.rule == rule
+        assert rule == "not_sealed" or f"event {said} at offset" in error.value.message
 
 
 # Keys and their times.

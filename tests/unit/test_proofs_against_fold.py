@@ -50,7 +50,7 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             return "tool_invocation_finished", {**named, **told}
         case "reopen":
             by = draw(st.sampled_from(["policy", "policy", "human"]))
-            return "invocation_reopened", {**named, "by": by, "next_token": 2}
+            return "invocation_reopened", {**named, "by": by, "next_token": draw(st.sampled_from([2, 2, 3]))}
         case "park":
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":

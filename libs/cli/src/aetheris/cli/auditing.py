@@ -5,17 +5,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aetheris.cli.fromlog import everything, raw, seal_of
+from aetheris.cli.fromlog import SEALS, everything, raw
 from aetheris.cli.letters import reachable
 from aetheris.proofs.chain import ChainHead
+from aetheris.proofs.claims import read_claim
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import Checkpoint
 from aetheris.proofs.records import event_type
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.log import Log
-
-SEALS = (Topic.JOBS_SEALS, 0)
 
 
 @dataclass
@@ -38,9 +37,9 @@ class Books:
         leaf = leaf_hash(record.value)
         self.tree.append(leaf)
         self.logged.add(leaf)
-        said = seal_of(record)
-        if said and claims:
-            self.claims[said["job_id"]][said["event_count"]][said["root"]] = record.offset
+        claim = read_claim(record.offset, record.value)
+        if claim is not None and claims:
+            self.claims[claim.job_id][claim.event_count][claim.root] = record.offset
 
     def take_event(self, record: Record) -> None:
         """The next record of a job: what it bears out of the claims is struck off."""

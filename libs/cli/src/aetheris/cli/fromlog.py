@@ -1,26 +1,28 @@
 """A job's records and its lines in the log of seals, from Kafka itself: no service is asked (docs/verification.md)."""
 
-import json
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 from aetheris.cli.letters import reachable
 from aetheris.proofs import RawRecord
+from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, read_claim
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.log import Log
 from aetheris.streams.partitioning import partition_of
 from aetheris.streams.replay import replay
 
+SEALS = (Topic.JOBS_SEALS, 0)
+
 
 @dataclass
 class Found:
-    """Records of one job; `leaves` are its lines in the log of seals: leaf → (event_count, root)."""
+    """Records of one job; `claims`: what the log of seals said of it before; `seals`: lines that it has by now."""
 
     records: list[RawRecord] = field(default_factory=list[RawRecord])
-    leaves: dict[int, tuple[int, str]] = field(default_factory=dict[int, tuple[int, str]])
-    values: set[bytes] = field(default_factory=set[bytes])
+    claims: list[Claim] = field(default_factory=list[Claim])
+    seals: set[bytes] = field(default_factory=set[bytes])
 
 
 async def read_log(bootstrap: str, job_id: str) -> Found:
@@ -31,22 +33,41 @@ async def read_log(bootstrap: str, job_id: str) -> Found:
     """
     found = Found()
     async with reachable(bootstrap, within_s=None) as log:
+        # What is sealed by now lies in the stream as it ends after that; its own seal was logged before.
+        sealed = (await log.end_offsets([SEALS]))[SEALS]
+        async for record in everything(log, *SEALS, sealed):
+            claim = read_claim(record.offset, record.value)
+            if claim is not None and claim.job_id == job_id:
+                found.claims.append(claim)
+                found.seals.add(record.value)
         number = partition_of(job_id, await log.partitions(Topic.JOBS_EVENTS))
-        async for record in everything(log, Topic.JOBS_EVENTS, number):
-            if record.key == job_id.encode():
-                found.records.append(raw(record))
-        async for record in everything(log, Topic.JOBS_SEALS, 0):
-            said = seal_of(record)
-            if said.get("job_id") == job_id:
-                found.leaves[record.offset] = (said["event_count"], said["root"])
-                found.values.add(record.value)
+        at = await _take_stream(log, job_id, number, found, 0)
+        waited_s = 0.0
+        while lacks_seal(found.records, found.claims) and waited_s < SEAL_WITHIN_S:
+            await asyncio.sleep(AGAIN_S)
+            waited_s += AGAIN_S
+            at = await _take_stream(log, job_id, number, found, at)
+        async for record in everything(log, *SEALS, begin=sealed):
+            found.seals.add(record.value)
     return found
 
 
-async def everything(log: Log, topic: Topic, number: int, until: int | None = None) -> AsyncIterator[Record]:
-    """A partition's records, from the first to `until`, or to the end that it has now."""
+async def _take_stream(log: Log, job_id: str, number: int, found: Found, begin: int) -> int:
+    """Add the job's records from `begin` on; where the partition ends now."""
+    place = (Topic.JOBS_EVENTS, number)
+    end = (await log.end_offsets([place]))[place]
+    async for record in everything(log, Topic.JOBS_EVENTS, number, end, begin):
+        if record.key == job_id.encode():
+            found.records.append(raw(record))
+    return end
+
+
+async def everything(
+    log: Log, topic: Topic, number: int, until: int | None = None, begin: int = 0
+) -> AsyncIterator[Record]:
+    """A partition's records, from `begin`, or the first that it has, to `until`, or to the end that it has now."""
     place = (topic, number)
-    begin = (await log.beginning_offsets([place]))[place]
+    begin = max(begin, (await log.beginning_offsets([place]))[place])
     end = (await log.end_offsets([place]))[place] if until is None else until
     async for records in replay(log, place, begin, end):
         for record in records:
@@ -57,14 +78,3 @@ async def everything(log: Log, topic: Topic, number: int, until: int | None = No
 def raw(record: Record) -> RawRecord:
     """A record as the proofs take it."""
     return RawRecord(record.offset, record.key, record.headers, record.value)
-
-
-def seal_of(record: Record) -> dict[str, Any]:
-    """What a line of the log of seals says; {} for what is none."""
-    try:
-        parsed: Any = json.loads(record.value)
-    except ValueError:
-        return {}
-    said: dict[str, Any] = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
-    whole = isinstance(said.get("job_id"), str) and isinstance(said.get("root"), str)
-    return said if whole and type(said.get("event_count")) is int else {}

@@ -12,7 +12,7 @@ from aetheris.cli.fromlog import Found, read_log
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import RawRecord, Report, bundle
 from aetheris.proofs import verify as judge
-from aetheris.proofs.chain import ChainHead
+from aetheris.proofs.claims import against_claims
 from aetheris.proofs.evidence import BadEvidence
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
@@ -30,8 +30,9 @@ def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None) -> dict[str, Any]:
 
 def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
     """The report on an exported stream."""
-    report = {"job_id": stream.job_id, **of_records(list(stream.raw()), keys, data).to_json()}
-    return _with(report, list(_beside_the_proofs(stream)))
+    report = of_records(list(stream.raw()), keys, data)
+    found = list(_beside_the_proofs(stream, sealed=report.seal.present))
+    return _with({"job_id": stream.job_id, **report.to_json()}, found)
 
 
 def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) 
         CommandError: no broker answers, or the log has no such job.
     """
     found = asyncio.run(read_log(bootstrap, job_id))
-    if not found.records:
+    if not found.records and not found.claims:
         raise CommandError(Exit.UNKNOWN_JOB, "unknown_job", f"the log has no job {job_id}")
     report = of_records(found.records, keys, data)
     shown = {"job_id": job_id, **report.to_json(), "source": "log"}
@@ -66,8 +67,8 @@ def _with(report: dict[str, Any], found: Sequence[dict[str, Any]]) -> dict[str, 
     return {**report, "ok": False, "violations": [*found, *report["violations"]]} if found else report
 
 
-def _beside_the_proofs(stream: Stream) -> Iterator[dict[str, Any]]:
-    """What the file's first line says, and its records don't bear out."""
+def _beside_the_proofs(stream: Stream, *, sealed: bool) -> Iterator[dict[str, Any]]:
+    """What the file's first line says, and its records don't bear out; and whether anything says where they end."""
     records = list(stream.raw())
     first, last = (records[0], records[-1]) if records else (None, None)
     if stream.announced != len(records):
@@ -75,17 +76,16 @@ def _beside_the_proofs(stream: Stream) -> Iterator[dict[str, Any]]:
         yield _finding("records_missing", last, message)
     if first is not None and first.key != stream.job_id.encode():
         yield _finding("other_job", first, f"the file says job {stream.job_id}, its first record another")
+    if not sealed:
+        message = "without a seal nothing says that no record is missing at the end: a job that runs has none yet"
+        yield _finding("not_sealed", last, message)
 
 
 def _against_seals(found: Found, seal: SealReport) -> Iterator[dict[str, Any]]:
-    """Every line in the log of seals about the job must be a beginning of its stream, and its seal one of them."""
-    head = ChainHead()
-    roots = [head.update(record).hex() for record in found.records]
-    for leaf, (count, root) in found.leaves.items():
-        if not 0 < count <= len(roots) or roots[count - 1] != root:
-            message = f"leaf {leaf} of the log of seals says that the first {count} records have another root"
-            yield _finding("other_than_sealed", found.records[-1], message)
-    if seal.present and found.records[seal.at].value not in found.values:
+    """What the log of seals says of the job must be borne out, and its seal be in there."""
+    for broken in against_claims(found.records, found.claims):
+        yield broken.to_json()
+    if seal.present and found.records[seal.at].value not in found.seals:
         yield _finding("seal_not_logged", found.records[seal.at], "the log of seals lacks this seal")
 
 

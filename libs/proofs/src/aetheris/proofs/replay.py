@@ -1,4 +1,4 @@
-"""The replay proof: what a replay would inject, derived twice, agrees with what was recorded."""
+"""The replay proof: what a replay would inject, derived twice, agrees with what planner and ledger recorded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
 from aetheris.proofs.records import Fact, Violation, violation
-from aetheris.proofs.validity import Settlement, Validity
+from aetheris.proofs.validity import Settlement, Validity, is_number
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
 TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_failure"})
@@ -44,6 +44,7 @@ def replay_proof(validity: Validity) -> ReplayProof:
     """Derive the replay context twice and compare it with the planner's records."""
     found = [
         *_compare(validity.history, scan(validity), look_up(validity)),
+        *_tokens(validity),
         *_uncommitted(validity),
         *_stray_commits(validity),
         *_nodes(validity),
@@ -137,6 +138,17 @@ def _compare(history: History, first: Context, second: Context) -> Iterator[Viol
     differing = dict(first.settled.items() ^ second.settled.items())
     place = min(differing.values(), default=0)
     yield violation("derivations_differ", history.facts[place], "scan and index derive different invocations")
+
+
+def _tokens(validity: Validity) -> Iterator[Violation]:
+    """The ledger's own derivation, as far as the history holds it: the token that follows a reopening."""
+    for key in validity.started_keys():
+        for token, start in enumerate(validity.valid[key], 1):
+            given_up = validity.handover(start)
+            fact = validity.history.facts[given_up.at] if given_up is not None else start
+            counts = fact.type == "invocation_reopened" and validity.settlement(key, fact.at) is None
+            if counts and not is_number(fact.body.get("next_token"), token + 1):
+                yield violation("derivations_differ", fact, f"key {key} goes on with token {token + 1}, not as said")
 
 
 def _uncommitted(validity: Validity) -> Iterator[Violation]:

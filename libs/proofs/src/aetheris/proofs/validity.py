@@ -195,13 +195,13 @@ class Validity:
             ("unnamed", not (key and start.nonce and start.node)),
             ("settled", self.settlement(key, at) is not None),
             ("not_open", self._unsettled_phase(key, at) not in OPEN),
-            ("token", not _is_number(start.body.get("token"), self.token(key, at))),
+            ("token", not is_number(start.body.get("token"), self.token(key, at))),
             ("plan", not self._plan_in_force(start)),
             ("stopped", self._stopped(start)),
             ("ended", self.history.end is not None and self.history.end.at < at),
             ("refused", self._decision(key, at) not in (None, "approve")),
             ("node_guard", self._node_taken(start)),
-            ("attempt", not _is_number(start.body.get("attempt_id"), self.attempt(key, at))),
+            ("attempt", not is_number(start.body.get("attempt_id"), self.attempt(key, at))),
             ("external_key", start.text("external_key") != self._external_key(start)),
             ("after", not self._after_holds(start)),
             ("not_approved", self.irreversible(start) and not self._approved(start)),
@@ -352,7 +352,8 @@ def _content(start: Fact) -> tuple[str, str]:
     return start.text("content_key"), str(start.body.get("occurrence", 1))
 
 
-def _is_number(value: object, expected: int) -> bool:
+def is_number(value: object, expected: int) -> bool:
+    """Exactly that integer; true is no 1."""
     return not isinstance(value, bool) and isinstance(value, int) and value == expected
 
 

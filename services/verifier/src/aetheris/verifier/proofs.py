@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aetheris.proofs import RawRecord, Violation, bundle
+from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, against_claims, lacks_seal
 from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results
+from aetheris.proofs.records import violation
 from aetheris.protocol.commands import JobIndexEntry
 from aetheris.protocol.records import Record
 from aetheris.streams.history import History
@@ -63,7 +65,7 @@ class Proofs:
         Raises:
             As `stream`.
         """
-        judged = await self._judged(await self._raw(job_id))
+        _, judged = await self._checked(job_id)
         return {"job_id": job_id, **judged.report.to_json()}
 
     async def violations(self, job_id: str) -> Sequence[Violation]:
@@ -80,8 +82,7 @@ class Proofs:
         Raises:
             As `stream`; BadEvidence, NotLogged, SealLogForked.
         """
-        records = await self._raw(job_id)
-        return await self._inclusion(records, await self._judged(records))
+        return await self._inclusion(*await self._checked(job_id))
 
     async def evidence(self, job_id: str) -> bytes:
         """The bundle.
@@ -89,10 +90,29 @@ class Proofs:
         Raises:
             As `inclusion`; BlobMissing, BlobCorrupt.
         """
-        records = await self._raw(job_id)
-        judged = await self._judged(records)
+        records, judged = await self._checked(job_id)
         inclusion = await self._inclusion(records, judged)
         return await asyncio.to_thread(self._pack, job_id, records, judged, inclusion)
+
+    async def _checked(self, job_id: str) -> tuple[list[RawRecord], Judged]:
+        """The job's records, judged and held against what the log of seals says of it."""
+        claims = await self.seals.claims(job_id)
+        records = await self._raw(job_id)
+        waited_s = 0.0
+        while lacks_seal(records, claims) and waited_s < SEAL_WITHIN_S:
+            await self.runtime.clock.sleep(AGAIN_S)
+            waited_s += AGAIN_S
+            records = await self._raw(job_id)
+        judged = await self._judged(records)
+        found = [*against_claims(records, claims), *await self._unlogged(records, judged)]
+        report = replace(judged.report, violations=(*found, *judged.report.violations))
+        return records, replace(judged, report=report)
+
+    async def _unlogged(self, records: Sequence[RawRecord], judged: Judged) -> list[Violation]:
+        seal = judged.report.seal
+        if not seal.present or await self.seals.has(records[seal.at].value):
+            return []
+        return [violation("seal_not_logged", judged.history.facts[seal.at], "the log of seals lacks this seal")]
 
     async def _raw(self, job_id: str) -> list[RawRecord]:
         return [raw(record) for record in await self.stream(job_id)]

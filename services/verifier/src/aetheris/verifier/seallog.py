@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from aetheris.proofs.claims import Claim, read_claim
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof, read_checkpoint
 from aetheris.protocol.topics import Topic
@@ -36,6 +37,7 @@ class SealLog:
         self._read_s = read_s
         self._tree = Tree()
         self._index: dict[bytes, int] = {}
+        self._claims: dict[str, tuple[Claim, ...]] = {}
         self._checkpoint: Checkpoint | None = None
         self._lock = asyncio.Lock()
 
@@ -84,6 +86,26 @@ class SealLog:
         size = (await self.checkpoint()).size
         return [self._tree.leaf(at) for at in range(start, min(start + limit, size))]
 
+    async def claims(self, job_id: str) -> tuple[Claim, ...]:
+        """What the log says of a job, as it is now.
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        async with self._lock:
+            await self._catch_up()
+            return self._claims.get(job_id, ())
+
+    async def has(self, seal: bytes) -> bool:
+        """Whether the log has a record with exactly these bytes.
+
+        Raises:
+            SealLogForked, LogError.
+        """
+        async with self._lock:
+            await self._catch_up()
+            return leaf_hash(seal) in self._index
+
     async def _catch_up(self) -> None:
         try:
             async with asyncio.timeout(self._read_s):
@@ -99,6 +121,9 @@ class SealLog:
                 leaf = leaf_hash(record.value)
                 self._index.setdefault(leaf, record.offset)
                 self._tree.append(leaf)
+                claim = read_claim(record.offset, record.value)
+                if claim is not None:
+                    self._claims[claim.job_id] = (*self._claims.get(claim.job_id, ()), claim)
 
     def _sign(self) -> Checkpoint:
         self._compare()
@@ -114,7 +139,9 @@ class SealLog:
         """With what was signed last, by this process or one before it."""
         try:
             last = read_checkpoint(self._signed.read_text())
-        except (FileNotFoundError, BadNote):
+        except FileNotFoundError:
             return
+        except (BadNote, UnicodeDecodeError):
+            raise SealLogForked(f"{self._signed} is no checkpoint: bring back the one that was signed last") from None
         if last.origin == self._origin and (last.size > len(self._tree) or self._tree.root(last.size) != last.root):
             raise SealLogForked(f"jobs.seals is not what was signed when it had {last.size} records")

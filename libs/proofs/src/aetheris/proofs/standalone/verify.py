@@ -458,6 +458,7 @@ class Job:
         self.same_content: dict[tuple[str, str], dict[str, Call]] = defaultdict(dict)
         self.moved: set[int] = set()  # places of the records that changed where their key stands
         self.waits: dict[str, list[Record]] = defaultdict(list)  # of nodes that wait: how it began and ended
+        self.miscounted: list[Record] = []  # reopenings that say another token than the fold
         self.end: Record | None = None
         for record in records:
             self.take(record)
@@ -591,6 +592,8 @@ class Job:
         wanted = "parked" if record.text("by") == "human" else "started"
         if call.state == wanted and record.nonce == call.nonce:
             call.hand_over()
+            if not is_number(record.body.get("next_token"), call.token):
+                self.miscounted.append(record)
 
     def decided(self, call: Call, record: Record) -> None:
         """The first decision stands."""
@@ -800,6 +803,8 @@ def check_reports(job: Job, key: str, nonce: str, reports: list[Record]) -> Iter
 
 
 def check_replay(job: Job) -> Iterator[Finding]:
+    for record in job.miscounted:
+        yield Finding("derivations_differ", record, f"key {record.key} goes on with another token")
     commits: dict[str, list[Record]] = defaultdict(list)
     for commit in job.by_type["command_committed"]:
         commits[commit.key].append(commit)

@@ -1,0 +1,203 @@
+"""A stored stream that lost its end: the log of seals knows how long it was. Real Kafka, a real verifier."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from typer.testing import CliRunner
+
+from aetheris.cli.app import app
+from aetheris.cli.embedded.ports import free_port
+from aetheris.proofs import RawRecord, verify
+from aetheris.proofs.seals import seal_payload, sign
+from aetheris.proofs.trust import write_keys
+from aetheris.protocol.commands import JobIndexEntry
+from aetheris.protocol.records import Draft
+from aetheris.protocol.topics import Topic
+from aetheris.streams.admin import ensure_topics
+from aetheris.streams.kafka import KafkaLog
+from aetheris.streams.partitioning import partition_of
+from tests.evidence import KEY, SEALED_AT, TRUSTED
+from tests.proof_histories import JOB, TENANT, clean, raw
+
+pytestmark = pytest.mark.real
+
+DEADLINE_S = 40.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A sealed history, and what is left of it in the log."""
+
+    id: str
+    records: Sequence[RawRecord]
+    stored: Sequence[RawRecord]
+
+    @property
+    def seal(self) -> bytes:
+        return self.records[-1].value
+
+
+def job(drop: int) -> Job:
+    """The clean history under a name of its own, sealed, without the last `drop` records."""
+    name = f"tail-{uuid.uuid4().hex[:12]}"
+
+    def renamed(record: RawRecord) -> RawRecord:
+        headers = tuple((key, value.replace(JOB.encode(), name.encode())) for key, value in record.headers)
+        return replace(record, headers=headers, value=record.value.replace(JOB.encode(), name.encode()))
+
+    records = [renamed(record) for record in clean().records]
+    report = verify(records)
+    payload = seal_payload(
+        tenant=TENANT,
+        job_id=name,
+        event_count=len(records),
+        root=report.event_chain_root_hash,
+        execution_hash=report.execution_hash,
+        outcome_hash=report.outcome_hash,
+        sealed_at=SEALED_AT,
+    )
+    records.append(raw(0, "seal", "job_sealed", sign(payload, KEY), ce_subject=name))
+    return Job(name, records, records[: len(records) - drop])
+
+
+def replaced(of: Job) -> Job:
+    """Another history in its place, under its seal."""
+    stored = [replace(record, value=record.value.replace(b"n2", b"n9")) for record in of.records[:-1]]
+    return replace(of, stored=[*stored, of.records[-1]])
+
+
+@dataclass
+class World:
+    """A log, and the verifier that a test may start on it."""
+
+    log: KafkaLog
+    kafka: str
+    env: dict[str, str]
+    partitions: int
+
+    async def store(self, *jobs: Job) -> None:
+        """The whole seal into the log of seals; into the stream and the index what is left."""
+        appender = self.log.appender()
+        await appender.start()
+        for one in jobs:
+            await appender.append([(Draft(Topic.JOBS_SEALS, one.id.encode(), one.seal),)])
+            place = (Topic.JOBS_EVENTS, partition_of(one.id, self.partitions))
+            birth = (await self.log.end_offsets([place]))[place]
+            drafts = [Draft(Topic.JOBS_EVENTS, one.id.encode(), r.value, r.headers) for r in one.stored]
+            await appender.append([(draft,) for draft in drafts])
+            row = JobIndexEntry(
+                job_id=one.id,
+                birth=birth,
+                request_hash="r",
+                status="completed",
+                tenant=TENANT,
+                submitted_by="me",
+                created_at=SEALED_AT,
+            )
+            value = row.model_dump_json().encode()
+            await appender.append([(Draft(Topic.JOBS_INDEX, one.id.encode(), value),)])
+        await appender.stop()
+
+    async def from_log(self, job_id: str) -> tuple[int, dict[str, Any]]:
+        """`aetheris verify ID --from-log --json`: exit code and report; no service runs."""
+        argv = ["verify", job_id, "--from-log", "--json"]
+        shown = await asyncio.to_thread(CliRunner().invoke, app, argv, env=self.env)
+        return shown.exit_code, json.loads(shown.stdout)
+
+    @asynccontextmanager
+    async def verifier(self) -> AsyncGenerator[httpx.AsyncClient]:
+        """A verifier process that answers; killed at the end."""
+        port = free_port()
+        env = os.environ | self.env | {"AETHERIS_HTTP_PORT": str(port)}
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "aetheris.verifier", env=env)
+        try:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+                yield client
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+            await process.wait()
+
+
+@pytest.fixture
+async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncGenerator[World]:
+    await ensure_topics(kafka, 4)
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    pem = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (keys / "seal.pem").write_bytes(pem)
+    (keys / "seal-keys.json").write_text(write_keys(TRUSTED))
+    log = KafkaLog(kafka)
+    await log.start()
+    partitions = await log.partitions(Topic.JOBS_EVENTS)
+    env = {
+        "AETHERIS_KAFKA": kafka,
+        "AETHERIS_REDIS": valkey_url,
+        "AETHERIS_DATA": str(tmp_path),
+        "AETHERIS_DEV": "true",
+        "AETHERIS_WORKER_ID": "verifier-under-test",
+        "AETHERIS_PARTITIONS": str(partitions),
+        "AETHERIS_SEAL_KEY": str(keys / "seal.pem"),
+    }
+    yield World(log, kafka, env, partitions)
+    await log.stop()
+
+
+def rules(report: dict[str, Any]) -> list[str]:
+    return [broken["rule"] for broken in report["violations"]]
+
+
+async def answered(client: httpx.AsyncClient, path: str) -> httpx.Response:
+    """The answer, once the verifier has read its tables."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                answer = await client.get(path)
+            except httpx.TransportError:
+                answer = None
+            if answer is not None and answer.status_code != 503:
+                return answer
+            await asyncio.sleep(0.1)
+
+
+async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(world: World) -> None:
+    whole, unsealed, cut, gone, other = job(0), job(1), job(2), job(99), replaced(job(0))
+    await world.store(whole, unsealed, cut, gone, other)
+
+    code, report = await world.from_log(whole.id)
+    assert (code, rules(report), report["seal"]["ok"]) == (0, [], True)
+    code, report = await world.from_log(unsealed.id)
+    assert (code, rules(report)) == (1, ["records_missing"])
+    assert "has no seal" in report["violations"][0]["message"]
+    code, report = await world.from_log(cut.id)
+    assert (code, rules(report)) == (1, ["records_missing"])
+    kept = cut.stored[-1].header("ce_id").decode()
+    assert {broken["event_id"] for broken in report["violations"]} == {kept}
+    code, report = await world.from_log(gone.id)
+    assert (code, rules(report)) == (1, ["job_dropped", "no_history"])
+    code, report = await world.from_log(other.id)
+    assert (code, rules(report)[0]) == (1, "other_than_sealed")
+    assert (await world.from_log("tail-never"))[0] == 4
+
+    async with world.verifier() as client:
+        good = (await answered(client, f"/jobs/{whole.id}/verify")).json()
+        assert (good["ok"], good["violations"]) == (True, [])
+        found = (await answered(client, f"/jobs/{cut.id}/verify")).json()
+        assert (found["ok"], rules(found)) == (False, ["records_missing"])
+        refused = await answered(client, f"/jobs/{cut.id}/evidence")
+        assert refused.status_code == 409
+        assert f"event {kept}" in refused.json()["error"]["message"]
+        found = (await answered(client, f"/jobs/{other.id}/verify")).json()
+        assert (found["ok"], rules(found)[0]) == (False, "other_than_sealed")
