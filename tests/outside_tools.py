@@ -57,6 +57,12 @@ async def poke_irreversible(ctx: ToolContext, tag: str, delay_s: float = 0, hold
     return await _poke(ctx, tag, delay_s, hold)
 
 
+@tool("patient_irreversible", effect_class="probeable", irreversible=True, timeout_s=600)
+async def patient_irreversible(ctx: ToolContext, tag: str, hold: str = "") -> Result:
+    """As poke_irreversible, for callers that sleep long."""
+    return await _poke(ctx, tag, 0, hold)
+
+
 @tool("patient_idempotent", effect_class="idempotent", timeout_s=600)
 async def patient_idempotent(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """As poke_idempotent, for callers that sleep long."""
@@ -73,6 +79,7 @@ async def patient_probeable(ctx: ToolContext, tag: str, hold: str = "") -> Resul
 @poke_refused.probe
 @patient_probeable.probe
 @poke_irreversible.probe
+@patient_irreversible.probe
 async def poked(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unknown:
     """Whether the outside has an effect of that key."""
     url = f"{_url()}/effects"

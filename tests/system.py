@@ -1,5 +1,6 @@
 """The whole system for a test: real Kafka, real Valkey, every service its own process, and its API."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Generator, Iterable
@@ -15,6 +16,7 @@ from aetheris.cli import local
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
+from aetheris.streams.kafka.log import KafkaLog
 from tests.outside import until
 
 REPOSITORY = Path(__file__).parent.parent
@@ -55,6 +57,19 @@ class System:
         """FLUSHALL."""
         with redis.Redis.from_url(self.state().redis) as client:
             client.flushall()
+
+    def ends(self, *topics: str) -> dict[tuple[str, int], int]:
+        """The end offset of each of the topics' partitions, as Kafka says."""
+
+        async def ask() -> dict[tuple[str, int], int]:
+            log = KafkaLog(self.state().kafka)
+            await log.start()
+            try:
+                return await log.end_offsets([(one, at) for one in topics for at in range(await log.partitions(one))])
+            finally:
+                await log.stop()
+
+        return asyncio.run(ask())
 
     def submit(self, *nodes: dict[str, Any]) -> str:
         """Submit a plan; the job's id."""

@@ -1,4 +1,4 @@
-"""`aetheris demo refund`: one of each however often it is killed, and nothing left running (docs/demo.md)."""
+"""`aetheris demo refund` and `approve`: one of each, whatever is killed, and nothing left running (docs/demo.md)."""
 
 import os
 import signal
@@ -14,18 +14,21 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli import streamfile
-from aetheris.cli.demo import refund
+from aetheris.cli.demo import approve, refund
 from aetheris.cli.demo.gate import Gate
 from aetheris.cli.demo.kills import Kills
 from aetheris.cli.demo.outside import Counts
+from aetheris.cli.demo.paid import tag_of
 from aetheris.cli.demo.refund import ONCE, TWICE, Outcome, Proof
 from aetheris.cli.demo.tamper import judge
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.proofs import Violation
-from tests.outside import until
+from tests.outside import LOG, logged, until
 
 PROVEN = Proof(online_ok=True, offline_ok=True, tampered_ok=False, complaint=Violation(1, "rule", "event", 1, "why"))
+PAID = tag_of(approve.PAYEE, approve.CHANGED)
+APPROVED = approve.Outcome(403, 409, 409, (PAID,), verified=True)
 GOOD = Outcome(naive=TWICE, aetheris=ONCE, kills=Kills(8, 1, 1, [1.0]), proof=PROVEN)
 
 
@@ -45,8 +48,27 @@ def test_the_demo_keeps_its_promise(tmp_path: Path, capsys: pytest.CaptureFixtur
         "As promised.",
     ):
         assert line in told
-    assert running_with(tmp_path) == []
+    until(lambda: running_with(tmp_path) == [], 10)
     assert_one_byte_differs(tmp_path / "demo")
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_the_payout_that_waits_for_a_human_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert approve.run(tmp_path, keep=False) == 0
+    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for line in (
+        "the submitter approves himself 403 403",
+        "a stale approval of 5000 409 409",
+        "the approval, replayed 409 409",
+        f"payouts in the bank's book {PAID} {PAID}",
+        "verify holds holds",
+        "As promised.",
+    ):
+        assert line in told
+    (book,) = (tmp_path / "demo").glob(f"bank-*/{LOG}")
+    assert [payout["tag"] for payout in logged(book)] == [PAID]
+    until(lambda: running_with(tmp_path) == [], 10)
 
 
 def assert_one_byte_differs(folder: Path) -> None:
@@ -117,6 +139,26 @@ def test_whatever_is_off_ends_it_with_1(off: Outcome, tmp_path: Path, monkeypatc
     assert refund.run(tmp_path, keep=False) == 0
     monkeypatch.setattr(refund, "_play", lambda *_args, **_more: off)
     assert refund.run(tmp_path, keep=False) == 1
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        replace(APPROVED, own_approval=200),
+        replace(APPROVED, stale_approval=200),
+        replace(APPROVED, replayed_approval=200),
+        replace(APPROVED, payouts=(PAID, PAID)),
+        replace(APPROVED, payouts=(tag_of(approve.PAYEE, approve.ASKED),)),
+        replace(APPROVED, verified=False),
+    ],
+)
+def test_so_it_does_where_a_human_is_asked(
+    off: approve.Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approve, "_play", lambda *_args, **_more: APPROVED)
+    assert approve.run(tmp_path, keep=False) == 0
+    monkeypatch.setattr(approve, "_play", lambda *_args, **_more: off)
+    assert approve.run(tmp_path, keep=False) == 1
 
 
 def test_a_folder_in_use_is_refused(

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import httpx
 import pytest
 
+from aetheris.protocol.contract import Status
 from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
@@ -137,11 +139,13 @@ def test_the_command_signals(world: World) -> None:
 
 @dataclass(frozen=True)
 class Contract:
-    """One step's contract, and what can be asked of it over HTTP."""
+    """One step's contract, and what can be asked of it over HTTP: each answers with its status."""
 
     world: World
     job: str
     node: str
+    key: str = "k"
+    """What a node of the job waits for, or has waited for."""
 
     def view(self) -> dict[str, Any]:
         (found,) = self.views()
@@ -149,91 +153,198 @@ class Contract:
 
     def views(self) -> list[dict[str, Any]]:
         """None before the plan is in the log."""
-        answer = self.world.system.api.get(f"/jobs/{self.job}/contracts", params={"level": "transition"})
+        answer = self.world.system.api.get(f"/jobs/{self.job}/contracts", params={"level": "request"})
         return [one for one in answer.json()["contracts"] if one["node_id"] == self.node]
 
     def reaches(self, status: str) -> "Contract":
         until(lambda: [one["status"] for one in self.views()] == [status], 30)
         return self
 
+    def ended(self) -> "Contract":
+        """Itself, once nothing more is written of its job."""
+        self.world.system.wait_ended([self.job])
+        until(lambda: self.world.events(self.job, "job_sealed") != [], 30)
+        return self
+
+    def post(self, path: str, **body: Any) -> int:
+        return self.world.system.api.post(path, json=body).status_code
+
+    def of_it(self, what: str, **body: Any) -> int:
+        return self.post(f"/jobs/{self.job}/contracts/{self.view()['execution_id']}/{what}", **body)
+
+    @property
+    def request(self) -> str:
+        return f"{self.job}:{self.view()['execution_id']}"
+
+    def approve(self) -> int:
+        return self.post("/ecs/respond", request_id=self.request, action="approve")
+
+    def reject(self) -> int:
+        return self.post("/ecs/respond", request_id=self.request, action="reject")
+
+    def signal(self) -> int:
+        return self.world.signal(self.job, self.key, "other").status_code
+
+    def go_on(self) -> int:
+        return self.post("/ecs/continue", request_id=self.request)
+
+    def retry(self) -> int:
+        return self.of_it("resolve", verdict="retry", evidence="asked them")
+
     def cancel(self) -> int:
-        path = f"/jobs/{self.job}/contracts/{self.view()['execution_id']}/cancel"
-        return self.world.system.api.post(path, json={"reason": "enough"}).status_code
-
-    def respond(self, action: str) -> int:
-        body = {"request_id": f"{self.job}:{self.view()['execution_id']}", "action": action}
-        return self.world.system.api.post("/ecs/respond", json=body).status_code
-
-    def refuses(self, *asked: Callable[[], int]) -> None:
-        """Each is refused, and neither the log nor the contract changes."""
-        before = self.world.events(self.job), self.view()
-        assert {ask() for ask in asked} == {409}
-        assert (self.world.events(self.job), self.view()) == before
+        return self.of_it("cancel", reason="enough")
 
 
-def asking(world: World, tag: str, hold: str = "", **more: Any) -> Contract:
-    node = {"id": "a", "tool": "poke_irreversible", "args": {"tag": tag, "hold": hold}} | more
-    job = world.system.submit(node, wait("w", "k"))
-    until(lambda: len(world.events(job, "job_waiting")) == 2, 30)
-    return Contract(world, job, "a")
+Ask = Callable[[Contract], int]
+REQUEST: dict[Ask, str] = {
+    Contract.approve: "respond",
+    Contract.reject: "respond",
+    Contract.signal: "resume",
+    Contract.retry: "resume",
+    Contract.go_on: "resume",
+    Contract.cancel: "cancel",
+}
+LEGAL = {("waiting", "respond"), ("waiting", "resume"), ("waiting", "cancel"), ("running", "cancel")}
+TOLD = ("aetheris.jobs.commands.v1", "aetheris.jobs.events.v1")
 
 
-def test_what_may_be_asked_of_a_contract_in_each_state(world: World) -> None:
-    behind = {"id": "a", "tool": "poke_pure", "args": {"tag": "t"}, "depends_on": ["w"]}
-    first = world.system.submit(wait("w", "k"), behind)
-    Contract(world, first, "w").reaches("waiting")
-    pending = Contract(world, first, "a").reaches("pending")
-    pending.refuses(pending.cancel)
+def irreversible(tag: str, tool: str = "poke_irreversible", hold: str = "") -> dict[str, Any]:
+    return {"id": "a", "tool": tool, "args": {"tag": tag, "hold": hold}, "depends_on": ["w"]}
 
-    held = world.outside.hold("running")
-    running = asking(world, "running", "running").reaches("waiting")
-    assert running.respond("approve") == 200
-    running.reaches("running")
-    running.refuses(lambda: running.respond("reject"))
-    assert (running.cancel(), running.cancel()) == (200, 200)
-    assert running.view()["has_effect"] == "possible"
-    held.unlink()
-    completed = running.reaches("completed")
-    until(lambda: world.events(running.job, "node_finished") != [], 20)
-    assert completed.view()["has_effect"] == "confirmed"
-    completed.refuses(completed.cancel, lambda: completed.respond("reject"))
 
-    cancelled = asking(world, "cancelled").reaches("waiting")
+def asking(world: World, tag: str, **more: str) -> Contract:
+    """A call that waits for its approval, in a job whose signal was used."""
+    job = world.system.submit(wait("w", "k"), irreversible(tag, **more))
+    assert world.signal(job, "k", 1).status_code == 200
+    until(lambda: len(world.events(job, "approval_requested", "job_waiting")) == 3, 30)
+    return Contract(world, job, "a").reaches("waiting")
+
+
+def parked(world: World) -> Contract:
+    job = world.system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": "lost"}}, wait("w", "k", "a"))
+    world.system.wait_status(job, "waiting")
+    return Contract(world, job, "a").reaches("waiting")
+
+
+def running(world: World, tag: str, hold: str, tool: str = "patient_probeable") -> Contract:
+    job = world.system.submit(wait("w", "k"), irreversible(tag, tool, hold))
+    assert world.signal(job, "k", 1).status_code == 200
+    contract = Contract(world, job, "a")
+    if tool == "patient_irreversible":
+        until(lambda: world.events(job, "approval_requested") != [], 30)
+        assert contract.approve() == 200
+    world.outside.wait_for(1, tag)
+    return contract.reaches("running")
+
+
+def refused(world: World, hold: str) -> dict[Contract, tuple[str, list[Ask]]]:
+    """Contracts at rest, in each state at least one, and what can't be asked of them. Left out: repeats, and
+
+    signals that come before their wait: they are kept.
+    """
+
+    def but(*asks: Ask) -> list[Ask]:
+        return [ask for ask in REQUEST if ask not in asks]
+
+    first = world.system.submit(wait("w", "k"), irreversible("first"), wait("later", "l", "w"))
+    world.system.wait_status(first, "waiting")
+    found: dict[Contract, tuple[str, list[Ask]]] = {
+        Contract(world, first, "a"): ("pending", but(Contract.signal)),
+        Contract(world, first, "later"): ("pending", but(Contract.signal)),
+        Contract(world, first, "w"): ("waiting", but(Contract.signal, Contract.cancel)),
+        asking(world, "asked"): ("waiting", but(Contract.approve, Contract.reject, Contract.cancel)),
+        parked(world): ("waiting", but(Contract.retry, Contract.signal, Contract.cancel)),
+        running(world, "unasked", hold): ("running", but(Contract.cancel)),
+    }
+    once = running(world, "approved", hold, "patient_irreversible")
+    found[once] = ("running", but(Contract.approve, Contract.go_on, Contract.cancel))
+
+    completed = asking(world, "completed")
+    assert completed.approve() == 200
+    found[completed.ended()] = ("completed", but(Contract.approve, Contract.go_on))
+    found[Contract(world, completed.job, "w")] = ("completed", but())
+    failed = world.system.submit({"id": "a", "tool": "poke_refused"}, wait("w", "k", "a"))
+    found[Contract(world, failed, "a").ended()] = ("failed", but())
+    given_up = parked(world)
+    assert given_up.of_it("resolve", verdict="not_executed", evidence="asked them") == 200
+    found[given_up.ended()] = ("failed", but())
+    rejected = asking(world, "rejected")
+    assert rejected.reject() == 200
+    found[rejected.ended()] = ("rejected", but(Contract.reject, Contract.go_on))
+    cancelled = asking(world, "cancelled")
     assert cancelled.cancel() == 200
-    cancelled.reaches("cancelled")
-    world.system.wait_ended([cancelled.job])
-    until(lambda: world.events(cancelled.job, "job_sealed") != [], 20)
-    assert [moved["trigger"] for moved in cancelled.view()["transitions"]] == ["start", "suspend", "cancel"]
-    cancelled.refuses(cancelled.cancel, lambda: cancelled.respond("approve"))
-    cancelled.refuses(lambda: world.signal(cancelled.job, "k").status_code)
+    found[cancelled.ended()] = ("cancelled", but())
+    found[Contract(world, world.system.submit(wait("w", "k", timeout_s=0.2)), "w").ended()] = ("cancelled", but())
+    return found
 
-    rejected = asking(world, "rejected").reaches("waiting")
-    assert rejected.respond("reject") == 200
+
+def test_what_a_state_does_not_allow_is_409_and_changes_nothing(world: World) -> None:
+    """Respond, resume and cancel against contracts in each of the seven states: no command and no event is written."""
+    held = world.outside.hold("matrix")
+    contracts = refused(world, held.name)
+    asked = {(state, REQUEST[ask]) for state, asks in contracts.values() for ask in asks}
+    every = set(product(Status, ("respond", "resume", "cancel")))
+    assert asked >= every - LEGAL
+    before = world.system.ends(*TOLD), {contract: contract.view() for contract in contracts}
+    assert {contract: view["status"] for contract, view in before[1].items()} == {
+        contract: state for contract, (state, _) in contracts.items()
+    }
+    answers = {(state, at, REQUEST[ask]): ask(at) for at, (state, asks) in contracts.items() for ask in asks}
+    assert {cell: status for cell, status in answers.items() if status != 409} == {}
+    assert (world.system.ends(*TOLD), {contract: contract.view() for contract in contracts}) == before
+    held.unlink()
+
+
+def test_what_a_state_allows_moves_the_contract(world: World) -> None:
+    approved, rejected = asking(world, "yes"), asking(world, "no")
+    assert (approved.approve(), rejected.reject()) == (200, 200)
+    approved.reaches("completed")
     rejected.reaches("rejected")
-    world.system.wait_ended([rejected.job])
-    until(lambda: world.events(rejected.job, "job_sealed") != [], 20)
-    rejected.refuses(rejected.cancel, lambda: rejected.respond("approve"))
 
-    parked = Contract(world, world.system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": "lost"}}), "a")
-    failed = Contract(world, world.system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": "lost"}}), "a")
-    parked.reaches("waiting")
-    assert parked.cancel() == 200
-    assert (parked.reaches("cancelled").view()["has_effect"], parked.view()["outcome"]) == ("possible", "cancelled")
-    failed.reaches("waiting")
-    path = f"/jobs/{failed.job}/contracts/{failed.view()['execution_id']}/resolve"
-    resolved = world.system.api.post(path, json={"verdict": "not_executed", "evidence": "asked them"})
-    assert resolved.status_code == 200
-    failed.reaches("failed")
-    world.system.wait_ended([failed.job])
-    until(lambda: world.events(failed.job, "job_sealed") != [], 20)
-    failed.refuses(failed.cancel)
+    early = world.system.submit(wait("w", "k"), wait("later", "l", "w"))
+    waiting, later = Contract(world, early, "w").reaches("waiting"), Contract(world, early, "later", "l")
+    assert later.signal() == 200
+    assert (later.view()["status"], later.view()["transitions"]) == ("pending", [])
+    assert waiting.signal() == 200
+    later.reaches("completed")
 
-    waiting = Contract(world, first, "w").reaches("waiting")
-    assert world.signal(first, "k").status_code == 200
-    waiting.reaches("completed")
-    world.system.wait_ended([first])
-    until(lambda: world.events(first, "job_sealed") != [], 20)
-    waiting.refuses(waiting.cancel, lambda: world.signal(first, "k", "other").status_code)
+    lost = parked(world)
+    tries = world.outside.count("lost")
+    assert lost.retry() == 200
+    world.outside.wait_for(tries + 1, "lost")
+
+    cancelled, called_off = asking(world, "cancelled"), parked(world)
+    assert (cancelled.cancel(), called_off.cancel()) == (200, 200)
+    view = cancelled.ended().reaches("cancelled").view()
+    assert ([moved["trigger"] for moved in view["transitions"]], view["has_effect"]) == (
+        ["start", "suspend", "cancel"],
+        "none",
+    )
+    view = called_off.reaches("cancelled").view()
+    assert (view["has_effect"], view["outcome"]) == ("possible", "cancelled")
+
+
+def test_a_step_that_runs_is_settled_before_it_is_cancelled(world: World) -> None:
+    held = world.outside.hold("settled")
+    contract = running(world, "settled", "settled", "patient_irreversible")
+    assert (contract.cancel(), contract.cancel()) == (200, 200)
+    assert contract.view()["has_effect"] == "possible"
+    held.unlink()
+    assert contract.reaches("completed").view()["has_effect"] == "confirmed"
+    assert len(world.events(contract.job, "invocation_cancel_requested")) == 1
+
+
+def test_the_command_cancels_one_step(world: World) -> None:
+    job = world.system.submit(wait("w", "k"))
+    Contract(world, job, "w").reaches("waiting")
+    command = [sys.executable, "-m", "aetheris.cli", "cancel", job, "--node", "w", "--reason", "enough", "--json"]
+    said = subprocess.run(
+        [*command, "--data", str(world.system.data)], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert json.loads(said.stdout)["event"] == "invocation_rejected"
+    world.system.wait_ended([job])
+    (step,) = world.system.job(job)["steps"]
+    assert (step["state"], step["reason"]) == ("cancelled", "cancelled")
 
 
 def test_a_planner_dies_between_the_end_of_a_wait_and_its_consumption(world: World) -> None:

@@ -167,7 +167,8 @@ def test_a_refusal_ends_with_its_code(gateway: Gateway, plan: str, status: int, 
 @pytest.mark.parametrize(
     "argv",
     [("job", "j9"), ("events", "j9"), ("events", "j9", "--follow"), ("verify", "j9"), ("cancel", "j9"),
-     ("export", "j9", "--out", "-"), ("resolve", "j9", "--node", "a", "--happened", "--evidence", "seen")],
+     ("export", "j9", "--out", "-"), ("resolve", "j9", "--node", "a", "--happened", "--evidence", "seen"),
+     ("cancel", "j9", "--node", "a")],
 )  # fmt: skip
 def test_an_unknown_job_is_exit_4(gateway: Gateway, argv: tuple[str, ...]) -> None:
     shown = call(*argv)
@@ -229,6 +230,22 @@ def test_resolve_finds_the_contract_and_sends_the_verdict(gateway: Gateway) -> N
 def test_resolve_sends_nothing_that_is_not_one_clear_verdict(gateway: Gateway, more: tuple[str, ...]) -> None:
     assert call("resolve", "j1", "--node", "a", "--evidence", "e", *more).exit_code == 2
     assert gateway.asked == []
+
+
+def test_cancel_of_a_step_names_its_contract(gateway: Gateway) -> None:
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [PARKED]})
+    answer = {"job_id": "j1", "event": "invocation_cancel_requested"}
+    gateway.answers["POST", "/jobs/j1/contracts/x1/cancel"] = (200, answer)
+    shown = call("cancel", "j1", "--node", "a", "--reason", "enough")
+    assert (shown.exit_code, shown.stdout) == (0, "invocation_cancel_requested\n")
+    assert gateway.sent() == {"reason": "enough"}
+
+
+@pytest.mark.parametrize(("more", "asked"), [(("--node", "a", "--compensate"), 0), (("--node", "b"), 1)])
+def test_cancel_of_a_step_that_is_none_sends_nothing(gateway: Gateway, more: tuple[str, ...], asked: int) -> None:
+    gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [PARKED]})
+    assert call("cancel", "j1", *more).exit_code == 2
+    assert [method for method, *_ in gateway.asked] == ["GET"] * asked
 
 
 def test_events_follow_prints_a_line_for_each_until_the_seal(gateway: Gateway) -> None:

@@ -79,6 +79,20 @@ def test_requests_are_as_the_api_wants_them() -> None:
     assert json.loads(seen[0].content) == {"plan": {"nodes": []}, "agent": "a"}
 
 
+async def test_one_step_is_cancelled_by_both_clients() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append((str(request.url), request.content))
+        return httpx.Response(200, json={"job_id": "j", "event": "invocation_rejected"})
+
+    with client(answer) as api:
+        assert api.cancel_contract("j", "x", reason="enough").event == "invocation_rejected"
+    async with AsyncClient("http://gateway", "token", transport=httpx.MockTransport(answer)) as waiting:
+        await waiting.cancel_contract("j", "x", reason="enough")
+    assert seen == [("http://gateway/api/jobs/j/contracts/x/cancel", b'{"reason": "enough"}')] * 2
+
+
 PARTS = [
     ": stream\n\n" + event(1, "job_created") + event(2),
     event(2) + event(3) + "id: 4\ndata: {",

@@ -27,6 +27,11 @@ def job_of(request: str) -> str | None:
     return job_id if rest and NAME.fullmatch(job_id) else None
 
 
+def contract_of(request: str) -> str:
+    """The execution contract that a request's id names."""
+    return request.partition(_SEPARATOR)[2]
+
+
 def why_not(asked: ApprovalRequested | JobWaiting, submitted_by: str, who: str) -> str | None:
     """Why somebody may not answer a request; None if he may. Forms of a plan may be answered by who submitted it."""
     if isinstance(asked, ApprovalRequested) and who == submitted_by and not asked.self_approval:

@@ -307,6 +307,10 @@ class Client:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
         return Commanded.model_validate(self._send(_cancel(job_id, reason, compensate)))
 
+    def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
+        """Cancel one step; what is under way is settled first; raises ApiError (Conflict: not begun, or ended)."""
+        return Commanded.model_validate(self._send(_cancel_contract(job_id, execution_id, reason)))
+
     def signal(self, job_id: str, correlation_key: str, payload: Any = None) -> Commanded:
         """Tell a job what a node of it waits for; raises ApiError (Conflict: the key was used otherwise)."""
         return Commanded.model_validate(self._send(_signal(job_id, correlation_key, payload)))
@@ -479,6 +483,10 @@ class AsyncClient:
     async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """As `Client.cancel`."""
         return Commanded.model_validate(await self._send(_cancel(job_id, reason, compensate)))
+
+    async def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
+        """As `Client.cancel_contract`."""
+        return Commanded.model_validate(await self._send(_cancel_contract(job_id, execution_id, reason)))
 
     async def signal(self, job_id: str, correlation_key: str, payload: Any = None) -> Commanded:
         """As `Client.signal`."""
@@ -677,6 +685,10 @@ def _reconcile(job_id: str) -> _Call:
 
 def _cancel(job_id: str, reason: str | None, compensate: bool) -> _Call:
     return _Call("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
+
+
+def _cancel_contract(job_id: str, execution_id: str, reason: str | None) -> _Call:
+    return _Call("POST", f"/jobs/{job_id}/contracts/{execution_id}/cancel", _given(reason=reason))
 
 
 def _signal(job_id: str, correlation_key: str, payload: Any) -> _Call:

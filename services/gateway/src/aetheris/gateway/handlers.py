@@ -23,7 +23,7 @@ from aetheris.protocol.commands import Cancel, CancelContract, JobCommand, Recon
 from aetheris.protocol.confirmation import recorded_effects
 from aetheris.protocol.contracts import Contracts, Level, Transition
 from aetheris.protocol.envelope import Envelope, decode_event, draft
-from aetheris.protocol.fold import JobState
+from aetheris.protocol.fold import JobState, KeyState
 from aetheris.protocol.ids import derived, job_id_of
 from aetheris.protocol.job_log import Sequence, fold_into, since_birth, tell, told
 from aetheris.protocol.records import Record
@@ -291,9 +291,15 @@ class Jobs:
         Raises:
             BadRequest, NotFound, Conflict, Unavailable.
         """
-        found = await self.request(caller, submissions.read_continue(raw).request_id)
-        if found["status"] == "waiting":
-            raise Conflict("illegal_transition", "it still waits for its answer", state="waiting")
+        request_id = submissions.read_continue(raw).request_id
+        async with self.deadline():
+            state, asked = await self._request(caller, request_id)
+        if state is None or asked is None:
+            raise requests.not_asked(state, request_id)
+        found = requests.view(state, *asked)
+        if found["status"] in ("waiting", "expired", "cancelled"):
+            message = "it still waits for its answer" if found["status"] == "waiting" else "nobody has answered it"
+            raise Conflict("illegal_transition", message, state=found["execution_state"])
         return {name: found[name] for name in ("job_id", "node_id", "status", "execution_state")}
 
     # Reads
@@ -305,11 +311,9 @@ class Jobs:
             NotFound, Unavailable.
         """
         async with self.deadline():
-            row = await self._row_of_request(caller, request_id)
-            state, _ = await self._fold(row)
-            found = requests.find(state, request_id) if state is not None else None
+            state, found = await self._request(caller, request_id)
         if state is None or found is None:
-            raise _unknown_request()
+            raise requests.unknown()
         return dict(requests.view(state, *found))
 
     async def asked(self, caller: Caller, cursor: str | None, limit: int) -> dict[str, Any]:
@@ -434,8 +438,15 @@ class Jobs:
         job_id = job_of(request_id)
         row = await self._views.job(job_id) if job_id is not None else None
         if row is None or row.tenant != caller.tenant:
-            raise _unknown_request()
+            raise requests.unknown()
         return row
+
+    async def _request(
+        self, caller: Caller, request_id: str
+    ) -> tuple[JobState | None, tuple[requests.Question, KeyState] | None]:
+        """(the job that a request's id names, the request; None where it never made it)."""
+        state, _ = await self._fold(await self._row_of_request(caller, request_id))
+        return state, requests.find(state, request_id) if state is not None else None
 
     async def _listed(self, row: Row, request_id: str) -> tuple[requests.Question, int] | None:
         """(an open request, from the list or from where that says that it is; its offset); None if it isn't listed."""
@@ -464,7 +475,7 @@ class Jobs:
         state, end = await self._fold(row)
         found = requests.find(state, said.request_id) if state is not None else None
         if state is None or found is None:
-            raise _unknown_request()
+            raise requests.not_asked(state, said.request_id)
         return found[0], requests.stands(state, *found, said), end - 1
 
     async def _respond_heard(
@@ -639,7 +650,3 @@ class Jobs:
             raise Unavailable(error.code, "Redis does not answer") from None
         except LogError as error:
             raise Unavailable(error.code, "Kafka does not answer") from None
-
-
-def _unknown_request() -> NotFound:
-    return NotFound("unknown_request", "there is no such request")

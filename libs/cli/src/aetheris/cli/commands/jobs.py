@@ -164,16 +164,22 @@ def contracts(
 def cancel(
     job_id: JobId,
     *,
+    node: Annotated[str | None, typer.Option(help="Only this node's step; as it then fails, the job stops.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why; it is recorded.")] = None,
-    compensate: Annotated[bool, typer.Option("--compensate", help="Undo what was done.")] = False,
+    compensate: Annotated[bool, typer.Option("--compensate", help="Undo what was done; of a whole job.")] = False,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Ask a job to stop; what has started is settled first."""
+    """Ask a job, or one step of it, to stop; what has started is settled first."""
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
+        if node is not None and compensate:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", "--compensate: not with --node", field="--compensate")
         with connected(data) as client:
-            answer = client.cancel(job_id, reason=reason, compensate=compensate)
+            if node is None:
+                answer = client.cancel(job_id, reason=reason, compensate=compensate)
+            else:
+                answer = client.cancel_contract(job_id, _step(client.job(job_id), node), reason=reason)
         _print_answer(answer, as_json=as_json)
 
 

@@ -19,19 +19,15 @@ from aetheris.cli.demo.stage import (
     ASK_AGAIN_S,
     END_WITHIN_S,
     await_end,
-    folder_for,
-    sigterm_as_ctrl_c,
+    tell,
     verified_with_seal,
 )
 from aetheris.cli.demo.system import System, check_free, running
-from aetheris.cli.embedded.errors import EmbeddedError
-from aetheris.sdk.client import Action, ApiError, Client, Conflict, Forbidden, Unreachable
+from aetheris.sdk.client import Action, Client, Conflict, Forbidden, Unreachable
 
 PAYEE, ASKED, CHANGED = "Northwind", 5_000, 500
 AGENT, APPROVER, LATE = "agent", "carol", "dave"
 BLACKOUT_S = 10.0
-
-_EXPECTED = (EmbeddedError, DemoError, ApiError, TimeoutError, RuntimeError, httpx.HTTPError)
 
 
 @dataclass(frozen=True)
@@ -58,20 +54,7 @@ def run(data: Path | None, keep: bool) -> int:
         data: folder of the log and the servers' data; None: a temporary one, removed afterwards.
         keep: leave Aetheris running, to look at the job.
     """
-    say = Say()
-    with sigterm_as_ctrl_c(), folder_for(data) as folder:
-        try:
-            outcome = _play(folder.path, say, keep=keep)
-        except _EXPECTED as error:
-            folder.stays = True
-            say.plain(f"\n[red]The demo stopped[/red]: {error}\nLogs: {folder.path / 'logs'}")
-            return 1
-        folder.stays = keep or not outcome.as_promised
-        _show(outcome, say)
-        if keep:
-            where = f"--data {folder.path}"
-            say.plain(f"Aetheris is still up: `aetheris jobs {where}`; end it with `aetheris down {where}`")
-        return 0 if outcome.as_promised else 1
+    return tell(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep)
 
 
 def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
@@ -195,4 +178,3 @@ def _show(outcome: Outcome, say: Say) -> None:
         ("verify", "holds" if outcome.verified else "fails", "holds"),
     ]
     say.table(("", "found", "promised"), rows)
-    say.plain("\n[green]As promised.[/green]" if outcome.as_promised else "\n[red]Not as promised.[/red]")

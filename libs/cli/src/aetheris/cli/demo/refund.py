@@ -9,22 +9,18 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
-
 from aetheris.cli import streamfile
 from aetheris.cli.demo.gate import Gate
-from aetheris.cli.demo.kills import DemoError, Kills, Torment
+from aetheris.cli.demo.kills import Kills, Torment
 from aetheris.cli.demo.naive import CRASHES, Crash, run_naive
 from aetheris.cli.demo.outside import Counts, OutsideError, OutsideWorld
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.servers import MissingServerError
-from aetheris.cli.demo.stage import await_end, folder_for, sigterm_as_ctrl_c, verified_with_seal
+from aetheris.cli.demo.stage import await_end, tell, verified_with_seal
 from aetheris.cli.demo.system import System, check_free, running
 from aetheris.cli.demo.tamper import complaint, forge, judge
-from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import Violation
-from aetheris.sdk.client import ApiError
 from aetheris.streams.redis import RedisUnavailable
 
 PLAN = Path(__file__).with_name("plan.json")
@@ -34,17 +30,7 @@ CUSTOMER = "ada@example.org"
 
 TWICE, ONCE = Counts(2, 2, 2), Counts(1, 1, 1)
 
-_EXPECTED = (
-    EmbeddedError,
-    OutsideError,
-    MissingServerError,
-    DemoError,
-    ApiError,
-    RedisUnavailable,
-    TimeoutError,
-    RuntimeError,
-    httpx.HTTPError,
-)
+_EXPECTED = (OutsideError, MissingServerError, RedisUnavailable)
 
 
 @dataclass(frozen=True)
@@ -84,20 +70,7 @@ def run(data: Path | None, keep: bool) -> int:
         data: folder of the log, the servers' data and their logs; None: a temporary one, removed afterwards.
         keep: leave Aetheris running, to look at the job.
     """
-    say = Say()
-    with sigterm_as_ctrl_c(), folder_for(data) as folder:
-        try:
-            outcome = _play(folder.path, say, keep=keep)
-        except _EXPECTED as error:
-            folder.stays = True
-            say.plain(f"\n[red]The demo stopped[/red]: {error}\nLogs: {folder.path / 'logs'}, {folder.path / 'demo'}")
-            return 1
-        folder.stays = keep or not outcome.as_promised
-        _show(outcome, say)
-        if keep:
-            where = f"--data {folder.path}"
-            say.plain(f"Aetheris is still up: `aetheris jobs {where}`; end it with `aetheris down {where}`")
-        return 0 if outcome.as_promised else 1
+    return tell(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep, expected=_EXPECTED)
 
 
 def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
@@ -199,7 +172,6 @@ def _show(outcome: Outcome, say: Say) -> None:
         ("verify, one byte changed", "", f"{_verdict(proof.tampered_ok)}{named}"),
     ]
     say.table(("counted at the other side", "naive agent", "Aetheris"), rows)
-    say.plain("\n[green]As promised.[/green]" if outcome.as_promised else "\n[red]Not as promised.[/red]")
 
 
 def _count(found: int, expected: int) -> str:

@@ -8,14 +8,64 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+import httpx
 
 from aetheris.cli.demo.kills import DemoError
+from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.system import System
-from aetheris.sdk.client import Unreachable
+from aetheris.cli.embedded.errors import EmbeddedError
+from aetheris.sdk.client import ApiError, Unreachable
 
 END_WITHIN_S = 60.0
 ASK_AGAIN_S = 0.1
+
+_EXPECTED = (EmbeddedError, DemoError, ApiError, TimeoutError, RuntimeError, httpx.HTTPError)
+
+
+class Shown(Protocol):
+    """What a demo has shown."""
+
+    @property
+    def as_promised(self) -> bool:
+        """Whether it is what the demo says that it shows."""
+        ...
+
+
+Outcome = TypeVar("Outcome", bound=Shown)
+
+
+def tell(
+    data: Path | None,
+    play: Callable[[Path, Say], Outcome],
+    show: Callable[[Outcome, Say], None],
+    *,
+    keep: bool,
+    expected: tuple[type[Exception], ...] = (),
+) -> int:
+    """Play a story and show what came of it; 0 if all is as promised, else 1.
+
+    Args:
+        data: folder of the log, the servers' data and their logs; None: a temporary one, removed afterwards.
+        keep: Aetheris is left running, to look at the job.
+        expected: what may go wrong in this story, beside what may in each.
+    """
+    say = Say()
+    with sigterm_as_ctrl_c(), folder_for(data) as folder:
+        try:
+            outcome = play(folder.path, say)
+        except (*_EXPECTED, *expected) as error:
+            folder.stays = True
+            say.plain(f"\n[red]The demo stopped[/red]: {error}\nLogs: {folder.path / 'logs'}, {folder.path / 'demo'}")
+            return 1
+        folder.stays = keep or not outcome.as_promised
+        show(outcome, say)
+        say.plain("\n[green]As promised.[/green]" if outcome.as_promised else "\n[red]Not as promised.[/red]")
+        if keep:
+            where = f"--data {folder.path}"
+            say.plain(f"Aetheris is still up: `aetheris jobs {where}`; end it with `aetheris down {where}`")
+        return 0 if outcome.as_promised else 1
 
 
 @dataclass

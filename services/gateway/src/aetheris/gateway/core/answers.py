@@ -36,11 +36,34 @@ def ended(event_type: str) -> Conflict:
 
 
 def key_to_resolve(job: JobState, execution: str) -> str | None:
-    """The idempotency key of an execution contract; None if the job has no such contract."""
-    for key, state in job.keys.items():
-        if execution_id(job.job_id, state.node_id, key) == execution:
-            return key
-    return None
+    """The idempotency key of an execution contract; None if the job has no such contract.
+
+    Raises:
+        Conflict: nobody has asked for its call yet.
+    """
+    key = _key_of(job, execution)
+    if key is None and _is_to_be(job, execution):
+        raise Conflict("illegal_transition", "the step is pending", state=Status.PENDING.value)
+    return key
+
+
+def contract_status(job: JobState, execution: str) -> Status | None:
+    """Where an execution contract stands; None if the job has no such contract."""
+    key = _key_of(job, execution)
+    if key is not None:
+        return step_status(job.keys[key])
+    return Status.PENDING if _is_to_be(job, execution) else None
+
+
+def _key_of(job: JobState, execution: str) -> str | None:
+    named = (key for key, state in job.keys.items() if execution_id(job.job_id, state.node_id, key) == execution)
+    return next(named, None)
+
+
+def _is_to_be(job: JobState, execution: str) -> bool:
+    """Whether it is the contract of a call that nobody has asked for."""
+    to_be = ((entries[-1].node.id, key_to_be(job, entries[-1])) for entries in job.entries.values())
+    return any(key is not None and execution_id(job.job_id, node_id, key) == execution for node_id, key in to_be)
 
 
 def key_to_call_off(job: JobState, execution: str) -> str | None:
@@ -51,21 +74,15 @@ def key_to_call_off(job: JobState, execution: str) -> str | None:
     """
     key = key_to_resolve(job, execution)
     if key is None:
-        to_be = ((entries[-1].node.id, key_to_be(job, entries[-1])) for entries in job.entries.values())
-        if any(key is not None and execution_id(job.job_id, node_id, key) == execution for node_id, key in to_be):
-            raise _not_from(Status.PENDING)
         return None
     state = job.keys[key]
     status = step_status(state)
     if status not in (Status.RUNNING, Status.WAITING):
-        raise _not_from(status)
+        message = f"the step is {status.value}: it can't be cancelled"
+        raise Conflict("illegal_transition", message, state=status.value)
     if state.st is St.NONE and not state.is_waiting and not state.is_asking:
         raise Conflict("illegal_transition", "the step was answered: it is about to start or to end")
     return key
-
-
-def _not_from(status: Status) -> Conflict:
-    return Conflict("illegal_transition", f"the step is {status.value}: it can't be cancelled", state=status.value)
 
 
 def check_resolvable(state: KeyState, verdict: str) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aetheris.gateway.core.answers import Heard, ended
-from aetheris.gateway.problems import BadRequest, Conflict, Forbidden
+from aetheris.gateway.core.answers import Heard, contract_status, ended
+from aetheris.gateway.problems import BadRequest, Conflict, Forbidden, NotFound
 from aetheris.protocol import events as ev
-from aetheris.protocol.approvals import arguments_of, edited, fields_in, request_id, why_not
+from aetheris.protocol.approvals import arguments_of, contract_of, edited, fields_in, request_id, why_not
 from aetheris.protocol.canonical import canonical
 from aetheris.protocol.events import RejectReason
 from aetheris.protocol.fold import JobState, KeyState, Settled, St, is_stopped
@@ -72,6 +72,19 @@ def find(job: JobState, request: str) -> tuple[Question, KeyState] | None:
             found = question(asked, job.created.submitted_by)
             return (found, state) if found is not None else None
     return None
+
+
+def unknown() -> NotFound:
+    """The refusal of what names no request."""
+    return NotFound("unknown_request", "there is no such request")
+
+
+def not_asked(job: JobState | None, request: str) -> NotFound | Conflict:
+    """The refusal of an answer to what was never asked: a contract may have the id that a request about it would."""
+    status = contract_status(job, contract_of(request)) if job is not None else None
+    if status is None:
+        return unknown()
+    return Conflict("illegal_transition", f"the step is {status.value}, and asks nobody", state=status.value)
 
 
 def check(question: Question, said: Answer, schema: Schema | None) -> None:
