@@ -32,7 +32,18 @@ class Collector:
         self.endpoint = f"http://127.0.0.1:{port}"
         self._spans: list[CollectedSpan] = []
         self._values: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
+        self._bodies: list[bytes] = []
         self._lock = threading.Lock()
+
+    def keep(self, body: bytes) -> None:
+        """Keep an export as it arrived."""
+        with self._lock:
+            self._bodies.append(body)
+
+    def bodies(self) -> list[bytes]:
+        """All exports, as they arrived."""
+        with self._lock:
+            return list(self._bodies)
 
     def take(self, request: ExportTraceServiceRequest) -> None:
         """Keep the spans of one export."""
@@ -90,6 +101,7 @@ def running_collector() -> Generator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
+            collector.keep(body)
             if self.path == "/v1/metrics":
                 collector.measure(ExportMetricsServiceRequest.FromString(body))
             else:

@@ -31,6 +31,7 @@ from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 from tests.histories import JOB, about, created, graph, planned
@@ -57,7 +58,7 @@ class Bench:
         self.records: list[Record] = []
         self.tasks: set[asyncio.Task[None]] = set()
         clock, telemetry = SystemClock(), Telemetry("tool_executor", sample, self.spans)
-        calls = Calls(Toolbox({one.key: one for one in (act, lose)}), clock)
+        calls = Calls(Toolbox({one.key: one for one in (act, lose)}), clock, Secrets(()))
         scribe = Scribe(clock, telemetry)
         performer = Performer(
             calls=calls,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from aetheris.protocol.forms import FormSpec
-from aetheris.protocol.references import Reference, references
+from aetheris.protocol.references import InvalidSecret, Reference, SecretUse, references, secrets
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
@@ -140,13 +140,19 @@ class Node(_Strict):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Node":
         """A copy; what was worked out of the original's arguments is worked out anew."""
         copied = super().model_copy(update=update, deep=deep)
-        vars(copied).pop("refs", None)
+        for derived in ("refs", "secrets"):
+            vars(copied).pop(derived, None)
         return copied
 
     @cached_property
     def refs(self) -> tuple[Reference, ...]:
         """What its arguments refer to."""
         return tuple(references(self.args)) if self.args else ()
+
+    @cached_property
+    def secrets(self) -> tuple[SecretUse, ...]:
+        """The secrets that its arguments name."""
+        return tuple(secrets(self.args)) if self.args else ()
 
     @property
     def tool_name(self) -> str:
@@ -177,7 +183,7 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
 
     Raises:
         InvalidPlan: a repeated id, a dangling dependency or reference, a cycle, a tool node without its tool, a wait
-            that says nothing.
+            that says nothing, a secret that no tool is given.
     """
     by_id: dict[str, Node] = {}
     keys: set[str] = set()
@@ -191,6 +197,7 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
             _check_wait(node, node.wait or Wait(), at, keys)
         if (node.form is not None) is not (node.kind is Kind.HUMAN):
             raise InvalidPlan(f"{at}.form", "a node of kind human has a form, no other does")
+        _check_secrets(node, at)
         by_id[node.id] = node
     for index, node in enumerate(by_id.values()):
         if node.id in dependencies(node):
@@ -254,6 +261,18 @@ def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
         raise InvalidPlan(f"{at}.wait.timeout_s", "a timer has no timeout beside its time")
     if wait.until is not None and not _is_moment(wait.until):
         raise InvalidPlan(f"{at}.wait.until", "must be a time with its zone, as in RFC 3339")
+
+
+def _check_secrets(node: Node, at: str) -> None:
+    """Only a tool is given secrets; whether it is given this one is for the executor to say."""
+    undo = node.compensate_with
+    for place, args in (("args", node.args), ("compensate_with.args", undo.args if undo is not None else {})):
+        try:
+            used = tuple(secrets(args)) if args else ()
+        except InvalidSecret as wrong:
+            raise InvalidPlan(f"{at}.{place}{wrong.at}", 'a secret is written {"$secret": "name@version"}') from None
+        if used and node.kind is not Kind.TOOL:
+            raise InvalidPlan(f"{at}.{place}{used[0].at}", "only a tool's arguments may name a secret")
 
 
 def _is_moment(text: str) -> bool:

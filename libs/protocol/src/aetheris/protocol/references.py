@@ -1,10 +1,16 @@
-"""References to earlier results, `{"$ref": "lookup#/customer/email"}`: one pure function resolves them."""
+"""What stands in arguments for a value: `{"$ref": "lookup#/customer/email"}`, an earlier result, resolved by one pure
+function; and `{"$secret": "name@version"}`, which only the executor's memory ever resolves (docs/secrets.md).
+"""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 REF = "$ref"
+SECRET = "$secret"  # noqa: S105 - the name of a field
+
+_SECRET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}@[A-Za-z0-9_.-]{1,64}")
 
 
 class UnresolvedReference(ValueError):
@@ -15,6 +21,22 @@ class UnresolvedReference(ValueError):
     def __init__(self, target: str, rule: str) -> None:
         super().__init__(f"{target}: {rule}")
         self.target = target
+
+
+class InvalidSecret(ValueError):
+    """What names a secret in another form than {"$secret": "name@version"}; `at` is a JSON Pointer."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__(f'{at or "/"}: a secret is written {{"{SECRET}": "name@version"}}')
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True)
+class SecretUse:
+    """A place in some arguments (`at`, JSON Pointer) that stands for a secret, `name` being its name@version."""
+
+    at: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +53,52 @@ def references(args: Any) -> Iterator[Reference]:
     return _walk(args, "")
 
 
+def secrets(args: Any) -> Iterator[SecretUse]:
+    """Every secret that the arguments name, in document order.
+
+    Raises:
+        InvalidSecret: one that is written in another way.
+    """
+    return _secrets(args, "")
+
+
+def with_secrets(args: Any, values: Mapping[str, str]) -> Any:
+    """The arguments with each secret replaced by its value; the input is left as it is."""
+    if isinstance(args, dict):
+        held = cast("dict[str, Any]", args)
+        if SECRET in held:
+            return values[held[SECRET]]
+        return {name: with_secrets(value, values) for name, value in held.items()}
+    if isinstance(args, list | tuple):
+        return [with_secrets(value, values) for value in cast("list[Any]", args)]
+    return args
+
+
+def is_secret_name(text: str) -> bool:
+    """Whether it is name@version, each of [A-Za-z0-9_.-]{1,64}."""
+    return _SECRET_NAME.fullmatch(text) is not None
+
+
+def pointer_part(name: object) -> str:
+    """A name or an index as a part of a JSON Pointer, with its slash (RFC 6901 §3)."""
+    return "/" + str(name).replace("~", "~0").replace("/", "~1")
+
+
 def resolve(args: Any, results: Mapping[str, Any]) -> Any:
     """The arguments with every reference replaced by what it points to; the input is left as it is.
 
     Raises:
-        UnresolvedReference: no such result, or no such place in it.
+        UnresolvedReference: no such result, no such place in it, or one that names a secret: only a plan may.
     """
     target = _target(args)
     if target is not None:
         node_id, _, pointer = target.partition("#")
         if node_id not in results:
             raise UnresolvedReference(target, f"{node_id} has no result")
-        return point(results[node_id], pointer, target)
+        value = point(results[node_id], pointer, target)
+        if _names_secret(value):
+            raise UnresolvedReference(target, f"the result holds {SECRET}, which only a plan may")
+        return value
     if isinstance(args, dict):
         return {name: resolve(value, results) for name, value in cast("dict[str, Any]", args).items()}
     if isinstance(args, list | tuple):
@@ -88,7 +144,30 @@ def _walk(value: Any, at: str) -> Iterator[Reference]:
         yield Reference(at, node_id, pointer)
     elif isinstance(value, dict):
         for name, inner in cast("dict[str, Any]", value).items():
-            yield from _walk(inner, f"{at}/{name}")
+            yield from _walk(inner, at + pointer_part(name))
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(cast("list[Any]", value)):
             yield from _walk(inner, f"{at}/{index}")
+
+
+def _secrets(value: Any, at: str) -> Iterator[SecretUse]:
+    if isinstance(value, dict):
+        held = cast("dict[str, Any]", value)
+        if SECRET in held:
+            name = held[SECRET]
+            if len(held) != 1 or not isinstance(name, str) or not is_secret_name(name):
+                raise InvalidSecret(at)
+            yield SecretUse(at, name)
+            return
+        for key, inner in held.items():
+            yield from _secrets(inner, at + pointer_part(key))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(cast("list[Any]", value)):
+            yield from _secrets(inner, f"{at}/{index}")
+
+
+def _names_secret(value: Any) -> bool:
+    if isinstance(value, dict):
+        held = cast("dict[str, Any]", value)
+        return SECRET in held or any(map(_names_secret, held.values()))
+    return isinstance(value, list | tuple) and any(map(_names_secret, cast("list[Any]", value)))

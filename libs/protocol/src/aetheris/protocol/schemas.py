@@ -10,7 +10,7 @@ from jsonschema.validators import validator_for
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph
-from aetheris.protocol.references import references
+from aetheris.protocol.references import REF, SECRET, pointer_part, references, secrets
 
 Schema = Mapping[str, Any]
 
@@ -35,20 +35,26 @@ def with_defaults(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
     for name, inner in properties.items():
         if name not in filled and "default" in inner:
             filled[name] = inner["default"]
-        elif isinstance(filled.get(name), dict) and "properties" in inner:
+        elif isinstance(filled.get(name), dict) and "properties" in inner and not _stands_for(filled[name]):
             filled[name] = with_defaults(inner, filled[name])
     return filled
 
 
+def _stands_for(value: Mapping[str, Any]) -> bool:
+    """Whether it is a reference, for what is not known yet."""
+    return len(value) == 1 and (REF in value or SECRET in value)
+
+
 def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
-    """Whether the schema takes the arguments; what a reference stands for is checked when it is known.
+    """Whether the schema takes the arguments; what a reference or a secret stands for is checked when it is known.
 
     Raises:
         ArgsRefused: naming the field and the rule, never the value.
     """
-    unknown = {reference.at for reference in references(dict(args))}
-    for error in _validator(schema).iter_errors(dict(args)):
-        at = "".join(f"/{part}" for part in error.absolute_path)
+    given = dict(args)
+    unknown = {one.at for one in (*references(given), *secrets(given))}
+    for error in _validator(schema).iter_errors(given):
+        at = "".join(map(pointer_part, error.absolute_path))
         if any(at == place or at.startswith(f"{place}/") or _about(error, at, place) for place in unknown):
             continue
         raise ArgsRefused(at, _rule(error))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from aetheris.protocol.canonical import canonical_result
+from aetheris.sdk import redaction
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import (
     Answer,
@@ -34,6 +35,7 @@ from aetheris.sdk.outcomes import (
     Unknown,
     Verdict,
 )
+from aetheris.sdk.redaction import Redactor
 from aetheris.sdk.schema import BadArguments
 from aetheris.sdk.tools import AnyTool, wants_context
 
@@ -43,20 +45,25 @@ LONGEST_REASON = 500  # characters
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-async def invoke(tool: AnyTool, args: Mapping[str, Any], ctx: ToolContext) -> Outcome:
+async def invoke(
+    tool: AnyTool, args: Mapping[str, Any], ctx: ToolContext, redactor: Redactor = redaction.NOTHING
+) -> Outcome:
     """Call the tool once, within its timeout and the context's deadline.
 
     Never raises for what the tool does; a cancelled caller cancels the call and is told nothing.
+
+    Args:
+        redactor: knows the secrets among the arguments; what the tool says goes through it.
     """
     try:
         bound = tool.signature.bind(args)
     except BadArguments as refused:
-        return Permanent(_cut(f"invalid_args: {refused}"))
+        return Permanent(_cut(redactor.text(f"invalid_args: {refused}")))
     within_s = min(tool.timeout_s, ctx.remaining())
     if within_s <= 0:
         return Retryable("the deadline passed before the call")
     call = _call(tool.function, (ctx,) if tool.signature.injected else (), bound)
-    return await _within(within_s, _outcome(call, tool.pure), lambda name: _doubt(name, tool.pure))
+    return await _within(within_s, _outcome(call, tool.pure, redactor), lambda name: _doubt(name, tool.pure))
 
 
 async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answer:
@@ -107,28 +114,29 @@ def _context_argument(asks: Callable[..., Any], ctx: ProbeContext) -> dict[str, 
     return {name: ctx} if name else {}
 
 
-async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool) -> Outcome:
+async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Redactor) -> Outcome:
     try:
-        return _succeeded(await call())
+        return _succeeded(await call(), redactor)
     except NotExecuted as refused:
-        return Retryable(_reason(refused))
+        return Retryable(_reason(refused, redactor))
     except Failed as refused:
-        return Permanent(_reason(refused))
+        return Permanent(_reason(refused, redactor))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception but the two declared ones: unknown
-        return _doubt(type(error).__name__, pure)
+        return _doubt(redactor.text(type(error).__name__), pure)
 
 
 def _doubt(error_class: str, pure: bool) -> Outcome:
     return Retryable(error_class) if pure else InDoubt(error_class)
 
 
-def _succeeded(returned: Any) -> Succeeded:
+def _succeeded(returned: Any, redactor: Redactor) -> Succeeded:
     partial = isinstance(returned, Partial)
     inner = returned.result if isinstance(returned, Partial) else returned
     if not isinstance(inner, Result):
-        return Succeeded(_as_json(inner), partial=partial)
-    external_id = None if inner.external_id is None else str(inner.external_id)
-    return Succeeded(_as_json(inner.value), external_id, tuple(inner.changes), partial)
+        return Succeeded(redactor.value(_as_json(inner)), partial=partial)
+    external_id = None if inner.external_id is None else redactor.text(str(inner.external_id))
+    changes = tuple(redactor.change(change) for change in inner.changes)
+    return Succeeded(redactor.value(_as_json(inner.value)), external_id, changes, partial)
 
 
 def _as_json(value: Any) -> Any:
@@ -147,9 +155,9 @@ def _shown(value: Any) -> Any:
         return {"$unserialisable": type(value).__name__}
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, redactor: Redactor) -> str:
     """The author's own words; they are meant to be recorded."""
-    return _cut(str(error) or type(error).__name__)
+    return _cut(redactor.text(str(error) or type(error).__name__))
 
 
 def _cut(text: str) -> str:

@@ -22,6 +22,7 @@ from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.identity import announce, locked
 from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
@@ -44,11 +45,15 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
 
     Raises:
         BrokerRefused: the brokers could lose what was acknowledged.
+        SecretsFileInvalid: the file of secrets can't be used.
         WorkerIdTaken: another process runs under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
     clock = SystemClock()
-    calls = Calls(load(",".join(settings.tools)) if toolbox is None else toolbox, clock)
+    secrets = secrets_of(settings.secrets)
+    if settings.secrets is not None:
+        redact_output(secrets)
+    calls = Calls(load(",".join(settings.tools)) if toolbox is None else toolbox, clock, secrets)
     async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME) as on:
         on.health.add("worker", lambda: "has not said yet who it is")
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())

@@ -1,7 +1,7 @@
 """The tools that this process can call: the toolbox, and the kinds time and random."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aetheris.protocol.commands import RegistryEntry
@@ -12,12 +12,13 @@ from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Outcome as Said
-from aetheris.sdk.outcomes import Retryable, Succeeded
+from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.schema import BadArguments
 from aetheris.sdk.tools import AnyTool
 from aetheris.streams.clock import Clock
 from aetheris.tool_executor.core import Refusal
 from aetheris.tool_executor.reports import NOT_EXECUTED
+from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
 
 LONGEST_ERROR = 500  # characters
 _MISSING = Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
@@ -26,9 +27,10 @@ _MISSING = Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
 class Calls:
     """Makes the calls of nodes."""
 
-    def __init__(self, toolbox: Toolbox, clock: Clock) -> None:
+    def __init__(self, toolbox: Toolbox, clock: Clock, secrets: Secrets) -> None:
         self._tools: dict[tuple[str, str], AnyTool] = {(tool.name, tool.version): tool for tool in toolbox}
         self._clock = clock
+        self._secrets = secrets
 
     def registry(self) -> Sequence[RegistryEntry]:
         """What is registered of each tool."""
@@ -45,7 +47,9 @@ class Calls:
         tool = self._pinned(name, pin)
         if tool is None:
             return _MISSING
-        return _refused_arguments(tool, call) if uses(call.entry) else None
+        if call.entry.node.secrets:
+            return self._refused_secrets(tool, call)
+        return _refused_arguments(tool, call.args) if uses(call.entry) else None
 
     async def make(self, call: Invocation, ctx: ToolContext) -> Said:
         """One call, once; whatever it does, it ends as one of the outcomes."""
@@ -53,7 +57,25 @@ class Calls:
         if pin is None or name is None:
             return self._builtin(call.entry.node.kind)
         tool = self._pinned(name, pin)
-        return Retryable(_MISSING.error) if tool is None else await invoke(tool, call.args, ctx)
+        if tool is None:
+            return Retryable(_MISSING.error)
+        if not call.entry.node.secrets:
+            return await invoke(tool, call.args, ctx)
+        try:
+            revealed = self._secrets.reveal(call)
+        except SecretRefused as refused:
+            return Permanent(str(refused))
+        except SecretUnreadable as refused:
+            return Retryable(f"{NOT_EXECUTED}: {refused}")
+        return await invoke(tool, revealed.args, ctx, revealed.redactor)
+
+    def _refused_secrets(self, tool: AnyTool, call: Invocation) -> Refusal | None:
+        try:
+            return _refused_arguments(tool, self._secrets.reveal(call).args)
+        except SecretRefused as refused:
+            return Refusal(Outcome.PERMANENT, str(refused))
+        except SecretUnreadable as refused:
+            return Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: {refused}")
 
     def _pinned(self, name: str, pin: ToolPin) -> AnyTool | None:
         """The tool of exactly that version and schema."""
@@ -73,9 +95,9 @@ def _random() -> dict[str, Any]:
     return {"value": secrets.randbits(53) / (1 << 53), "hex": secrets.token_hex(16)}
 
 
-def _refused_arguments(tool: AnyTool, call: Invocation) -> Refusal | None:
+def _refused_arguments(tool: AnyTool, args: Mapping[str, Any]) -> Refusal | None:
     try:
-        tool.signature.bind(call.args)
+        tool.signature.bind(args)
     except BadArguments as refused:
         return Refusal(Outcome.PERMANENT, f"invalid_args: {refused}"[:LONGEST_ERROR])
     return None
