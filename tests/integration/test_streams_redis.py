@@ -10,6 +10,7 @@ import pytest
 from aetheris.streams.effects import Effect, EffectStore
 from aetheris.streams.leases import Lease, Leases
 from aetheris.streams.redis import Redis, RedisUnavailable
+from aetheris.streams.resp import BadRedisUrl
 
 pytestmark = pytest.mark.real
 
@@ -109,7 +110,7 @@ async def test_a_refused_connection_is_one_typed_error() -> None:
     nowhere = Redis("redis://127.0.0.1:1/0")
     with pytest.raises(RedisUnavailable):
         await nowhere.ping()
-    assert "ConnectionError" in (nowhere.unready() or "")
+    assert "ConnectionRefusedError" in (nowhere.unready() or "")
     await nowhere.close()
 
 
@@ -147,3 +148,57 @@ async def test_who_has_nothing_to_ask_learns_that_redis_is_back(redis: Redis) ->
     async with asyncio.timeout(5):
         while redis.unready() is not None:  # noqa: ASYNC110  as a probe of readiness asks: again and again
             await asyncio.sleep(0.01)
+
+
+async def test_a_lost_connection_fails_what_waits_and_the_next_exchange_has_a_new_one(redis: Redis, key: str) -> None:
+    await redis.ping()
+    waits = asyncio.create_task(redis.pipeline([("BLPOP", key, 5)], deadline_s=5.0))
+    await asyncio.sleep(0)  # it is sent
+    with pytest.raises(RedisUnavailable):
+        await redis.pipeline([("PING",)], deadline_s=0.1)  # its reply would come behind the other's
+    with pytest.raises(RedisUnavailable):
+        await waits
+    await redis.pipeline([("SET", key, "text")])
+    assert await redis.pipeline([("GET", key)]) == [b"text"]
+
+
+async def test_a_listener_hears_every_message_of_its_channel(redis: Redis, key: str) -> None:
+    heard = asyncio.Event()
+    listening = asyncio.create_task(redis.listen(key, heard.set))
+    async with asyncio.timeout(5):
+        while not (await redis.pipeline([("PUBLISH", key, b"")]))[0]:  # noqa: ASYNC110  nobody listens yet
+            await asyncio.sleep(0.01)
+        await heard.wait()
+    listening.cancel()
+
+
+async def test_a_user_with_a_password_and_a_database_of_its_own(redis: Redis, valkey_url: str, key: str) -> None:
+    await redis.pipeline([("ACL", "SETUSER", key, "on", ">p@ss:w/d", "~*", "+@all")])
+    here = valkey_url.removeprefix("unix://")
+    other, wrong = Redis(f"unix://{key}:p%40ss%3Aw%2Fd@{here}?db=3"), Redis(f"unix://{key}:no@{here}")
+    await other.pipeline([("SET", key, "3")])
+    assert await redis.pipeline([("GET", key), ("SELECT", 3), ("GET", key), ("SELECT", 0)]) == [
+        None,
+        b"OK",
+        b"3",
+        b"OK",
+    ]
+    with pytest.raises(RedisUnavailable, match="ReplyError"):
+        await wrong.ping()
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://x", "begins with"),
+        ("redis://x:port/0", "are numbers"),
+        ("redis://x/first", "are numbers"),
+        ("redis://x/0?ssl_ca_certs=y", "no option ssl_ca_certs"),
+        ("rediss://:secret@x/0?ssl_ca_certs=/nowhere", "a certificate or key"),
+    ],
+)
+def test_a_url_that_names_no_redis_is_refused_without_its_password(url: str, reason: str) -> None:
+    with pytest.raises(BadRedisUrl, match=reason) as refused:
+        Redis(url)
+    assert "secret" not in str(refused.value)

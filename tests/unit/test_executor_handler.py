@@ -81,7 +81,7 @@ class Bench:
             slots=self.slots,
             heartbeat=heartbeat,
             crash=CrashPoints(),
-            bell=Bell(NOWHERE, "unix:///nowhere"),
+            bell=Bell(NOWHERE),
             spawn=self._spawn,
             quarantine=self._refuse,
         )

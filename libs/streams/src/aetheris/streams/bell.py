@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
-from redis.asyncio import Redis as PubSubClient
-from redis.exceptions import RedisError
 
 from aetheris.streams.redis import Redis, RedisUnavailable
 
@@ -24,9 +22,8 @@ AWAKE_S = 0.03
 class Bell:
     """Rings for all processes on one Redis."""
 
-    def __init__(self, redis: Redis, url: str) -> None:
+    def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._url = url
         self._ringing: set[asyncio.Task[None]] = set()
 
     def ring(self) -> None:
@@ -39,9 +36,9 @@ class Bell:
         """Call `heard` at every ring, until cancelled."""
         while True:
             try:
-                await self._follow(heard)
-            except (RedisError, OSError) as error:
-                _log.info("the bell can't be heard", error=type(error).__name__)
+                await self._redis.listen(_CHANNEL, heard)
+            except RedisUnavailable as error:
+                _log.info("the bell can't be heard", error=str(error))
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _publish(self) -> None:
@@ -49,10 +46,3 @@ class Bell:
             await self._redis.pipeline([("PUBLISH", _CHANNEL, b"")])
         except RedisUnavailable:
             return
-
-    async def _follow(self, heard: Callable[[], None]) -> None:
-        async with PubSubClient.from_url(self._url) as client, client.pubsub(ignore_subscribe_messages=True) as channel:
-            await channel.subscribe(_CHANNEL)
-            while True:
-                if await channel.get_message(timeout=None) is not None:
-                    heard()

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aetheris.streams.redis import Command, Redis
+from aetheris.streams.redis import Redis
+from aetheris.streams.resp import Command
 
 
 class Effect(NamedTuple):

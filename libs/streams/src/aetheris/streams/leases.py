@@ -5,7 +5,8 @@ import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aetheris.streams.redis import Command, Redis
+from aetheris.streams.redis import Redis
+from aetheris.streams.resp import Command
 
 _EPOCH = "aetheris:epoch"
 

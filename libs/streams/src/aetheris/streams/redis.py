@@ -1,15 +1,13 @@
 """Redis as the services use it: raw pipelines with a deadline; being down is one typed error, never a hang."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError
+import hiredis
 
-Command = tuple[str | bytes | int | float, ...]
+from aetheris.streams.resp import Command, Connection, address_of, connect
 
 
 class RedisUnavailable(Exception):
@@ -19,15 +17,15 @@ class RedisUnavailable(Exception):
 
 
 class Redis:
-    """A pool of connections to one Redis or Valkey, by URL (redis://…, rediss://… or unix://…)."""
+    """One Redis or Valkey, by URL (`resp.address_of`); all share a connection, which is renewed when it fails."""
 
-    def __init__(self, url: str, deadline_s: float = 1.0, connections: int = 8) -> None:
+    def __init__(self, url: str, deadline_s: float = 1.0) -> None:
+        self._address = address_of(url)
         self._deadline_s = deadline_s
         self._failure: str | None = None
         self._asking: asyncio.Future[None] | None = None
-        self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-            url, max_connections=connections, timeout=None, protocol=2, socket_connect_timeout=deadline_s
-        )
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
 
     async def pipeline(self, commands: Sequence[Command], deadline_s: float | None = None) -> list[Any]:
         """Send all commands at once; their replies in order, as bytes, int, list or None.
@@ -37,14 +35,35 @@ class Redis:
         """
         if not commands:
             return []
+        within_s = self._deadline_s if deadline_s is None else deadline_s
         try:
-            async with asyncio.timeout(self._deadline_s if deadline_s is None else deadline_s):
-                replies = await self._exchange(commands)
-        except (RedisError, OSError, TimeoutError) as error:
+            connection = self._connection
+            if connection is None or not connection.open:
+                connection = await self._connected(within_s)
+            replies = await self._exchange(connection, commands, within_s)
+        except (hiredis.HiredisError, OSError, TimeoutError) as error:
             self._failure = type(error).__name__
             raise RedisUnavailable(self._failure) from None
         self._failure = None
         return replies
+
+    async def listen(self, channel: str, heard: Callable[[], None]) -> None:
+        """Call `heard` at every message of a channel, until the connection of its own ends.
+
+        Raises:
+            RedisUnavailable: Redis can't be reached, or refuses.
+        """
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                connection = await connect(self._address, lambda _message: heard())
+                await connection.ask([("SUBSCRIBE", channel)])
+            await connection.lost
+        except (hiredis.HiredisError, OSError, TimeoutError) as error:
+            raise RedisUnavailable(type(error).__name__) from None
+        finally:
+            if connection is not None:
+                connection.close()
 
     def unready(self) -> str | None:
         """Why Redis isn't ready, by the last exchange; None if that one was answered.
@@ -70,18 +89,41 @@ class Redis:
             await self.ping()
 
     async def close(self) -> None:
-        """Close every connection."""
-        await self._pool.disconnect()
+        """Close the connection."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
 
-    async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
-        connection: AbstractConnection = await self._pool.get_connection()
-        answered = False
+    async def _connected(self, within_s: float) -> Connection:
+        """The connection that whoever came first is making."""
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect())
+            self._connecting.add_done_callback(_seen)
+        async with asyncio.timeout(within_s):
+            return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> Connection:
         try:
-            await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-            replies = [await connection.read_response() for _ in commands]
-            answered = True
-            return replies
+            async with asyncio.timeout(self._deadline_s):
+                self._connection = await connect(self._address)
+                return self._connection
         finally:
-            if not answered:  # replies may still be on their way: they must not meet the next command
-                await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
+            self._connecting = None
+
+    @staticmethod
+    async def _exchange(connection: Connection, commands: Sequence[Command], within_s: float) -> list[Any]:
+        """A server that doesn't answer in time is left: everybody's replies come in turn, so all would wait."""
+        asked = connection.ask(commands)
+        deadline = asyncio.get_running_loop().call_later(within_s, connection.close)
+        try:
+            return await asked
+        finally:
+            deadline.cancel()
+
+
+def _seen(task: "asyncio.Task[Connection]") -> None:
+    """Whoever waited for it may have given up before it failed."""
+    if not task.cancelled():
+        task.exception()

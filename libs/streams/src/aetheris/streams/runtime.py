@@ -73,5 +73,5 @@ async def runtime(settings: RuntimeSettings, service: str) -> AsyncGenerator[Run
         health.add("log", lambda: "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None)
         health.add("redis", redis.unready)
         blobs = Blobs(settings.data / "blobs")
-        bell = Bell(redis, settings.redis)
+        bell = Bell(redis)
         yield Runtime(service, settings, log, appender, redis, bell, blobs, telemetry, metrics, health, SystemClock())

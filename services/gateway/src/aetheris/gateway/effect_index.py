@@ -15,8 +15,9 @@ from aetheris.gateway.problems import Unavailable
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.log import Log, Place
-from aetheris.streams.redis import Command, Redis
+from aetheris.streams.redis import Redis
 from aetheris.streams.replay import replay
+from aetheris.streams.resp import Command
 
 _IDS, _TIMES, _KNOWN = (f"aetheris:gateway:effects:{part}" for part in ("ids", "times", "known"))
 _FINISHED = b"io.aetheris.tool_invocation_finished.v1"

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from aetheris.gateway.problems import Unavailable
 from aetheris.protocol.approvals import job_of
 from aetheris.protocol.commands import OpenRequest
-from aetheris.streams.redis import Command, Redis
+from aetheris.streams.redis import Redis
+from aetheris.streams.resp import Command
 
 _EPOCH = "aetheris:gateway:epoch"
 _BUILDING = "aetheris:gateway:building:"
