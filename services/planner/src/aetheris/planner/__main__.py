@@ -2,6 +2,7 @@
 
 import sys
 
+import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.planner.app import serve
 from aetheris.planner.settings import PlannerSettings
 from aetheris.streams import lifecycle

@@ -2,6 +2,7 @@
 
 import sys
 
+import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.streams import lifecycle
 from aetheris.tool_executor.app import NAME, serve
 from aetheris.tool_executor.settings import ExecutorSettings

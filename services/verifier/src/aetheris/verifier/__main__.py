@@ -2,6 +2,7 @@
 
 import sys
 
+import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.streams import lifecycle
 from aetheris.streams.settings import load
 from aetheris.verifier.app import serve
