@@ -68,7 +68,7 @@ bench: setup ## Aetheris and its peers on this machine (PEERS=restate,floor WORK
 	@$(RUN)/python -m tests.bench --peers "$(PEERS)" --workloads "$(WORKLOADS)" --runs $(RUNS)
 
 system-deps: .uv/.ready ## what only the gate needs (Debian)
-	@{ command -v kcat && command -v faketime && command -v chromium && command -v go; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go; }
+	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus; }
 	@command -v kubectl >/dev/null || .uv/bin/python deploy/kubectl.py
 
 system-deps-bench: ## what only the peers of `make bench` need (Debian)

@@ -1,4 +1,4 @@
-"""An OTLP/HTTP collector that keeps the spans and the values that it is sent."""
+"""An OTLP/HTTP collector that keeps the spans and the values that it is sent; Prometheus may scrape its counters."""
 
 import gzip
 import threading
@@ -81,6 +81,16 @@ class Collector:
             found = [value for (_, name, at), value in self._values.items() if (name, at) == (metric, named)]
         return sum(found) if found else None
 
+    def exposition(self) -> str:
+        """The counters as a collector shows them to Prometheus."""
+        with self._lock:
+            values = list(self._values.items())
+        lines: list[str] = []
+        for (service, name, at), count in values:
+            labels = ",".join(f'{key}="{value}"' for key, value in (("job", service), *at))
+            lines.append(f"{name.replace('.', '_')}_total{{{labels}}} {count}\n")
+        return "".join(lines)
+
     def of_trace(self, trace_id: str) -> list[CollectedSpan]:
         """The spans of one trace."""
         with self._lock:
@@ -109,6 +119,14 @@ def running_collector() -> Generator[Collector]:
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
+
+        def do_GET(self) -> None:
+            body = collector.exposition().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
             """Quiet."""

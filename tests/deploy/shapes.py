@@ -103,7 +103,8 @@ SPECS: Mapping[tuple[str, str], Schema] = {
                                 {"for": TEXT},
                             )
                         ),
-                    }
+                    },
+                    {"interval": TEXT},
                 )
             )
         }

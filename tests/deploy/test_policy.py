@@ -195,7 +195,7 @@ def test_every_alert_asks_for_a_metric_that_exists() -> None:
     [rules] = of_kind("production", "PrometheusRule")
     exist = {f"{metric.metric.replace('.', '_')}{end}" for metric in Metric for end in ("", "_total")}
     asked: set[str] = set()
-    for rule in rules["spec"]["groups"][0]["rules"]:
+    for rule in [rule for group in rules["spec"]["groups"] for rule in group["rules"]]:
         found = set(re.findall(r"aetheris_[a-z_]+", rule["expr"]))
         assert found, rule["alert"]
         asked |= found

@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -21,9 +23,13 @@ from aetheris.protocol.keys import idempotency_key
 from aetheris.protocol.topics import Topic
 from tests.collector import Collector, running_collector
 from tests.outside import Outside, running_outside, until
+from tests.prometheus import Prometheus, running_prometheus
 from tests.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+PLACES = ((), ("unshare", "-rn"))
+"""Here; and in a network of its own, in which there is nobody."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             yield World(system, outside, folder, collector)
 
 
+@pytest.fixture
+def prometheus(world: World) -> Generator[Prometheus]:
+    if shutil.which("prometheus") is None and not os.environ.get("CI"):
+        pytest.skip("no prometheus here: `make system-deps` installs it")
+    with running_prometheus(world.folder / "prometheus", world.collector.endpoint) as running:
+        yield running
+
+
 def poke(node: str, tag: Any, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
     return {"id": node, "tool": tool, "args": {"tag": tag}, "depends_on": list(after)}
 
@@ -75,9 +89,8 @@ def job(world: World) -> str:
 
 
 def aetheris(*argv: str, alone: bool = False) -> Any:
-    """The command's JSON; `alone`: in a network of its own, in which there is nobody."""
-    unshare = shutil.which("unshare") if alone else None
-    command = [*([unshare, "-rn"] if unshare else []), sys.executable, "-m", "aetheris.cli", *argv, "--json"]
+    """The command's JSON; `alone`: where there is no network."""
+    command = [*PLACES[alone], sys.executable, "-m", "aetheris.cli", *argv, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     return json.loads(done.stdout)
@@ -100,14 +113,29 @@ def test_replay_gives_the_states_that_were_and_calls_nothing(world: World, job: 
     assert world.outside.effects() == before
 
 
-def test_the_file_tells_the_same_without_a_network(world: World, job: str) -> None:
-    stream, data = world.folder / "job.jsonl", str(world.system.data)
-    aetheris("export", job, "--out", str(stream), "--data", data)
-    assert aetheris("effects", str(stream), alone=True) == world.get(f"/jobs/{job}/effects")
-    assert aetheris("effects", job, "--data", data) == world.get(f"/jobs/{job}/effects")
-    offline, online = aetheris("replay", str(stream), alone=True), world.get(f"/jobs/{job}/replay")
+def test_the_bundle_tells_the_same_without_a_network(world: World, job: str) -> None:
+    """In a network in which there is nobody: no model and no tool could be called, and none was."""
+    bundle, data = world.folder / "job.zip", str(world.system.data)
+    aetheris("export", job, "--out", str(bundle), "--data", data)
+    assert zipfile.is_zipfile(bundle)
+    server = urlsplit(world.outside.url)
+    look = f"import socket; socket.create_connection(({server.hostname!r}, {server.port}), 5)"
+    looked = [subprocess.run([*at, sys.executable, "-c", look], capture_output=True, check=False) for at in PLACES]
+    assert looked[0].returncode == 0 != looked[1].returncode, "the outside is reached from here, and not from there"
+    counters = (world.outside.effects(), world.outside.reads())
+    offline, online = aetheris("replay", str(bundle), alone=True), world.get(f"/jobs/{job}/replay")
     assert offline == online
-    assert aetheris("trace", str(stream), alone=True) == world.get(f"/jobs/{job}/trace")
+    assert (offline["ok"], offline["injected"], offline["state"]["status"]) == (True, {"tool": 2}, "completed")
+    stepwise = aetheris("replay", str(bundle), "--step", alone=True)["steps"]
+    assert stepwise == world.get(f"/jobs/{job}/replay", steps=1)["steps"]
+    assert aetheris("verify", str(bundle), alone=True)["ok"]
+    assert aetheris("effects", str(bundle), alone=True) == world.get(f"/jobs/{job}/effects")
+    assert aetheris("effects", job, "--data", data) == world.get(f"/jobs/{job}/effects")
+    page = world.folder / "trace.html"
+    assert aetheris("trace", str(bundle), "--html", str(page), alone=True) == world.get(f"/jobs/{job}/trace")
+    assert job in page.read_text()
+    assert (world.outside.effects(), world.outside.reads()) == counters
+    assert len([effect for effect in counters[0] if effect["key"].startswith(f"aetheris:{job}:")]) == 2
 
 
 def test_from_the_outsides_id_back_to_the_goal(world: World, job: str) -> None:
@@ -161,7 +189,9 @@ def test_another_tenants_effects_are_not_there(world: World, job: str) -> None:
         client.hset(f"aetheris:gateway:job:{job}", "tenant", "default")
 
 
-async def test_a_violation_is_an_event_and_a_metric_within_a_second(world: World) -> None:
+async def test_a_violation_is_an_event_a_metric_and_an_alert_within_a_second(
+    world: World, prometheus: Prometheus
+) -> None:
     """A success of a call that nobody was cleared to make, in the stream of a job that goes on."""
     hold = world.outside.folder / "why-hold"
     hold.touch()
@@ -187,14 +217,16 @@ async def test_a_violation_is_an_event_and_a_metric_within_a_second(world: World
     finally:
         await producer.stop()
     appended = time.monotonic()
-    rule = "success_without_valid_start"
+    rule, alerts = "success_without_valid_start", prometheus.firing
 
     def told() -> list[dict[str, Any]]:
         return [one["data"] for one in world.get(f"/jobs/{job_id}/events") if one["type"] == "violation_found"]
 
-    until(lambda: any(one["rule"] == rule for one in told()), 10)
-    until(lambda: world.collector.value("aetheris.violations", rule=rule) == 1, 10)
+    until(lambda: any(one["rule"] == rule for one in told()), 30)
+    until(lambda: world.collector.value("aetheris.violations", rule=rule) == 1, 30)
+    until(lambda: any(alert["rule"] == rule for alert in alerts("AetherisViolation")), 30)
     took_s = time.monotonic() - appended
+    print(f"told, counted and alerted after {took_s:.2f} s")  # noqa: T201  the figure
     assert took_s < 1.0 or os.getloadavg()[0] > 2, took_s
     assert {one["event_id"] for one in told()} == {"forged"}
     hold.unlink()
