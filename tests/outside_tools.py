@@ -8,7 +8,19 @@ import asyncio
 import os
 from typing import Any
 
-from aetheris.sdk import Failed, Found, NotFound, ProbeContext, Result, StateChange, ToolContext, Unknown, tool
+from aetheris.sdk import (
+    Failed,
+    Found,
+    NotExecuted,
+    NotFound,
+    Partial,
+    ProbeContext,
+    Result,
+    StateChange,
+    ToolContext,
+    Unknown,
+    tool,
+)
 from aetheris.sdk.toolkits import http
 
 
@@ -51,6 +63,20 @@ async def poke_refused() -> Result:
     raise Failed
 
 
+@tool("poke_in_part", effect_class="probeable")
+async def poke_in_part(ctx: ToolContext, tag: str) -> Partial:
+    """Takes effect, but not all that was asked for."""
+    return Partial((await _poke(ctx, tag, 0, "")).value)
+
+
+@tool("poke_second_time", effect_class="probeable")
+async def poke_second_time(ctx: ToolContext, tag: str) -> Result:
+    """The first try gives up before anything is sent."""
+    if ctx.external_key.endswith(":0"):
+        raise NotExecuted
+    return await _poke(ctx, tag, 0, "")
+
+
 @tool("poke_irreversible", effect_class="probeable", irreversible=True)
 async def poke_irreversible(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
     """Needs approval, unless policy allows it."""
@@ -77,6 +103,8 @@ async def patient_probeable(ctx: ToolContext, tag: str, hold: str = "") -> Resul
 
 @poke_probeable.probe
 @poke_refused.probe
+@poke_in_part.probe
+@poke_second_time.probe
 @patient_probeable.probe
 @poke_irreversible.probe
 @patient_irreversible.probe

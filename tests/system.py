@@ -6,8 +6,10 @@ import signal
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import redis
@@ -16,6 +18,9 @@ from aetheris.cli import local
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
+from aetheris.protocol.envelope import draft
+from aetheris.protocol.events import Event
+from aetheris.protocol.topics import Topic
 from aetheris.streams.kafka.log import KafkaLog
 from tests.outside import until
 
@@ -57,6 +62,24 @@ class System:
         """FLUSHALL."""
         with redis.Redis.from_url(self.state().redis) as client:
             client.flushall()
+
+    def append(self, event: Event, source: str) -> None:
+        """Write an event of a job to the log, as a service that is none of ours might."""
+
+        async def write() -> None:
+            log = KafkaLog(self.state().kafka)
+            appender = log.appender()
+            await log.start()
+            try:
+                await appender.start()
+                now = datetime.now(UTC).isoformat()
+                record = draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=str(uuid4()), source=source, time=now)
+                await appender.append([(record,)])
+                await appender.stop()
+            finally:
+                await log.stop()
+
+        asyncio.run(write())
 
     def ends(self, *topics: str) -> dict[tuple[str, int], int]:
         """The end offset of each of the topics' partitions, as Kafka says."""

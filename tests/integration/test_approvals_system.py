@@ -4,33 +4,64 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import structlog
+from typer.testing import CliRunner
 
+from aetheris.cli.app import app
+from aetheris.protocol import events as ev
+from aetheris.protocol.canonical import digest
 from aetheris.sdk.client import AsyncClient
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
 
 pytestmark = pytest.mark.real
 
-_log = structlog.get_logger(__name__)
-
-MANY = int(os.environ.get("AETHERIS_TEST_REQUESTS", "300"))
-"""Set it to 1000 on a machine that has nothing else to do."""
-CALLERS = 64
+MANY, CALLERS = 1000, 64
+LEAST_PER_S = 20
+"""A machine of two cores that does nothing else answers ten times as many; the figure is printed."""
 HEAD = b"POST /api/ecs/respond HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-of-bob\r\n"
 POLICY = """
+[[rules]]
+name = "brief"
+tools = ["poke_irreversible"]
+when = "args.tag.startsWith('brief')"
+effect = "approval"
+expires_s = 0.5
 [[rules]]
 name = "ask"
 tools = ["poke_irreversible"]
 effect = "approval"
+[[rules]]
+name = "never"
+tools = ["poke_probeable"]
+when = "args.tag == 'denied' && job.tenant == 'acme'"
+effect = "deny"
+[[rules]]
+name = "few"
+tools = ["poke_probeable"]
+effect = "allow"
+budget = {calls = 2}
+[[rules]]
+name = "little"
+tools = ["poke_idempotent"]
+when = "has(args.delay_s)"
+effect = "allow"
+budget = {amount = "delay_s", most = 0.3}
+[[rules]]
+name = "slow"
+tools = ["poke_opaque"]
+effect = "allow"
+rate = {calls = 1, per_s = 1}
 [[rules]]
 name = "rest"
 tools = ["*"]
@@ -96,6 +127,24 @@ def wait_asked(system: System, job: str) -> str:
     return found[0]
 
 
+def events(system: System, job: str, *types: str) -> list[dict[str, Any]]:
+    """The payloads of a job's events of these types."""
+    return [event["data"] for event in system.api.get(f"/jobs/{job}/events").json() if event["type"] in types]
+
+
+def in_session(system: System, *nodes: dict[str, Any]) -> str:
+    answer = system.api.post("/jobs", json={"plan": {"nodes": list(nodes)}, "session": "turns"})
+    assert answer.status_code == 202, answer.text
+    return answer.json()["job_id"]
+
+
+def command(system: System, *argv: str, ends: int = 0) -> str:
+    """What the command prints."""
+    said = CliRunner().invoke(app, [*argv, "--data", str(system.data)])
+    assert said.exit_code == ends, said.output
+    return said.output
+
+
 def test_a_yes_counts_once_for_what_was_shown_and_a_replayed_one_starts_nothing(
     system: System, outside: Outside
 ) -> None:
@@ -123,8 +172,7 @@ def test_a_yes_counts_once_for_what_was_shown_and_a_replayed_one_starts_nothing(
     assert outside.count("once") == 1
     assert system.api.post("/ecs/continue", json={"request_id": request}).json()["status"] == "approved"
     assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
-    events = system.api.get(f"/jobs/{job}/events").json()
-    (decided,) = [event["data"] for event in events if event["type"] == "approval_decided"]
+    (decided,) = events(system, job, "approval_decided")
     assert decided["approver"] == "bob"
 
 
@@ -180,6 +228,148 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
     assert system.api.get(f"/ecs/status/{request}").json()["status"] == "edited"
 
 
+def test_other_arguments_do_not_run_on_an_approval(system: System, outside: Outside) -> None:
+    """The plan is changed between the yes and the start (what extra-org/extra#139 ran), with the grant in flight."""
+    job, request = ask(system, "reviewed")
+    (plan,) = events(system, job, "plan_generated")
+    (node,) = plan["task_graph"]["nodes"]
+    changed = {"nodes": [node | {"args": node["args"] | {"tag": "changed"}}]}
+    revision = ev.PlanGenerated(
+        job_id=job, revision=1, plan_hash=digest(changed), diff=changed, planner="static", planner_version="1"
+    )
+    os.kill(system.pid("executor-0"), signal.SIGSTOP)
+    try:
+        assert respond(system, "bob", request, "approve").status_code == 200
+        system.append(revision, "/planner/rogue")
+        until(lambda: events(system, job, "invocation_rejected") != [], 30)
+    finally:
+        os.kill(system.pid("executor-0"), signal.SIGCONT)
+    system.wait_ended([job])
+    (rejected,) = events(system, job, "invocation_rejected")
+    assert rejected["reason"] == "approval_mismatch"
+    assert [step["state"] for step in system.job(job)["steps"]] == ["rejected"]
+    assert (outside.count("reviewed"), outside.count("changed")) == (0, 0)
+    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+
+
+def test_an_approval_does_not_fire_again_on_a_later_turn(system: System, outside: Outside) -> None:
+    """Neither as its job goes on, nor in the next one of its session, nor by being sent once more.
+
+    In microsoft/agent-framework#6851 an approved call ran again on a later, unrelated turn.
+    """
+    pay = {"id": "pay", "tool": "poke_irreversible", "args": {"tag": "turn"}}
+    pause = {"id": "next", "kind": "wait", "wait": {"key": "next"}, "depends_on": ["pay"]}
+    note = {"id": "note", "tool": "poke_idempotent", "args": {"tag": "note"}, "depends_on": ["next"]}
+    first = in_session(system, pay, pause, note)
+    request = wait_asked(system, first)
+    assert respond(system, "bob", request, "approve").status_code == 200
+    until(lambda: len(events(system, first, "job_waiting")) == 2, 30)
+    for name in ("planner-0", "ledger-0", "executor-0"):
+        system.kill(name)
+    said = system.api.post(f"/jobs/{first}/signal", json={"correlation_key": "next"})
+    assert said.status_code in (200, 202)
+    system.wait_ended([first])
+    second = in_session(system, pay)
+    asked_again = wait_asked(system, second)
+    assert asked_again != request
+    assert respond(system, "bob", request, "approve").status_code == 200
+    assert system.api.get(f"/ecs/status/{asked_again}").json()["status"] == "waiting"
+    assert respond(system, "bob", asked_again, "reject").status_code == 200
+    system.wait_ended([second])
+    assert (outside.count("turn"), outside.count("note")) == (1, 1)
+    assert len(events(system, first, "tool_invocation_started")) == 2
+    assert events(system, second, "tool_invocation_started") == []
+
+
+def test_nobody_answers_in_time(system: System, outside: Outside) -> None:
+    job = system.submit({"id": "pay", "tool": "poke_irreversible", "args": {"tag": "brief"}})
+    system.wait_ended([job])
+    (contract,) = system.api.get(f"/jobs/{job}/contracts", params={"level": "transition"}).json()["contracts"]
+    assert [moved["trigger"] for moved in contract["transitions"]] == ["start", "suspend", "timeout"]
+    assert (contract["status"], contract["has_effect"]) == ("cancelled", "none")
+    request = f"{job}:{contract['execution_id']}"
+    assert respond(system, "bob", request, "approve").status_code == 409
+    assert system.api.get(f"/ecs/status/{request}").json()["status"] == "expired"
+    assert outside.count("brief") == 0
+
+
+def test_the_policy_has_its_word_and_each_is_recorded_with_its_rule(system: System, outside: Outside) -> None:
+    calls = ("denied", "one", "two", "three")
+    nodes = [{"id": tag, "tool": "poke_probeable", "args": {"tag": tag}} for tag in calls]
+    system.wait_ended([denied := system.submit(nodes[0])])
+    (rejected,) = events(system, denied, "invocation_rejected")
+    assert (rejected["reason"], rejected["detail"], outside.count("denied")) == ("policy", "never", 0)
+
+    afterwards = [node | {"depends_on": [before["id"]]} for before, node in pairwise(nodes[1:])]
+    system.wait_ended([counted := system.submit(nodes[1], *afterwards)])
+    (rejected,) = events(system, counted, "invocation_rejected")
+    assert (rejected["node_id"], rejected["reason"]) == ("three", "budget")
+    assert [outside.count(tag) for tag in calls[1:]] == [1, 1, 0]
+    assert [allowed["rule"] for allowed in events(system, counted, "policy_allowed")] == ["few", "few"]
+
+    spent = [
+        {"id": f"s{n}", "tool": "poke_idempotent", "args": {"tag": f"s{n}", "delay_s": 0.2}, "depends_on": needs}
+        for n, needs in enumerate(([], ["s0"]))
+    ]
+    system.wait_ended([summed := system.submit(*spent)])
+    (rejected,) = events(system, summed, "invocation_rejected")
+    assert (rejected["node_id"], rejected["reason"]) == ("s1", "budget")
+    assert (outside.count("s0"), outside.count("s1")) == (1, 0)
+
+    slow = [{"id": f"r{n}", "tool": "poke_opaque", "args": {"tag": f"r{n}"}} for n in range(2)]
+    system.wait_ended([limited := system.submit(*slow)])
+    times = [
+        datetime.fromisoformat(event["time"])
+        for event in system.api.get(f"/jobs/{limited}/events").json()
+        if event["type"] == "policy_allowed"
+    ]
+    assert (outside.count("r0"), outside.count("r1")) == (1, 1)
+    assert (times[1] - times[0]).total_seconds() >= 0.99
+
+
+def test_a_stream_names_what_is_to_be_answered(system: System) -> None:
+    job = system.submit(
+        {"id": "which", "kind": "human", "form": FORM},
+        {"id": "pay", "tool": "poke_irreversible", "args": {"tag": {"$ref": "which#/tag"}}},
+    )
+    form = wait_asked(system, job)
+    assert respond(system, "bob", form, "approve", data={"tag": "streamed"}).status_code == 200
+    until(lambda: events(system, job, "approval_requested") != [], 30)
+    call = wait_asked(system, job)
+    assert respond(system, "bob", call, "reject").status_code == 200
+    asked: list[str] = []
+    with system.api.stream("GET", f"/jobs/{job}/events", headers={"accept": "text/event-stream"}) as answer:
+        lines = (line.partition(": ") for line in answer.iter_lines())
+        name = ""
+        for field, _, text in lines:
+            if field == "event":
+                name = text
+            elif field == "data" and name == "ecs":
+                asked.append(json.loads(text)["data"]["form"]["id"])
+            elif field == "":
+                name = ""
+    assert asked == [form, call]
+
+
+def test_the_commands_show_requests_and_answer_them(system: System, outside: Outside) -> None:
+    job, request = ask(system, "by-command")
+    assert request in {one["request_id"] for one in json.loads(command(system, "approvals", "--json"))}
+    assert '"by-command"' in command(system, "approvals", request)
+    assert "not_an_approver" in command(system, "approve", request, ends=1)
+    said = json.loads(command(system, "approve", request, "--as", "bob", "--edit", '{"tag": "edited"}', "--json"))
+    new = said["next_request_id"]
+    assert command(system, "approve", new, "--as", "carol", "--comment", "fine").split() == ["approval_decided"]
+    system.wait_ended([job])
+    assert (outside.count("by-command"), outside.count("edited")) == (0, 1)
+    states = [line.split()[3] for line in command(system, "contracts", job).splitlines()[1:]]
+    assert states == ["rejected", "completed"]
+    assert "waiting → running" in command(system, "contracts", job, "--level", "transition")
+    job, request = ask(system, "by-command")
+    assert command(system, "reject", request, "--as", "bob").split() == ["approval_decided"]
+    system.wait_ended([job])
+    assert outside.count("by-command") == 0
+
+
 def test_a_form_of_the_plan_gives_its_answer_to_the_next_step(system: System, outside: Outside) -> None:
     form = {"id": "which", "kind": "human", "form": FORM, "args": {"order": "o-1"}}
     act = {"id": "act", "tool": "poke_idempotent", "args": {"tag": {"$ref": "which#/tag"}}}
@@ -197,8 +387,7 @@ def test_a_form_of_the_plan_gives_its_answer_to_the_next_step(system: System, ou
     assert system.job(job)["status"] == "completed"
     assert outside.count("by-form") == 1
     assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
-    events = system.api.get(f"/jobs/{job}/events").json()
-    (done,) = [event["data"] for event in events if event["type"] == "wait_completed"]
+    (done,) = events(system, job, "wait_completed")
     assert (done["by"], done["payload"]) == ("bob", {"tag": "by-form", "hurry": False})
 
 
@@ -215,12 +404,12 @@ def test_a_yes_in_the_log_is_enough_when_the_ledger_dies_before_it_grants(system
     assert outside.count("kill") == 1
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_many_requests_outlive_everything_and_are_answered_fast(
-    system: System, outside: Outside, record_property: Any
+    system: System, outside: Outside, record_property: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = submit_many(system)
-    until(lambda: len(listed(system)) >= MANY, 90)
+    until(lambda: len(listed(system)) >= MANY, 150)
     for name in ("ledger-0", "planner-0", "executor-0", "verifier-0", "gateway-0"):
         system.kill(name)
     system.flush_redis()
@@ -232,10 +421,11 @@ def test_many_requests_outlive_everything_and_are_answered_fast(
     statuses = asyncio.run(approve_all(system, requests))
     rate = MANY / (time.monotonic() - began_s)
     record_property("answered_per_s", rate)
-    _log.info("answered", requests=MANY, per_s=round(rate))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{MANY} requests, answered at {rate:.0f} a second\n")
     assert set(statuses) == {200}
-    system.wait_ended(jobs, 120)
-    assert outside.count() - outside.count("once") >= MANY
+    assert rate >= LEAST_PER_S
+    until(lambda: jobs <= completed(system), 150)
     many = [effect["tag"] for effect in outside.effects() if effect["tag"].startswith("many-")]
     assert len(many) == len(set(many)) == MANY
 
@@ -281,17 +471,27 @@ def direct() -> httpx.AsyncHTTPTransport:
 
 
 def listed(system: System) -> list[str]:
-    found: list[str] = []
+    """Every request that waits; none while the gateway can't say."""
+    return [one["request_id"] for one in pages(system, "approvals")]
+
+
+def completed(system: System) -> set[str]:
+    return {one["job_id"] for one in pages(system, "jobs", status="completed")}
+
+
+def pages(system: System, what: str, **wanted: str) -> list[dict[str, Any]]:
+    """All pages of a list; [] while the gateway can't say."""
+    found: list[dict[str, Any]] = []
     cursor: str | None = None
     while True:
-        params = {"limit": "200"} | ({"cursor": cursor} if cursor else {})
+        params = {"limit": "200"} | wanted | ({"cursor": cursor} if cursor else {})
         try:
-            answer = system.api.get("/approvals", params=params)
+            answer = system.api.get(f"/{what}", params=params)
         except httpx.TransportError:
             return []
         if answer.status_code != 200:
             return []
-        found += [one["request_id"] for one in answer.json()["approvals"]]
+        found += answer.json()[what]
         cursor = answer.json()["cursor"]
         if cursor is None:
             return found

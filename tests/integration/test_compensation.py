@@ -69,6 +69,63 @@ def test_each_compensation_is_counted_once_through_kills_of_each_service(system:
         assert report["ok"], report
 
 
+def told(system: System, job: str, kind: str, *names: str) -> list[tuple[str, ...]]:
+    """These fields of a job's events of one type, in log order."""
+    found = system.api.get(f"/jobs/{job}/events").json()
+    return [tuple(event["data"][name] for name in names) for event in found if event["type"] == kind]
+
+
+def test_every_outcome_that_a_step_may_have(system: System, outside: Outside) -> None:
+    job = system.submit(
+        {"id": "read", "tool": "poke_pure", "args": {"tag": "read"}},
+        undoable("a", "outcome-a", "read", tool="poke_second_time", retry={"max_attempts": 2, "backoff_s": 0.1}),
+        undoable("b", "outcome-b", "a", tool="poke_in_part"),
+        {"id": "never", "tool": "poke_probeable", "args": {"tag": "outcome-never"}, "depends_on": ["b"]},
+    )
+    refused = system.submit({"id": "end", "tool": "poke_refused"})
+    assert system.wait_status(job, "failed", PATIENCE_S)["compensated"] == ["b", "a"]
+    system.wait_ended([refused])
+    assert told(system, job, "node_finished", "node_id", "result_type") == [
+        ("read", "success"),
+        ("a", "side_effect_committed"),
+        ("b", "compensatable_failure"),
+        ("b.undo", "side_effect_committed"),
+        ("b", "compensated"),
+        ("a.undo", "side_effect_committed"),
+        ("a", "compensated"),
+    ]
+    assert told(system, job, "step_compensated", "node_id", "compensates") == [("b.undo", "b"), ("a.undo", "a")]
+    tries = told(system, job, "tool_invocation_finished", "node_id", "outcome", "via")
+    assert [said for said in tries if said[0] == "a"] == [
+        ("a", "retryable_failure", "executor"),
+        ("a", "success", "executor"),
+    ]
+    assert told(system, refused, "node_finished", "result_type") == [("permanent_failure",)]
+    assert [outside.count(f"outcome-{tag}") for tag in ("a", "b", "never")] == [2, 2, 0]
+    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+
+
+def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, outside: Outside) -> None:
+    held = outside.hold("cancelled-late")
+    running = {"tag": "late", "hold": held.name}
+    job = system.submit(
+        undoable("a", "undone-late"), {"id": "b", "tool": "patient_probeable", "args": running, "depends_on": ["a"]}
+    )
+    outside.wait_for(1, "late", PATIENCE_S)
+    answer = system.api.post(f"/jobs/{job}/cancel", json={"compensate": True})
+    assert answer.json()["event"] == "cancel_requested", answer.text
+    until(lambda: told(system, job, "job_stopping") != [], PATIENCE_S)
+    assert (system.job(job)["status"], outside.count("undone-late")) == ("cancelling", 1)
+    held.unlink()
+    view = system.wait_status(job, "cancelled", PATIENCE_S)
+    assert view["compensated"] == ["a"]
+    found = [(event["type"], event["data"]) for event in system.api.get(f"/jobs/{job}/events").json()]
+    order = [(kind, data.get("node_id", data.get("revision"))) for kind, data in found]
+    stop, settled = order.index(("job_stopping", None)), order.index(("tool_invocation_finished", "b"))
+    assert stop < settled < order.index(("plan_generated", 1))
+    assert (outside.count("undone-late"), outside.count("late")) == (2, 1)
+
+
 def test_an_irreversible_compensation_waits_for_its_approval_or_the_policy(system: System, outside: Outside) -> None:
     undo = {"tool": "poke_irreversible", "args": {"tag": "undone"}}
     job = system.submit(
