@@ -131,6 +131,22 @@ def test_a_grant_waits_for_its_as_of() -> None:
     assert made.core.is_due()
 
 
+def test_a_job_with_many_grants_does_not_hold_up_another() -> None:
+    made = bench()
+    grants = [Taken(made.grant("a", job_id=job_id).grant, "cause", at) for at, job_id in enumerate("xxxxxyxz")]
+    for taken in grants[:6]:
+        made.core.receive(taken)
+    order: list[str] = []
+    for late in (grants[6], grants[7], *[None] * 6):
+        assert made.core.is_due()
+        taken = made.core.next_grant()
+        order.append(f"{taken.grant.job_id}{taken.offset}")
+        if late is not None:
+            made.core.receive(late)
+    assert not made.core.is_due()
+    assert order == ["x0", "y5", "x1", "z7", "x2", "x3", "x4", "x6"]
+
+
 def test_a_job_not_known_from_its_birth_is_not_judged() -> None:
     assert isinstance(bench().judge("a", birth=5), Drop)
     assert isinstance(Bench().judge("a"), Drop)

@@ -160,6 +160,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
         blobs=Blobs(tmp_path),
         telemetry=Telemetry("planner", 0),
         clock=clock,
+        again=lambda _start, _end: pytest.fail("nothing waits"),
         call_at=calls.append,
     )
     for event in (created(), planned(CHAIN)):

@@ -11,6 +11,7 @@ from aetheris.streams.bell import AWAKE_S
 from aetheris.streams.crash import crash_points
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.metrics import Metric
+from aetheris.streams.replay import replay
 from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
 
@@ -56,9 +57,11 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             blobs=parts.blobs,
             telemetry=parts.telemetry,
             clock=parts.clock,
+            again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,
             runs=settings.runs,
             stuck_after_s=settings.stuck_after_s,
+            jobs_in_flight=settings.jobs_in_flight,
             call_at=partial(worker.call_at, partition),
             wake=worker.wake,
         )

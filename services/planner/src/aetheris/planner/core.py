@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aetheris.planner import compensation
+from aetheris.planner.backlog import Backlog
 from aetheris.planner.births import birth_group
 from aetheris.planner.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
 from aetheris.planner.progress import Progress
@@ -47,6 +48,7 @@ class Partition:
     indexed: Indexed
     runs: bool = True
     watch: Watch = field(default_factory=Watch)
+    backlog: Backlog = field(default_factory=Backlog)
     jobs: dict[str, Progress] = field(default_factory=dict[str, Progress])
     """In order of birth."""
     _born: dict[str, str] = field(default_factory=dict[str, str])
@@ -102,7 +104,8 @@ class Partition:
     def cancel(self, command: Cancel, command_id: str, offset: int) -> Append | None:
         """The cancel of a live job, from its first cancel; held back until its plan is folded."""
         progress = self.jobs.get(command.job_id)
-        if command.job_id in self._born or (progress is not None and progress.job.revision < 0):
+        waits = bool(self.backlog) and self._request_hash(command.job_id) is None
+        if waits or command.job_id in self._born or (progress is not None and progress.job.revision < 0):
             self._held.setdefault(command.job_id, HeldCancel(command, command_id, offset))
             return None
         return _cancel(progress, command, command_id) if progress is not None else None
@@ -155,7 +158,21 @@ class Partition:
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back; None if none is."""
-        return min((held.offset for held in self._held.values()), default=None)
+        waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()))
+        return min((at for at in waiting if at is not None), default=None)
+
+    def must_wait(self) -> bool:
+        """Whether a submission that comes now is left in the log: jobs that rest don't count, however many."""
+        return self.backlog.must_wait(self.watch.moving + len(self._born))
+
+    def make_room(self) -> list[int]:
+        """The offsets of the submissions that are to be read again and taken up now."""
+        return self.backlog.take(self.watch.moving + len(self._born))
+
+    def room_made(self) -> None:
+        """They were taken up: when nobody waits any more, a cancel of a job that isn't known is of none."""
+        if not self.backlog:
+            self._held = {id_: held for id_, held in self._held.items() if self._request_hash(id_) is not None}
 
     def _take_in(self, event: ev.JobCreated, envelope: Envelope[Event]) -> None:
         """A job lives from its first job_created; a later one, of a writer that woke up late, is void."""

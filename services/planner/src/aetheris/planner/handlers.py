@@ -1,12 +1,13 @@
 """The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
 import structlog
 
+from aetheris.planner.backlog import JOBS_IN_FLIGHT, Backlog
 from aetheris.planner.core import Indexed, Partition
 from aetheris.planner.decisions import Append, Conflict, Index, Load, Output, Refused, Request
 from aetheris.planner.watch import STUCK_AFTER_S, Watch
@@ -41,6 +42,8 @@ _FEW = 4
 """Jobs that go on by themselves in a partition, up to which a new one doesn't wait for others."""
 
 Quarantine = Callable[[Record, str], None]
+Again = Callable[[int, int], AsyncIterator[Sequence[Record]]]
+"""Reads a stretch of the partition's jobs.commands once more: from an offset, at least up to another."""
 Written = Append | Request | Index
 
 _log = structlog.get_logger(__name__)
@@ -58,9 +61,11 @@ class PlannerHandler(PartitionHandler):
         blobs: Blobs,
         telemetry: Telemetry,
         clock: Clock,
+        again: Again,
         crash: CrashPoints = NOWHERE,
         runs: bool = True,
         stuck_after_s: float = STUCK_AFTER_S,
+        jobs_in_flight: int = JOBS_IN_FLIGHT,
         call_at: Callable[[float], None] | None = None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
@@ -70,10 +75,11 @@ class PlannerHandler(PartitionHandler):
         self._telemetry = telemetry
         self._clock = clock
         self._crash = crash
+        self._again = again
         self._call_at = call_at
         self._wake = wake
         self._live = False
-        self._partition = Partition(indexed, runs, Watch(stuck_after_s))
+        self._partition = Partition(indexed, runs, Watch(stuck_after_s), Backlog(jobs_in_flight))
 
     @property
     def stuck(self) -> int:
@@ -106,6 +112,7 @@ class PlannerHandler(PartitionHandler):
         await self._append(groups)
         if Topic.JOBS_COMMANDS in batch and self._partition.watch.moving <= _FEW:
             self._wake()  # births are folded like any other event: somebody may be waiting for just this one
+        await self._take_up_backlog(self._partition.make_room())
         self._watch()
 
     async def tick(self) -> None:
@@ -124,7 +131,7 @@ class PlannerHandler(PartitionHandler):
         return self._partition.mark()
 
     def low_water(self, topic: str) -> int | None:
-        """The oldest cancel that waits for its job's plan."""
+        """The oldest submission that waits for room, or cancel that waits for its job's plan."""
         return self._partition.low_water() if topic == Topic.JOBS_COMMANDS else None
 
     def _watch(self) -> None:
@@ -148,7 +155,7 @@ class PlannerHandler(PartitionHandler):
         elif isinstance(found, NeedsUpgrade):
             self._partition.needs_upgrade(found.job_id, record.offset)
 
-    def _command(self, record: Record) -> Sequence[Group]:
+    def _command(self, record: Record, *, waited: bool = False) -> Sequence[Group]:
         try:
             found = decode_message(record)
         except Undecodable as error:
@@ -163,6 +170,9 @@ class PlannerHandler(PartitionHandler):
             self._quarantine(record, "not a command")
             return ()
         if isinstance(found.body, Submit):
+            if not waited and self._partition.must_wait():
+                self._partition.backlog.put(record.offset)
+                return ()
             return self._submit(found.body, found.id, record)
         if isinstance(found.body, Cancel):
             cancelled = self._partition.cancel(found.body, found.id, record.offset)
@@ -182,6 +192,16 @@ class PlannerHandler(PartitionHandler):
         elif isinstance(decided, Conflict):
             _log.warning("submitted again with another request", job_id=command.job_id)
         return ()
+
+    async def _take_up_backlog(self, offsets: Sequence[int]) -> None:
+        """Read submissions again that had no room when they came."""
+        if not offsets:
+            return
+        wanted = set(offsets)
+        async for records in self._again(offsets[0], offsets[-1] + 1):
+            taken = [record for record in records if record.offset in wanted]
+            await self._append([group for record in taken for group in self._command(record, waited=True)])
+        self._partition.room_made()
 
     async def _loaded(self, outputs: Sequence[Output]) -> list[Written]:
         """The outputs, with what follows of the large results that some of them wait for."""

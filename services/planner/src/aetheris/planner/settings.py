@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from aetheris.planner.backlog import JOBS_IN_FLIGHT
 from aetheris.planner.watch import STUCK_AFTER_S
 from aetheris.streams.settings import RuntimeSettings
 
@@ -11,5 +12,8 @@ class PlannerSettings(RuntimeSettings):
 
     stuck_after_s: float = Field(
         STUCK_AFTER_S, gt=0, description="Silence after which a job that should go on is stuck"
+    )
+    jobs_in_flight: int = Field(
+        JOBS_IN_FLIGHT, ge=1, description="Jobs at work in a partition, beyond which submissions wait in Kafka"
     )
     runs: bool = Field(default=True, description="Ask for chains of nodes at once, where they follow each other")

@@ -125,6 +125,9 @@ class Partition:
         self._worker = worker
         self._refuses = refuses
         self._waiting: list[tuple[int, int, Taken]] = []
+        self._due: list[tuple[int, int, Taken]] = []
+        self._turn = 0
+        self._turns: dict[str, int] = {}
         self._declared: dict[str, Try] = {}
         self._claimed: set[tuple[str, int]] = set()
         self._open: dict[int, None] = {}
@@ -161,11 +164,21 @@ class Partition:
 
     def is_due(self) -> bool:
         """Whether there is a grant that the fold has caught up with."""
-        return bool(self._waiting) and self._waiting[0][0] <= self.folded
+        while self._waiting and self._waiting[0][0] <= self.folded:
+            self._line_up(heapq.heappop(self._waiting)[2])
+        return bool(self._due)
 
     def next_grant(self) -> Taken:
-        """That grant."""
-        return heapq.heappop(self._waiting)[2]
+        """The first of them: each job gets a turn, in the order of its grants, before any gets another."""
+        self._turn, _, taken = heapq.heappop(self._due)
+        if self._turns[taken.grant.job_id] == self._turn:
+            del self._turns[taken.grant.job_id]
+        return taken
+
+    def _line_up(self, taken: Taken) -> None:
+        turn = max(self._turn, self._turns.get(taken.grant.job_id, 0)) + 1
+        self._turns[taken.grant.job_id] = turn
+        heapq.heappush(self._due, (turn, taken.offset, taken))
 
     def discharge(self, taken: Taken) -> None:
         """The grant was dropped, or its first `started` is in the log."""
@@ -231,7 +244,9 @@ class Partition:
 
     def abandon(self) -> list[Taken]:
         """The grants that still wait; others will read them."""
-        waiting = [taken for _, _, taken in self._waiting]
+        waiting = [taken for _, _, taken in (*self._due, *self._waiting)]
+        self._due.clear()
+        self._turns.clear()
         self._waiting.clear()
         return waiting
 
