@@ -217,8 +217,8 @@ BAD: dict[str, tuple[Any, str]] = {
     "2 MB": ({"plan": {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"x": "y" * 2_000_000}}]}}, "plan"),
     "invalid JSON": (b'{"plan": {"nodes": [', "body"),
     "duplicate keys": (b'{"plan": {"nodes": [], "nodes": []}}', "nodes"),
-    "goal": ({"goal": "get rich"}, "goal"),
-    "kind": ({"plan": {"nodes": [{"id": "a", "kind": "llm"}]}}, "plan.nodes[0].kind"),
+    "goal": ({"goal": "get rich", "tools": []}, "goal"),
+    "kind": ({"plan": {"nodes": [{"id": "a", "kind": "llm"}]}}, "plan.nodes[0].args/model"),
 }
 
 

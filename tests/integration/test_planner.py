@@ -255,7 +255,7 @@ async def test_a_dead_letter_for_what_is_no_plan_and_the_partition_goes_on(
         await seen.until(lambda: bool(seen.requests(good.job_id)))
         await seen.until(lambda: len(seen.of(dead_letters(Topic.JOBS_COMMANDS), bad.job_id)) == 2)
     reasons = [record.header("dlq_reason") for record in seen.of(dead_letters(Topic.JOBS_COMMANDS), bad.job_id)]
-    assert reasons[0] == b"nodes[0].kind: llm is not supported by this version"
+    assert reasons[0] == b"nodes[0].args/model: Field required"
     assert seen.types(bad.job_id) == []
 
 

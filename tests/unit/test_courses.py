@@ -104,14 +104,14 @@ def test_an_irreversible_effect_without_an_external_id_says_so() -> None:
 def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> None:
     first = {"tools": {}, "nodes": [{"id": "think", "kind": "llm"}]}
     diff = h.graph({"id": "act"})
-    answer = {"model": "m-1", "usage": {"output_tokens": 7}, "text": "act"}
+    answer, usage = {"model": "fast", "text": "act"}, {"model": "m-1", "output_tokens": 7}
     started = h.started("think", "n1", tool="llm").model_copy(update={"kind": Kind.LLM})
     decided = ev.DecisionSnapshot(job_id=h.JOB, goal="do it", task_graph=diff, command_id="think")
     events = [
         h.created(),
         h.planned(first),
         started,
-        h.finished("think", "n1", result=answer, tool="llm"),
+        h.finished("think", "n1", result=answer, tool="llm").model_copy(update={"usage": usage}),
         decided,
         h.planned(diff, 1),
         h.started("act", "n2", revision=1),

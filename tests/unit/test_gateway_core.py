@@ -9,10 +9,11 @@ from aetheris.gateway.core import answers, submissions, wire
 from aetheris.gateway.problems import BadRequest, Conflict
 from aetheris.protocol import events as ev
 from aetheris.protocol import standing
-from aetheris.protocol.commands import RegistryEntry, Submit
+from aetheris.protocol.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.contract import Status
 from aetheris.protocol.job_log import Sequence
 from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.prompts import Brief, Limits
 from aetheris.protocol.records import Record
 from tests import histories as h
 
@@ -31,9 +32,12 @@ PAY = RegistryEntry(
 )
 
 
+MODELS = {"fast": ModelEntry(name="fast", provider_model="openai:m")}
+
+
 def submit(body: Any) -> Submit:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return submissions.submit_command(raw, ASKED, {"pay": PAY})
+    return submissions.submit_command(raw, ASKED, {"pay": PAY}, MODELS)
 
 
 def plan(*nodes: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +55,15 @@ BAD: dict[str, tuple[Any, str]] = {
     "missing argument": (plan({"id": "a", "args": {}}), "plan.nodes[0].args"),
     "unknown argument": (plan({"id": "a", "args": {"amount": 1, "to": "me"}}), "plan.nodes[0].args"),
     "unknown kind": (plan({"id": "a", "kind": "dance"}), "plan.nodes[0].kind"),
-    "kind that can't run yet": ({"plan": {"nodes": [{"id": "a", "kind": "llm"}]}}, "plan.nodes[0].kind"),
+    "no model": (plan({"id": "a", "kind": "llm", "args": {"prompt": "hi"}}), "plan.nodes[0].args/model"),
+    "unknown model": (
+        plan({"id": "a", "kind": "llm", "args": {"model": "slow", "prompt": "hi"}}),
+        "plan.nodes[0].args/model",
+    ),
+    "tools for a plan's model": (
+        plan({"id": "a", "kind": "llm", "args": {"model": "fast", "prompt": "hi", "tools": {}}}),
+        "plan.nodes[0].args/tools",
+    ),
     "bad id": (plan({"id": "a:b"}), "plan.nodes[0].id"),
     "unknown node field": (plan({"id": "a", "edges": []}), "plan.nodes[0].edges"),
     "no node": ({"plan": {"nodes": []}}, "plan.nodes"),
@@ -60,7 +72,14 @@ BAD: dict[str, tuple[Any, str]] = {
     "plan is no object": ({"plan": []}, "plan"),
     "no plan": ({}, "plan"),
     "no plan at all": (b"", "plan"),
-    "goal": ({"goal": "get rich"}, "goal"),
+    "goal without tools": ({"goal": "get rich"}, "tools"),
+    "goal and plan": ({"goal": "get rich", "tools": [], "plan": {}}, "plan"),
+    "goal with an unknown tool": ({"goal": "get rich", "tools": ["pay", "steal"]}, "tools[1]"),
+    "goal with an unknown model": ({"goal": "get rich", "tools": [], "model": "slow"}, "model"),
+    "goal with an unknown limit": ({"goal": "get rich", "tools": [], "limits": {"time": 1}}, "limits.time"),
+    "goal with no turns": ({"goal": "get rich", "tools": [], "limits": {"turns": 0}}, "limits.turns"),
+    "goal with pins": ({"goal": "get rich", "tools": {"pay": {"irreversible": False}}}, "tools"),
+    "tools beside a plan": (plan({"id": "a"}) | {"tools": ["pay"]}, "tools"),
     "unknown field": ({"plam": {}}, "plam"),
     "no object": ([], "body"),
     "not JSON": (b'{"plan": ', "body"),
@@ -83,9 +102,15 @@ def test_bad_input_names_the_field(body: Any, field: str) -> None:
     assert refused.value.body()["error"]["details"]["field"] == field
 
 
-def test_goal_says_what_is_missing() -> None:
-    with pytest.raises(BadRequest, match="goal: planning by a model is not configured"):
-        submit({"goal": "get rich"})
+def test_a_goal_is_planned_by_a_model_with_the_pins_of_the_registry() -> None:
+    body = {"goal": "pay ann", "tools": ["p*"], "limits": {"turns": 3}}
+    command = submit(body)
+    assert (command.goal, command.brief) == ("pay ann", Brief(model="fast", tools=("pay",), limits=Limits(turns=3)))
+    assert command.plan is not None
+    assert command.plan["tools"]["pay"]["schema_hash"] == PAY.schema_hash
+    assert [(node["id"], node["kind"]) for node in command.plan["nodes"]] == [("turn-1", "llm")]
+    with pytest.raises(BadRequest, match="goal: no model is configured"):
+        submissions.submit_command(json.dumps(body).encode(), ASKED, {"pay": PAY}, {})
 
 
 def test_a_refusal_never_repeats_the_value() -> None:

@@ -217,7 +217,7 @@ class TestBirth:
             (None, "plan"),
             ({"nodes": []}, "plan.nodes"),
             ({"nodes": [{"id": "a", "kind": "tool", "tool": "act"}]}, "nodes[0].tool"),
-            ({"nodes": [{"id": "a", "kind": "llm"}]}, "nodes[0].kind"),
+            ({"nodes": [{"id": "a", "kind": "llm"}]}, "nodes[0].args/model"),
             (graph({"id": "a", "depends_on": ["z"]}), "nodes[0].depends_on[0]"),
             (graph({"id": "a", "args": {"x": {"$ref": "z#/y"}}}), "nodes[0].args/x"),
             (graph({"id": "a", "args": {"x": 2**60}}), "plan/nodes/0/args/x"),

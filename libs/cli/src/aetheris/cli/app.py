@@ -31,6 +31,7 @@ PLACES = {
     "approve": "approvals",
     "reject": "approvals",
     "tools": "jobs",
+    "models": "jobs",
     "subscribe": "subscribe",
     "replay": "courses",
     "effects": "courses",

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.events import ConfirmationMode, by_name
 from aetheris.protocol.plan import DuplicateScope, EffectClass, JobOptions, OnInDoubt
+from aetheris.protocol.prompts import Brief, ModelName
 
 MAX_OPEN_REQUESTS = 50
 """Of one job that are listed at a time: a line of jobs.index is written anew with each change."""
@@ -37,6 +38,7 @@ class Submit(JobCommand):
     idempotency_key: str | None = None
     parent_job_id: str | None = None
     options: JobOptions = JobOptions()
+    brief: Brief | None = None
 
 
 class Cancel(JobCommand):
@@ -214,6 +216,20 @@ class RegistryEntry(Message):
     def key(self) -> str:
         """The record key."""
         return f"{self.name}@{self.version}"
+
+
+class ModelEntry(Message):
+    """tools.registry: a model that jobs may name, beside the tools; `provider_model` is as its provider names it."""
+
+    type_name: ClassVar[str] = "model"
+    name: ModelName
+    provider_model: str
+    priced: bool = False
+
+    @property
+    def key(self) -> str:
+        """The record key; no tool has one like it."""
+        return f"model:{self.name}"
 
 
 class LedgerRecord(Message):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
@@ -32,8 +32,10 @@ class EffectLog:
                 self._committed(said)
             case ev.DecisionSnapshot() as said:
                 self._snapshot(told, said)
-            case ev.PlanGenerated() as said if counts:
-                self._planned(job, said)
+            case ev.PlanGenerated() as said:
+                decided, self._decided = self._decided, None
+                if counts:
+                    self._planned(job, said, decided)
             case _:
                 pass
 
@@ -78,7 +80,7 @@ class EffectLog:
         if said.external_id is not None:
             row["external_id"] = said.external_id
         if row["kind"] == Kind.LLM:
-            row |= {"prompt_hash": row["input_hash"], "response_hash": row["output_hash"], **_model(said.result)}
+            row |= {"prompt_hash": row["input_hash"], "response_hash": row["output_hash"], **_model(said)}
             self._of_llm[said.node_id] = row
             return
         entry = job.entry(said.node_id)
@@ -96,10 +98,10 @@ class EffectLog:
         if row is not None:
             row.setdefault("decision_snapshot_id", told.id)
 
-    def _planned(self, job: JobState, said: ev.PlanGenerated) -> None:
+    def _planned(self, job: JobState, said: ev.PlanGenerated, decided: Told | None) -> None:
         self._order = step_indexes(job)
-        if self._decided is not None:
-            self.decisions[said.revision], self._decided = self._decided, None
+        if decided is not None:
+            self.decisions[said.revision] = decided
 
 
 def _called(state: KeyState) -> dict[str, Any]:
@@ -110,7 +112,8 @@ def _called(state: KeyState) -> dict[str, Any]:
     return {"kind": started.kind.value, "tool_name": started.tool_name, "input_hash": started.args_hash}
 
 
-def _model(result: Any) -> dict[str, Any]:
-    """Which model answered, and what it used, where its result says so."""
-    said = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
-    return {name: said[name] for name in ("model", "usage") if name in said}
+def _model(said: ev.ToolInvocationFinished) -> dict[str, Any]:
+    """Which model answered, and what it used, where that is told."""
+    usage = dict(said.usage or {})
+    model = usage.pop("model", None)
+    return {name: value for name, value in (("model", model), ("usage", usage)) if value}

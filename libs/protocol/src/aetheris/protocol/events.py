@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.plan import JobOptions, Kind
+from aetheris.protocol.prompts import Brief
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -121,6 +122,7 @@ class JobCreated(Event):
     idempotency_key: str | None = None
     parent_job_id: str | None = None
     options: JobOptions | None = None
+    brief: Brief | None = None
 
 
 class DecisionSnapshot(Event):
@@ -209,6 +211,8 @@ class ToolInvocationFinished(KeyEvent):
     output_hash: str | None = None
     error: str | None = None
     external_id: str | None = None
+    usage: dict[str, Any] | None = None
+    """Of an answer: {model, input_tokens, output_tokens, cost_usd?}, as its provider counts."""
 
 
 class CommandCommitted(Event):

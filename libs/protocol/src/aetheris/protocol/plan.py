@@ -46,14 +46,11 @@ class Kind(StrEnum):
     RANDOM = "random"
 
 
-RUNNABLE = frozenset({Kind.TOOL, Kind.TIME, Kind.RANDOM})
+RUNNABLE = frozenset({Kind.TOOL, Kind.LLM, Kind.TIME, Kind.RANDOM})
 """The kinds that an executor runs."""
 
 AWAITED = frozenset({Kind.WAIT, Kind.TIMER, Kind.HUMAN})
 """The kinds that nobody runs: they end when what they wait for has come (docs/waits.md)."""
-
-SUPPORTED = RUNNABLE | AWAITED
-"""What this version takes; a plan with another kind is refused at submission."""
 
 
 class EffectClass(StrEnum):

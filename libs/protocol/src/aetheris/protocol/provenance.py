@@ -85,7 +85,10 @@ def asked_for(course: Course) -> Tree:
     said = course.created.said if course.created is not None else None
     if not isinstance(said, ev.JobCreated):
         return _tree("goal", "unknown", course.created, {}, [])
-    facts = {"submitted_by": said.submitted_by, "tenant": said.tenant, "agent": said.agent, "session": said.session}
+    facts: dict[str, Any] = {"submitted_by": said.submitted_by, "tenant": said.tenant}
+    facts |= {"agent": said.agent, "session": said.session}
+    if said.brief is not None:
+        facts |= {"model": said.brief.model, "tools": list(said.brief.tools)}
     title = said.goal if said.goal is not None else f"a plan submitted by {said.submitted_by}"
     known = {name: value for name, value in facts.items() if value is not None}
     return _tree("goal", title, course.created, {"job_id": said.job_id, **known}, [])
@@ -125,7 +128,8 @@ def _used(row: dict[str, Any]) -> Tree:
     """An earlier effect, without its own reasons."""
     at = {"seq": row["seq"], "id": row["event_id"], "type": ev.ToolInvocationFinished.event_type}
     name = f" {row['external_id']}" if "external_id" in row else ""
-    shown = {name: row[name] for name in ("output_hash", "model", "prompt_hash", "response_hash") if name in row}
+    names = ("output_hash", "model", "usage", "prompt_hash", "response_hash")
+    shown = {name: row[name] for name in names if name in row}
     title = f"{row['command_id']}: {row['tool_name']}{name}"
     return {"what": "used", "title": title, "at": {**at, "time": row["created_at"]}, "facts": shown, "because": []}
 

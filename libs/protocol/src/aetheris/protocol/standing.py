@@ -20,6 +20,8 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
         "tenant": job.created.tenant,
         "steps": [step_view(job, entries[-1]) for entries in job.entries.values()],
     }
+    if job.created.goal is not None:
+        view["goal"] = job.created.goal
     why = _why(job)
     if why is not None:
         view["why"] = why

@@ -104,6 +104,32 @@ class Submitted(_Answer):
     status: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a model is to plan for (docs/models.md).
+
+    Args:
+        tools: names or patterns of what the model may call; none by default.
+        model: as the service has it configured; it may be left out where there is one only.
+        limits: turns, calls, tokens, cost_usd; what is over ends the job.
+        planning: turn by turn (agent, the default), or one answer that is the whole plan (graph).
+    """
+
+    goal: str
+    tools: Sequence[str] = ()
+    model: str | None = None
+    system: str | None = None
+    planning: Literal["agent", "graph"] | None = None
+    limits: Mapping[str, int | float] | None = None
+    max_tokens: int | None = None
+
+    def body(self) -> dict[str, Any]:
+        """As it is sent."""
+        limits = dict(self.limits) if self.limits else None
+        given = _given(model=self.model, system=self.system, planning=self.planning, limits=limits)
+        return {"goal": self.goal, "tools": list(self.tools), **given, **_given(max_tokens=self.max_tokens)}
+
+
 class JobSummary(_Answer):
     """A line of the list of jobs."""
 
@@ -139,6 +165,7 @@ class Step(_Answer):
 class Job(JobSummary):
     """A job as its log says."""
 
+    goal: str | None = None
     steps: tuple[Step, ...] = ()
     why: str | None = None
     result: Any = None
@@ -281,14 +308,14 @@ class Client:
 
     def submit(
         self,
-        plan: Mapping[str, Any],
+        plan: Mapping[str, Any] | Goal,
         *,
         agent: str | None = None,
         session: str | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Submitted:
-        """Submit a plan; with an idempotency key it may be repeated, and names the same job.
+        """Submit a plan, or a goal that a model plans for; the same idempotency key and request name the same job.
 
         Raises:
             ApiError.
@@ -425,6 +452,10 @@ class Client:
         """The registered tools, newest version each; raises ApiError."""
         return self._send(_Call("GET", "/tools"))["tools"]
 
+    def models(self) -> list[dict[str, Any]]:
+        """The registered models; raises ApiError."""
+        return self._send(_Call("GET", "/models"))["models"]
+
     def _send(self, call: _Call) -> Any:
         return _checked(self._answer(call))
 
@@ -462,7 +493,7 @@ class AsyncClient:
 
     async def submit(
         self,
-        plan: Mapping[str, Any],
+        plan: Mapping[str, Any] | Goal,
         *,
         agent: str | None = None,
         session: str | None = None,
@@ -599,6 +630,10 @@ class AsyncClient:
         """As `Client.tools`."""
         return (await self._send(_Call("GET", "/tools")))["tools"]
 
+    async def models(self) -> list[dict[str, Any]]:
+        """As `Client.models`."""
+        return (await self._send(_Call("GET", "/models")))["models"]
+
     async def _send(self, call: _Call) -> Any:
         return _checked(await self._answer(call))
 
@@ -664,13 +699,14 @@ def _bearer(token: str) -> dict[str, str]:
 
 
 def _submit(
-    plan: Mapping[str, Any],
+    plan: Mapping[str, Any] | Goal,
     agent: str | None,
     session: str | None,
     options: Mapping[str, Any] | None,
     idempotency_key: str | None,
 ) -> _Call:
-    body = _given(plan=dict(plan), agent=agent, session=session, options=dict(options) if options else None)
+    asked = plan.body() if isinstance(plan, Goal) else {"plan": dict(plan)}
+    body = asked | _given(agent=agent, session=session, options=dict(options) if options else None)
     headers = {"idempotency-key": idempotency_key} if idempotency_key is not None else {}
     return _Call("POST", "/jobs", body, headers=headers)
 

@@ -64,6 +64,8 @@ class Succeeded:
     external_id: str | None = None
     changes: tuple[StateChange, ...] = ()
     partial: bool = False
+    usage: Mapping[str, Any] | None = None
+    """Of a model's answer: what it used."""
 
 
 @dataclass(frozen=True, slots=True)

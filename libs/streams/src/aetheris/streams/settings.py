@@ -12,7 +12,7 @@ from aetheris.streams.refusal import SettingInvalid
 S = TypeVar("S", bound=BaseSettings)
 
 
-def _split(value: object) -> object:
+def split(value: object) -> object:
     """A comma-separated list, as environments have it."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -43,7 +43,7 @@ class RuntimeSettings(BaseSettings):
     lease_ttl_s: float = Field(5.0, gt=0, description="How long a lease outlives its last heartbeat")
     effect_ttl_s: float = Field(7 * 86400.0, gt=0, description="How long the effect store keeps an effect")
     drain_s: float = Field(5.0, gt=0, description="Time that a stopping or revoked partition has to finish")
-    tools: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
+    tools: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(
         (), description="Modules with @tool functions to import, comma-separated"
     )
 

@@ -188,6 +188,10 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
     async def tools(_who: Who) -> JSONResponse:
         return JSONResponse({"tools": jobs.tools()})
 
+    @router.get("/models")
+    async def models(_who: Who) -> JSONResponse:
+        return JSONResponse({"models": jobs.models()})
+
     for proof in ("verify", "stream", "evidence", "inclusion"):
         router.add_api_route(f"/jobs/{{job_id}}/{proof}", _proof(jobs, proof))
     for what in ("checkpoint", "consistency", "leaves"):

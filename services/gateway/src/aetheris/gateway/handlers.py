@@ -96,7 +96,7 @@ class Jobs:
         """
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
         asked = submissions.Asked(job_id, caller.name, caller.tenant, idempotency_key)
-        command = submissions.submit_command(raw, asked, self._registry.newest())
+        command = submissions.submit_command(raw, asked, self._registry.newest(), self._registry.models())
         async with self.deadline():
             standing = await self._standing(command) if idempotency_key is not None else None
             return (job_id, standing.status) if standing is not None else await self._submit(command)
@@ -431,6 +431,10 @@ class Jobs:
     def tools(self) -> list[dict[str, Any]]:
         """The newest version of every tool."""
         return [entry.model_dump(mode="json", by_alias=True) for entry in self._registry.newest().values()]
+
+    def models(self) -> list[dict[str, Any]]:
+        """The registered models."""
+        return [entry.model_dump(mode="json") for entry in self._registry.models().values()]
 
     # How
 

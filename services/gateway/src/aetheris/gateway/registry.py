@@ -1,11 +1,11 @@
-"""The tools that plans may name: the newest registered version of each."""
+"""The tools that plans may name, the newest registered version of each; and the models."""
 
 import re
 from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from aetheris.protocol.commands import RegistryEntry
+from aetheris.protocol.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.schemas import Schema
 from aetheris.streams.table import Table
 
@@ -18,6 +18,7 @@ class Registry:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._newest: dict[str, RegistryEntry] | None = None
+        self._models: dict[str, ModelEntry] | None = None
         table.on_change(self._changed)
 
     def newest(self) -> Mapping[str, RegistryEntry]:
@@ -25,6 +26,12 @@ class Registry:
         if self._newest is None:
             self._newest = _newest(self._table)
         return self._newest
+
+    def models(self) -> Mapping[str, ModelEntry]:
+        """Model name → its entry."""
+        if self._models is None:
+            self._models = _models(self._table)
+        return self._models
 
     def schema(self, name: str, version: str, schema_hash: str | None = None) -> Schema | None:
         """The schema of this very version; None where it is not registered, or is another by now."""
@@ -42,7 +49,7 @@ class Registry:
             return False
 
     def _changed(self, _key: str, _value: bytes | None) -> None:
-        self._newest = None
+        self._newest = self._models = None
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
@@ -55,6 +62,17 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 def _parts(text: str) -> list[tuple[int, int, str]]:
     """Numbers compare as numbers, and above words."""
     return [(2, int(part), "") if part.isdecimal() else (1, 0, part) for part in _NUMBER.split(text) if part != ""]
+
+
+def _models(table: Table) -> dict[str, ModelEntry]:
+    found: dict[str, ModelEntry] = {}
+    for _, value in table.items():
+        try:
+            entry = ModelEntry.model_validate_json(value)
+        except ValidationError:
+            continue
+        found[entry.name] = entry
+    return dict(sorted(found.items()))
 
 
 def _newest(table: Table) -> dict[str, RegistryEntry]:

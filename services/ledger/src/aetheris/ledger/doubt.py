@@ -9,13 +9,16 @@ from aetheris.ledger.memory import Started, Step, Terms
 from aetheris.ledger.settlement import Key
 from aetheris.protocol.commands import Verification
 from aetheris.protocol.fold import Entry
-from aetheris.protocol.plan import EffectClass, OnInDoubt
+from aetheris.protocol.plan import EffectClass, Kind, OnInDoubt
 
 BLIND_LOOKS = 3
 """How often an effect store that doesn't answer is asked again before the ladder goes on without it."""
 
 UNPINNED_TIMEOUT_S = 30.0
 """The longest that a kind without a tool may run."""
+
+ANSWER_TIMEOUT_S = 120.0
+"""The longest that a model takes, unless its configuration says otherwise."""
 
 LONGEST_PAUSE_S = 60.0
 
@@ -80,11 +83,17 @@ def _lease_speaks_until(
         return now_s + ttl_s
     if facts.leases_lost_s is not None:
         # a missing lease is no evidence until every holder had the time to take it up again, or to end
-        trusted_s = facts.leases_lost_s + ttl_s + (entry.pin.timeout_s if entry.pin is not None else UNPINNED_TIMEOUT_S)
+        trusted_s = facts.leases_lost_s + ttl_s + _timeout_s(entry)
         if now_s < trusted_s:
             return min(trusted_s, now_s + ttl_s)
     tried.cause = "lease_expired"
     return None
+
+
+def _timeout_s(entry: Entry) -> float:
+    if entry.pin is None:
+        return ANSWER_TIMEOUT_S if entry.node.kind is Kind.LLM else UNPINNED_TIMEOUT_S
+    return entry.pin.timeout_s
 
 
 def _by_class(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) -> Step:

@@ -9,10 +9,21 @@ from aetheris.protocol.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.commands import Submit
 from aetheris.protocol.events import JobCreated, PlanGenerated
 from aetheris.protocol.ids import InvalidName, check_name
-from aetheris.protocol.plan import MAX_PLAN_BYTES, SUPPORTED, InvalidPlan, JobOptions, TaskGraph, check_graph, tools_of
+from aetheris.protocol.plan import (
+    MAX_PLAN_BYTES,
+    InvalidPlan,
+    JobOptions,
+    Kind,
+    TaskGraph,
+    check_graph,
+    tools_of,
+)
+from aetheris.protocol.prompts import Brief, check_prompt, first_graph
 
 PLANNER = "static"
 PLANNER_VERSION = "1"
+BY_MODEL = "model"
+"""The planner of a goal: its revisions follow from a model's recorded answers (docs/models.md)."""
 
 
 def birth_group(command: Submit, command_id: str) -> Append:
@@ -29,7 +40,9 @@ def birth_group(command: Submit, command_id: str) -> Append:
         tenant=command.tenant,
         submitted_by=command.by,
         request_hash=command.request_hash,
-        plan=plan,
+        plan=plan if command.goal is None else None,
+        goal=command.goal,
+        brief=command.brief,
         agent=command.agent,
         session=command.session,
         idempotency_key=command.idempotency_key,
@@ -42,21 +55,21 @@ def birth_group(command: Submit, command_id: str) -> Append:
         revision=0,
         plan_hash=plan_hash,
         task_graph=plan,
-        planner=PLANNER,
+        planner=PLANNER if command.goal is None else BY_MODEL,
         planner_version=PLANNER_VERSION,
     )
     return Append((Fact(created, (command_id,)), Fact(planned, ("0", plan_hash))))
 
 
 def checked_plan(command: Submit) -> dict[str, Any]:
-    """The submission's plan, exactly as given.
+    """The submission's plan, exactly as given; that of a goal asks its model, and pins what it may call.
 
     Raises:
         InvalidPlan: no plan, a bad graph, a tool without its pin, a kind that can't run, or too large.
     """
     plan = command.plan
     if plan is None:
-        raise InvalidPlan("plan", "missing; this version takes no goals")
+        raise InvalidPlan("plan", "missing")
     try:
         check_name(command.job_id, "job_id")
         size = len(canonical(plan))
@@ -70,17 +83,30 @@ def checked_plan(command: Submit) -> dict[str, Any]:
         raise InvalidPlan(".".join(("plan", *map(str, first["loc"]))), first["msg"]) from None
     if size > MAX_PLAN_BYTES:
         raise InvalidPlan("plan", f"larger than {MAX_PLAN_BYTES // 1024} KiB")
-    _check_runnable(graph)
+    if command.goal is None:
+        _check_runnable(graph)
+    else:
+        _check_first(command.goal, command.brief, graph)
     return plan
+
+
+def _check_first(goal: str, brief: Brief | None, graph: TaskGraph) -> None:
+    """Nothing but what the brief says."""
+    if brief is None:
+        raise InvalidPlan("brief", "missing: it names the model")
+    if not set(brief.tools) <= graph.tools.keys():
+        raise InvalidPlan("plan.tools", "a tool of the brief is not pinned")
+    if graph != first_graph(goal, brief, graph.tools):
+        raise InvalidPlan("plan", "is not the one that follows from the goal and its brief")
 
 
 def _check_runnable(graph: TaskGraph) -> None:
     check_graph(graph.nodes)
     for index, node in enumerate(graph.nodes):
-        if node.kind not in SUPPORTED:
-            raise InvalidPlan(f"nodes[{index}].kind", f"{node.kind.value} is not supported by this version")
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
+        if node.kind is Kind.LLM:
+            check_prompt(node, f"nodes[{index}]")
         for tool in tools_of(node):
             if tool not in graph.tools:
                 raise InvalidPlan(f"nodes[{index}].tool", f"{tool} is not pinned")

@@ -9,6 +9,7 @@ from aetheris.planner import compensation
 from aetheris.planner.backlog import Backlog
 from aetheris.planner.births import birth_group
 from aetheris.planner.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
+from aetheris.planner.goals import answered, decided
 from aetheris.planner.progress import Progress
 from aetheris.planner.steps import is_untouched, load, node_finished, request, unresolvable
 from aetheris.planner.watch import Stuck, Watch, explained_s, unstarted, waits_for
@@ -58,6 +59,7 @@ class Partition:
     _held: dict[str, HeldCancel] = field(default_factory=dict[str, HeldCancel])
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     _joined: list[Joined] = field(default_factory=list[Joined])
+    _planned: bool = False
 
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
@@ -122,10 +124,12 @@ class Partition:
         return outputs
 
     def resolved(self, job_id: str, node_id: str, blobs: Blobs | None) -> list[Output]:
-        """What follows of a Load, within the same round; None where the results could not be loaded."""
+        """What follows of a Load, within the same round; no blobs where the results could not be loaded."""
         progress = self.jobs[job_id]
         if progress.is_stopping:
             return []
+        if node_id == progress.answered:
+            return [*decided(progress, blobs), *_stop(progress), *_ended(progress)]
         return [*_ask(progress, node_id, blobs, runs=self.runs), *_stop(progress)]
 
     def stuck(self, now_s: float) -> list[Stuck]:
@@ -150,6 +154,11 @@ class Partition:
         """The nodes that started within a run since the last call."""
         found, self._joined = self._joined, []
         return found
+
+    def has_planned(self) -> bool:
+        """Whether an answer has come to a decision since the last call."""
+        planned, self._planned = self._planned, False
+        return planned
 
     def mark(self) -> int | None:
         """The birth of the oldest live job; None if none lives."""
@@ -223,12 +232,13 @@ class Partition:
         if progress.waits_for_upgrade:
             yield from _unpause(progress)
         yield from _report(progress)
+        if progress.answered is not None:
+            self._planned = True
+            yield from answered(progress)
         if _starts(progress):
             yield from _requests(progress, runs=self.runs)
         yield from _stop(progress)
-        following = _end(progress)
-        if following is not None:
-            yield following
+        yield from _ended(progress)
 
     def _line_in_index(self, progress: Progress) -> tuple[str, tuple[OpenRequest, ...]] | None:
         entry = self.indexed(progress.job.job_id)
@@ -317,10 +327,20 @@ def _stop(progress: Progress) -> Iterator[Output]:
     if progress.is_stopping or (failure is None and unwanted is None):
         return
     progress.sent.stop = job.revision
-    node_id = failure.node_id if failure is not None else ""
-    by, reason = (unwanted.by, "cancelled") if unwanted is not None else ("planner", f"node {node_id} failed")
+    node_id = (failure.node_id if failure is not None else None) or ""
+    by, reason = "planner", f"node {node_id} failed"
+    if unwanted is not None:
+        by, reason = unwanted.by, "cancelled"
+    elif failure is not None and failure.node_id is None:
+        reason = failure.reason
     stopping = ev.JobStopping(job_id=job.job_id, by=by, reason=reason, up_to_revision=job.revision)
     yield fact(stopping, "failure", str(job.revision), node_id)
+
+
+def _ended(progress: Progress) -> Iterator[Output]:
+    end = _end(progress)
+    if end is not None:
+        yield end
 
 
 def _end(progress: Progress) -> Append | None:

@@ -110,8 +110,8 @@ class PlannerHandler(PartitionHandler):
         groups.extend(self._groups(outputs))
         self._trace_joined()
         await self._append(groups)
-        if Topic.JOBS_COMMANDS in batch and self._partition.watch.moving <= _FEW:
-            self._wake()  # births are folded like any other event: somebody may be waiting for just this one
+        if (Topic.JOBS_COMMANDS in batch or self._partition.has_planned()) and self._partition.watch.moving <= _FEW:
+            self._wake()  # births and plans are folded like any other event: somebody may be waiting for just this one
         await self._take_up_backlog(self._partition.make_room())
         self._watch()
 
@@ -265,7 +265,7 @@ class PlannerHandler(PartitionHandler):
         """The places to die at before a round is written."""
         for fact in (fact for output in outputs if isinstance(output, Append) for fact in output.facts):
             if isinstance(fact.event, PlanGenerated):
-                self._crash.reach("before_plan")
+                self._crash.reach("before_plan", fact.event.planner)
             elif isinstance(fact.event, StepCompensated):
                 self._crash.reach("before_compensated")
 

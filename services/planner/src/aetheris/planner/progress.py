@@ -7,11 +7,13 @@ from itertools import islice
 from typing import Any, Literal
 
 from aetheris.protocol import events as ev
+from aetheris.protocol.answers import NOTHING_SPENT, Spent
 from aetheris.protocol.commands import MAX_OPEN_REQUESTS, OpenRequest
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import Entry, JobState, Settled, St, is_stopped
 from aetheris.protocol.invocation import is_done, needs
-from aetheris.protocol.plan import EffectClass, check_graph
+from aetheris.protocol.plan import EffectClass, Kind, check_graph
+from aetheris.protocol.prompts import Brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ NO_GRAPH = Graph({}, {}, {}, {})
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The first node that ended in a way that stops the job, and why."""
+    """The first node that ended in a way that stops the job, and why; of no node where nothing more can be planned."""
 
-    node_id: str
+    node_id: str | None
     reason: str
 
 
@@ -49,6 +51,8 @@ class Sent:
 
     requests: set[str] = field(default_factory=set[str])
     nodes: set[str] = field(default_factory=set[str])
+    decided: str | None = None
+    """The answer of a model that was last decided on."""
     cancel: bool = False
     stop: int = -1
     """Up to which revision a job_stopping was sent."""
@@ -76,6 +80,10 @@ class Progress:
     failure: Failure | None = None
     committed: list[str] = field(default_factory=list[str])
     """Nodes that can be undone, in the order in which they settled as a success."""
+    answered: str | None = None
+    """The node of the model's newest answer, while what follows from it is not in the log."""
+    spent: Spent = NOTHING_SPENT
+    """On the answers so far."""
     undo_failure: Failure | None = None
     """The compensation that failed."""
     running: set[str] = field(default_factory=set[str])
@@ -119,8 +127,13 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every node of the plan has ended."""
-        return len(self.ended) == len(self.graph.declared)
+        """Whether every node of the plan has ended, and none is to come."""
+        return self.answered is None and len(self.ended) == len(self.graph.declared)
+
+    @property
+    def brief(self) -> Brief | None:
+        """Who plans for the job's goal; None where its plan was submitted."""
+        return self.job.created.brief
 
     @property
     def is_stopping(self) -> bool:
@@ -147,6 +160,8 @@ class Progress:
         """Follow an event that the fold took."""
         if isinstance(event, ev.KeyEvent):
             self._follow_key(event.idempotency_key)
+            if self.answered is not None:
+                self._spend(event)
             if isinstance(event, ev.ApprovalRequested) and event.idempotency_key in self.asking:
                 self._ask(event.idempotency_key, "approval", event, event.form)
         elif isinstance(event, ev.JobWaiting | ev.WaitCompleted):
@@ -180,8 +195,14 @@ class Progress:
         """Whether the node leaves nothing behind: then a part of its result is a result like any other."""
         return self.entry(node_id).effect_class is EffectClass.PURE
 
+    def _spend(self, event: ev.KeyEvent) -> None:
+        """What the newest answer has used, counted as it settles."""
+        if isinstance(event, ev.ToolInvocationFinished) and event.node_id == self.answered:
+            self.spent = self.spent.plus(event.usage or {})
+
     def _follow_plan(self) -> None:
         self.graph = graph_of(self.job)
+        self.answered = None
         self.sent.requests.clear()  # readers drop a request that names another revision than the one in force
         self.missing = dict(self.graph.needed)
         for node_id in self.ended:
@@ -250,6 +271,8 @@ class Progress:
         else:
             self.ended.add(node_id)
             self.ready.extend(self._release(node_id))
+            if node.kind is Kind.LLM and self.brief is not None:
+                self.answered = node_id
 
     def _follow_node(self, event: ev.NodeFinished) -> None:
         """A node may end without an invocation: a reference that leads nowhere."""

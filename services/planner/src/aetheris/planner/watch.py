@@ -8,11 +8,13 @@ from aetheris.planner.decisions import Output
 from aetheris.planner.progress import Progress
 from aetheris.planner.steps import is_untouched
 from aetheris.protocol.fold import St
-from aetheris.protocol.plan import Retry
+from aetheris.protocol.plan import Kind, Retry
 
 STUCK_AFTER_S = 60.0
 UNPINNED_TIMEOUT_S = 30.0
 """The longest that a kind without a tool may run."""
+ANSWER_TIMEOUT_S = 120.0
+"""The longest that a model takes, unless its configuration says otherwise."""
 
 MAX_NAMES = 5
 
@@ -123,7 +125,9 @@ def _silence_s(progress: Progress, key: str) -> float:
         return 0.0
     if state.st is St.REOPENED:
         return (entry.node.retry or Retry()).max_backoff_s if state.retry_due is not None else 0.0
-    return UNPINNED_TIMEOUT_S if entry.pin is None else entry.pin.timeout_s + entry.pin.settles_within_s
+    if entry.pin is None:
+        return ANSWER_TIMEOUT_S if entry.node.kind is Kind.LLM else UNPINNED_TIMEOUT_S
+    return entry.pin.timeout_s + entry.pin.settles_within_s
 
 
 def _names(nodes: list[str]) -> str:

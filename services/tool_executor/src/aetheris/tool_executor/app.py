@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.loader import Toolbox, load
@@ -14,6 +14,7 @@ from aetheris.streams.effects import EffectStore
 from aetheris.streams.leases import Leases
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.metrics import Metric
+from aetheris.streams.refusal import Refused
 from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.tool_executor.core import Worker
@@ -27,6 +28,9 @@ from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
+if TYPE_CHECKING:
+    from aetheris.tool_executor.asking import Asking
+
 NAME = "tool_executor"
 GROUP = "aetheris.tool_executor"
 
@@ -37,6 +41,12 @@ INPUTS = Inputs(
 )
 
 
+class ModelsRefused(Refused):
+    """The models of AETHERIS_MODELS can't be asked: mend it, or unset it."""
+
+    code = "invalid_models"
+
+
 async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbox | None = None) -> None:
     """Execute until `stop` is set, then let running tools finish.
 
@@ -45,6 +55,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
 
     Raises:
         BrokerRefused: the brokers could lose what was acknowledged.
+        ModelsRefused: models are named, and can't be used.
         SecretsFileInvalid: the file of secrets can't be used.
         WorkerIdTaken: another process runs under this name.
         Exception: whatever escaped; the next process restores from the log.
@@ -53,12 +64,16 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
-    calls = Calls(load(",".join(settings.tools)) if toolbox is None else toolbox, clock, secrets)
+    toolbox = load(",".join(settings.tools)) if toolbox is None else toolbox
+    models = _asking(settings.models, toolbox)
+    calls = Calls(toolbox, clock, secrets, models)
     async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME) as on:
         on.health.add("worker", lambda: "has not said yet who it is")
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
         async with tries(settings.tool_drain_s, heartbeat) as spawn:
+            if models is not None:
+                spawn(models.prepare())
             worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn)
             on.health.add("worker", worker.unready)
             on.health.tell("lag", lambda: worker.lag)
@@ -66,6 +81,24 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
+
+
+def _asking(entries: Sequence[str], toolbox: Toolbox) -> "Asking | None":
+    """What asks models, where there are any: nobody else pays for its imports.
+
+    Raises:
+        ModelsRefused: they are named, and can't be used.
+    """
+    if not entries:
+        return None
+    try:
+        from aetheris.tool_executor.asking import asking  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise ModelsRefused("AETHERIS_MODELS is set: install aetheris-tool-executor[models]") from None
+    try:
+        return asking(entries, toolbox)
+    except ValueError as error:
+        raise ModelsRefused(f"AETHERIS_MODELS: {error}") from None
 
 
 def executor(

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aetheris.protocol.commands import Ended, RegistryEntry, WorkerEntry
+from aetheris.protocol.commands import Ended, ModelEntry, RegistryEntry, WorkerEntry
 from aetheris.protocol.envelope import draft
 from aetheris.protocol.ids import check_name
 from aetheris.protocol.records import Draft
@@ -54,16 +54,16 @@ async def locked(data: Path, worker_id: str, clock: Clock, patience_s: float = 1
 
 
 async def announce(
-    log: Log, appender: Appender, clock: Clock, worker_id: str, tools: Sequence[RegistryEntry]
+    log: Log, appender: Appender, clock: Clock, worker_id: str, callable_: Sequence[RegistryEntry | ModelEntry]
 ) -> Worker:
-    """Say who lives under the name now, who has ended, and which tools can be called; call it under the lock."""
+    """Say who lives under the name now, who has ended, and what can be called; call it under the lock."""
     workers = Table(log, Topic.WORKERS)
     await workers.load()
     incarnation = fresh_id()
     entry = succession(workers.get(worker_id), worker_id, incarnation)
     time = clock.now().isoformat()
     drafts = [_table_draft(Topic.WORKERS, entry, worker_id, time)]
-    drafts += [_table_draft(Topic.TOOLS_REGISTRY, tool, tool.key, time) for tool in tools]
+    drafts += [_table_draft(Topic.TOOLS_REGISTRY, one, one.key, time) for one in callable_]
     await appender.append([(one,) for one in drafts])
     return Worker(worker_id, incarnation)
 
@@ -77,7 +77,7 @@ def succession(old: bytes | None, worker_id: str, incarnation: str) -> WorkerEnt
     return WorkerEntry(worker_id=worker_id, live=incarnation, ended=ended[-MAX_ENDED:])
 
 
-def _table_draft(topic: Topic, body: WorkerEntry | RegistryEntry, key: str, time: str) -> Draft:
+def _table_draft(topic: Topic, body: WorkerEntry | RegistryEntry | ModelEntry, key: str, time: str) -> Draft:
     return draft(topic, body, key=key, id=fresh_id(), source=SOURCE, time=time)
 
 

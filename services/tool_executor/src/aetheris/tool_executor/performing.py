@@ -17,6 +17,7 @@ from aetheris.protocol.envelope import draft
 from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.plan import Kind as NodeKind
 from aetheris.protocol.records import Draft
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.context import ToolContext
@@ -242,9 +243,16 @@ def _error_of(said: Said) -> str | None:
 
 def _span_of(tried: Try) -> tuple[str, Mapping[str, str | int]]:
     started = tried.started
-    return f"execute_tool {started.tool_name}", {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": started.tool_name,
+    if started.kind is NodeKind.LLM:
+        model = str(tried.invocation.args.get("model", ""))
+        name, what = f"chat {model}", {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+    else:
+        name, what = (
+            f"execute_tool {started.tool_name}",
+            {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": started.tool_name},
+        )
+    return name, {
+        **what,
         "gen_ai.tool.call.id": started.invocation_id,
         "aetheris.job_id": started.job_id,
         "aetheris.node_id": started.node_id,

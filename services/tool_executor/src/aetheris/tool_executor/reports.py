@@ -31,6 +31,7 @@ def succeeded(
         result_ref=ref,
         output_hash=output_hash,
         external_id=said.external_id,
+        usage=dict(said.usage) if said.usage is not None else None,
     )
     committed = ev.CommandCommitted(
         job_id=started.job_id,

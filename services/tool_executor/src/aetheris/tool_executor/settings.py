@@ -1,10 +1,13 @@
 """The executor's own settings; each is one environment variable, AETHERIS_<NAME>."""
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
+from pydantic.functional_validators import BeforeValidator
+from pydantic_settings import NoDecode
 
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.streams.settings import RuntimeSettings, split
 
 
 class ExecutorSettings(RuntimeSettings):
@@ -14,4 +17,7 @@ class ExecutorSettings(RuntimeSettings):
     running_tools: int = Field(64, ge=1, description="Grants at work at once in one executor; others wait")
     effect_deadline_s: float = Field(0.25, gt=0, description="Time for a write to the effect store; then go on")
     effect_pause_s: float = Field(1.0, ge=0, description="Time that a failed effect store is left alone")
+    models: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(
+        (), description="Models that jobs may name: provider:model, or files of [[models]] (.toml); comma-separated"
+    )
     tool_drain_s: float = Field(10.0, gt=0, description="Time that running tools have when the executor stops")

@@ -1,10 +1,10 @@
-"""The tools that this process can call: the toolbox, and the kinds time and random."""
+"""What this process can call: the toolbox, models, and the kinds time and random."""
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aetheris.protocol.commands import RegistryEntry
+from aetheris.protocol.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.events import Outcome
 from aetheris.protocol.invocation import Invocation, uses
 from aetheris.protocol.plan import Kind, ToolPin
@@ -20,21 +20,27 @@ from aetheris.tool_executor.core import Refusal
 from aetheris.tool_executor.reports import NOT_EXECUTED
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
 
+if TYPE_CHECKING:
+    from aetheris.tool_executor.asking import Asking
+
 LONGEST_ERROR = 500  # characters
 _MISSING = Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
+_NO_MODEL = Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured here (AETHERIS_MODELS)")
 
 
 class Calls:
     """Makes the calls of nodes."""
 
-    def __init__(self, toolbox: Toolbox, clock: Clock, secrets: Secrets) -> None:
+    def __init__(self, toolbox: Toolbox, clock: Clock, secrets: Secrets, models: "Asking | None" = None) -> None:
         self._tools: dict[tuple[str, str], AnyTool] = {(tool.name, tool.version): tool for tool in toolbox}
         self._clock = clock
         self._secrets = secrets
+        self._models = models
 
-    def registry(self) -> Sequence[RegistryEntry]:
-        """What is registered of each tool."""
-        return [RegistryEntry.model_validate(tool.registry_entry()) for tool in self._tools.values()]
+    def registry(self) -> Sequence[RegistryEntry | ModelEntry]:
+        """What is registered of each tool, and of each model."""
+        tools = [RegistryEntry.model_validate(tool.registry_entry()) for tool in self._tools.values()]
+        return [*tools, *(self._models.registry() if self._models is not None else ())]
 
     def refuses(self, call: Invocation) -> Refusal | None:
         """Why the call can't be made here.
@@ -43,7 +49,7 @@ class Calls:
         """
         pin, name = call.entry.pin, call.entry.node.tool
         if pin is None or name is None:
-            return None
+            return self._refused_question(call) if call.entry.node.kind is Kind.LLM else None
         tool = self._pinned(name, pin)
         if tool is None:
             return _MISSING
@@ -55,7 +61,7 @@ class Calls:
         """One call, once; whatever it does, it ends as one of the outcomes."""
         pin, name = call.entry.pin, call.entry.node.tool
         if pin is None or name is None:
-            return self._builtin(call.entry.node.kind)
+            return await self._without_tool(call)
         tool = self._pinned(name, pin)
         if tool is None:
             return Retryable(_MISSING.error)
@@ -82,8 +88,14 @@ class Calls:
         tool = self._tools.get((name, pin.version))
         return tool if tool is not None and tool.schema_hash == pin.schema_hash else None
 
-    def _builtin(self, kind: Kind) -> Succeeded:
-        return Succeeded(self._time() if kind is Kind.TIME else _random())
+    async def _without_tool(self, call: Invocation) -> Said:
+        kind = call.entry.node.kind
+        if kind is not Kind.LLM:
+            return Succeeded(self._time() if kind is Kind.TIME else _random())
+        return await self._models.answer(call.args) if self._models is not None else Retryable(_NO_MODEL.error)
+
+    def _refused_question(self, call: Invocation) -> Refusal | None:
+        return self._models.refuses(call.args) if self._models is not None else _NO_MODEL
 
     def _time(self) -> dict[str, Any]:
         now = self._clock.now()

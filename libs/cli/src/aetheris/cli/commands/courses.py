@@ -67,7 +67,7 @@ def effects(target: Target, data: local.Data = local.DEFAULT_DATA, as_json: Json
         if as_json:
             print_json(found)
         else:
-            columns = ("seq", "step", "kind", "tool", "external id", "by way of", "output", "at")
+            columns = ("seq", "step", "kind", "tool", "external id, or used", "by way of", "output", "at")
             table(columns, [_effect_row(row) for row in found["effects"]])
 
 
@@ -221,8 +221,17 @@ def _print_step(step: Mapping[str, Any]) -> None:
 
 def _effect_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
     by_way_of = row["via"] if row["stands"] else f"{row['via']}, a second effect"
-    names = ("seq", "command_id", "kind", "tool_name", "external_id")
-    return (*(row.get(name) for name in names), by_way_of, str(row["output_hash"])[:12], row["created_at"])
+    names = ("seq", "command_id", "kind")
+    tool = row["tool_name"] if "model" not in row else row["model"]
+    known_as = row.get("external_id") if "usage" not in row else _used(row["usage"])
+    shown_so = (*(row.get(name) for name in names), tool, known_as, by_way_of)
+    return (*shown_so, str(row["output_hash"])[:12], row["created_at"])
+
+
+def _used(usage: Mapping[str, Any]) -> str:
+    """What an answer cost, where its provider says so."""
+    tokens = f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)} tokens"
+    return tokens if "cost_usd" not in usage else f"{tokens}, {usage['cost_usd']:.4f} USD"
 
 
 def _print_trace(found: Mapping[str, Any]) -> None:
@@ -252,7 +261,17 @@ def _label(tree: Mapping[str, Any]) -> Text:
     label = Text.assemble((f"{shown(tree['what'])} ", "bold"), shown(tree["title"]))
     if at is not None:
         label.append(f"  #{at['seq']} {shown(at['time'])}", "dim")
-    for name in ("job_id", "args", "rule", "comment", "external_key", "plan_hash", "reasoning_summary", "agent"):
+    for name in (
+        "job_id",
+        "args",
+        "rule",
+        "comment",
+        "external_key",
+        "plan_hash",
+        "model",
+        "reasoning_summary",
+        "agent",
+    ):
         if name in facts:
             label.append(f"\n{name}: {shown(facts[name])}", "dim")
     return label

@@ -1,4 +1,4 @@
-"""`aetheris submit | run | jobs | job | events | contracts | cancel | signal | resolve | tools`, over HTTP."""
+"""`aetheris submit | run | jobs | job | events | contracts | cancel | signal | resolve | tools | models`, by HTTP."""
 
 import json
 from collections.abc import Callable
@@ -28,11 +28,24 @@ from aetheris.cli.inputs import json_value, read_object
 from aetheris.cli.steps import Steps
 from aetheris.protocol.ids import check_name
 from aetheris.protocol.plan import Confirmation, OnInDoubt
-from aetheris.sdk.client import Client, Commanded, Contract, Job, JobEvent, JobSummary, Level, Step, Verdict
+from aetheris.protocol.prompts import Planning
+from aetheris.sdk.client import Client, Commanded, Contract, Goal, Job, JobEvent, JobSummary, Level, Step, Verdict
 
 INTERRUPTED = 130
 
-Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON file with the plan; - reads standard input.")]
+Plan = Annotated[
+    Path | None, typer.Argument(metavar="[PLAN]", help="A JSON file with the plan; - reads standard input.")
+]
+GoalText = Annotated[str | None, typer.Option("--goal", help="Instead of a plan: what a model is to plan for.")]
+Model = Annotated[str | None, typer.Option(help="With --goal: who plans; not needed where there is one only.")]
+Tools = Annotated[
+    list[str] | None, typer.Option("--tool", help="With --goal: a tool that the model may call, or a pattern; repeat.")
+]
+System = Annotated[str | None, typer.Option(help="With --goal: what the model is told about itself.")]
+PlanningBy = Annotated[Planning | None, typer.Option(help="With --goal: turn by turn, or a whole plan at once.")]
+LimitsOf = Annotated[
+    list[str] | None, typer.Option("--limit", help="With --goal: turns=N, calls=N, tokens=N or cost_usd=X; repeat.")
+]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 InDoubt = Annotated[
     OnInDoubt | None, typer.Option(help="What becomes of a call that stays in doubt; before what its tool declares.")
@@ -45,17 +58,23 @@ IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan 
 
 
 def submit(
-    plan: Plan,
+    plan: Plan = None,
     *,
+    goal: GoalText = None,
+    model: Model = None,
+    tool: Tools = None,
+    system: System = None,
+    planning: PlanningBy = None,
+    limit: LimitsOf = None,
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Submit a plan; print the job's id and status."""
+    """Submit a plan, or a goal; print the job's id and status."""
     with errors_as_exits(as_json=as_json):
-        wanted = read_object(plan)
+        wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
         with connected(data) as client:
             submitted = client.submit(
                 wanted, options=_options(on_in_doubt, confirmation), idempotency_key=idempotency_key
@@ -67,17 +86,23 @@ def submit(
 
 
 def run(
-    plan: Plan,
+    plan: Plan = None,
     *,
+    goal: GoalText = None,
+    model: Model = None,
+    tool: Tools = None,
+    system: System = None,
+    planning: PlanningBy = None,
+    limit: LimitsOf = None,
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Submit a plan and watch each step; 0 if the job completed, 1 if it failed or was cancelled."""
+    """Submit a plan, or a goal, and watch each step; 0 if the job completed, 1 if it failed or was cancelled."""
     with errors_as_exits(as_json=as_json):
-        wanted = read_object(plan)
+        wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
         with connected(data) as client:
             job_id = client.submit(
                 wanted, options=_options(on_in_doubt, confirmation), idempotency_key=idempotency_key
@@ -237,6 +262,53 @@ def tools(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
             table(columns, [[one.get(column) for column in columns] for one in found])
 
 
+def models(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """List the models that goals may name."""
+    with errors_as_exits(as_json=as_json):
+        with connected(data) as client:
+            found = client.models()
+        if as_json:
+            print_json(found)
+        else:
+            columns = ("name", "provider_model", "priced")
+            table(columns, [[one.get(column) for column in columns] for one in found])
+
+
+def _plan_or_goal(
+    plan: Path | None,
+    goal: str | None,
+    *,
+    model: str | None,
+    tools: list[str] | None,
+    system: str | None,
+    planning: Planning | None,
+    limits: list[str] | None,
+) -> dict[str, Any] | Goal:
+    if (plan is None) is (goal is None):
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", "give either PLAN or --goal", field="--goal")
+    if goal is not None:
+        numbers = dict(_limit(text) for text in limits or ())
+        return Goal(goal=goal, tools=tools or (), model=model, system=system, planning=planning, limits=numbers)
+    for name, value in (
+        ("--model", model),
+        ("--tool", tools),
+        ("--system", system),
+        ("--planning", planning),
+        ("--limit", limits),
+    ):
+        if value:
+            raise CommandError(Exit.BAD_INPUT, "bad_usage", f"{name}: only with --goal", field=name)
+    return read_object(plan or Path("-"))
+
+
+def _limit(text: str) -> tuple[str, int | float]:
+    name, _, number = text.partition("=")
+    value = json_value(number, f"--limit {name}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CommandError(Exit.BAD_INPUT, "bad_usage", f"--limit {name}: write NAME=NUMBER", field="--limit")
+    return name, value
+
+
 def _options(on_in_doubt: OnInDoubt | None, confirmation: Confirmation | None) -> dict[str, Any]:
     wanted = {"on_in_doubt": on_in_doubt, "confirmation": confirmation}
     return {name: value for name, value in wanted.items() if value is not None}
@@ -293,7 +365,8 @@ def _print_job(found: Job, *, as_json: bool) -> None:
         print_json(found.model_dump(mode="json", exclude_none=True))
         return
     result = json.dumps(found.result, ensure_ascii=False) if found.result is not None else ""
-    rows = (("job", found.job_id), ("status", found.status), ("why", found.why), ("error", found.error))
+    rows = (("job", found.job_id), ("goal", found.goal), ("status", found.status), ("why", found.why))
+    rows = (*rows, ("error", found.error))
     fields((*rows, ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
     for step in found.steps:
         if step.state == "waiting" and step.attempts:  # parked; what waits for approval was never tried

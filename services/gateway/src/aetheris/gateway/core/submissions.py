@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.problems import BadRequest
 from aetheris.protocol.canonical import InvalidArgs, canonical, digest, parse
-from aetheris.protocol.commands import RegistryEntry, Submit
-from aetheris.protocol.plan import MAX_PLAN_BYTES, SUPPORTED, CorrelationKey, InvalidPlan, JobOptions, TaskGraph
-from aetheris.protocol.schemas import graph_json, pinned
+from aetheris.protocol.commands import ModelEntry, RegistryEntry, Submit
+from aetheris.protocol.plan import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
+from aetheris.protocol.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
+from aetheris.protocol.schemas import graph_json, pin_of, pinned
 
 MAX_BODY_BYTES = 512 * 1024
 MAX_PAYLOAD_BYTES = 64 * 1024
@@ -31,11 +33,23 @@ class Options(JobOptions):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class LimitsBody(Limits):
+    """The limits of a goal; one that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 class Submission(_Body):
-    """The body of POST /jobs."""
+    """The body of POST /jobs; what follows the goal goes with one, and with nothing else."""
 
     plan: dict[str, Any] | None = None
-    goal: str | None = Field(default=None, max_length=10_000)
+    goal: str | None = Field(default=None, min_length=1, max_length=10_000)
+    model: ModelName | None = None
+    tools: tuple[str, ...] | None = Field(default=None, max_length=500)
+    system: str | None = Field(default=None, max_length=20_000)
+    planning: Planning | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    limits: LimitsBody | None = None
     agent: str | None = Field(default=None, max_length=200)
     session: str | None = Field(default=None, max_length=200)
     options: Options = Options()
@@ -163,11 +177,17 @@ class Asked:
     idempotency_key: str | None
 
 
-def submit_command(raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntry]) -> Submit:
+OF_A_GOAL = ("model", "tools", "system", "planning", "max_tokens", "limits")
+
+
+def submit_command(
+    raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntry], models: Mapping[str, ModelEntry]
+) -> Submit:
     """The command that a submission asks for, its plan pinned to the registry.
 
     Args:
         registry: tool name → its newest entry.
+        models: model name → its entry.
 
     Raises:
         BadRequest: naming the field; nothing may be appended for it.
@@ -179,16 +199,23 @@ def submit_command(raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntr
         wanted = Submission.model_validate(body)
     except ValidationError as error:
         raise _invalid(error) from None
-    if wanted.goal is not None:
-        raise BadRequest("goal_not_supported", "goal", "planning by a model is not configured")
-    if wanted.plan is None:
-        raise BadRequest("bad_request", "plan", "missing")
+    if (wanted.plan is None) is (wanted.goal is None):
+        raise BadRequest("bad_request", "plan", "give either a plan or a goal")
+    brief = None if wanted.goal is None else _brief(wanted, registry, models)
+    if wanted.goal is not None and brief is not None:
+        pins = {name: pin_of(registry[name]) for name in brief.tools}
+        plan = _within(graph_json(first_graph(wanted.goal, brief, pins)))
+    else:
+        _only_with_a_goal(wanted)
+        plan = _pinned_plan(wanted.plan or {}, registry, models)
     return Submit(
         job_id=asked.job_id,
         by=asked.by,
         tenant=asked.tenant,
         request_hash=digest(body),
-        plan=_pinned_plan(wanted.plan, registry),
+        plan=plan,
+        goal=wanted.goal,
+        brief=brief,
         agent=wanted.agent,
         session=wanted.session,
         idempotency_key=asked.idempotency_key,
@@ -201,27 +228,78 @@ def plan_too_large(limit: int = MAX_PLAN_BYTES) -> BadRequest:
     return BadRequest("invalid_plan", "plan", f"larger than {limit // 1024} KiB")
 
 
-def _pinned_plan(plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry]) -> dict[str, Any]:
+def _only_with_a_goal(wanted: Submission) -> None:
+    for name in OF_A_GOAL:
+        if getattr(wanted, name) is not None:
+            raise BadRequest("bad_request", name, "only with a goal")
+
+
+def _brief(wanted: Submission, registry: Mapping[str, RegistryEntry], models: Mapping[str, ModelEntry]) -> Brief:
+    """Who plans, and with what: every name is one that is registered now."""
+    return Brief(
+        model=_model(wanted.model, models),
+        tools=_offered(wanted.tools, registry),
+        system=wanted.system,
+        planning=wanted.planning or "agent",
+        max_tokens=wanted.max_tokens,
+        limits=Limits.model_validate((wanted.limits or LimitsBody()).model_dump()),
+    )
+
+
+def _model(name: str | None, models: Mapping[str, ModelEntry]) -> str:
+    if not models:
+        raise BadRequest("goal_not_supported", "goal", "no model is configured (AETHERIS_MODELS)")
+    if name is None and len(models) > 1:
+        raise BadRequest("bad_request", "model", f"missing: one of {', '.join(models)}")
+    if name is not None and name not in models:
+        raise BadRequest("bad_request", "model", "is not registered")
+    return name if name is not None else next(iter(models))
+
+
+def _offered(wanted: tuple[str, ...] | None, registry: Mapping[str, RegistryEntry]) -> tuple[str, ...]:
+    """The tools of a list of names and patterns, each once."""
+    if wanted is None:
+        raise BadRequest(
+            "bad_request", "tools", 'missing: the tools that the model may call, ["*"] for all, [] for none'
+        )
+    found: dict[str, None] = {}
+    for place, pattern in enumerate(wanted):
+        matching = [name for name in registry if fnmatchcase(name, pattern)]
+        if not matching:
+            raise BadRequest("bad_request", f"tools[{place}]", "matches no registered tool")
+        found |= dict.fromkeys(matching)
+    return tuple(found)
+
+
+def _within(plan: dict[str, Any]) -> dict[str, Any]:
+    if len(canonical(plan)) > MAX_PLAN_BYTES:
+        raise plan_too_large()
+    return plan
+
+
+def _pinned_plan(
+    plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry], models: Mapping[str, ModelEntry]
+) -> dict[str, Any]:
     try:
         # Pins come from the registry alone: what a client says of a tool is dropped.
         graph = TaskGraph.model_validate({name: value for name, value in plan.items() if name != "tools"})
-        _check_kinds(graph)
+        _check_kinds(graph, models)
         found = graph_json(pinned(graph, registry))
     except ValidationError as error:
         raise _invalid(error, "plan", "invalid_plan") from None
     except InvalidPlan as error:
         raise BadRequest(error.code, f"plan.{error.field}", error.rule) from None
-    if len(canonical(found)) > MAX_PLAN_BYTES:
-        raise plan_too_large()
-    return found
+    return _within(found)
 
 
-def _check_kinds(graph: TaskGraph) -> None:
+def _check_kinds(graph: TaskGraph, models: Mapping[str, ModelEntry]) -> None:
     for index, node in enumerate(graph.nodes):
-        if node.kind not in SUPPORTED:
-            raise InvalidPlan(f"nodes[{index}].kind", f"{node.kind.value} is not supported by this version")
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")
+        if node.kind is Kind.LLM:
+            check_prompt(node, f"nodes[{index}]")
+            if node.args["model"] not in models:
+                raise InvalidPlan(f"nodes[{index}].args/model", "is not registered")
 
 
 def _invalid(error: ValidationError, within: str = "", code: str = "bad_request") -> BadRequest:

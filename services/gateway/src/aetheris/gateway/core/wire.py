@@ -28,9 +28,12 @@ EXECUTION_STATE = "execution_state"
 
 
 def sse_name(event_type: str, data: Any) -> str | None:
-    """The name of an event in a stream; a form of the plan is one to answer, as a request for an approval is."""
+    """The name of an event in a stream; a form of the plan is one to answer, as a request for an approval is; what a
+    model said is text."""
     if event_type == "job_waiting" and isinstance(data, dict) and "form" in data:
         return "ecs"
+    if event_type == "tool_invocation_finished" and isinstance(data, dict) and "usage" in data:
+        return "text"
     return SSE_NAMES.get(event_type)
 
 

@@ -1,0 +1,87 @@
+"""Which models jobs may name, and where they are asked: pydantic-ai's names, or files (docs/models.md)."""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aetheris.protocol.prompts import ModelName
+
+
+class ModelsInvalid(ValueError):
+    """AETHERIS_MODELS can't be used; the message names the file and the field, never a key."""
+
+    code = "invalid_models"
+
+
+class ModelSpec(BaseModel):
+    """A model: what jobs call it, what pydantic-ai calls it, and what it costs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ModelName
+    model: str = Field(min_length=1, max_length=200, description="provider:model, as pydantic-ai names it")
+    base_url: str | None = Field(default=None, description="Of a server that speaks OpenAI's protocol")
+    api_key_env: str | None = Field(default=None, description="The variable that holds that server's key")
+    input_usd_per_mtok: float | None = Field(default=None, ge=0)
+    output_usd_per_mtok: float | None = Field(default=None, ge=0)
+    timeout_s: float = Field(default=120.0, gt=0, le=3_600)
+
+    @property
+    def priced(self) -> bool:
+        """Whether the configuration says what it costs."""
+        return self.input_usd_per_mtok is not None and self.output_usd_per_mtok is not None
+
+    def cost_usd(self, input_tokens: int, output_tokens: int) -> float | None:
+        """What an answer costs by the configuration; None where it doesn't say."""
+        if self.input_usd_per_mtok is None or self.output_usd_per_mtok is None:
+            return None
+        return (input_tokens * self.input_usd_per_mtok + output_tokens * self.output_usd_per_mtok) / 1_000_000
+
+    def key(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """The API key; None for the one that the provider's client finds by itself."""
+        return environment.get(self.api_key_env) if self.api_key_env is not None else None
+
+
+def read_models(entries: Sequence[str]) -> dict[str, ModelSpec]:
+    """Name → model. An entry that ends with .toml is a file of [[models]], any other one a name of pydantic-ai's.
+
+    Raises:
+        ModelsInvalid: naming the entry.
+    """
+    found: dict[str, ModelSpec] = {}
+    for entry in entries:
+        for spec in _file(Path(entry)) if entry.endswith(".toml") else [_spec({"name": entry, "model": entry}, entry)]:
+            if spec.name in found:
+                raise ModelsInvalid(f"{entry}: {spec.name} stands twice")
+            found[spec.name] = spec
+    return found
+
+
+def _file(path: Path) -> list[ModelSpec]:
+    try:
+        parsed = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ModelsInvalid(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise ModelsInvalid(f"{path}: is not TOML") from None
+    entries = parsed.pop("models", None)
+    if parsed or not isinstance(entries, list) or not entries:
+        raise ModelsInvalid(f"{path}: holds [[models]] and nothing else")
+    return [_spec(entry, f"{path}: models[{place}]") for place, entry in enumerate(cast("list[Any]", entries))]
+
+
+def _spec(entry: Any, where: str) -> ModelSpec:
+    try:
+        spec = ModelSpec.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ModelsInvalid(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if spec.api_key_env is not None and spec.base_url is None:
+        raise ModelsInvalid(f"{where}: api_key_env: only with base_url; a provider's client knows its own variable")
+    if ":" not in spec.model:
+        raise ModelsInvalid(f"{where}: model: must be provider:model, as pydantic-ai names it")
+    return spec

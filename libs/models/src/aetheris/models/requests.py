@@ -1,0 +1,89 @@
+"""Asking a model once. What speaks to providers is imported at the first request: it takes a second or two."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from aetheris.models.config import ModelSpec
+from aetheris.protocol.answers import Said
+from aetheris.protocol.prompts import Prompt
+
+if TYPE_CHECKING:
+    from aetheris.models.providers import Provider
+
+
+class NotAnswered(Exception):
+    """Nothing came of a request."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Busy(NotAnswered):
+    """Asking again may help."""
+
+
+class Refused(NotAnswered):
+    """Asking again won't."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTool:
+    """A tool as a model is shown it."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An answer, and what it used: {model, input_tokens, output_tokens, cost_usd?}."""
+
+    said: Said
+    usage: dict[str, Any]
+
+
+class Models:
+    """The models of one process."""
+
+    def __init__(self, specs: Mapping[str, ModelSpec]) -> None:
+        self._specs = dict(specs)
+        self._providers: dict[str, Provider] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._specs
+
+    @property
+    def specs(self) -> Sequence[ModelSpec]:
+        """All of them."""
+        return tuple(self._specs.values())
+
+    async def prepare(self) -> None:
+        """Import what speaks to providers, beside the event loop."""
+        await asyncio.to_thread(import_module, "aetheris.models.providers")
+
+    async def ask(self, prompt: Prompt, tools: Sequence[ShownTool]) -> Asked:
+        """One request, sent once.
+
+        Raises:
+            NotAnswered.
+        """
+        spec = self._specs.get(prompt.model)
+        if spec is None:
+            raise Refused(f"no model {prompt.model} is configured")
+        provider = self._providers.get(spec.name)
+        if provider is None:
+            await self.prepare()
+            provider = self._providers[spec.name] = _provider(spec)
+        return await provider.ask(prompt, tools)
+
+
+def _provider(spec: ModelSpec) -> "Provider":
+    # imported where a model is asked, and nowhere else
+    from aetheris.models.providers import Provider  # noqa: PLC0415
+
+    return Provider(spec)
