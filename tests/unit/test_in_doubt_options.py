@@ -31,7 +31,7 @@ def entry_of(**declared: Any) -> RegistryEntry:
 
 def submit(**body: Any) -> Submit:
     asked = Asked(JOB, "ann", TENANT, None)
-    return submit_command(json.dumps({"plan": PLAN, **body}).encode(), asked, {"act": entry_of()})
+    return submit_command(json.dumps({"plan": PLAN, **body}).encode(), asked, {"act": entry_of()}, {})
 
 
 def test_a_tools_word_is_pinned() -> None:
