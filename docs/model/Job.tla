@@ -25,6 +25,8 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
                \* "dup": the rule of the guard against equal irreversible calls
   AfterRule,   \* "result": exactly this nonce and this result | "nonce" | "off"
   ApprRule,    \* "all": a no blocks any tool | "irr": irreversible ones only | "any": a policy's yes does too | "off"
+  ApprFor,     \* a yes, of a human or of the policy, holds for "key": the call that was shown | "node":
+               \* whatever its node runs after it
   RejRule,     \* "first": expiry and the like can't overrule a yes | "any"
   StopRule,    \* "undo": after a stop only compensations start | "named": a started escapes the stop
                \* by naming a revision later than the stop | "off"
@@ -67,11 +69,14 @@ Guard(v, k) == NodeGuard = "off" \/ \A o \in Of(Node(k)) \ {k} :
   \/ v[o].st = "none"
   \/ v[o].st = "settled" /\ v[o].out = "rejected" /\ (NodeGuard # "rej" => v[o].sure)
   \/ v[o].st = "settled" /\ NodeGuard = "dup" /\ v[o].out = "perm" /\ v[o].sure
+Shown(k) == IF ApprFor = "key" THEN {k} ELSE Of(Node(k))
+Yes(k) == \E o \in Shown(k) : appr[o] = "yes"
+Granted(k) == \E o \in Shown(k) : o \in pol
 Allowed(k) ==
   CASE ApprRule = "off" -> TRUE
-    [] ApprRule = "any" -> k \in Irr => appr[k] = "yes" \/ k \in pol
-    [] ApprRule = "irr" -> k \in Irr => appr[k] = "yes" \/ (k \in pol /\ appr[k] \notin {"no","edit"})
-    [] ApprRule = "all" -> appr[k] \notin {"no","edit"} /\ (k \in Irr => appr[k] = "yes" \/ k \in pol)
+    [] ApprRule = "any" -> k \in Irr => Yes(k) \/ Granted(k)
+    [] ApprRule = "irr" -> k \in Irr => Yes(k) \/ (Granted(k) /\ appr[k] \notin {"no","edit"})
+    [] ApprRule = "all" -> appr[k] \notin {"no","edit"} /\ (k \in Irr => Yes(k) \/ Granted(k))
 InForce(k) == PlanRule = "entry" => ~(plan = 2 /\ k = "a1")
 \* past: a revision lies in the log behind the stop, so that a started can name one that the stop does not cover
 Stopped(k) == CASE StopRule = "off" -> FALSE
@@ -194,6 +199,8 @@ OnceOrHuman == \A nd \in Nodes : Cardinality(Eff(nd)) <= 1 + hre                
 OneExt == \A nd \in Nodes : Cardinality({ext[n] : n \in Eff(nd)}) <= 1                   \* one key outside
 OneKey == \A nd \in Nodes : Cardinality({ky[n] : n \in Eff(nd)}) <= 1                    \* one set of arguments
 NotLate == flag \cap {"stop","no","noappr","plan"} = {}                                  \* nothing starts that must not
+OneUse == \A nd \in Nodes : Of(nd) \subseteq Irr =>                                        \* no more effects than words for them
+  Cardinality(Eff(nd)) <= Cardinality({k \in Of(nd) : appr[k] = "yes" \/ k \in pol})
 NoOverrule == "overruled" \notin flag                                                    \* a yes that came first stands
 FromCommitted == \A n \in 1..(nx-1) : Node(ky[n]) = "b" =>                               \* b runs on what a settled with
   \E o \in Of("a") : s[o].st = "settled" /\ s[o].out = "success" /\ s[o].r = Arg(ky[n])

@@ -210,6 +210,7 @@ _JOB: Constants = {
     "NodeGuard": "sure",
     "AfterRule": "result",
     "ApprRule": "all",
+    "ApprFor": "key",
     "RejRule": "first",
     "StopRule": "undo",
     "PlanRule": "entry",
@@ -229,6 +230,8 @@ _ONE_EXTERNAL = ("OneExt", "OneKey", *_TRUE)
 _ONLY_A: Constants = {"Keys": ["a1"], "Runs": False}
 _EDITED: Constants = {"Keys": ["a1", "a2"], "Runs": False}
 _GOVERNED: Constants = {**_EDITED, "Irr": ["a1"]}
+_APPROVED: Constants = {**_EDITED, "Irr": ["a1", "a2"]}
+_BY_NODE: Constants = {"ApprFor": "node", "MaxN": 2}
 _UNDONE: Constants = {"Keys": ["a1", "a2", "z1"], "Runs": False}
 
 
@@ -247,6 +250,22 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
     ("opaque", "opaque", [*_OPAQUE, "stop"], {}, _AT_MOST_ONCE, False),
     ("opaque_5", "opaque", [*_OPAQUE, "stop"], {**_ONLY_A, "MaxN": 5}, _AT_MOST_ONCE, False),
     ("opaque_governed", "opaque", [*_GOVERN, "catchup", "perm"], _GOVERNED, _AT_MOST_ONCE, False),
+    (
+        "approved",
+        "opaque",
+        ["fail", "perm", "decide", "policy", "replan"],
+        {**_APPROVED, "MaxN": 3},
+        ("OneUse", *_AT_MOST_ONCE),
+        False,
+    ),
+    (
+        "approved_retried",
+        "idem",
+        ["retry", "reopen", "perm", "decide", "replan"],
+        {**_APPROVED, "MaxN": 3},
+        _ONE_EXTERNAL,
+        False,
+    ),
     ("idem", "idem", _IDEM, {}, _ONE_EXTERNAL, True),
     ("idem_3", "idem", _IDEM, {"MaxN": 3}, _ONE_EXTERNAL, True),
     ("idem_brief", "idem", ["catchup", "fail", "retry", "reopen", "hsucc"], {"MaxN": 3}, _ONE_EXTERNAL, False),
@@ -368,6 +387,9 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ),
     ("no_reversible", "NotLate", "idem", ["decide", "reopen"], {"ApprRule": "irr", "MaxN": 2}),
     ("yes_overruled", "NoOverrule", "opaque", ["decide", "reject"], {"RejRule": "any", "Irr": ["a1"], "MaxN": 1}),
+    ("yes_other_arguments", "NotLate", "opaque", ["decide", "replan"], {**_APPROVED, **_BY_NODE, "MaxN": 1}),
+    ("yes_used_again", "OneUse", "opaque", ["decide", "replan"], {**_APPROVED, **_BY_NODE, "NodeGuard": "off"}),
+    ("policy_other_arguments", "NotLate", "opaque", ["policy", "replan"], {**_APPROVED, **_BY_NODE, "MaxN": 1}),
     ("no_approval", "NotLate", "opaque", ["decide", "policy"], {"ApprRule": "off", "Irr": ["a1"], "MaxN": 1}),
     # what a "not found" proves
     ("probe_before_end", "Once", "probe", _ASK, {**_A1, "ProbeAfter": False}),
