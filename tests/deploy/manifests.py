@@ -29,7 +29,12 @@ kubectl_needed = pytest.mark.skipif(
 @cache
 def rendered(overlay: str) -> tuple[Manifest, ...]:
     """Every object of an overlay."""
-    argv = [KUBECTL or "kubectl", "kustomize", str(DEPLOY / "overlays" / overlay)]
+    return render(DEPLOY / "overlays" / overlay)
+
+
+def render(folder: Path) -> tuple[Manifest, ...]:
+    """Every object of a kustomization."""
+    argv = [KUBECTL or "kubectl", "kustomize", str(folder)]
     text = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
     return tuple(one for one in yaml.safe_load_all(text) if one)
 

@@ -4,10 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from aetheris.protocol.records import Draft
 from aetheris.protocol.topics import Topic
-from aetheris.streams.log import LogUnreachable
+from aetheris.streams.lifecycle import Stopped
 from aetheris.streams.runtime import runtime
 from aetheris.streams.settings import RuntimeSettings
 
@@ -22,8 +23,22 @@ async def test_a_service_stands_on_real_parts(kafka: str, valkey_url: str, tmp_p
         assert parts.health.unready() == {}
 
 
-async def test_without_a_broker_it_says_so(valkey_url: str, tmp_path: Path) -> None:
+async def test_without_a_broker_it_waits_until_it_is_stopped(valkey_url: str, tmp_path: Path) -> None:
     settings = RuntimeSettings(kafka="127.0.0.1:1", redis=valkey_url, data=tmp_path, dev=True)
-    with pytest.raises(LogUnreachable, match=r"127\.0\.0\.1:1"):
-        async with asyncio.timeout(30), runtime(settings, "test"):
-            pass
+    stop = asyncio.Event()
+    with capture_logs() as said:
+        async with asyncio.timeout(30):
+            entering = asyncio.create_task(entered(settings, stop))
+            while not said:  # noqa: ASYNC110 - it is a log
+                await asyncio.sleep(0.01)
+            assert not entering.done()
+            stop.set()
+            with pytest.raises(Stopped):
+                await entering
+    assert said[0]["event"] == "waiting for the brokers"
+    assert "127.0.0.1:1" in said[0]["error"]
+
+
+async def entered(settings: RuntimeSettings, stop: asyncio.Event) -> None:
+    async with runtime(settings, "test", stop):
+        raise AssertionError("there is no broker")

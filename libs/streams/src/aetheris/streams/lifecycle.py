@@ -20,6 +20,11 @@ S = TypeVar("S", bound=BaseSettings)
 Main = Callable[[asyncio.Event], Awaitable[None]]
 """A service: runs until the event is set; raises to crash."""
 
+
+class Stopped(Exception):
+    """Asked to stop before it had started: a graceful end."""
+
+
 _CRASHED = 70
 _OVERDUE = 71
 _REFUSED = 78
@@ -98,7 +103,7 @@ async def _started(main: Main, stop: asyncio.Event) -> None:
 
 def _status(ended: "asyncio.Future[None]") -> int:
     error = None if ended.cancelled() else ended.exception()
-    if error is None:
+    if error is None or isinstance(error, Stopped):
         return 0
     refused = refusal(error)
     if refused is not None:

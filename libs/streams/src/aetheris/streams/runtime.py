@@ -1,8 +1,12 @@
 """What every service stands on, built in one place: topics, log, Redis, blobs, telemetry, metrics, health."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from ssl import SSLContext
+
+import structlog
 
 from aetheris.streams.admin import check_broker, ensure_topics
 from aetheris.streams.bell import Bell
@@ -11,12 +15,17 @@ from aetheris.streams.clock import Clock, SystemClock
 from aetheris.streams.health import Health
 from aetheris.streams.kafka.log import KafkaLog
 from aetheris.streams.kafka.tls import tls_context
-from aetheris.streams.log import Appender, Log
+from aetheris.streams.lifecycle import Stopped
+from aetheris.streams.log import Appender, Log, LogUnreachable
 from aetheris.streams.metrics import Metrics
 from aetheris.streams.redis import Redis
 from aetheris.streams.safekeeping import check_store
 from aetheris.streams.settings import RuntimeSettings
 from aetheris.streams.telemetry import Telemetry
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_PAUSE_S = 1.0
 
 STUCK_AFTER_S = 10.0
 """An append that has waited longer makes a service unready."""
@@ -40,15 +49,20 @@ class Runtime:
 
 
 @asynccontextmanager
-async def runtime(settings: RuntimeSettings, service: str) -> AsyncGenerator[Runtime]:
+async def runtime(
+    settings: RuntimeSettings, service: str, stop: asyncio.Event | None = None
+) -> AsyncGenerator[Runtime]:
     """Connect and listen; everything is closed in the opposite order.
+
+    It is alive from the start, and not ready before the brokers answer, nor once `stop` is set.
 
     Raises:
         BrokerRefused: the brokers could lose or reorder what was acknowledged.
-        LogUnreachable: no broker answers.
+        Stopped: `stop` was set before a broker answered.
         StoreRefused: Redis could throw effects away.
         TlsUnusable: the certificates that are set can't be used.
     """
+    stop = asyncio.Event() if stop is None else stop
     async with AsyncExitStack() as closing:
         health = Health()
         telemetry = Telemetry(service, settings.trace_sample)
@@ -58,9 +72,7 @@ async def runtime(settings: RuntimeSettings, service: str) -> AsyncGenerator[Run
         await health.start(settings.listen, settings.health_port)
         closing.push_async_callback(health.stop)
         tls = tls_context(settings)
-        if settings.dev:
-            await ensure_topics(settings.kafka, settings.partitions, tls=tls)
-        await check_broker(settings.kafka, settings.partitions, dev=settings.dev, tls=tls)
+        await _brokers(settings, tls, stop)
         log = KafkaLog(settings.kafka, settings.session_timeout_s, tls=tls)
         await log.start()
         closing.push_async_callback(log.stop)
@@ -70,8 +82,38 @@ async def runtime(settings: RuntimeSettings, service: str) -> AsyncGenerator[Run
         redis = Redis(settings.redis)
         closing.push_async_callback(redis.close)
         await check_store(redis, dev=settings.dev)
+        health.add("service", lambda: "is stopping" if stop.is_set() else None)
         health.add("log", lambda: "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None)
         health.add("redis", redis.unready)
         blobs = Blobs(settings.data / "blobs")
         bell = Bell(redis)
         yield Runtime(service, settings, log, appender, redis, bell, blobs, telemetry, metrics, health, SystemClock())
+
+
+async def _brokers(settings: RuntimeSettings, tls: SSLContext | None, stop: asyncio.Event) -> None:
+    """Wait until they answer, and may be relied on: an outage is no reason to be restarted again and again."""
+    stopping = asyncio.create_task(stop.wait())
+    checking = asyncio.create_task(_checked(settings, tls))
+    try:
+        await asyncio.wait({stopping, checking}, return_when=asyncio.FIRST_COMPLETED)
+        if not checking.done():
+            raise Stopped
+        checking.result()
+    finally:
+        for task in (stopping, checking):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _checked(settings: RuntimeSettings, tls: SSLContext | None) -> None:
+    while True:
+        try:
+            if settings.dev:
+                await ensure_topics(settings.kafka, settings.partitions, tls=tls)
+            await check_broker(settings.kafka, settings.partitions, dev=settings.dev, tls=tls)
+        except LogUnreachable as error:
+            _log.warning("waiting for the brokers", error=str(error))
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        else:
+            return

@@ -33,22 +33,22 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     Raises:
         Exception: whatever escaped; the next process starts from the log.
     """
-    async with gateway(settings):
+    async with gateway(settings, stop):
         freeze_memory()
         await stop.wait()
 
 
 @asynccontextmanager
-async def gateway(settings: GatewaySettings) -> AsyncGenerator[HttpServer]:
+async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) -> AsyncGenerator[HttpServer]:
     """A gateway that listens.
 
     Raises:
-        BrokerRefused, LogUnreachable: no broker that can be relied on.
+        BrokerRefused: no broker that can be relied on.
         TokensFileInvalid: the file of tokens can't be used.
     """
     tokens = Tokens.load(settings.tokens_file)
     async with (
-        runtime(settings, "gateway") as parts,
+        runtime(settings, "gateway", stop) as parts,
         httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s, trust_env=False) as verifier,
         asyncio.TaskGroup() as tasks,
     ):

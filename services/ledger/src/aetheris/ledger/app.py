@@ -37,7 +37,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
     Raises:
         Exception: whatever escaped; the next process restores from the log.
     """
-    async with runtime(settings, "ledger") as parts:
+    async with runtime(settings, "ledger", stop) as parts:
         worker = ledger(parts, settings, policy)
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)

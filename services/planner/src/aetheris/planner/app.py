@@ -30,7 +30,7 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
     Raises:
         Exception: whatever escaped; the next process restores from the log.
     """
-    async with runtime(settings, "planner") as parts:
+    async with runtime(settings, "planner", stop) as parts:
         worker = planner(parts, settings)
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)

@@ -67,7 +67,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     toolbox = load(",".join(settings.tools)) if toolbox is None else toolbox
     models = _asking(settings.models, toolbox)
     calls = Calls(toolbox, clock, secrets, models)
-    async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME) as on:
+    async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME, stop) as on:
         on.health.add("worker", lambda: "has not said yet who it is")
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)

@@ -37,7 +37,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     """
     keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
     prober = Prober(load(",".join(settings.tools)), settings.probe_timeout_s, settings.probes_at_once)
-    async with runtime(settings, "verifier") as parts, asyncio.TaskGroup() as tasks:
+    async with runtime(settings, "verifier", stop) as parts, asyncio.TaskGroup() as tasks:
 
         def handler(partition: int) -> VerifierPartition:
             return VerifierPartition(Parts(parts, worker, prober, keys, proofs), partition)

@@ -80,17 +80,19 @@ class KafkaMembership:
         await close_consumer(consumer, deadline_s)
 
     async def keep(self) -> None:
-        """Stay a member until cancelled.
+        """Stay a member until cancelled, or stopped.
 
         Raises:
             MembershipLost: the group can't go on, or a listener failed.
         """
-        while True:
+        while (consumer := self._consumer) is not None:
             if self._failure is not None:
                 raise MembershipLost(f"a listener failed: {type(self._failure).__name__}") from self._failure
             try:
-                await self._joined().getmany(timeout_ms=0)
+                await consumer.getmany(timeout_ms=0)
             except KafkaError as error:
+                if self._consumer is not consumer:
+                    return
                 raise MembershipLost(type(error).__name__) from None
             await asyncio.sleep(self._session_timeout_s / 6)
 

@@ -1,0 +1,165 @@
+"""The rendered local overlay, really started as pods: a job runs through them, and survives their kills."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aetheris.cli.embedded.kafka import wait_ready
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.probes import redis_answers
+from aetheris.cli.embedded.processes import end, spawn
+from aetheris.cli.embedded.valkey import server_binary
+from tests import outside_tools
+from tests.deploy.containers import (
+    BASE,
+    SHELL_LESS,
+    Engine,
+    Pods,
+    build_images,
+    engine,
+    engine_needed,
+    local_overlay,
+    play,
+)
+from tests.deploy.manifests import SERVICES, kubectl_needed
+from tests.outside import Outside, running_outside
+from tests.system import System
+
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(1800), kubectl_needed, engine_needed]
+
+MOST_BYTES = 200_000_000
+"""What an image may have on top of its base."""
+
+TOKEN = "local-development"  # noqa: S105 - of deploy/overlays/local/tokens.toml
+
+
+@dataclass(frozen=True)
+class World:
+    pods: Pods
+    outside: Outside
+    system: System
+
+    def wait_completed(self, job: str) -> None:
+        """Return once the job has; show the services' words where it hasn't."""
+        try:
+            self.system.wait_status(job, "completed", 180)
+        except TimeoutError:
+            said = {service: self.pods.logs(service)[-1000:] for service in SERVICES}
+            raise AssertionError(f"{self.system.job(job)}\n{said}") from None
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Generator[Engine]:
+    folder = tmp_path_factory.mktemp("containers")
+    with engine(folder / "engine") as found:
+        build_images(found, Path(outside_tools.__file__))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def world(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("pods")
+    free = Ports(folder)
+    with running_outside(folder / "outside") as outside, valkey_on_a_port(folder, free.get("valkey")) as redis:
+        ports = {
+            service: {f"AETHERIS_{kind}_PORT": free.get(f"{service}-{kind}") for kind in ("HEALTH", "HTTP")}
+            for service in SERVICES
+        }
+        settings = outside.env | {
+            "AETHERIS_KAFKA": kafka,
+            "AETHERIS_LISTEN": "127.0.0.1",
+            "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports['verifier']['AETHERIS_HTTP_PORT']}",
+        }
+        pods = play(images, local_overlay(folder, settings, redis, ports), ports)
+        pods.wait_ready()
+        url = f"http://127.0.0.1:{ports['gateway']['AETHERIS_HTTP_PORT']}/api"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
+            yield World(pods, outside, System(folder, api))
+
+
+@contextmanager
+def valkey_on_a_port(folder: Path, port: int) -> Generator[str]:
+    """A Valkey that pods reach; its Redis url."""
+    url, log = f"redis://127.0.0.1:{port}/0", folder / "valkey.log"
+    argv = [
+        str(server_binary()),
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--dir",
+        str(folder),
+        "--appendonly",
+        "yes",
+    ]
+    child = spawn(argv, log=log)
+    try:
+        wait_ready("valkey", lambda: redis_answers(url), lambda: child.poll() is None, log)
+        yield url
+    finally:
+        end(child, 10)
+
+
+def poke(node: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": node, **args}, "depends_on": list(after)}
+
+
+def test_an_image_is_small_has_no_root_and_no_shell(images: Engine) -> None:
+    base = images.inspect(BASE, ".Size")
+    assert images.inspect(SHELL_LESS, ".Size") < base
+    for service in SERVICES:
+        image = f"localhost/aetheris/{service}"
+        assert images.inspect(image, ".Size") - base < MOST_BYTES
+        assert images.inspect(image, ".Config.User") == "10001:10001"
+        with pytest.raises(AssertionError, match=r"no such file|not found"):
+            images.podman("run", "--rm", "--network", "none", "--entrypoint", "/bin/sh", image, "-c", "true")
+
+
+def test_a_pod_is_restricted(world: World) -> None:
+    for service in SERVICES:
+        container, pid = world.pods.container(service), world.pods.pid(service)
+        assert world.pods.engine.inspect(container, ".HostConfig.ReadonlyRootfs") is True
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+        )
+        assert status["Uid"].split() == ["10001"] * 4
+        assert (int(status["CapEff"], 16), status["NoNewPrivs"], status["Seccomp"]) == (0, "1", "2")
+    assert sorted(world.pods.alive()) == sorted(SERVICES)
+
+
+def test_a_job_goes_through_pods_that_are_killed_in_the_middle(world: World) -> None:
+    held = world.outside.hold("middle")
+    job = world.system.submit(
+        poke("before"), poke("middle", "before", hold="middle"), poke("after", "middle", tool="poke_idempotent")
+    )
+    world.outside.wait_for(1, "middle", 60)
+    world.pods.kill("tool-executor")
+    held.unlink()
+    world.wait_completed(job)
+    types = [event["type"] for event in world.system.api.get(f"/jobs/{job}/events").json()]
+    assert {"worker_ended", "invocation_probed"} <= set(types), "its successor says that it ended, the outside is asked"
+
+    held = world.outside.hold("second")
+    other = world.system.submit(poke("first"), poke("second", "first", hold="second"), poke("third", "second"))
+    world.outside.wait_for(1, "second", 60)
+    for service in ("planner", "ledger", "verifier", "gateway"):
+        world.pods.kill(service)
+    held.unlink()
+    world.pods.wait_ready()
+    world.wait_completed(other)
+
+    for tag in ("before", "middle", "after", "first", "second", "third"):
+        assert world.outside.count(tag) == 1, tag
+    for one in (job, other):
+        answer = world.system.api.get(f"/jobs/{one}/verify").json()
+        assert answer["ok"], answer
+
+
+def test_a_pod_ends_within_its_grace(world: World) -> None:
+    assert world.pods.stop() == dict.fromkeys(SERVICES, 0)

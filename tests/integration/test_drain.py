@@ -1,0 +1,170 @@
+"""A service that is told to stop, and one whose Kafka and Redis are away: alive, not ready, and nothing done twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aetheris.cli.embedded.kafka import broker_in, install, running_broker
+from aetheris.cli.embedded.plan import Plan
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.processes import end, spawn
+from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from tests.outside import Outside, running_outside, until
+from tests.system import System, running_system
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+PATIENCE_S = 90.0
+SERVICES = ("planner", "ledger", "tool_executor", "verifier", "gateway")
+
+
+def asked(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Status and body; (0, {}) where nothing listens."""
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10, trust_env=False)
+    except httpx.TransportError:
+        return 0, {}
+    return answer.status_code, answer.json()
+
+
+@contextmanager
+def processes(folder: Path, settings: Mapping[str, str]) -> Generator[dict[str, tuple[subprocess.Popen[bytes], int]]]:
+    """Each service, and the port of its health."""
+    ports = Ports(folder)
+    with ExitStack() as ending:
+        found: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
+        for service in SERVICES:
+            own = {
+                "AETHERIS_WORKER_ID": f"{service}-0",
+                "AETHERIS_HEALTH_PORT": str(ports.get(f"{service}-health")),
+                "AETHERIS_HTTP_PORT": str(ports.get(f"{service}-http")),
+            }
+            argv = [sys.executable, "-m", f"aetheris.{service}"]
+            child = spawn(argv, log=folder / f"{service}.log", env={**os.environ, **settings, **own})
+            ending.callback(end, child, 1.0)
+            found[service] = (child, ports.get(f"{service}-health"))
+        yield found
+
+
+def test_alive_without_kafka_and_redis_and_ready_with_them(tmp_path: Path) -> None:
+    broker = broker_in(install(lambda _part, _message: None), tmp_path, Ports(tmp_path / "broker"))
+    valkey = Valkey(tmp_path / "valkey")
+    (tmp_path / "tokens.toml").write_text('[[token]]\nvalue = "a-token-of-this-test"\nname = "n"\ntenant = "default"\n')
+    settings = {
+        "AETHERIS_KAFKA": broker.address,
+        "AETHERIS_REDIS": valkey.url,
+        "AETHERIS_DATA": str(tmp_path),
+        "AETHERIS_DEV": "true",
+    }
+    with processes(tmp_path, settings) as running:
+
+        def all_say(path: str, status: int) -> bool:
+            return all(asked(port, path)[0] == status for _, port in running.values())
+
+        until(lambda: all_say("/livez", 200), PATIENCE_S)
+        assert {service: asked(port, "/readyz")[0] for service, (_, port) in running.items()} == dict.fromkeys(
+            SERVICES, 503
+        )
+        with running_broker(broker, tmp_path / "kafka.log"), running_valkey(valkey, tmp_path / "valkey.log"):
+            until(lambda: all_say("/readyz", 200), PATIENCE_S)
+        http = f"http://127.0.0.1:{Ports(tmp_path).get('gateway-http')}/api/jobs"
+        refused = httpx.post(
+            http,
+            json={"plan": {"nodes": []}},
+            headers={"Authorization": "Bearer a-token-of-this-test"},
+            timeout=60,
+            trust_env=False,
+        )
+        assert refused.status_code in (400, 503), "it answers all the same"
+        assert all_say("/livez", 200)
+        for child, _ in running.values():
+            assert child.poll() is None
+            child.send_signal(signal.SIGTERM)
+        codes = {service: child.wait(PATIENCE_S) for service, (child, _) in running.items()}
+        assert codes == dict.fromkeys(SERVICES, 0)
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: Outside
+
+    def events(self, job: str, kind: str) -> list[dict[str, Any]]:
+        """The job's events of a type."""
+        return [one["data"] for one in self.system.api.get(f"/jobs/{job}/events").json() if one["type"] == kind]
+
+    def held_call(self, name: str) -> str:
+        """A job whose one call took effect, its answer held back."""
+        self.outside.hold(name)
+        job = self.system.submit(
+            {"id": "a", "tool": "poke_probeable", "args": {"tag": name, "hold": name}},
+            {"id": "b", "tool": "poke_probeable", "args": {"tag": f"{name}-b"}, "depends_on": ["a"]},
+        )
+        self.outside.wait_for(1, name, PATIENCE_S)
+        return job
+
+    def runner_of(self, job: str) -> tuple[str, str]:
+        """Who ran the job's first call: name and incarnation."""
+        first, *_ = self.events(job, "tool_invocation_started")
+        return first["worker_id"], first["incarnation"]
+
+    def drained(self, job: str) -> tuple[str, int]:
+        """SIGTERM to whoever runs the job's call, and wait until it says that it is not ready: its name, and pid."""
+        worker = self.runner_of(job)[0]
+        part = next(one for one in Plan.load(self.system.data).parts if one.name == worker)
+        pid = self.system.pid(worker)
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: asked(int(part.target), "/readyz")[1].get("unready", {}).get("service") == "is stopping", 30)
+        assert asked(int(part.target), "/livez")[0] == 200
+        return worker, pid
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("drain")
+    env = {"AETHERIS_TOOLS": "tests.outside_tools", "AETHERIS_DRAIN_S": "2", "AETHERIS_TOOL_DRAIN_S": "15"}
+    with (
+        running_outside(folder / "outside") as outside,
+        running_system(folder / "data", env | outside.env, executor=2) as system,
+    ):
+        yield World(system, outside)
+
+
+def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(world: World) -> None:
+    job = world.held_call("finishes")
+    worker, pid = world.drained(job)
+    others = [
+        world.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"other-{number}"}})
+        for number in range(8)  # of every partition
+    ]
+    (world.outside.folder / "finishes").unlink()
+    world.system.wait_ended([job, *others], PATIENCE_S)
+    until(lambda: world.system.pid(worker) != pid, PATIENCE_S)
+    assert world.runner_of(job) not in [world.runner_of(other) for other in others]
+    assert [one["via"] for one in world.events(job, "tool_invocation_finished")] == ["executor", "executor"]
+    assert len(world.events(job, "tool_invocation_started")) == 2
+    log = (world.system.data / "logs" / f"{worker}.log").read_text()
+    assert not any(json.loads(line)["event"] == "did not stop in time" for line in log.splitlines() if line[:1] == "{")
+    for tag in ("finishes", "finishes-b", *(f"other-{number}" for number in range(8))):
+        assert world.outside.count(tag) == 1
+
+
+def test_what_it_cannot_finish_is_left_to_the_ladder(world: World) -> None:
+    job = world.held_call("unfinished")
+    worker, pid = world.drained(job)
+    until(lambda: world.system.pid(worker) != pid, PATIENCE_S)  # its grace is over, and its successor is there
+    (world.outside.folder / "unfinished").unlink()
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    assert world.events(job, "tool_invocation_finished")[0]["via"] in ("probe", "catch_up")
+    assert (world.outside.count("unfinished"), world.outside.count("unfinished-b")) == (1, 1)
+    assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
