@@ -90,8 +90,8 @@ async def _supervise(main: Main, stop_deadline_s: float) -> int:
     stopping.cancel()
     await asyncio.wait({running}, timeout=stop_deadline_s)
     if not running.done():
+        structlog.get_logger(__name__).error("did not stop in time", deadline_s=stop_deadline_s, at=_waiting())
         running.cancel()
-        structlog.get_logger(__name__).error("did not stop in time", deadline_s=stop_deadline_s)
         return _OVERDUE
     return _status(running)
 
@@ -121,6 +121,12 @@ def _classes(error: BaseException) -> list[str]:
     if isinstance(error, BaseExceptionGroup):
         return [name for inner in error.exceptions for name in _classes(inner)]
     return [type(error).__name__]
+
+
+def _waiting() -> list[str]:
+    """Where each task waits, the innermost place of ours."""
+    stacks = [task.get_stack(limit=1) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    return [f"{frame.f_code.co_filename}:{frame.f_lineno}" for stack in stacks for frame in stack]
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
