@@ -16,10 +16,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from redis.asyncio import Redis
 
 from aetheris.cli.bench.measuring import notes_in
-from aetheris.cli.bench.runner import Variant, environment
+from aetheris.cli.bench.runner import Variant
 from aetheris.cli.bench.tools import append
 from aetheris.cli.bench.workloads import Workload
 from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
 
@@ -94,7 +95,7 @@ class Floor:
 @asynccontextmanager
 async def running(data: Path, progress: Progress) -> AsyncGenerator[Floor]:
     """Start the servers, with the tuning that Aetheris is measured with."""
-    with environment({}):
+    with alone({}):
         state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
     try:
         async with _clients(state) as (producer, consumer, redis):

@@ -17,7 +17,7 @@ from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE, ExecutorPoint
 from tests.outside import Outside, running_outside, until
 from tests.system import ENDED, REPOSITORY, System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
 
 GUARANTEES = REPOSITORY / "docs" / "guarantees.md"
 BEGIN, END = "<!-- crash-matrix -->", "<!-- /crash-matrix -->"

@@ -17,6 +17,7 @@ from aetheris.cli.bench.completions import Completions, completions
 from aetheris.cli.bench.measuring import JobNotCompleted, NotMeasured, kill, measure_all, notes_in
 from aetheris.cli.bench.workloads import WARM_UP, Workload
 from aetheris.cli.embedded import kafka, lifecycle
+from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
 from aetheris.sdk.client import AsyncClient
@@ -130,30 +131,13 @@ async def _session(
 def _running(data: Path, variant: Variant, progress: Progress) -> Generator[State]:
     runs, notes = str(variant.runs).lower(), str(notes_in(data))
     env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": notes, "AETHERIS_RUNS": runs}
-    with environment(env):
+    with alone(env):
         local.ensure_token(data)
         state = lifecycle.up(data, progress=progress, tuning=variant.tuning)
     try:
         yield state
     finally:
         lifecycle.down(data)
-
-
-@contextmanager
-def environment(ours: Mapping[str, str]) -> Generator[None]:
-    """Of the caller's settings none that name servers: what is measured runs here."""
-    outside = ("AETHERIS_KAFKA", "AETHERIS_REDIS", "AETHERIS_HTTP_PORT", "AETHERIS_DATA")
-    former = {name: os.environ.get(name) for name in (*outside, *ours)}
-    for name in outside:
-        os.environ.pop(name, None)
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def _http(state: State, token: str, in_flight: int) -> aiohttp.ClientSession:

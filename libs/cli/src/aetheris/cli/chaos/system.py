@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from aetheris.cli.chaos.forwarder import Address
 from aetheris.cli.chaos.proxy import Proxy, running_proxy
 from aetheris.cli.chaos.schedule import EXECUTORS, KAFKA, LEASE_TTL_S, OUTSIDE, REDIS, SESSION_S
 from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.kafka import Tuning
@@ -86,7 +87,7 @@ def running(data: Path, outside_port: int, progress: Progress) -> Generator[Syst
         KAFKA: (0, ports.get(_LISTENER)),
         REDIS: (_near_socket(data), str(Valkey(data / "valkey").socket)),
     }
-    with _environment(_SETTINGS), _broker_disk(data) as has_disk, running_proxy(routes) as proxy:
+    with alone(_SETTINGS), _broker_disk(data) as has_disk, running_proxy(routes) as proxy:
         local.ensure_token(data)
         library = _faketime()
         services = tuple(_through(proxy, service) for service in with_counts({"executor": EXECUTORS}))
@@ -189,18 +190,3 @@ def _broker_disk(data: Path) -> Generator[bool]:
 def _succeeds(command: str, *arguments: str) -> bool:
     path = shutil.which(command)
     return path is not None and subprocess.run([path, *arguments], capture_output=True, check=False).returncode == 0
-
-
-@contextmanager
-def _environment(env: Mapping[str, str]) -> Generator[None]:
-    """Ours alone: the caller's AETHERIS_ variables name servers of his."""
-    former = {name: value for name, value in os.environ.items() if name.startswith("AETHERIS_") or name in env}
-    for name in former:
-        del os.environ[name]
-    os.environ.update(env)
-    try:
-        yield
-    finally:
-        for name in env:
-            os.environ.pop(name, None)
-        os.environ.update(former)

@@ -15,6 +15,7 @@ import httpx
 from aetheris.cli import local
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.errors import EmbeddedError, NotRunningError
 from aetheris.cli.embedded.plan import State
 from aetheris.sdk.client import Client, Job, Unreachable
@@ -119,7 +120,7 @@ def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Gene
         EmbeddedError: it doesn't come up.
     """
     with ExitStack() as stack:
-        with _environment({**SETTINGS, **env}):
+        with alone({**SETTINGS, **env}):
             local.ensure_token(data)
             if not keep:
                 stack.callback(_down, data)
@@ -127,21 +128,6 @@ def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Gene
             gateway = local.target(data)
         client = Client(gateway.url, gateway.token, transport=httpx.HTTPTransport())  # past any proxy
         yield System(data, stack.enter_context(client))
-
-
-@contextmanager
-def _environment(env: Mapping[str, str]) -> Generator[None]:
-    """Ours alone: the user's AETHERIS_ variables name servers of his, and the demo flushes its Redis."""
-    former = {name: value for name, value in os.environ.items() if name.startswith("AETHERIS_") or name in env}
-    for name in former:
-        del os.environ[name]
-    os.environ.update(env)
-    try:
-        yield
-    finally:
-        for name in env:
-            os.environ.pop(name, None)
-        os.environ.update(former)
 
 
 def _down(data: Path) -> None:
