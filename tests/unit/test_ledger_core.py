@@ -368,6 +368,22 @@ def test_an_irreversible_call_is_granted_only_behind_the_recorded_word_of_the_po
     assert ledger.state().st is St.STARTED
 
 
+@pytest.mark.parametrize(
+    ("rules", "recorded"),
+    [
+        (ALLOW_ALL, []),
+        (f'[[rules]]\nname = "few"\ntools = ["*"]\nwhen = "node.id == \'a\'"\neffect = "allow"\n{ALLOW_ALL}', ["few"]),
+        (f'[[rules]]\nname = "never"\ntools = ["*"]\nwhen = "node.id == \'b\'"\neffect = "deny"\n{ALLOW_ALL}', ["all"]),
+    ],
+)
+def test_what_a_rule_has_looked_at_is_recorded_with_the_rule_that_decides(rules: str, recorded: list[str]) -> None:
+    ledger = World(graph({"id": "a"}), parse(rules)).ledger()
+    ledger.request("a")
+    words = [event for event in ledger.world.log if isinstance(event, ev.PolicyAllowed)]
+    assert [word.rule for word in words] == recorded
+    assert len(ledger.grants) == 1
+
+
 def test_an_approval_is_asked_for_once_and_waited_for_in_the_log() -> None:
     world = World(graph({"id": "a", "irreversible": True}))
     ledger = world.ledger()

@@ -224,7 +224,7 @@ def _over(of: Key, rule: Rule, cost: float | None, terms: Terms, now: Now) -> St
 def _allow(
     of: Key, call: Invocation, rule: Rule, pending: Pending, cost: float | None, *, terms: Terms, now: Now
 ) -> Step:
-    """Approval where the rule wants it, the policy's word where the fold or a budget wants it, else the grant."""
+    """Approval where the rule wants it, the policy's word where the call was looked at, else the grant."""
     version = call.entry.tool_version
     again_s = now.mono_s + terms.limits.lease_ttl_s
     approved = of.state.decision is not None
@@ -232,7 +232,7 @@ def _allow(
         if of.state.requested is not None:
             return Step()
         return Step((ask_human(of, call, rule, cost, terms=terms, now=now),), again_s)
-    needs_word = call.entry.irreversible or rule.is_limited
+    needs_word = call.entry.irreversible or not terms.policy.may_follow(call.entry.node.tool_name)
     if needs_word and not approved and version not in of.state.allowed_versions:
         return Step((_policy_allows(of, call, rule, cost),), again_s)
     pending.grants += 1
@@ -303,7 +303,7 @@ def _schedule(of: Key, free: Reopened, terms: Terms, now: Now) -> Step:
 
 
 def _policy_allows(of: Key, call: Invocation, rule: Rule, cost: float | None) -> Emit:
-    """In the log before the grant: an irreversible call starts only behind it, and it is what a budget counts."""
+    """In the log before the grant: an irreversible call starts only behind it, and budgets count it."""
     version = call.entry.tool_version
     event = ev.PolicyAllowed(
         job_id=of.job.job_id,
