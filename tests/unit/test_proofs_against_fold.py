@@ -25,7 +25,7 @@ TOOLS = {
 }
 UNDO = {"tool": "refund", "args": {}}
 NODES = (node("a", compensate_with=UNDO), node("b", "burn"), node("c", "burn", "a"))
-KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",)}
+KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",), "d": ("d1",)}
 NODE_OF = {key: name for name, keys in KEYS.items() for key in keys}
 
 
@@ -83,6 +83,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("plan_generated", _revision(1, node("a.undo", compensates="a"))),
     ("plan_generated", _revision(1, node("a.undo", args={"x": 1}, compensates="a"))),
     ("plan_generated", _revision(1, node("a", args={"x": 1}))),
+    ("plan_generated", _revision(1, node("d"))),
     ("plan_generated", _revision(2, node("a"), node("b", "burn"))),
 ]
 
