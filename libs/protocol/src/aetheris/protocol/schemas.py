@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 
-from aetheris.protocol.canonical import digest
+from aetheris.protocol.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph
 from aetheris.protocol.references import REF, SECRET, pointer_part, references, secrets
@@ -26,6 +26,46 @@ class ArgsRefused(ValueError):
         super().__init__(f"{field or '/'}: {rule}")
         self.field = field
         self.rule = rule
+
+
+class SchemaRefused(ValueError):
+    """A JSON Schema that was found outside and can't be used."""
+
+    code = "invalid_schema"
+
+
+MAX_SCHEMA_BYTES = 256 * 1024
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Whether a schema that was found outside can be a tool's.
+
+    Raises:
+        SchemaRefused: it isn't one of an object, is too large, or points to another document, which nobody fetches.
+    """
+    try:
+        size = len(canonical(schema))
+        validator_for(schema, default=Draft202012Validator).check_schema(dict(schema))
+    except (InvalidArgs, SchemaError, RecursionError) as error:
+        raise SchemaRefused(f"its schema is none ({type(error).__name__})") from None
+    if size > MAX_SCHEMA_BYTES:
+        raise SchemaRefused(f"its schema has more than {MAX_SCHEMA_BYTES} bytes")
+    if schema.get("type") != "object":
+        raise SchemaRefused("its schema is not one of an object")
+    if _points_elsewhere(schema):
+        raise SchemaRefused("its schema points to another document")
+
+
+def _points_elsewhere(part: Any) -> bool:
+    if isinstance(part, list | tuple):
+        return any(map(_points_elsewhere, cast("list[Any]", part)))
+    if not isinstance(part, Mapping):
+        return False
+    held = cast("Mapping[str, Any]", part)
+    targets = (held.get(name) for name in ("$ref", "$dynamicRef", "$recursiveRef"))
+    if any(isinstance(target, str) and not target.startswith("#") for target in targets):
+        return True
+    return any(map(_points_elsewhere, held.values()))
 
 
 def with_defaults(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,10 @@ class Toolbox:
         """All tools as tools.registry has them, by key."""
         return [self._tools[key].registry_entry() for key in sorted(self._tools)]
 
+    def with_others(self, others: Iterable[AnyTool]) -> "Toolbox":
+        """These tools and others; where both have a name and version, these stand."""
+        return Toolbox({one.key: one for one in others} | self._tools)
+
     def __iter__(self) -> Iterator[AnyTool]:
         return iter(self._tools.values())
 

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from aetheris.protocol.canonical import InvalidArgs, digest
+from aetheris.protocol.schemas import ArgsRefused, SchemaRefused, check_args, check_schema
 
 
 class DeclarationError(TypeError):
@@ -43,6 +44,40 @@ class Signature:
         except ValidationError as refused:
             raise BadArguments(_rules(refused)) from None
         return {name: getattr(values, _field(place)) for place, name in enumerate(self.names)}
+
+
+@dataclass(frozen=True)
+class GivenSchema:
+    """Arguments as somebody else's JSON Schema has them; the function is given them as they are."""
+
+    schema: dict[str, Any]
+    schema_hash: str
+    injected: bool = True
+
+    def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments for the function.
+
+        Raises:
+            BadArguments: what the schema doesn't take.
+        """
+        try:
+            check_args(self.schema, args)
+        except ArgsRefused as refused:
+            raise BadArguments(str(refused)) from None
+        return dict(args)
+
+
+def given_schema(schema: Mapping[str, Any], tool: str) -> GivenSchema:
+    """Arguments by a JSON Schema that was found outside, such as an MCP server's.
+
+    Raises:
+        DeclarationError: it is no schema of an object, or points to another document.
+    """
+    try:
+        check_schema(schema)
+    except SchemaRefused as refused:
+        raise DeclarationError(f"{tool}: {refused}") from None
+    return GivenSchema(dict(schema), _schema_hash(tool, schema))
 
 
 def signature_of(function: Callable[..., Any], context: type, tool: str) -> Signature:

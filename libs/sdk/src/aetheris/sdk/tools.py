@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, ge
 
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
-from aetheris.sdk.schema import DeclarationError, Signature, signature_of
+from aetheris.sdk.schema import DeclarationError, GivenSchema, Signature, signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +47,7 @@ class Tool(Generic[P, R]):
         duplicate_scope: DuplicateScope,
         duplicate_window_s: float,
         probe: Callable[..., Any] | None,
+        schema: GivenSchema | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -63,7 +64,7 @@ class Tool(Generic[P, R]):
         self.verifies: Callable[..., Any] | None = None
         update_wrapper(self, function)
         self._check()
-        self.signature: Signature = signature_of(function, ToolContext, self.key)
+        self.signature: Signature | GivenSchema = schema or signature_of(function, ToolContext, self.key)
         if irreversible and not _can_name(function):
             rule = "is irreversible, so its effect must be traceable: return Result(value, external_id), with -> Result"
             raise DeclarationError(f"{self.key}: {rule}")

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aetheris.protocol.topics import Topic
@@ -22,6 +22,7 @@ from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.identity import announce, locked
+from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.performing import Performer, Scribe
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
@@ -56,7 +57,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     Raises:
         BrokerRefused: the brokers could lose what was acknowledged.
         ModelsRefused: models are named, and can't be used.
-        SecretsFileInvalid: the file of secrets can't be used.
+        SecretsFileInvalid, McpServersRefused: the file of secrets, or of MCP servers, can't be used.
         WorkerIdTaken: another process runs under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
@@ -64,10 +65,13 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
-    toolbox = load(",".join(settings.tools)) if toolbox is None else toolbox
-    models = _asking(settings.models, toolbox)
-    calls = Calls(toolbox, clock, secrets, models)
-    async with locked(settings.data, settings.worker_id, clock), runtime(settings, NAME, stop) as on:
+    own = load(",".join(settings.tools)) if toolbox is None else toolbox
+    async with AsyncExitStack() as closing:
+        await closing.enter_async_context(locked(settings.data, settings.worker_id, clock))
+        toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
+        models = _asking(settings.models, toolbox)
+        calls = Calls(toolbox, clock, secrets, models)
+        on = await closing.enter_async_context(runtime(settings, NAME, stop))
         on.health.add("worker", lambda: "has not said yet who it is")
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)

@@ -5,7 +5,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -64,14 +63,6 @@ class Secret(BaseModel):
         return f"{tool}#{at}" in self.uses or f"{tool}@{version}#{at}" in self.uses
 
 
-@dataclass(frozen=True)
-class Revealed:
-    """Arguments with their secrets, for the call and for nothing else."""
-
-    args: dict[str, Any]
-    redactor: Redactor
-
-
 class Secrets:
     """The declared secrets; what was given to a tool is kept out of this process's own output."""
 
@@ -81,8 +72,8 @@ class Secrets:
         self.redactor = NOTHING
         """Of all that was given so far."""
 
-    def reveal(self, call: Invocation) -> Revealed:
-        """The arguments of a call, with the secrets that its plan names.
+    def reveal(self, call: Invocation) -> dict[str, Any]:
+        """The arguments of a call, with the secrets that its plan names: for the call, and for nothing else.
 
         Raises:
             SecretRefused: one is not declared, not for this tool and place, or unfit.
@@ -91,7 +82,17 @@ class Secrets:
         version = call.entry.tool_version or ""
         values = {use.name: self._value(call.entry.node.tool_name, version, use) for use in call.entry.node.secrets}
         self._remember(values)
-        return Revealed(with_secrets(call.args, values), Redactor(values))
+        return with_secrets(call.args, values)
+
+    def of_settings(self, place: str, uses: Sequence[SecretUse]) -> dict[str, str]:
+        """What the settings of something that tools are called through name; `place` stands in `uses` as a tool does.
+
+        Raises:
+            SecretRefused, SecretUnreadable: as above.
+        """
+        values = {use.name: self._value(place, "", use) for use in uses}
+        self._remember(values)
+        return values
 
     def _value(self, tool: str, version: str, use: SecretUse) -> str:
         declared = self._declared.get(use.name)

@@ -65,19 +65,17 @@ class Calls:
         tool = self._pinned(name, pin)
         if tool is None:
             return Retryable(_MISSING.error)
-        if not call.entry.node.secrets:
-            return await invoke(tool, call.args, ctx)
         try:
-            revealed = self._secrets.reveal(call)
+            args = self._secrets.reveal(call) if call.entry.node.secrets else call.args
         except SecretRefused as refused:
             return Permanent(str(refused))
         except SecretUnreadable as refused:
             return Retryable(f"{NOT_EXECUTED}: {refused}")
-        return await invoke(tool, revealed.args, ctx, revealed.redactor)
+        return await invoke(tool, args, ctx, self._secrets.redactor)
 
     def _refused_secrets(self, tool: AnyTool, call: Invocation) -> Refusal | None:
         try:
-            return _refused_arguments(tool, self._secrets.reveal(call).args)
+            return _refused_arguments(tool, self._secrets.reveal(call))
         except SecretRefused as refused:
             return Refusal(Outcome.PERMANENT, str(refused))
         except SecretUnreadable as refused:

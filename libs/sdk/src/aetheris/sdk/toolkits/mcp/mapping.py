@@ -1,0 +1,100 @@
+"""What a listed MCP tool becomes: effect class and irreversibility from its annotations, and its answer (pure)."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import Tool as ListedTool
+
+from aetheris.sdk.context import ToolContext
+from aetheris.sdk.outcomes import Failed, Partial, Result
+from aetheris.sdk.schema import given_schema
+from aetheris.sdk.toolkits.mcp.servers import Declared, Server
+from aetheris.sdk.tools import AnyTool, EffectClass, Tool
+
+Call = Callable[[ToolContext, str, str, dict[str, Any]], Awaitable[CallToolResult]]
+"""(context, the server's name for the tool, hash of the schema that was pinned, arguments) → the server's answer."""
+
+_NOTHING_DECLARED = Declared()
+
+
+def effect_class_of(annotations: ToolAnnotations | None) -> EffectClass:
+    """What is known of a call whose end nobody saw, by the protocol's hints; without one, nothing."""
+    if annotations is not None and annotations.read_only_hint:
+        return "pure"
+    return "idempotent" if annotations is not None and annotations.idempotent_hint else "opaque"
+
+
+def is_irreversible(annotations: ToolAnnotations | None) -> bool:
+    """The protocol's own default: what doesn't only read, and isn't said to only add, may destroy."""
+    if annotations is None:
+        return True
+    return not annotations.read_only_hint and annotations.destructive_hint is not False
+
+
+def tool_of(server_name: str, server: Server, listed: ListedTool, call: Call) -> AnyTool:
+    """A tool of a server, as it is registered: `server.tool`.
+
+    Raises:
+        DeclarationError: its name or its schema can't be registered.
+    """
+    declared = server.tools.get(listed.name, _NOTHING_DECLARED)
+    hints = listed.annotations if server.annotations == "trusted" else None
+    effect_class = declared.effect_class or effect_class_of(hints)
+    irreversible = is_irreversible(hints) if declared.irreversible is None else declared.irreversible
+    name = f"{server_name}.{listed.name}"
+    schema = given_schema(listed.input_schema, name)
+    pure = effect_class == "pure"
+    on_error = declared.on_error or server.on_error
+
+    async def function(ctx: ToolContext, /, **arguments: Any) -> Result | Partial:
+        if declared.external_key is not None:
+            arguments = {**arguments, declared.external_key: ctx.external_key}
+        answer = await call(ctx, listed.name, schema.schema_hash, arguments)
+        return judged(answer, ctx.external_key, pure=pure, on_error=on_error)
+
+    function.__doc__ = listed.description or ""
+    return Tool(
+        function,
+        name=name,
+        version=server.version,
+        effect_class=effect_class,
+        irreversible=irreversible and not pure,
+        timeout_s=declared.timeout_s or server.timeout_s,
+        settles_within_s=0.0,
+        volatile=declared.volatile,
+        on_in_doubt=declared.on_in_doubt,
+        duplicate_scope="job",
+        duplicate_window_s=86_400.0,
+        probe=None,
+        schema=schema,
+    )
+
+
+def judged(answer: CallToolResult, external_key: str, *, pure: bool, on_error: str) -> Result | Partial:
+    """What an answer says of the call. A tool that reports an error has ended, and may have done a part of it.
+
+    Raises:
+        Failed: it reads only, and reports an error.
+    """
+    result = Result(value_of(answer), None if pure else external_key)
+    if not answer.is_error or on_error == "result":
+        return result
+    if pure:
+        raise Failed(_words(answer) or "the tool reports an error")
+    return Partial(result)
+
+
+def value_of(answer: CallToolResult) -> Any:
+    """An answer as it is recorded: structured content where there is some, else the content as the protocol has it."""
+    content = [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in answer.content]
+    found: dict[str, Any] = {"content": content}
+    if answer.structured_content is not None:
+        found["structuredContent"] = answer.structured_content
+    if answer.is_error:
+        found["isError"] = True
+    return found
+
+
+def _words(answer: CallToolResult) -> str:
+    return " ".join(one.text for one in answer.content if isinstance(one, TextContent))

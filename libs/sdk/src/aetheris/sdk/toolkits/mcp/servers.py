@@ -1,0 +1,104 @@
+"""The file of MCP servers: the `mcpServers` that other clients have, with what is known of their tools beside it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from aetheris.protocol.references import SecretUse, pointer_part
+from aetheris.sdk.tools import OnInDoubt
+
+ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+
+
+class ServersFileInvalid(Exception):
+    """The file of MCP servers can't be used; the message names the field, never a value."""
+
+
+class SecretName(BaseModel):
+    """`{"$secret": "name@version"}`, where a server needs a password."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(alias="$secret", pattern=r"^[A-Za-z0-9_.-]{1,64}@[A-Za-z0-9_.-]{1,64}$")
+
+
+Setting = str | SecretName
+
+
+class Declared(BaseModel):
+    """What the operator says of one tool; it goes before the server's own annotations."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    effect_class: Literal["pure", "idempotent", "opaque"] | None = None
+    irreversible: bool | None = None
+    timeout_s: float | None = Field(default=None, gt=0)
+    on_error: Literal["partial", "result"] | None = None
+    on_in_doubt: OnInDoubt | None = None
+    external_key: str | None = Field(default=None, min_length=1, description="The argument that is given the key")
+    volatile: tuple[str, ...] = ()
+    hidden: bool = False
+
+
+class Server(BaseModel):
+    """One server: a command that speaks on its stdin and stdout, or the URL of a streamable HTTP endpoint."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)  # other clients keep settings of their own here
+
+    command: str | None = Field(default=None, min_length=1)
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Setting] = Field(default_factory=dict)
+    cwd: Path | None = None
+    log: Path | None = None
+    url: str | None = Field(default=None, pattern=r"^https?://")
+    headers: Mapping[str, Setting] = Field(default_factory=dict)
+    annotations: Literal["trusted", "ignored"] = "trusted"
+    version: str = Field(default="1", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    timeout_s: float = Field(default=60.0, gt=0)
+    start_within_s: float = Field(default=60.0, gt=0)
+    on_error: Literal["partial", "result"] = "partial"
+    tools: Mapping[str, Declared] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> "Server":
+        if (self.command is None) is (self.url is None):
+            raise ValueError("either command or url")
+        return self
+
+    @property
+    def secrets(self) -> tuple[SecretUse, ...]:
+        """The secrets that it is given, and where."""
+        given = (("/env", self.env), ("/headers", self.headers))
+        return tuple(
+            SecretUse(part + pointer_part(key), value.name)
+            for part, settings in given
+            for key, value in settings.items()
+            if isinstance(value, SecretName)
+        )
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    mcp_servers: dict[ServerName, Server] = Field(alias="mcpServers")
+
+
+def read_servers(path: Path) -> dict[str, Server]:
+    """The servers of a file, by name.
+
+    Raises:
+        ServersFileInvalid: it can't be read, or a field is wrong.
+    """
+    try:
+        found: Any = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ServersFileInvalid(f"{path}: not readable as JSON ({type(error).__name__})") from None
+    try:
+        return dict(_File.model_validate(found).mcp_servers)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ServersFileInvalid(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from None
