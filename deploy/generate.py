@@ -90,7 +90,7 @@ def main() -> None:
 
 def _topic(spec: TopicSpec) -> Mapping[str, Any]:
     return {
-        "apiVersion": "kafka.strimzi.io/v1beta2",
+        "apiVersion": "kafka.strimzi.io/v1",
         "kind": "KafkaTopic",
         "metadata": {"name": spec.name, "labels": {"strimzi.io/cluster": "aetheris"}},
         "spec": {"partitions": spec.partitions, "replicas": REPLICAS, "config": {**spec.configs, **IN_SYNC}},
@@ -99,7 +99,7 @@ def _topic(spec: TopicSpec) -> Mapping[str, Any]:
 
 def _user(name: str, rights: Rights) -> Mapping[str, Any]:
     return {
-        "apiVersion": "kafka.strimzi.io/v1beta2",
+        "apiVersion": "kafka.strimzi.io/v1",
         "kind": "KafkaUser",
         "metadata": {"name": f"aetheris-{name}", "labels": {"strimzi.io/cluster": "aetheris"}},
         "spec": {

@@ -1,121 +1,58 @@
-"""The custom resources that we use, as strict JSON Schemas of the fields that we use.
+"""Custom resources as their operators' own definitions have them (crds/README.md), as strict JSON Schemas.
 
-Written by hand from the operators' references: an operator's own schema knows more, and a cluster asks it.
+A cluster drops a field that it doesn't know; here it is an error. Rules in CEL are left to a cluster.
 """
 
+import json
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-Schema = Mapping[str, Any]
+Schema = dict[str, Any]
 
-TEXT: Schema = {"type": "string", "minLength": 1}
-COUNT: Schema = {"type": "integer", "minimum": 1}
-FLAG: Schema = {"type": "boolean"}
-
-
-def fields(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object with these fields and no others."""
-    known = {**required, **(optional or {})}
-    return {"type": "object", "required": list(required), "properties": known, "additionalProperties": False}
-
-
-def one_of(*values: str) -> Schema:
-    """One of these texts."""
-    return {"enum": list(values)}
-
-
-def some(item: Schema) -> Schema:
-    """A list that is not empty."""
-    return {"type": "array", "minItems": 1, "items": item}
-
-
-def _texts() -> Schema:
-    return {"type": "object", "additionalProperties": {"type": "string"}}
-
-
-_ANY: Schema = {"type": "object"}
-_METADATA = fields({"name": TEXT, "namespace": TEXT}, {"labels": _texts(), "annotations": _texts()})
-_ACL = fields(
-    {
-        "resource": fields(
-            {"type": one_of("topic", "group"), "name": TEXT, "patternType": one_of("literal", "prefix")}
-        ),
-        "operations": some(one_of("Read", "Write", "Describe", "DescribeConfigs")),
-        "host": TEXT,
-    }
-)
-_LISTENER = fields(
-    {"name": TEXT, "port": COUNT, "type": one_of("internal"), "tls": FLAG, "authentication": fields({"type": TEXT})}
-)
-_RESOURCES = fields({"requests": _texts(), "limits": _texts()})
-_VOLUME = fields(
-    {"id": {"type": "integer"}, "type": one_of("persistent-claim"), "size": TEXT},
-    {"deleteClaim": FLAG, "kraftMetadata": one_of("shared")},
-)
-
-SPECS: Mapping[tuple[str, str], Schema] = {
-    ("kafka.strimzi.io/v1beta2", "KafkaTopic"): fields({"partitions": COUNT, "replicas": COUNT, "config": _texts()}),
-    ("kafka.strimzi.io/v1beta2", "KafkaUser"): fields(
-        {
-            "authentication": fields({"type": one_of("tls")}),
-            "authorization": fields({"type": one_of("simple"), "acls": some(_ACL)}),
-        }
-    ),
-    ("kafka.strimzi.io/v1beta2", "KafkaNodePool"): fields(
-        {
-            "replicas": COUNT,
-            "roles": some(one_of("controller", "broker")),
-            "storage": fields({"type": one_of("jbod"), "volumes": some(_VOLUME)}),
-        },
-        {"resources": _RESOURCES},
-    ),
-    ("kafka.strimzi.io/v1beta2", "Kafka"): fields(
-        {
-            "kafka": fields(
-                {"listeners": some(_LISTENER), "authorization": fields({"type": one_of("simple")}), "config": _ANY},
-                {"rack": fields({"topologyKey": TEXT})},
-            ),
-            "entityOperator": fields({"topicOperator": _ANY, "userOperator": _ANY}),
-        }
-    ),
-    ("keda.sh/v1alpha1", "ScaledObject"): fields(
-        {
-            "scaleTargetRef": fields({"apiVersion": TEXT, "kind": TEXT, "name": TEXT}),
-            "minReplicaCount": COUNT,
-            "maxReplicaCount": COUNT,
-            "triggers": some(fields({"type": one_of("prometheus"), "metadata": _texts()})),
-        },
-        {
-            "cooldownPeriod": COUNT,
-            "fallback": fields({"failureThreshold": COUNT, "replicas": COUNT}),
-            "advanced": fields({"horizontalPodAutoscalerConfig": fields({"behavior": _ANY})}),
-        },
-    ),
-    ("monitoring.coreos.com/v1", "PrometheusRule"): fields(
-        {
-            "groups": some(
-                fields(
-                    {
-                        "name": TEXT,
-                        "rules": some(
-                            fields(
-                                {"alert": TEXT, "expr": TEXT, "labels": _texts(), "annotations": _texts()},
-                                {"for": TEXT},
-                            )
-                        ),
-                    },
-                    {"interval": TEXT},
-                )
-            )
-        }
-    ),
+CRDS = Path(__file__).parent / "crds"
+_TEXT: Schema = {"type": "string"}
+_TEXTS: Schema = {"type": "object", "additionalProperties": _TEXT}
+_METADATA: Schema = {
+    "type": "object",
+    "required": ["name", "namespace"],
+    "properties": {"name": _TEXT, "namespace": _TEXT, "labels": _TEXTS, "annotations": _TEXTS},
+    "additionalProperties": False,
 }
 
 
-def schema(api_version: str, kind: str) -> Schema:
-    """The whole object's schema.
+@cache
+def schemas() -> Mapping[tuple[str, str], Schema]:
+    """(apiVersion, kind) → the whole object's schema, for every version that is served."""
+    definitions = [one for file in sorted(CRDS.glob("*.json")) for one in json.loads(file.read_text())["items"]]
+    return {
+        (f"{spec['group']}/{version['name']}", spec["names"]["kind"]): _whole(version["schema"]["openAPIV3Schema"])
+        for spec in (one["spec"] for one in definitions)
+        for version in spec["versions"]
+        if version["served"]
+    }
 
-    Raises: KeyError, for a kind that is not here.
-    """
-    spec = SPECS[api_version, kind]
-    return fields({"apiVersion": TEXT, "kind": TEXT, "metadata": _METADATA, "spec": spec})
+
+def _whole(schema: Schema) -> Schema:
+    strict = _strict(schema)
+    strict["properties"]["metadata"] = _METADATA
+    strict["required"] = ["apiVersion", "kind", "metadata", "spec"]
+    return strict
+
+
+def _strict(schema: Schema) -> Schema:
+    """An OpenAPI schema as JSON Schema, closed wherever its fields are listed."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    found = {key: value for key, value in schema.items() if not key.startswith("x-kubernetes-") and key != "nullable"}
+    if schema.get("nullable") and "type" in found:
+        found["type"] = [found["type"], "null"]
+    if "properties" in schema:
+        found["properties"] = {field: _strict(inner) for field, inner in schema["properties"].items()}
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            found.setdefault("additionalProperties", False)
+    for place in ("items", "additionalProperties"):
+        if isinstance(schema.get(place), dict):
+            found[place] = _strict(schema[place])
+    return found

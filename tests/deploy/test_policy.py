@@ -39,6 +39,12 @@ def ours(overlay: str) -> Iterator[tuple[str, Manifest, Manifest]]:
     return (found for found in workloads(overlay) if found[0] in SERVICES)
 
 
+def settings_of(overlay: str) -> Manifest:
+    """What every service is told."""
+    [shared] = [one for one in of_kind(overlay, "ConfigMap") if "AETHERIS_KAFKA" in one["data"]]
+    return shared
+
+
 def env(pod: Manifest) -> dict[str, Any]:
     return {one["name"]: one for one in pod["containers"][0].get("env", [])}
 
@@ -86,7 +92,7 @@ def test_every_service_has_a_budget_a_stable_name_and_known_settings(overlay: st
     }
     assert set(SERVICES) <= budgets
     known = {f"AETHERIS_{field.upper()}" for kind in SETTINGS.values() for field in kind.model_fields}
-    [shared] = of_kind(overlay, "ConfigMap")
+    shared = settings_of(overlay)
     for service, pod, one in ours(overlay):
         assert one["kind"] == ("Deployment" if service == "gateway" else "StatefulSet")
         given = env(pod)
@@ -138,7 +144,7 @@ def test_the_effect_store_keeps_what_it_is_given(overlay: str) -> None:
 
 def test_production_holds_no_secret_and_no_dev() -> None:
     assert of_kind("production", "Secret") == []
-    [shared] = of_kind("production", "ConfigMap")
+    shared = settings_of("production")
     assert "AETHERIS_DEV" not in shared["data"]
     verifier = next(pod for service, pod, _ in ours("production") if service == "verifier")
     assert "AETHERIS_SEAL_KEY" in env(verifier)
@@ -161,7 +167,7 @@ def test_the_brokers_lose_nothing_that_they_acknowledged() -> None:
         spec = topic["spec"]
         assert spec["replicas"] > int(spec["config"]["min.insync.replicas"]) >= 2
         assert spec["config"]["unclean.leader.election.enable"] == "false"
-    [shared] = of_kind("production", "ConfigMap")
+    shared = settings_of("production")
     counts = {name(one): one["spec"]["partitions"] for one in of_kind("production", "KafkaTopic")}
     assert counts[Topic.JOBS_EVENTS] == int(shared["data"]["AETHERIS_PARTITIONS"])
     assert {str(topic) for topic in Topic} <= counts.keys()
@@ -205,7 +211,7 @@ def test_every_alert_asks_for_a_metric_that_exists() -> None:
 
 
 def test_what_is_scaled_never_outgrows_the_partitions() -> None:
-    [shared] = of_kind("production", "ConfigMap")
+    shared = settings_of("production")
     for scaled in of_kind("production", "ScaledObject"):
         assert scaled["spec"]["maxReplicaCount"] <= int(shared["data"]["AETHERIS_PARTITIONS"])
         query = scaled["spec"]["triggers"][0]["metadata"]["query"]

@@ -29,8 +29,8 @@ def check(manifest: Manifest) -> None:
     """Raises: Refused."""
     kind = (manifest["apiVersion"], manifest["kind"])
     try:
-        if kind in shapes.SPECS:
-            Draft7Validator(shapes.schema(*kind)).validate(manifest)
+        if kind in shapes.schemas():
+            Draft7Validator(shapes.schemas()[kind]).validate(manifest)
         else:
             kubernetes_validate.validate(manifest, VERSION, strict=True)
     except (ShapeError, kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:

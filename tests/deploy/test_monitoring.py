@@ -1,0 +1,115 @@
+"""Alerts fire when they should and at no other time; a dashboard shows what is exported, and nothing else."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aetheris.streams.metrics import Metric
+from tests.deploy.manifests import kubectl_needed, name, of_kind
+
+pytestmark = [
+    kubectl_needed,
+    pytest.mark.skipif(
+        shutil.which("promtool") is None and "CI" not in os.environ, reason="promtool comes with `make system-deps`"
+    ),
+]
+
+BORN = "_x5 1+0x100"
+"""No series for five minutes; then a counter that starts with its first count, and stays."""
+AGAIN = "1+0x70 2+0x30"
+RISES = "0+0x10 0+2x50"
+
+
+@dataclass(frozen=True)
+class Course:
+    """An alert, the series that it looks at (a sample a minute), and when it fires, in minutes."""
+
+    alert: str
+    series: str
+    labels: dict[str, str]
+    values: str
+    fires: tuple[int, ...]
+    quiet: tuple[int, ...]
+    kept: dict[str, str] | None = field(default=None)
+    """The labels that the alert keeps; all where None."""
+
+
+VERIFIER, EXECUTOR = {"job": "aetheris-verifier"}, {"job": "aetheris-tool_executor"}
+COURSES = [
+    Course("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, BORN, (6, 60), (4, 70)),
+    Course("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, AGAIN, (72, 95), (65,)),
+    Course("AetherisContradicted", "invocations_contradicted_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
+    Course("AetherisParked", "invocations_parked_total", VERIFIER, BORN, (6, 15), (4, 30)),
+    Course("AetherisParked", "invocations_parked_total", VERIFIER, AGAIN, (72,), (65, 95)),
+    Course("AetherisInDoubt", "invocations_in_doubt_total", VERIFIER, RISES, (25,), (10,)),
+    Course("AetherisDrift", "confirmations_failed_total", VERIFIER, BORN, (6,), (4, 70)),
+    Course("AetherisUntraceable", "effects_untraceable_total", EXECUTOR | {"tool": "pay"}, BORN, (6,), (4, 70)),
+    Course("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
+    Course("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
+    Course("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
+    Course("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
+    Course("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
+]
+
+
+def groups() -> list[dict[str, Any]]:
+    [rules] = of_kind("production", "PrometheusRule")
+    return rules["spec"]["groups"]
+
+
+def test_alerts_fire_when_they_should_and_at_no_other_time(tmp_path: Path) -> None:
+    rules = {rule["alert"]: rule for group in groups() for rule in group["rules"]}
+    assert {course.alert for course in COURSES if course.fires} == rules.keys(), "every alert is tried"
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups()}))
+    tests = [tried(course, rules[course.alert]) for course in COURSES]
+    whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(whole))
+    promtool(tmp_path, "test", "rules", "test.yaml")
+
+
+def tried(course: Course, rule: dict[str, Any]) -> dict[str, Any]:
+    """The course as promtool has it."""
+    kept = course.labels if course.kept is None else course.kept
+    annotations = {
+        key: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: kept[label[1]], text)
+        for key, text in rule["annotations"].items()
+    }
+    fired = {"exp_labels": kept | rule["labels"], "exp_annotations": annotations}
+    labels = ",".join(f'{key}="{value}"' for key, value in course.labels.items())
+    times = [(at, [fired]) for at in course.fires] + [(at, []) for at in course.quiet]
+    return {
+        "interval": "1m",
+        "input_series": [{"series": f"aetheris_{course.series}{{{labels}}}", "values": course.values}],
+        "alert_rule_test": [
+            {"eval_time": f"{at}m", "alertname": course.alert, "exp_alerts": alerts} for at, alerts in times
+        ],
+    }
+
+
+def test_the_dashboard_shows_what_is_exported_and_nothing_else(tmp_path: Path) -> None:
+    [held] = [one for one in of_kind("production", "ConfigMap") if name(one) == "aetheris-dashboard"]
+    assert held["metadata"]["labels"]["grafana_dashboard"] == "1"
+    panels = json.loads(held["data"]["dashboard.json"])["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    shown = {found.removesuffix("_total") for expr in asked for found in re.findall(r"aetheris_[a-z_]+", expr)}
+    assert shown == {metric.metric.replace(".", "_") for metric in Metric}
+    counters = {metric for expr in asked for metric in re.findall(r"(?:rate|increase)\((aetheris_[a-z_]+)\[", expr)}
+    gauges = {"aetheris_jobs_stuck", "aetheris_consumer_lag"}
+    assert counters == {f"{metric}_total" for metric in shown - gauges}, "a counter is asked for its rate"
+    recorded = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
+    (tmp_path / "panels.yaml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": recorded}]}))
+    promtool(tmp_path, "check", "rules", "panels.yaml")
+
+
+def promtool(folder: Path, *argv: str) -> None:
+    done = subprocess.run(["promtool", *argv], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
