@@ -228,10 +228,11 @@ def test_large_results_are_asked_for_first() -> None:
 
 def test_a_run_goes_on_with_results_that_are_not_in_the_log_yet() -> None:
     made = bench({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c", "args": REF, "depends_on": ["b"]})
-    first = made.declared("a", "b", "c")
+    first = made.declared("a", "b", "c", rules=("one", "two"))
     made.log(first.started)
     second = run_on(made, first, {"v": 1})
     assert isinstance(second, Try)
+    assert (first.started.rule, second.started.rule) == ("one", "two")
     assert [after.invocation_id for after in second.started.after] == [first.nonce]
     assert made.log(succeed(first, {"v": 1}), second.started).won
     third = run_on(made, second, None)

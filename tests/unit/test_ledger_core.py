@@ -13,7 +13,7 @@ from aetheris.ledger.core import Partition
 from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Now, View
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.memory import Terms, WorkerLife
-from aetheris.ledger.policy import Policy, load, parse
+from aetheris.ledger.policy import Policy, PolicyEffect, Rule, load, parse
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import (
@@ -329,6 +329,18 @@ def test_a_run_is_cut_before_the_first_node_that_must_be_judged_by_itself() -> N
     ledger = World(plan).ledger()
     ledger.request("a", "b", "c")
     assert ledger.grants[0].nodes == ("a", "b")
+
+
+def test_a_grant_names_the_rule_of_each_of_its_nodes() -> None:
+    plan = graph({"id": "a"}, {"id": "b", "depends_on": ["a"], "tool": "sms"}, act={}, sms={})
+    rules = [Rule(name=f"{tool}-goes", tools=(tool,), effect=PolicyEffect.ALLOW) for tool in ("act", "sms")]
+    ledger = World(plan, Policy(rules)).ledger()
+    ledger.request("a", "b")
+    assert (ledger.grants[0].nodes, ledger.grants[0].rules) == (("a", "b"), ("act-goes", "sms-goes"))
+    first = started("a", "n1").model_copy(update={"rule": "act-goes"})
+    ledger.add(first, finished("a", "n1", "retryable_failure"))
+    ledger.sleep(100)
+    assert (ledger.grants[-1].token, ledger.grants[-1].rules) == (2, ("act-goes",))
 
 
 def test_a_run_is_cut_before_what_the_policy_denies_and_can_be_switched_off() -> None:

@@ -116,6 +116,8 @@ class ToolGrant(Message):
     revision: int
     plan_hash: str
     nodes: tuple[str, ...] = Field(min_length=1)
+    rules: tuple[str, ...] = ()
+    """The policy's rules that let the nodes run, in the order of the nodes."""
     idempotency_key: str
     token: int
     lease_id: str

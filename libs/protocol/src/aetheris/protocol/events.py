@@ -194,6 +194,8 @@ class ToolInvocationStarted(KeyEvent):
     args_hash: str
     content_key: str
     occurrence: int = 1
+    rule: str | None = None
+    """The policy's rule that let it run."""
     after: tuple[After, ...] = ()
     worker_id: str
     incarnation: str

@@ -89,7 +89,8 @@ def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, 
     if held is not None:
         return held
     free.grants += 1
-    granted = _grant((of.state.node_id,), of, terms, None)
+    rules = (of.started.rule,) if of.started.rule is not None else ()
+    granted = _grant((of.state.node_id,), rules, of, terms, None)
     return Step((granted,), now.mono_s + _rarer(terms, free.grants))
 
 
@@ -236,7 +237,9 @@ def _allow(
     if needs_word and not approved and version not in of.state.allowed_versions:
         return Step((_policy_allows(of, call, rule, cost),), again_s)
     pending.grants += 1
-    granted = _grant(_cut(of.job, pending.nodes, terms), of, terms, pending.parent)
+    nodes = _cut(of.job, pending.nodes, terms)
+    rules = (rule.name, *(_plain_rule(of.job, node_id, terms) for node_id in nodes[1:]))
+    granted = _grant(nodes, rules, of, terms, pending.parent)
     return Step((granted,), now.mono_s + _rarer(terms, pending.grants))
 
 
@@ -257,7 +260,14 @@ def _may_follow(job: JobState, node_id: str, terms: Terms) -> bool:
     return terms.policy.may_follow(entry.node.tool_name)
 
 
-def _grant(nodes: tuple[str, ...], of: Key, terms: Terms, parent: bytes | None) -> Grant:
+def _plain_rule(job: JobState, node_id: str, terms: Terms) -> str:
+    entry = job.entry(node_id)
+    if entry is None:
+        raise LookupError("a run holds nodes of the plan")
+    return terms.policy.plain(entry.node.tool_name)
+
+
+def _grant(nodes: tuple[str, ...], rules: tuple[str, ...], of: Key, terms: Terms, parent: bytes | None) -> Grant:
     """Token and birth from the fold; what the grant rests on is folded, so as_of lies behind it.
 
     A grant that is given again has the same lease: whoever took up the first one keeps it alive.
@@ -270,6 +280,7 @@ def _grant(nodes: tuple[str, ...], of: Key, terms: Terms, parent: bytes | None) 
         revision=job.revision,
         plan_hash=job.plan_hash,
         nodes=nodes,
+        rules=rules,
         idempotency_key=of.key,
         token=of.state.t,
         lease_id=derived("lease", job.job_id, of.key, str(of.state.t)),

@@ -186,6 +186,10 @@ class Policy:
         rule = self._candidates(tool, irreversible=False)[0]
         return rule.effect is PolicyEffect.ALLOW and not rule.judges_each_call
 
+    def plain(self, tool: str) -> str:
+        """The name of the rule by which a call that `may_follow` does."""
+        return self._candidates(tool, irreversible=False)[0].name
+
     def _candidates(self, tool: str, irreversible: bool) -> tuple[Rule, ...]:
         """The rules about a tool, up to the first without a condition; cached, for most calls need only this."""
         found = self._known.get((tool, irreversible))

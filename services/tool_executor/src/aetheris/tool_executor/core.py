@@ -206,7 +206,7 @@ class Partition:
             return prepared
         if prepared.key != grant.idempotency_key:
             return Drop("the key is not the one granted")
-        return self._declare(job, Try(run, self._started(job, prepared, taken, nonce, grant.token), prepared))
+        return self._declare(job, Try(run, self._started(job, prepared, run, nonce, grant.token), prepared))
 
     def follow(self, run: Run, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | None:
         """The next try of a run, to be declared together with the report of the one before; None ends the run."""
@@ -225,7 +225,7 @@ class Partition:
         if state is not None and (state.st is not St.NONE or state.t != 1):
             return None
         run.place += 1
-        return self._claim(Try(run, self._started(job, prepared, run.taken, nonce, 1), prepared))
+        return self._claim(Try(run, self._started(job, prepared, run, nonce, 1), prepared))
 
     def still_ours(self, tried: Try) -> bool:
         """Whether the key is still in this try's charge, as far as the log was read."""
@@ -306,18 +306,17 @@ class Partition:
         self._claimed.discard((event.idempotency_key, event.token))
         return ReadBack(tried, self.still_ours(tried))
 
-    def _started(
-        self, job: JobState, call: Invocation, taken: Taken, nonce: str, token: int
-    ) -> ev.ToolInvocationStarted:
+    def _started(self, job: JobState, call: Invocation, run: Run, nonce: str, token: int) -> ev.ToolInvocationStarted:
         state = job.keys.get(call.key)
         attempt_id = state.x - 1 if state is not None else 0
+        rules = run.taken.grant.rules
         return ev.ToolInvocationStarted(
             job_id=job.job_id,
-            caused_by=taken.cause,
+            caused_by=run.taken.cause,
             node_id=call.node_id,
             idempotency_key=call.key,
             invocation_id=nonce,
-            revision=taken.grant.revision,
+            revision=run.taken.grant.revision,
             token=token,
             attempt_id=attempt_id,
             external_key=external_key(job.job_id, call.node_id, attempt_id),
@@ -327,6 +326,7 @@ class Partition:
             args_hash=call.args_hash,
             content_key=call.content_key,
             occurrence=call.entry.node.occurrence,
+            rule=rules[run.place] if run.place < len(rules) else None,
             after=call.after,
             worker_id=self._worker.worker_id,
             incarnation=self._worker.incarnation,
