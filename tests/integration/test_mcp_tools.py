@@ -144,6 +144,7 @@ async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt(tmp_path: Path, t
         if transport == "stdio":
             assert await found.call("put", text="again") == Succeeded(said("put again"), CTX.external_key)
             return
+        await asyncio.to_thread(until, lambda: not listens(port), 20)
         assert await found.call("put", text="refused") == Retryable("nothing was sent: ConnectError")
         with serving(tmp_path, port):
             assert await found.call("put", text="new") == Succeeded(said("put new"), CTX.external_key)

@@ -1,0 +1,94 @@
+"""Tools of an MCP server in jobs, on the whole system: the executor is killed in mid-call, again and again."""
+
+import json
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp_server import effects
+from tests.outside import until
+from tests.system import REPOSITORY, System, running_system
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+KILLS = 3
+POLICY = """
+[[rules]]
+name = "all"
+tools = ["*"]
+effect = "allow"
+"""
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    home: Path
+
+    def started(self, job: str) -> list[dict[str, Any]]:
+        found = self.system.api.get(f"/jobs/{job}/events").json()
+        return [event["data"] for event in found if event["type"] == "tool_invocation_started"]
+
+    def submit(self, tool: str, text: str) -> str:
+        return self.system.submit({"id": "a", "tool": f"t.{tool}", "args": {"text": text, "hold": True}})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("mcp")
+    home = folder / "home"
+    home.mkdir()
+    command = [sys.executable, "-m", "tests.mcp_server", str(home)]
+    server = {"command": command[0], "args": command[1:], "cwd": str(REPOSITORY)}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": server, "gone": {"command": "no-such-command"}}}))
+    (folder / "policy.toml").write_text(POLICY)
+    env = {
+        "AETHERIS_TOOLS": "tests.file_tools",
+        "AETHERIS_MCP": str(folder / "mcp.json"),
+        "AETHERIS_POLICY": str(folder / "policy.toml"),
+    }
+    with running_system(folder / "data", env) as system:
+        yield World(system, home)
+
+
+def test_no_call_is_executed_twice_where_that_can_be_known(world: World) -> None:
+    tools, held = ("look", "put", "add", "act"), world.home / "hold"
+    jobs: dict[tuple[str, int], str] = {}
+    for kill in range(KILLS):
+        held.touch()
+        for tool in tools:
+            jobs[tool, kill] = world.submit(tool, f"{tool} {kill}")
+        until(lambda kill=kill: all(effects(world.home, tool, f"{tool} {kill}") for tool in tools), 60)
+        world.system.kill("executor-0")
+        held.unlink()
+        world.system.wait_ended([jobs["look", kill], jobs["put", kill]])
+        for tool in ("add", "act"):
+            until(lambda job=jobs[tool, kill]: "is parked" in str(world.system.job(job).get("why")), 60)
+    for (tool, kill), job in jobs.items():
+        done = effects(world.home, tool, f"{tool} {kill}")
+        started = world.started(job)
+        assert len({one["external_key"] for one in started}) == 1
+        assert {one["key"] for one in done} == {started[0]["external_key"]}
+        assert len(done) == len(started) == (2 if tool in ("look", "put") else 1), (tool, done)
+        status = world.system.job(job)["status"]
+        assert status == ("completed" if tool in ("look", "put") else "waiting")
+        assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
+
+
+def test_a_server_that_dies_in_a_call_leaves_it_to_a_human(world: World) -> None:
+    job = world.submit("dies", "dead")
+    until(lambda: "is parked" in str(world.system.job(job).get("why")), 60)
+    assert len(effects(world.home, "dies", "dead")) == 1
+    (step,) = world.system.job(job)["steps"]
+    said = {"verdict": "happened", "evidence": "I looked", "result": {"content": []}}
+    answer = world.system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/resolve", json=said)
+    assert answer.status_code in (200, 202), answer.text
+    world.system.wait_ended([job])
+    assert world.system.job(job)["status"] == "completed"
+    after = world.submit("put", "after")
+    world.system.wait_ended([after])
+    assert len(effects(world.home, "put", "after")) == 1
