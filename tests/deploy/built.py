@@ -1,0 +1,29 @@
+"""Programs that are built from Go modules, locked by a go.sum, and kept in the user's cache."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.manifests import CACHE
+
+GO = shutil.which("go")
+
+go_needed = pytest.mark.skipif(GO is None, reason="built with go, of the version that the go.mod names")
+
+
+def built(module: Path, package: str, name: str) -> Path:
+    """The program, built once for this go.sum: minutes."""
+    lock = hashlib.sha256(b"".join((module / file).read_bytes() for file in ("go.mod", "go.sum"))).hexdigest()[:12]
+    kept = CACHE / "aetheris" / f"{name}-{lock}"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        staged = kept.with_suffix(f".{os.getpid()}")
+        argv = [GO or "go", "build", "-trimpath", "-ldflags=-s -w", "-o", str(staged), package]
+        done = subprocess.run(argv, cwd=module, capture_output=True, text=True, check=False, timeout=3600)
+        assert done.returncode == 0, done.stderr[-2000:]
+        staged.replace(kept)
+    return kept
