@@ -124,7 +124,7 @@ def test_a_strangers_check_needs_the_bundle_and_nothing_else(aetheris: Command, 
     public = aetheris.data / "keys" / "seal.pub"
     with zipfile.ZipFile(bundle) as archive:
         archive.extract("verify.py", tmp_path)
-    command = [sys.executable, "-I", str(tmp_path / "verify.py"), str(bundle), "--public-key", str(public), "--json"]
+    command = [sys.executable, "-I", str(tmp_path / "verify.py"), str(bundle), "--public-key", str(public)]
     script = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert script.returncode == 0, script.stdout
     own = aetheris.json("verify", str(bundle), "--public-key", str(public))

@@ -17,9 +17,15 @@ from aetheris.cli.app import app
 from aetheris.proofs import verify
 from tests import standalone
 from tests.refused import FOLDER, Blobs
+from tests.system import REPOSITORY
 
 FILES = sorted(FOLDER.glob("*.jsonl"))
 _NAMED = re.compile(r'(?:violation|UnreadableResult|_finding)\(\s*"([a-z_]+)"')
+_SAID = re.compile(
+    r'(?:violation|UnreadableResult|_finding|BadEvidence|BadNote|_at_the_end)\(\s*(?:records, )?"([a-z_]+)"'
+)
+NOT_OF_A_JOB = {"truth_bytes_differ", "too_large", "other_log", "not_consistent"}
+"""A note; what can't be exported; what a proof of consistency breaks."""
 OF_THE_FILE = {"records_missing", "other_job", "not_sealed"}
 """Rules about the file, not about the history in it."""
 WITHOUT = {
@@ -54,3 +60,14 @@ def test_every_rule_has_a_stream_that_breaks_it() -> None:
     sources = [*Path(proofs.__file__).parent.glob("*.py"), Path(judging.__file__)]
     named = {rule for source in sources for rule in _NAMED.findall(source.read_text())}
     assert named - {path.stem for path in FILES} == WITHOUT.keys()
+
+
+def test_every_rule_is_explained() -> None:
+    """In the docs; and nothing is explained there that no rule is called."""
+    text = (REPOSITORY / "docs" / "verification.md").read_text().partition("## Rules")[2]
+    cells = re.findall(r"^\| ([a-z_, ]+) \|", text, re.MULTILINE)
+    explained = {name for cell in cells for name in cell.split(", ")} - {"rule"}
+    sources = [path.read_text() for path in (*Path(proofs.__file__).parent.glob("*.py"), Path(judging.__file__))]
+    named = {rule for source in sources for rule in _SAID.findall(source)} | {path.stem for path in FILES}
+    assert named - explained == NOT_OF_A_JOB
+    assert [rule for rule in explained if not any(f'"{rule}"' in source for source in sources)] == []

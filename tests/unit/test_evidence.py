@@ -191,7 +191,7 @@ def test_a_tampered_bundle_is_found_even_if_it_was_signed_again(name: str, tmp_p
     public = pem(tmp_path / "key.pem", KEY)
     shown = CliRunner().invoke(app, ["verify", str(path), "--public-key", str(public), "--json"])
     assert (shown.exit_code, json.loads(shown.stdout)["violations"][0]["rule"]) == (1, "envelope_unknown_key")
-    command = [sys.executable, "-I", str(script), str(path), "--public-key", str(public), "--json"]
+    command = [sys.executable, "-I", str(script), str(path), "--public-key", str(public)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, json.loads(done.stdout)["violations"][0]["rule"]) == (1, "envelope_unknown_key")
 

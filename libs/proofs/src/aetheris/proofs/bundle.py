@@ -162,7 +162,7 @@ def _check_signature(envelope: Mapping[str, Any], payload: bytes, keys: Sequence
 
 def _json(data: bytes, rule: str) -> Any:
     try:
-        return json.loads(data, object_pairs_hook=_unique)
+        return json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise BadEvidence(rule, "not JSON, or with a key that comes twice") from None
 
@@ -172,6 +172,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError
     return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
 
 
 def _mapping(value: Any, rule: str) -> Mapping[str, Any]:

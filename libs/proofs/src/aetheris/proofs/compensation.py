@@ -37,7 +37,7 @@ def _undone_by(validity: Validity, at: int) -> dict[str, str]:
 
 def _is_whole(settled: Settlement | None) -> bool:
     """What took effect in part has not undone its node."""
-    return settled is not None and settled.fact.body.get("outcome") == "success"
+    return settled is not None and settled.fact.text("outcome") == "success"
 
 
 def _nodes(validity: Validity) -> Iterator[Violation]:

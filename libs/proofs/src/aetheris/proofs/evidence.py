@@ -203,7 +203,7 @@ def _ledger(validity: Validity) -> Iterator[dict[str, Any]]:
         if not validity.is_valid(start):
             continue
         ends = [fact for fact in history.finishes.get((start.key, start.nonce), []) if fact.at > start.at]
-        success = next((fact for fact in ends if fact.body.get("outcome") in SUCCESSES), None)
+        success = next((fact for fact in ends if fact.text("outcome") in SUCCESSES), None)
         yield {
             "invocation_id": start.nonce,
             "step_id": start.node,

@@ -80,7 +80,7 @@ def outcome_hash(validity: Validity, load_blob: LoadBlob | None = None, upto: in
             rows.append([node, result_type, _output(validity, node, finished, load_blob, limit)])
         except UnreadableResult as error:
             found.append(error.violation)
-    return OutcomeHash("" if found else json_hash(rows), tuple(found))
+    return OutcomeHash("" if found else hash_or_empty(rows), tuple(found))
 
 
 class UnreadableResult(Exception):
@@ -120,7 +120,8 @@ def _lasting(result: object, pinned: Body) -> object:
     if not isinstance(result, dict):
         return result
     listed = pinned.get("volatile")
-    volatile = {"external_id", *(str(name) for name in cast("list[Any]", listed or []))}
+    names = cast("list[Any]", listed) if isinstance(listed, list) else []
+    volatile = {"external_id", *map(str, names)}
     return {name: value for name, value in cast("dict[str, Any]", result).items() if name not in volatile}
 
 

@@ -104,7 +104,7 @@ class History:
 
     def _finished(self, fact: Fact) -> None:
         self.finishes[fact.key, fact.nonce].append(fact)
-        if fact.body.get("outcome") == RETRYABLE:
+        if fact.text("outcome") == RETRYABLE:
             self.retries[fact.key, fact.nonce].append(fact.at)
         else:
             self.closings[fact.key].append(fact)

@@ -166,7 +166,7 @@ def _excused(validity: Validity, settled: Settlement, start: Fact) -> bool:
 def _foreign_retries(validity: Validity) -> Iterator[Violation]:
     for (key, nonce), reports in validity.history.finishes.items():
         for fact in reports:
-            if fact.body.get("outcome") == RETRYABLE and _via(fact) not in OWN_TRY:
+            if fact.text("outcome") == RETRYABLE and _via(fact) not in OWN_TRY:
                 yield violation(
                     "retryable_not_by_try",
                     fact,
@@ -233,7 +233,7 @@ def _distinct(reports: list[Fact]) -> list[Fact]:
 
 
 def _stated(fact: Fact) -> tuple[str, str]:
-    return str(fact.body.get("outcome")), _hash(fact)
+    return fact.text("outcome"), _hash(fact)
 
 
 def _saying(fact: Fact) -> str:
@@ -253,4 +253,4 @@ def _hash(fact: Fact) -> str:
 
 
 def _took_effect(fact: Fact) -> bool:
-    return fact.body.get("outcome") in SUCCESSES
+    return fact.text("outcome") in SUCCESSES

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
-READABLE_VERSION = 1
+READABLE_VERSION = b"1"
 
 EVENT_TYPES = frozenset(
     [
@@ -156,11 +156,9 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
 
 
 @lru_cache(maxsize=256)
-def _parsed_type(ce_type: bytes) -> tuple[bytes, int]:
+def _parsed_type(ce_type: bytes) -> tuple[bytes, bytes]:
     matched = _TYPE.match(ce_type)
-    if matched is None:
-        return ce_type, 0
-    return matched[1], int(matched[2]) if len(matched[2]) < 9 else 0
+    return (ce_type, b"") if matched is None else (matched[1], matched[2])
 
 
 def _body(value: bytes) -> Body | None:

@@ -103,7 +103,7 @@ def _closes(fact: Fact, state: _Seen) -> bool:
         return state.open and not late
     if fact.type != "tool_invocation_finished":
         return False
-    outcome = fact.body.get("outcome")
+    outcome = fact.text("outcome")
     if outcome in SUCCESSES:
         return fact.nonce in state.alive
     if outcome != PERMANENT or not state.holder or fact.nonce != state.holder:
@@ -121,7 +121,7 @@ def _closes(fact: Fact, state: _Seen) -> bool:
 
 def _hand_over(fact: Fact, state: _Seen) -> None:
     holds = fact.nonce == state.holder and not state.open
-    if fact.type == "tool_invocation_finished" and fact.body.get("outcome") == RETRYABLE:
+    if fact.type == "tool_invocation_finished" and fact.text("outcome") == RETRYABLE:
         if fact.nonce in state.alive:
             state.alive.discard(fact.nonce)
             if holds:
@@ -168,7 +168,7 @@ def _uncommitted(validity: Validity) -> Iterator[Violation]:
 def _stray_commits(validity: Validity) -> Iterator[Violation]:
     """A command_committed stands beside a success of its key, counted or void."""
     for key, commits in validity.history.commits.items():
-        successes = (fact for fact in validity.history.closings.get(key, []) if fact.body.get("outcome") in SUCCESSES)
+        successes = (fact for fact in validity.history.closings.get(key, []) if fact.text("outcome") in SUCCESSES)
         said = {fact.text("output_hash") for fact in successes}
         for commit in commits:
             if commit.text("output_hash") not in said:
@@ -216,7 +216,7 @@ def _result_types(validity: Validity, settled: Fact) -> frozenset[str]:
     is_tool = plans.node(start.node, revision).get("kind", "tool") == "tool"
     if not is_tool or plans.tool_of(start.node, revision).get("effect_class") == "pure":
         return frozenset({"success"})
-    partial = settled.body.get("outcome") == "compensatable_failure"
+    partial = settled.text("outcome") == "compensatable_failure"
     return frozenset({"side_effect_committed", "compensatable_failure"} if partial else {"side_effect_committed"})
 
 

@@ -252,7 +252,7 @@ class Validity:
         live = self.live(fact.key, fact.at)
         if fact.type == "invocation_rejected":
             return self._rejects(fact, live)
-        outcome = fact.body.get("outcome")
+        outcome = fact.text("outcome")
         if outcome in SUCCESSES:
             return Settlement(fact, "success", sure=False) if fact.nonce in live else None
         return self._fails(fact, live) if outcome == PERMANENT else None
