@@ -400,7 +400,7 @@ async def test_an_effect_that_was_stored_but_not_reported_is_caught_up(world: Wo
         {"id": 5},
     )
     assert len(step.of(ev.CommandCommitted)) == 1
-    assert len(step.grants) == 1
+    assert {grant.token for grant in step.grants} == {1}  # asked again after a lease, on a slow machine
 
 
 async def test_a_probe_after_the_end_of_the_worker_reopens_and_one_before_does_not(world: World) -> None:
