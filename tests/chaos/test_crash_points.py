@@ -14,6 +14,8 @@ import pytest
 
 from aetheris.protocol.plan import EffectClass
 from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE, ExecutorPoint
+from aetheris.testkit.scripted_model import running_model
+from tests.agents import write_models
 from tests.outside import Outside, running_outside, until
 from tests.system import ENDED, REPOSITORY, System, running_system
 
@@ -80,11 +82,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         "AETHERIS_LEASE_TTL_S": "120",
         "AETHERIS_POLICY": str(policy),
     }
-    with (
-        running_outside(folder / "outside") as outside,
-        running_system(folder / "data", env | outside.env) as system,
-    ):
-        yield World(system, outside)
+    with running_outside(folder / "outside") as outside, running_model(SCRIPT) as (_, url):
+        models = write_models(folder / "models.toml", url)
+        with running_system(folder / "data", env | outside.env | {"AETHERIS_MODELS": str(models)}) as system:
+            yield World(system, outside)
 
 
 def test_killed_at_every_point_in_every_class(world: World) -> None:
@@ -153,6 +154,8 @@ class Meeting:
     nodes: tuple[dict[str, Any], ...]
     ends: str = "completed"
     until: Literal["approval", "signal"] | None = None
+    goal: str | None = None
+    """Instead of nodes: what a model plans for."""
 
     @property
     def tag(self) -> str:
@@ -177,10 +180,19 @@ def undone(name: str, order: str, effect_class: str, ends: str = "failed") -> Me
     return Meeting(name, order, effect_class, (done, {"id": "b", "tool": "poke_refused", "depends_on": ["a"]}), ends)
 
 
+def planned() -> Meeting:
+    return Meeting("before_plan, of an answer", "before_plan:model", "probeable", (), goal=GOAL)
+
+
+GOAL = "poke it"
+STEPS = [{"id": "a", "tool": "poke_probeable", "args": {"tag": planned().tag}}]
+SCRIPT = {GOAL: [{"calls": [{"tool": "plan", "args": {"steps": STEPS}}]}]}
+
 MEETINGS = (
     approved("after_approval", "after_approval"),
     approved("before_started, approved", "before_started:poke_irreversible"),
     waited(),
+    planned(),
     undone("before_plan, of compensations", "before_plan", "probeable"),
     undone("after_compensation", "after_compensation:poke_idempotent", "idempotent"),
     undone("after_compensation", "after_compensation:poke_probeable", "probeable"),
@@ -194,7 +206,7 @@ def met(world: World, meeting: Meeting) -> Row:
     system, orders = world.system, world.system.data / ORDERS
     if meeting.until is None:
         give(orders, meeting.order)
-    job = system.submit(*meeting.nodes)
+    job = system.submit(*meeting.nodes) if meeting.goal is None else submitted(system, meeting.goal)
     if meeting.until is not None:
         system.wait_status(job, "waiting", 60)
         give(orders, meeting.order)
@@ -203,6 +215,12 @@ def met(world: World, meeting: Meeting) -> Row:
     killed_s = time.monotonic()
     system.wait_status(job, meeting.ends, 60)
     return row(world, job, meeting.tag, meeting.name, meeting.effect_class, time.monotonic() - killed_s)
+
+
+def submitted(system: System, goal: str) -> str:
+    answer = system.api.post("/jobs", json={"goal": goal, "tools": ["poke_probeable"], "planning": "graph"})
+    assert answer.status_code == 202, answer.text
+    return answer.json()["job_id"]
 
 
 def go_on(system: System, job: str, by: Literal["approval", "signal"]) -> None:

@@ -29,7 +29,8 @@ ExecutorPoint = Literal[
 next lie in the log."""
 
 PlannerPoint = Literal["after_wait", "before_plan", "before_compensated"]
-"""A wait is over and nothing has followed; a later revision is decided, or a compensation done, and not recorded."""
+"""A wait is over and nothing has followed; a later revision is decided (`before_plan:model`: of a model's answer), or a
+compensation done, and not recorded."""
 
 LedgerPoint = Literal["after_approval"]
 """An approval is recorded, and nothing granted."""
