@@ -1,13 +1,16 @@
 """Tools of an MCP server in jobs, on the whole system: the executor is killed in mid-call, again and again."""
 
 import json
+import os
 import sys
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
 
 from tests.mcp_server import effects
 from tests.outside import until
@@ -17,6 +20,12 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 KILLS = 3
 POLICY = """
+[[rules]]
+name = "put"
+tools = ["t.put"]
+irreversible = true
+effect = "approval"
+
 [[rules]]
 name = "all"
 tools = ["*"]
@@ -92,3 +101,43 @@ def test_a_server_that_dies_in_a_call_leaves_it_to_a_human(world: World) -> None
     after = world.submit("put", "after")
     world.system.wait_ended([after])
     assert len(effects(world.home, "put", "after")) == 1
+
+
+@asynccontextmanager
+async def agent(world: World, *more: str) -> AsyncGenerator[Client]:
+    """Somebody else's agent, that knows nothing but `aetheris mcp`."""
+    argv = ["-m", "aetheris.cli", "mcp", "--data", str(world.system.data), *more]
+    env = {name: os.environ[name] for name in os.environ if name.startswith("AETHERIS_")}
+    async with Client(StdioServerParameters(command=sys.executable, args=argv, env=env)) as client:
+        yield client
+
+
+async def asked(client: Client, tool: str, **args: Any) -> dict[str, Any]:
+    answer = await client.call_tool(tool, args)
+    assert not answer.is_error, answer.content
+    return answer.structured_content
+
+
+async def test_an_agent_elsewhere_submits_watches_approves_and_verifies(world: World) -> None:
+    plan = {"nodes": [{"id": "a", "tool": "t.put", "args": {"text": "from elsewhere"}, "irreversible": True}]}
+    async with agent(world, "--approve-as", "approver") as client:
+        offered = await client.list_tools()
+        assert {tool.name for tool in offered.tools} == {"submit", "watch", "verify", "tools", "approvals", "approve"}
+        first = await asked(client, "submit", idempotency_key="k-1", plan=plan)
+        assert first["job_id"] == (await asked(client, "submit", idempotency_key="k-1", plan=plan))["job_id"]
+        job = {"job_id": first["job_id"]}
+        assert (await asked(client, "watch", **job, wait_s=60))["status"] == "waiting"
+        (request,) = [one for one in (await asked(client, "approvals"))["approvals"] if one["job_id"] == job["job_id"]]
+        assert effects(world.home, "put", "from elsewhere") == []
+        said = {"request_id": request["request_id"], "action": "approve", "comment": "seen"}
+        assert (await asked(client, "approve", **said))["event"] == "approval_decided"
+        assert (await asked(client, "watch", **job, wait_s=60))["status"] == "completed"
+        assert (await asked(client, "verify", **job))["violations"] == []
+        assert len(effects(world.home, "put", "from elsewhere")) == 1
+        assert "t.put" in {tool["name"] for tool in (await asked(client, "tools"))["tools"]}
+        refused = await client.call_tool("submit", {"idempotency_key": "k-2", "plan": {"nodes": [{"id": "a"}]}})
+        assert refused.is_error
+        assert "plan.nodes[0].tool" in str(refused.content) or "invalid_plan" in str(refused.content)
+        assert (await client.call_tool("watch", {"job_id": "../tools"})).is_error
+    async with agent(world) as client:
+        assert "approve" not in {tool.name for tool in (await client.list_tools()).tools}

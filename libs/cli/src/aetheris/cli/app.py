@@ -33,6 +33,7 @@ PLACES = {
     "tools": "jobs",
     "models": "jobs",
     "subscribe": "subscribe",
+    "mcp": "mcp",
     "replay": "courses",
     "effects": "courses",
     "trace": "courses",
