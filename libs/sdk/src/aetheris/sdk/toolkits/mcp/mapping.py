@@ -8,7 +8,7 @@ from mcp_types import Tool as ListedTool
 
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, Partial, Result
-from aetheris.sdk.schema import given_schema
+from aetheris.sdk.schema import DeclarationError, given_schema
 from aetheris.sdk.toolkits.mcp.servers import Declared, Server
 from aetheris.sdk.tools import AnyTool, EffectClass, Tool
 
@@ -36,8 +36,10 @@ def tool_of(server_name: str, server: Server, listed: ListedTool, call: Call) ->
     """A tool of a server, as it is registered: `server.tool`.
 
     Raises:
-        DeclarationError: its name or its schema can't be registered.
+        DeclarationError: its name or its schema can't be registered, or it can only be called as a task.
     """
+    if listed.execution is not None and listed.execution.task_support == "required":
+        raise DeclarationError("is called as a task only, which newer versions of the protocol don't have")
     declared = server.tools.get(listed.name, _NOTHING_DECLARED)
     hints = listed.annotations if server.annotations == "trusted" else None
     effect_class = declared.effect_class or effect_class_of(hints)
