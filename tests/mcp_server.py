@@ -56,7 +56,6 @@ class Tools:
             types.Tool(name="env", input_schema={"type": "object"}, annotations=_annotated(read_only_hint=True)),
             types.Tool(name="remote", input_schema={"type": "object", "$ref": "https://schemas.example.org/s.json"}),
             types.Tool(name="no name", input_schema=_HELD),
-            types.Tool(name="task", input_schema=_HELD, execution=types.ToolExecution(task_support="required")),
         ]
 
     async def call(self, name: str, args: dict[str, Any], meta: dict[str, Any]) -> types.CallToolResult:

@@ -18,8 +18,10 @@ from aetheris.cli.embedded.processes import end, spawn
 from aetheris.sdk import Failed, NotExecuted, ToolContext
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.outcomes import InDoubt, Outcome, Permanent, Retryable, Succeeded
+from aetheris.sdk.schema import DeclarationError
 from aetheris.sdk.toolkits import mcp
 from aetheris.sdk.toolkits.mcp.connection import Connection, ConnectionLost, _Live
+from aetheris.sdk.toolkits.mcp.mapping import tool_of
 from aetheris.sdk.toolkits.mcp.servers import Server
 from tests.mcp_server import effects
 from tests.outside import until
@@ -101,7 +103,7 @@ async def test_a_server_is_used_as_it_is(tmp_path: Path, transport: str) -> None
             "shifts": ("opaque", False),
             "env": ("pure", False),
         }
-        assert sorted(found.found.left_out)[:2] == ["t.no name", "t.remote"]
+        assert sorted(found.found.left_out) == ["t.no name", "t.remote"]
         assert "another document" in found.found.left_out["t.remote"]
         assert found.by_name["t.put"].registry_entry()["schema"]["properties"]["text"] == {"type": "string"}
         assert found.by_name["t.put"].__doc__ == "Says the same twice, once."
@@ -177,6 +179,13 @@ def test_what_an_error_says(code: int, message: str, data: Any, meant: type[Exce
     assert lost.is_set() == (message == "Session terminated")
     assert type(connection._meant(live, MCPError(code, message, f"{connection._nonce} not sent"))) is NotExecuted
     assert type(connection._meant(live, MCPError(code, message, f"{connection._nonce} lost"))) is ConnectionLost
+
+
+def test_a_tool_that_is_called_as_a_task_only_is_left_out() -> None:
+    execution = types.ToolExecution(task_support="required")
+    listed = types.Tool(name="slow", input_schema={"type": "object"}, execution=execution)
+    with pytest.raises(DeclarationError, match="as a task only"):
+        tool_of("t", Server(command="x"), listed, Connection(Server(command="x"), {}).call)
 
 
 async def test_a_tool_that_has_changed_is_not_called(tmp_path: Path) -> None:
