@@ -7,7 +7,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from aetheris.streams.telemetry import Kind, Telemetry, job_key, messaging, root_traceparent
+from aetheris.protocol.keys import job_key
+from aetheris.streams.telemetry import Kind, Telemetry, messaging, root_traceparent
 
 KEY = hashlib.sha256(b"k").hexdigest()
 

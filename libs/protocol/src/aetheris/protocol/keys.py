@@ -52,6 +52,11 @@ def content_key_of_canonical(tenant: str, tool_name: str, canonical_bytes: bytes
     return hashlib.sha256(f"ck1\0{tenant}\0{tool_name}\0".encode() + canonical_bytes).hexdigest()
 
 
+def job_key(job_id: str) -> str:
+    """What a job's own trace goes by: 64 hex digits, as an idempotency key has."""
+    return hashlib.sha256(b"job\0" + job_id.encode()).hexdigest()
+
+
 def trace_id(key: str) -> str:
     """The 32 hex digits of the trace of an idempotency key: its first 16 bytes."""
     return key[:32]

@@ -6,7 +6,7 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.course import Course, Moment, about
 from aetheris.protocol.fold import Entry, JobState, KeyState
 from aetheris.protocol.invocation import uses
-from aetheris.protocol.keys import trace_id
+from aetheris.protocol.keys import job_key, trace_id
 from aetheris.protocol.plan import dependencies
 from aetheris.protocol.provenance import asked_for, planned_by
 from aetheris.protocol.standing import job_view, step_view
@@ -19,7 +19,8 @@ def trace_of(course: Course) -> dict[str, Any]:
         return {}
     view = job_view(job, course.created.time)
     return {
-        "job": {name: value for name, value in view.items() if name != "steps"},
+        "job": {name: value for name, value in view.items() if name != "steps"}
+        | {"trace_id": trace_id(job_key(job.job_id))},
         "decisions": _decisions(course, job),
         "graph": _graph(job),
         "steps": _steps(course, job),

@@ -4,7 +4,6 @@ A key's trace_id is its first 16 bytes, the id of its root span the 8 bytes that
 finds the trace, and every service agrees without a word. A job's trace goes by `job_key`.
 """
 
-import hashlib
 import os
 import re
 import zlib
@@ -38,11 +37,6 @@ class Kind(Enum):
     CLIENT = trace.SpanKind.CLIENT
     PRODUCER = trace.SpanKind.PRODUCER
     CONSUMER = trace.SpanKind.CONSUMER
-
-
-def job_key(job_id: str) -> str:
-    """What a job's own trace goes by: 64 hex digits, as an idempotency key has."""
-    return hashlib.sha256(b"job\0" + job_id.encode()).hexdigest()
 
 
 def root_traceparent(key: str) -> bytes:

@@ -70,6 +70,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
             registry=Registry(table),
             verifier=verifier,
             clock=parts.clock,
+            telemetry=parts.telemetry,
             answer_s=settings.answer_s,
             request_s=settings.request_s,
         )

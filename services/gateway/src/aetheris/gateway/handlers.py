@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from aetheris.protocol.envelope import Envelope, decode_event, draft
 from aetheris.protocol.fold import JobState, KeyState
 from aetheris.protocol.ids import derived, job_id_of
 from aetheris.protocol.job_log import Sequence, fold_into, since_birth, tell, told
+from aetheris.protocol.keys import job_key
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
@@ -33,6 +34,7 @@ from aetheris.streams.history import History
 from aetheris.streams.ids import fresh_id
 from aetheris.streams.log import Appender, GroupTooLarge, Log, LogError
 from aetheris.streams.redis import RedisUnavailable
+from aetheris.streams.telemetry import Kind, Span, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -71,6 +73,7 @@ class Jobs:
         registry: Registry,
         verifier: httpx.AsyncClient,
         clock: Clock,
+        telemetry: Telemetry,
         answer_s: float,
         request_s: float,
     ) -> None:
@@ -83,6 +86,7 @@ class Jobs:
         self._registry = registry
         self._verifier = verifier
         self._clock = clock
+        self._telemetry = telemetry
         self._answer_s = answer_s
         self._request_s = request_s
 
@@ -548,16 +552,30 @@ class Jobs:
         if self._appender.stuck_s() > self._request_s:  # no use in queueing more behind what nobody takes
             raise Unavailable("log_unreachable", "Kafka takes no records")
         ce_id = command_id if command_id is not None else fresh_id()
-        record = draft(
-            Topic.JOBS_COMMANDS,
-            command,
-            key=command.job_id,
-            id=ce_id,
-            source=SOURCE,
-            time=timestamp(self._clock.now()),
-        )
-        await self._appender.append([(record,)])
+        with self._traced(command) as span:
+            record = draft(
+                Topic.JOBS_COMMANDS,
+                command,
+                key=command.job_id,
+                id=ce_id,
+                source=SOURCE,
+                time=timestamp(self._clock.now()),
+                traceparent=span.traceparent,
+            )
+            await self._appender.append([(record,)])
         return ce_id
+
+    def _traced(self, command: JobCommand) -> AbstractContextManager[Span]:
+        """In the job's own trace, whose root a submission is."""
+        kind = type(command).__name__.lower()
+        attributes = {"aetheris.job_id": command.job_id}
+        return self._telemetry.span(
+            job_key(command.job_id),
+            f"command {kind}",
+            kind=Kind.SERVER,
+            attributes=attributes,
+            root=isinstance(command, Submit),
+        )
 
     async def _answer(self, news: Subscription, since: int, settles: Answers) -> str | None:
         """The type of the event that answers a command; None if none came in time.

@@ -24,6 +24,7 @@ from aetheris.protocol.envelope import (
 from aetheris.protocol.events import BlobRef, PlanGenerated, StepCompensated, WaitCompleted
 from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import derived, event_id
+from aetheris.protocol.keys import job_key
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
@@ -33,7 +34,7 @@ from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.log import Appender, GroupTooLarge
 from aetheris.streams.partitioning import weigh
 from aetheris.streams.table import Table
-from aetheris.streams.telemetry import Kind, Telemetry, job_key
+from aetheris.streams.telemetry import Kind, Telemetry
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/planner"
@@ -259,7 +260,13 @@ class PlannerHandler(PartitionHandler):
         with self._telemetry.span(
             output.key, "request", kind=Kind.PRODUCER, attributes=attributes, links=links, root=not again
         ) as span:
+            self._trace_step(job_id, output.key, attributes)
             return _request_draft(output, time, span.traceparent)
+
+    def _trace_step(self, job_id: str, key: str, attributes: Mapping[str, str | int]) -> None:
+        """In the job's own trace: what was asked for, with a link to the trace that shows what came of it."""
+        now_ns = round(self._clock.now().timestamp() * 1e9)
+        self._telemetry.record(job_key(job_id), "step", now_ns, now_ns, attributes=attributes, links=(key,))
 
     def _reach(self, outputs: Sequence[Written]) -> None:
         """The places to die at before a round is written."""
@@ -280,6 +287,7 @@ class PlannerHandler(PartitionHandler):
                 self._telemetry.record(
                     joined.key, "request", now_ns, now_ns, attributes=attributes, links=links, root=True
                 )
+                self._trace_step(joined.job_id, joined.key, attributes)
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:

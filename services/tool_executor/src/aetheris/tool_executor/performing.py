@@ -150,6 +150,8 @@ class Performer:
     async def _call_traced(self, tried: Try) -> tuple[Said, bytes | None]:
         key = tried.started.idempotency_key
         name, attributes = _span_of(tried)
+        begun_ns = _ns(self._clock.now())  # a call that a crash cuts off leaves this one alone
+        self._telemetry.record(key, "begin", begun_ns, begun_ns, parent=tried.run.taken.parent, attributes=attributes)
         with self._telemetry.span(key, name, parent=tried.run.taken.parent, attributes=attributes) as span:
             said = await self._call(tried, span.traceparent)
             error = _error_of(said)

@@ -1,5 +1,6 @@
 """`aetheris replay | effects | trace | why`: what a job did, and why, from its log; a file's without a network."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -236,12 +237,21 @@ def _used(usage: Mapping[str, Any]) -> str:
 
 def _print_trace(found: Mapping[str, Any]) -> None:
     job = found["job"]
-    fields((("job", job["job_id"]), ("status", job["status"]), ("why", job.get("why"))))
+    traced = _traced_at(job["trace_id"])
+    fields((("job", job["job_id"]), ("status", job["status"]), ("why", job.get("why")), ("traced as", traced)))
     out.print(_tree(found["decisions"], "leads_to"))
     arrows = [(edge["from"], edge["to"], edge["carries"]) for edge in found["graph"]["edges"]]
     table(("step", "tool", "state", "result", "external id"), [_graph_row(node) for node in found["graph"]["nodes"]])
     if arrows:
         table(("from", "to", "carries"), arrows)
+    keys = [(step["node_id"], _traced_at(key["trace_id"])) for step in found["steps"] for key in step["keys"]]
+    if keys:
+        table(("step", "traced as"), keys)
+
+
+def _traced_at(trace_id: str) -> str:
+    """Where the tracing back end shows it, if AETHERIS_TRACE_URL says so; else its id."""
+    return os.environ.get("AETHERIS_TRACE_URL", "{trace_id}").replace("{trace_id}", trace_id)
 
 
 def _graph_row(node: Mapping[str, Any]) -> list[Any]:
