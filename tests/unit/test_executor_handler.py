@@ -197,7 +197,7 @@ async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_t
 
 async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: Path) -> None:
     for name, sample, expected in (
-        ("act", 1.0, ["put_effect", "execute_tool act"]),
+        ("act", 1.0, ["begin", "put_effect", "execute_tool act"]),
         ("act", 0.0, []),
         ("lose", 0.0, ["execute_tool lose"]),
     ):
