@@ -2,7 +2,7 @@
 
 import pytest
 
-from aetheris.protocol.events import ToolInvocationStarted
+from aetheris.protocol.events import PlanGenerated, ToolInvocationStarted
 from aetheris.protocol.topics import Topic
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
@@ -28,16 +28,18 @@ def test_without_a_rule_it_is_caught(ablation: Ablation) -> None:
     assert caught(ablation) is not None, f"{ablation.name} was not caught within {ablation.caught_within} seeds"
 
 
-def test_a_seed_is_two_jobs_of_three_steps_and_a_run() -> None:
-    runs = 0
+def test_a_seed_is_two_jobs_of_three_steps_and_a_run_and_now_and_then_a_goal() -> None:
+    runs, replanned = 0, 0
     for seed in range(50):
         run = Run(Tape(seed))
-        plans = [submission.plan for submission in run.around.scenario.submissions]
+        plans = [one.plan for one in run.around.scenario.submissions if one.goal is None]
         assert len(plans) >= 2
         assert all(plan is not None and len(plan["nodes"]) >= 3 for plan in plans)
         run.go()
         events = [entry.body for entry in run.log.topics[Topic.JOBS_EVENTS]]
+        replanned += sum(1 for event in events if isinstance(event, PlanGenerated) and event.planner == "model") > 2
         runs += any(event.after for event in events if isinstance(event, ToolInvocationStarted))
+    assert replanned > 5, "a third of the seeds has a goal"
     assert runs > 25, "a cancel or a fault may cut a run, but not most of them"
 
 

@@ -166,6 +166,13 @@ def turn_of(node_id: str) -> int:
     return int(node_id.removeprefix(TURN))
 
 
+def is_decided(job: JobState, brief: Brief, node_id: str) -> bool:
+    """Whether what an answer adds is in the plan in force."""
+    if brief.planning == "graph":
+        return any(name.startswith(_step_id("")) for name in job.entries)
+    return turn_id(turn_of(node_id) + 1) in job.entries
+
+
 class _Over(Exception):
     """A limit of the job is reached."""
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from aetheris.protocol import events as ev
-from aetheris.protocol.answers import NOTHING_SPENT, Spent
+from aetheris.protocol.answers import NOTHING_SPENT, Spent, is_decided
 from aetheris.protocol.commands import MAX_OPEN_REQUESTS, OpenRequest
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import Entry, JobState, Settled, St, is_stopped
@@ -200,9 +200,16 @@ class Progress:
         if isinstance(event, ev.ToolInvocationFinished) and event.node_id == self.answered:
             self.spent = self.spent.plus(event.usage or {})
 
+    def _follow_decision(self) -> None:
+        """A revision that is not the answer's own leaves it to be decided on, behind that one."""
+        self.sent.decided = None
+        if self.brief is not None and self.answered is not None and is_decided(self.job, self.brief, self.answered):
+            self.answered = None
+
     def _follow_plan(self) -> None:
         self.graph = graph_of(self.job)
-        self.answered = None
+        if self.answered is not None:
+            self._follow_decision()
         self.sent.requests.clear()  # readers drop a request that names another revision than the one in force
         self.missing = dict(self.graph.needed)
         for node_id in self.ended:

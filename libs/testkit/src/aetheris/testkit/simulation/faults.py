@@ -198,7 +198,7 @@ class Faults:
         if job is None or job.revision != 0 or job.terminal is not None:
             return None
         node_id = self.around.tape.pick(sorted(job.entries))
-        self.human.revise(job, revised(submission, node_id))
+        self.human.revise(job, revised(job.entries[node_id][-1]))
         return f"{node_id} of {job.job_id} gets other arguments"
 
 

@@ -6,6 +6,11 @@ from typing import Any
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.policy import Policy, parse
 from aetheris.protocol.commands import Submit
+from aetheris.protocol.fold import Entry
+from aetheris.protocol.plan import TaskGraph, ToolPin
+from aetheris.protocol.prompts import Brief, first_graph
+from aetheris.protocol.prompts import Limits as AgentLimits
+from aetheris.protocol.schemas import graph_json
 from aetheris.testkit.simulation.tape import Tape
 
 TENANT = "acme"
@@ -36,6 +41,9 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 REVERSIBLE = ("put", "mail", "book", "read")
 NAMES = ("a", "b", "c", "d")
+GOAL = "whatever it takes"
+MOST_TURNS = 4
+BRIEF = Brief(model="m", tools=tuple(TOOLS), limits=AgentLimits(turns=MOST_TURNS, calls=6))
 
 POLICIES: tuple[Policy, ...] = tuple(
     parse(text)
@@ -62,16 +70,33 @@ class Scenario:
 
 
 def draw_scenario(tape: Tape) -> Scenario:
-    """Two jobs of three or four steps, five faults or more; in the first job, the steps make a run."""
+    """Two jobs of three or four steps, five faults or more; in the first job, the steps make a run.
+
+    In one of three seeds there is a job that a model plans, too.
+    """
     jobs = 1 + tape.below(2, least=1)
     submissions = tuple(_submission(tape, f"job-{number}", chained=number == 0) for number in range(jobs))
-    return Scenario(
-        submissions=submissions,
-        policy=tape.pick(POLICIES),
-        limits=_limits(tape),
-        humans_resolve=not tape.chance(0.3),
-        faults=tape.below(LEAST_FAULTS + 8, LEAST_FAULTS),
-    )
+    policy, limits = tape.pick(POLICIES), _limits(tape)
+    humans_resolve, faults = not tape.chance(0.3), tape.below(LEAST_FAULTS + 8, LEAST_FAULTS)
+    goals = (_goal(f"job-{jobs}"),) if tape.chance(0.33) else ()
+    return Scenario((*submissions, *goals), policy, limits, humans_resolve, faults)
+
+
+def draw_answer(tape: Tape) -> dict[str, Any]:
+    """What the model says this time: one or two calls, or, now and then, that it is done; it never repeats itself."""
+    if tape.chance(0.2):
+        return {"model": BRIEF.model, "text": "done"}
+    calls = [
+        {"tool": tape.pick(tuple(TOOLS)), "args": {"for": "x" if tape.chance(0.2) else f"call {place}"}}
+        for place in range(1 + tape.below(2))
+    ]
+    return {"model": BRIEF.model, "calls": calls}
+
+
+def _goal(job_id: str) -> Submit:
+    pins = {name: ToolPin.model_validate(pin) for name, pin in TOOLS.items()}
+    plan = graph_json(first_graph(GOAL, BRIEF, pins))
+    return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=f"r-{job_id}", goal=GOAL, brief=BRIEF, plan=plan)
 
 
 def _limits(tape: Tape) -> Limits:
@@ -118,9 +143,7 @@ def _node(tape: Tape, name: str, tool: str, before: str | None) -> dict[str, Any
     return node
 
 
-def revised(submission: Submit, node_id: str) -> dict[str, Any]:
+def revised(entry: Entry) -> dict[str, Any]:
     """A diff that gives a node other arguments."""
-    plan = submission.plan or {}
-    node = next(node for node in plan["nodes"] if node["id"] == node_id)
-    changed = node | {"args": node["args"] | {"note": "revised"}}
-    return {"tools": {}, "nodes": [changed]}
+    changed = entry.node.model_copy(update={"args": entry.node.args | {"note": "revised"}})
+    return {"tools": {}, "nodes": graph_json(TaskGraph(nodes=(changed,)))["nodes"]}

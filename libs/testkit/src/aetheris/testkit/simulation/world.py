@@ -1,5 +1,6 @@
 """The outside: it counts. Nothing there deduplicates, but for what idempotent tools promise."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -56,6 +57,8 @@ class Call:
     gone: bool = False
     """It will not land any more."""
     answered: bool = False
+    said: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What a model answers."""
     result: Any = None
 
     @property
@@ -105,7 +108,7 @@ class Outside:
             call.result = earlier.result
             return None
         self._count += 1
-        call.result = {"v": self._count}
+        call.result = {"v": self._count, **call.said}
         self.results.setdefault((call.job_id, call.node_id), []).append(call.result)
         if call.effect_class is EffectClass.PURE:
             return None

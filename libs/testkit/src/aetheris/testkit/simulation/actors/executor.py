@@ -9,11 +9,12 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
-from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.plan import EffectClass, Kind
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.testkit.simulation.log import Batch, Entry
+from aetheris.testkit.simulation.scenario import draw_answer
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
 from aetheris.testkit.simulation.world import Call, Course, call_of
 from aetheris.tool_executor import reports
@@ -211,6 +212,8 @@ class Executor:
         course = self._around.courses.pop() if self._around.courses else Course.ANSWERED
         slow = 0.0 if course is Course.ANSWERED else self._around.tape.below(10) / 10
         call = call_of(running.tried, course, self._around.now_s, slow)
+        if running.tried.started.kind is Kind.LLM:
+            call.said = draw_answer(self._around.tape)
         running.call, running.stage = call, Stage.ANSWER
         self._around.say(f"    call {call.nonce} of {call.node_id} under {call.external_key}: {call.course.name}")
         self._around.sent(call)
