@@ -8,7 +8,7 @@ from aetheris.protocol.canonical import digest
 from aetheris.protocol.envelope import draft
 from aetheris.protocol.events import Event
 from aetheris.protocol.keys import args_hash
-from aetheris.protocol.plan import Kind
+from aetheris.protocol.plan import EffectKind
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from tests import histories as h
@@ -32,7 +32,7 @@ def records(*events: Event) -> list[Record]:
     return found
 
 
-def committed(node: str, key: str, result: Any, kind: Kind = Kind.TOOL) -> ev.CommandCommitted:
+def committed(node: str, key: str, result: Any, kind: EffectKind = EffectKind.TOOL) -> ev.CommandCommitted:
     return ev.CommandCommitted(
         job_id=h.JOB,
         node_id=node,

@@ -8,7 +8,7 @@ from aetheris.protocol.canonical import digest
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import JobState, apply, birth
 from aetheris.protocol.keys import args_hash, content_key, external_key, idempotency_key
-from aetheris.protocol.plan import JobOptions, Kind
+from aetheris.protocol.plan import EffectKind, JobOptions
 
 JOB = "job-1"
 TENANT = "acme"
@@ -65,7 +65,7 @@ def started(
         token=token,
         attempt_id=attempt,
         external_key=external_key(JOB, node, attempt),
-        kind=Kind.TOOL,
+        kind=EffectKind.TOOL,
         tool_name=tool,
         tool_version="1",
         args_hash=args_hash(args),

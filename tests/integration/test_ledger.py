@@ -35,7 +35,7 @@ from aetheris.protocol.events import Event
 from aetheris.protocol.fold import JobState, KeyState, Settled, St, apply, birth
 from aetheris.protocol.ids import execution_id
 from aetheris.protocol.keys import args_hash, content_key, external_key, idempotency_key
-from aetheris.protocol.plan import Kind
+from aetheris.protocol.plan import EffectKind
 from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import ensure_topics
@@ -216,7 +216,7 @@ class Job:
             token=token,
             attempt_id=0,
             external_key=external_key(self.id, "a", 0),
-            kind=Kind.TOOL,
+            kind=EffectKind.TOOL,
             tool_name="act",
             tool_version="1",
             args_hash=args_hash(None),
@@ -253,7 +253,7 @@ class Job:
             node_id="a",
             command_id="a",
             idempotency_key=self.key(),
-            kind=Kind.TOOL,
+            kind=EffectKind.TOOL,
             input_hash=args_hash(None),
             output_hash=digest(result),
         )

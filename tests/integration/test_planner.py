@@ -24,7 +24,7 @@ from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit
 from aetheris.protocol.envelope import Envelope, decode_event, decode_message, draft
 from aetheris.protocol.events import Event, Outcome, Via
 from aetheris.protocol.keys import args_hash, content_key, external_key, idempotency_key
-from aetheris.protocol.plan import Kind
+from aetheris.protocol.plan import EffectKind
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import ensure_topics
@@ -185,7 +185,7 @@ def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Eve
             token=1,
             attempt_id=0,
             external_key=external_key(job_id, node, 0),
-            kind=Kind.TOOL,
+            kind=EffectKind.TOOL,
             tool_name="act",
             tool_version="1",
             args_hash=args_hash(None),

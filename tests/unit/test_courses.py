@@ -11,13 +11,13 @@ from aetheris.protocol.canonical import digest
 from aetheris.protocol.conditions import BadCondition, condition
 from aetheris.protocol.course import Course, course_of
 from aetheris.protocol.events import Event
-from aetheris.protocol.plan import Kind
+from aetheris.protocol.plan import EffectKind
 from aetheris.protocol.provenance import Wanted, origin
 from aetheris.protocol.records import Record
 from aetheris.protocol.replay import UnknownPoint, replay
 from aetheris.protocol.trace import trace_of
 from tests import histories as h
-from tests.courses import records, refunded
+from tests.courses import committed, records, refunded
 
 
 def rules(events: Iterable[Event]) -> list[str]:
@@ -105,7 +105,7 @@ def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> Non
     first = {"tools": {}, "nodes": [{"id": "think", "kind": "llm"}]}
     diff = h.graph({"id": "act"})
     answer, usage = {"model": "fast", "text": "act"}, {"model": "m-1", "output_tokens": 7}
-    started = h.started("think", "n1", tool="llm").model_copy(update={"kind": Kind.LLM})
+    started = h.started("think", "n1", tool="llm").model_copy(update={"kind": EffectKind.LLM})
     decided = ev.DecisionSnapshot(job_id=h.JOB, goal="do it", task_graph=diff, command_id="think")
     events = [
         h.created(),
@@ -126,6 +126,115 @@ def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> Non
     tree = trace_of(course)["decisions"]
     assert [one["what"] for one in tree["leads_to"]] == ["plan", "decision"]
     assert tree["leads_to"][1]["leads_to"][0]["nodes"][0]["node_id"] == "act"
+
+
+FORM = {"title": "Which one?", "fields": []}
+
+
+def every_kind() -> list[Event]:
+    """A model is asked, and plans; a tool, one over HTTP, a human, a clock and chance each have their turn."""
+    plan = {
+        "tools": {},
+        "nodes": [
+            {"id": "now", "kind": "time"},
+            {"id": "dice", "kind": "random"},
+            {"id": "which", "kind": "human", "form": {"title": "Which one?"}},
+            {"id": "think", "kind": "llm", "args": {"model": "fast", "goal": "do it"}},
+        ],
+    }
+    diff = h.graph({"id": "act"}, {"id": "post", "tool": "post"}, act={}, post={})
+    asked = ev.JobWaiting(
+        job_id=h.JOB,
+        wait_type="human",
+        node_id="which",
+        idempotency_key=h.key_of("which", None, "human"),
+        form=FORM,
+    )
+    answered = ev.WaitCompleted(
+        job_id=h.JOB,
+        wait_type="human",
+        node_id="which",
+        idempotency_key=asked.idempotency_key,
+        payload={"choice": 2},
+        output_hash=digest({"choice": 2}),
+        by="alice",
+    )
+    prompt = {"model": "fast", "goal": "do it"}
+    answer, usage = {"model": "fast", "calls": []}, {"model": "m-1", "input_tokens": 5, "output_tokens": 7}
+    said = h.finished("think", "n3", result=answer, args=prompt, tool="llm").model_copy(update={"usage": usage})
+    decided = ev.DecisionSnapshot(
+        job_id=h.JOB, goal="do it", task_graph=diff, command_id="think", reasoning_summary="there is a choice"
+    )
+
+    def call(node: str, nonce: str, tool: str, kind: EffectKind, result: Any, **more: Any) -> list[Event]:
+        start = h.started(node, nonce, tool=tool, **more).model_copy(update={"kind": kind})
+        done = h.finished(node, nonce, result=result, args=more.get("args"), tool=tool)
+        return [start, done, committed(node, start.idempotency_key, result, kind)]
+
+    think = call("think", "n3", "llm", EffectKind.LLM, answer, args=prompt)
+    return [
+        h.created(),
+        h.planned(plan),
+        *call("now", "n1", "time", EffectKind.TIME, {"unix_ms": 1}),
+        *call("dice", "n2", "random", EffectKind.RANDOM, {"value": 0.5}),
+        asked,
+        answered,
+        think[0],
+        said,
+        think[2],
+        decided,
+        h.planned(diff, 1),
+        *call("act", "n4", "act", EffectKind.TOOL, {"id": 1}, revision=1),
+        *call("post", "n5", "post", EffectKind.HTTP, {"status": 201}, revision=1),
+        ev.JobCompleted(job_id=h.JOB),
+    ]
+
+
+def test_effects_of_every_kind_have_their_rows() -> None:
+    """Their fields are those of the contract; where one applies to no kind of the row, it is not there."""
+    log = records(*every_kind())
+    course = course_of(log)
+    rows = {row["command_id"]: row for row in course.effects.rows}
+    assert {node: row["kind"] for node, row in rows.items()} == {
+        "now": "time",
+        "dice": "random",
+        "which": "human",
+        "think": "llm",
+        "act": "tool",
+        "post": "http",
+    }
+    assert {one["kind"] for one in course.effects.rows} == {kind.value for kind in EffectKind}
+    for row in rows.values():
+        assert {"job_id", "step_index", "command_id", "kind", "input_hash", "output_hash", "created_at"} <= row.keys()
+        assert (row["job_id"], row["committed"], row["stands"]) == (h.JOB, True, True)
+        assert ("prompt_hash" in row, "response_hash" in row, "model" in row) == (3 * (row["kind"] == "llm",))
+    think, which = rows["think"], rows["which"]
+    started = next(
+        event for event in every_kind() if isinstance(event, ev.ToolInvocationStarted) and event.kind == "llm"
+    )
+    assert (think["prompt_hash"], think["input_hash"]) == (started.args_hash, started.args_hash)
+    assert think["response_hash"] == think["output_hash"] == digest({"model": "fast", "calls": []})
+    assert (think["model"], think["usage"]) == ("m-1", {"input_tokens": 5, "output_tokens": 7})
+    decision = next(one.told.id for one in course.moments if one.told.type == "decision_snapshot")
+    assert {node for node, row in rows.items() if row.get("decision_snapshot_id") == decision} == {
+        "think",
+        "act",
+        "post",
+    }
+    assert (which["input_hash"], which["output_hash"], which["by"]) == (digest(FORM), digest({"choice": 2}), "alice")
+    assert json.dumps(course_of(log).effects.to_json(h.JOB)) == json.dumps(course.effects.to_json(h.JOB))
+    report = replay(log)[0].report()
+    assert report["injected"] == {"http": 1, "human": 1, "llm": 1, "random": 1, "time": 1, "tool": 1}
+    for row in rows.values():
+        assert whats(origin(course, row))[0] == "effect"
+    assert whats(origin(course, rows["post"])) == ["effect", "try", "step", "plan", "decision", "used", "goal"]
+    assert trace_of(course)["effects"] == course.effects.rows
+
+
+def test_a_human_who_answers_twice_has_one_row() -> None:
+    events = every_kind()
+    again = [event for event in events if isinstance(event, ev.WaitCompleted)]
+    assert len(course_of(records(*events, *again)).effects.rows) == len(course_of(records(*events)).effects.rows)
 
 
 def whats(tree: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.invocation import Invocation
+from aetheris.protocol.plan import EffectKind
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Drop, Load, Partition, Refusal, Taken, Told, Try, Worker
@@ -29,7 +30,7 @@ class Bench:
     _nonces: Any = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self.core = Partition(Worker("w-1", "i-1"), self._refuses)
+        self.core = Partition(Worker("w-1", "i-1"), self._refuses, lambda _: EffectKind.TOOL)
 
     def _refuses(self, _call: Invocation) -> Refusal | None:
         return self.refusal

@@ -11,7 +11,7 @@ from aetheris.protocol.events import BlobRef, Event
 from aetheris.protocol.fold import JobState
 from aetheris.protocol.invocation import invocation
 from aetheris.protocol.keys import content_key, external_key
-from aetheris.protocol.plan import EffectClass, ToolPin
+from aetheris.protocol.plan import EffectClass, EffectKind, ToolPin
 from aetheris.protocol.prompts import Brief, Limits, first_graph
 from aetheris.protocol.schemas import graph_json
 from tests.histories import JOB, TENANT
@@ -58,7 +58,7 @@ def ran(planner: Planner, node: str, result: Any, **usage: Any) -> tuple[Event, 
         token=1,
         attempt_id=0,
         external_key=external_key(JOB, node, 0),
-        kind=entry.node.kind,
+        kind=EffectKind(entry.node.kind),
         tool_name=entry.node.tool_name,
         tool_version=entry.tool_version,
         args_hash=call.args_hash,

@@ -75,7 +75,7 @@ class Course:
             self.effects.take(self.job, told, counts=counts)
         moment = Moment(told, counts or self._informs(told))
         self.moments.append(moment)
-        if isinstance(told.said, ev.KeyEvent):
+        if isinstance(told.said, ev.KeyEvent | ev.WaitCompleted) and told.said.idempotency_key is not None:
             self.of_key.setdefault(told.said.idempotency_key, []).append(moment)
         return moment
 

@@ -8,7 +8,7 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.fold import JobState, KeyState
 from aetheris.protocol.job_log import Told, step_indexes
-from aetheris.protocol.plan import Kind
+from aetheris.protocol.plan import EffectKind, Kind
 
 
 @dataclass(slots=True)
@@ -22,6 +22,8 @@ class EffectLog:
     _order: Mapping[str, int] = field(default_factory=dict[str, int])
     _of_key: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
     _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    _asked: dict[str, str] = field(default_factory=dict[str, str])
+    """Key of a human's node → the hash of the form that was shown."""
 
     def take(self, job: JobState, told: Told, *, counts: bool) -> None:
         """The next event; `counts` as the fold says."""
@@ -30,6 +32,10 @@ class EffectLog:
                 self._finished(job, told, said)
             case ev.CommandCommitted() as said:
                 self._committed(said)
+            case ev.JobWaiting() as said if counts and said.form is not None and said.idempotency_key is not None:
+                self._asked[said.idempotency_key] = digest(said.form)
+            case ev.WaitCompleted() as said if counts:
+                self._answered(job, told, said)
             case ev.DecisionSnapshot() as said:
                 self._snapshot(told, said)
             case ev.PlanGenerated() as said:
@@ -76,14 +82,48 @@ class EffectLog:
         self.rows.append(row)
         self._of_key.setdefault(said.idempotency_key, []).append(row)
 
+    def _answered(self, job: JobState, told: Told, said: ev.WaitCompleted) -> None:
+        """What a human answered is an effect too: it can't be had again by asking."""
+        entry = job.entry(said.node_id) if said.node_id is not None else None
+        if entry is None or entry.node.kind is not Kind.HUMAN or said.idempotency_key is None:
+            return
+        row: dict[str, Any] = {
+            "job_id": job.job_id,
+            "step_index": self._order.get(entry.node.id, -1),
+            "command_id": entry.node.id,
+            "kind": EffectKind.HUMAN.value,
+            "tool_name": entry.node.tool_name,
+            "input_hash": self._asked.get(said.idempotency_key, ""),
+            "output_hash": said.output_hash or "",
+            "created_at": told.time,
+            "seq": told.sequence,
+            "offset": told.record.offset,
+            "event_id": told.id,
+            "idempotency_key": said.idempotency_key,
+            "invocation_id": "",
+            "external_key": "",
+            "outcome": ev.Outcome.SUCCESS.value,
+            "via": ev.Via.HUMAN.value,
+            "committed": True,
+            "stands": True,
+            "tool_version": entry.tool_version,
+            "by": said.by,
+        }
+        self._decided_by(row, job)
+        self.rows.append(row)
+        self._of_key.setdefault(said.idempotency_key, []).append(row)
+
     def _trace_back(self, row: dict[str, Any], job: JobState, said: ev.ToolInvocationFinished) -> None:
         if said.external_id is not None:
             row["external_id"] = said.external_id
-        if row["kind"] == Kind.LLM:
+        if row["kind"] == EffectKind.LLM:
             row |= {"prompt_hash": row["input_hash"], "response_hash": row["output_hash"], **_model(said)}
             self._of_llm[said.node_id] = row
             return
-        entry = job.entry(said.node_id)
+        self._decided_by(row, job)
+
+    def _decided_by(self, row: dict[str, Any], job: JobState) -> None:
+        entry = job.entry(row["command_id"])
         decided = self.decisions.get(entry.revision) if entry is not None else None
         if decided is not None:
             row["decision_snapshot_id"] = decided.id

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.plan import JobOptions, Kind
+from aetheris.protocol.plan import EffectKind, JobOptions
 from aetheris.protocol.prompts import Brief
 
 M = TypeVar("M", bound=BaseModel)
@@ -188,7 +188,7 @@ class ToolInvocationStarted(KeyEvent):
     token: int
     attempt_id: int
     external_key: str
-    kind: Kind
+    kind: EffectKind
     tool_name: str
     tool_version: str
     args_hash: str
@@ -222,7 +222,7 @@ class CommandCommitted(Event):
     node_id: str
     command_id: str
     idempotency_key: str
-    kind: Kind
+    kind: EffectKind
     input_hash: str
     output_hash: str
 

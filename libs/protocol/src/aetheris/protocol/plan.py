@@ -46,6 +46,17 @@ class Kind(StrEnum):
     RANDOM = "random"
 
 
+class EffectKind(StrEnum):
+    """What an effect is: that of its node, or what a tool says that its calls are."""
+
+    TOOL = "tool"
+    LLM = "llm"
+    HTTP = "http"
+    HUMAN = "human"
+    TIME = "time"
+    RANDOM = "random"
+
+
 RUNNABLE = frozenset({Kind.TOOL, Kind.LLM, Kind.TIME, Kind.RANDOM})
 """The kinds that an executor runs."""
 

@@ -14,7 +14,7 @@ from aetheris.protocol.course import Course, Moment
 from aetheris.protocol.fold import JobState
 from aetheris.protocol.invocation import uses
 from aetheris.protocol.job_log import Told, moment_of
-from aetheris.protocol.plan import dependencies
+from aetheris.protocol.plan import EffectKind, dependencies
 
 Tree = dict[str, Any]
 """{what, title, at: {seq, id, type, time, offset} | null, facts, because: [Tree]}"""
@@ -25,7 +25,8 @@ def origin(course: Course, row: dict[str, Any]) -> Tree:
     key = row["idempotency_key"]
     moments = course.of_key.get(key, [])
     finished = next((one.told for one in moments if one.told.id == row["event_id"]), None)
-    title = f"{row['tool_name']} {row.get('external_id', row['external_key'])}"
+    known_as = row.get("external_id") or row["external_key"] or f"by {row.get('by')}"
+    title = f"{row['tool_name']} {known_as}"
     because = [*_permissions(moments), *_tries(moments, row["invocation_id"]), _step(course, row)]
     return _tree("effect", title, finished, dict(row), because)
 
@@ -126,7 +127,8 @@ def _revision(job: JobState, node_id: str) -> int:
 
 def _used(row: dict[str, Any]) -> Tree:
     """An earlier effect, without its own reasons."""
-    at = {"seq": row["seq"], "id": row["event_id"], "type": ev.ToolInvocationFinished.event_type}
+    told = ev.WaitCompleted if row["kind"] == EffectKind.HUMAN else ev.ToolInvocationFinished
+    at = {"seq": row["seq"], "id": row["event_id"], "type": told.event_type}
     name = f" {row['external_id']}" if "external_id" in row else ""
     names = ("output_hash", "model", "usage", "prompt_hash", "response_hash")
     shown = {name: row[name] for name in names if name in row}

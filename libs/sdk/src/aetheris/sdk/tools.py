@@ -23,6 +23,7 @@ Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 EffectClass = Literal["pure", "idempotent", "probeable", "opaque"]
 OnInDoubt = Literal["park", "fail"]
+EffectKind = Literal["tool", "http"]
 DuplicateScope = Literal["job", "session", "tenant"]
 
 _LONGEST_WINDOW_S = 30 * 86_400.0
@@ -48,8 +49,10 @@ class Tool(Generic[P, R]):
         duplicate_window_s: float,
         probe: Callable[..., Any] | None,
         schema: GivenSchema | None = None,
+        kind: EffectKind = "tool",
     ) -> None:
         self.function = function
+        self.kind: EffectKind = kind
         self.name = name
         self.version = version
         self.effect_class: EffectClass = effect_class
@@ -176,6 +179,7 @@ def tool(
     duplicate_scope: DuplicateScope = "job",
     duplicate_window_s: float = 86_400.0,
     probe: Callable[..., Any] | None = None,
+    kind: EffectKind = "tool",
 ) -> Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare a function as a tool; a first parameter of type ToolContext is given, all others are arguments.
 
@@ -187,6 +191,7 @@ def tool(
         timeout_s: after this many seconds the call is in doubt.
         settles_within_s: how long after its sender's end a sent request may still take effect.
         volatile: arguments and fields of the result that don't make a call another call.
+        kind: http, where a call is one HTTP request and its effect is to be listed as that.
         on_in_doubt: what becomes of a call of which nobody can tell whether it took effect: park (a human resolves
             it) or fail (its step fails, not sure); None leaves it to the job and to the ledger's setting.
         duplicate_scope: where a call that means the same as an irreversible one that was done is refused: in its job,
@@ -211,6 +216,7 @@ def tool(
             duplicate_scope=duplicate_scope,
             duplicate_window_s=duplicate_window_s,
             probe=probe,
+            kind=kind,
         )
 
     return declare

@@ -13,7 +13,7 @@ from aetheris.protocol.fold import JobState, St, apply, birth, is_stopped, start
 from aetheris.protocol.ids import InvalidName
 from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with, is_done, success, uses
 from aetheris.protocol.keys import external_key
-from aetheris.protocol.plan import RUNNABLE
+from aetheris.protocol.plan import RUNNABLE, EffectKind
 from aetheris.protocol.references import UnresolvedReference
 from aetheris.protocol.sealed import SealedNames
 
@@ -38,6 +38,9 @@ class Refusal:
 
 Refuses = Callable[[Invocation], Refusal | None]
 """Whether this process can make the call: the pinned tool is loaded, and takes the arguments."""
+
+KindOf = Callable[[Invocation], EffectKind]
+"""What a call's effect is: that of its node, or what its tool says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,12 @@ class ReadBack:
 class Partition:
     """One partition's jobs as folded so far, its waiting grants, and the tries that were declared here."""
 
-    def __init__(self, worker: Worker, refuses: Refuses) -> None:
+    def __init__(self, worker: Worker, refuses: Refuses, kind_of: KindOf) -> None:
         self.jobs: dict[str, JobState] = {}
         self.folded = -1
         self._worker = worker
         self._refuses = refuses
+        self._kind_of = kind_of
         self._waiting: list[tuple[int, int, Taken]] = []
         self._due: list[tuple[int, int, Taken]] = []
         self._turn = 0
@@ -320,7 +324,7 @@ class Partition:
             token=token,
             attempt_id=attempt_id,
             external_key=external_key(job.job_id, call.node_id, attempt_id),
-            kind=call.entry.node.kind,
+            kind=self._kind_of(call),
             tool_name=call.entry.node.tool_name,
             tool_version=call.entry.tool_version,
             args_hash=call.args_hash,

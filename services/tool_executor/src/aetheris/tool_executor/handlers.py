@@ -62,7 +62,7 @@ class ExecutorHandler(PartitionHandler):
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._core = Partition(parts.worker, parts.calls.refuses)
+        self._core = Partition(parts.worker, parts.calls.refuses, parts.calls.kind)
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
         self._declaring: set[asyncio.Task[None]] = set()
         self._closing = False

@@ -16,8 +16,7 @@ from aetheris.protocol.canonical import canonical
 from aetheris.protocol.envelope import draft
 from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
-from aetheris.protocol.plan import EffectClass
-from aetheris.protocol.plan import Kind as NodeKind
+from aetheris.protocol.plan import EffectClass, EffectKind
 from aetheris.protocol.records import Draft
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.context import ToolContext
@@ -245,7 +244,7 @@ def _error_of(said: Said) -> str | None:
 
 def _span_of(tried: Try) -> tuple[str, Mapping[str, str | int]]:
     started = tried.started
-    if started.kind is NodeKind.LLM:
+    if started.kind is EffectKind.LLM:
         model = str(tried.invocation.args.get("model", ""))
         name, what = f"chat {model}", {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
     else:

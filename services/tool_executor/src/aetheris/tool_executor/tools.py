@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aetheris.protocol.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.events import Outcome
 from aetheris.protocol.invocation import Invocation, uses
-from aetheris.protocol.plan import Kind, ToolPin
+from aetheris.protocol.plan import EffectKind, Kind, ToolPin
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.loader import Toolbox
@@ -56,6 +56,12 @@ class Calls:
         if call.entry.node.secrets:
             return self._refused_secrets(tool, call)
         return _refused_arguments(tool, call.args) if uses(call.entry) else None
+
+    def kind(self, call: Invocation) -> EffectKind:
+        """What the call's effect is."""
+        pin, name = call.entry.pin, call.entry.node.tool
+        tool = self._pinned(name, pin) if pin is not None and name is not None else None
+        return EffectKind(tool.kind if tool is not None else call.entry.node.kind)
 
     async def make(self, call: Invocation, ctx: ToolContext) -> Said:
         """One call, once; whatever it does, it ends as one of the outcomes."""

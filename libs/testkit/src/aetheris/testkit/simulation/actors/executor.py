@@ -9,7 +9,7 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
-from aetheris.protocol.plan import EffectClass, Kind
+from aetheris.protocol.plan import EffectClass, EffectKind, Kind
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
@@ -67,7 +67,9 @@ class Executor:
         self.paused = False
         self.closed = False
         self.running: list[Running] = []
-        self.core = Partition(worker, lambda _: REFUSAL if self._refuses() else None)
+        self.core = Partition(
+            worker, lambda _: REFUSAL if self._refuses() else None, lambda call: EffectKind(call.entry.node.kind)
+        )
         self.writer = around.log.writer(self.name)
         self._around = around
         self._verdicts: dict[str, Running] = {}
