@@ -9,7 +9,7 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
-from aetheris.protocol.plan import EffectClass, EffectKind, Kind
+from aetheris.protocol.plan import EffectClass, EffectKind
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
@@ -214,7 +214,7 @@ class Executor:
         course = self._around.courses.pop() if self._around.courses else Course.ANSWERED
         slow = 0.0 if course is Course.ANSWERED else self._around.tape.below(10) / 10
         call = call_of(running.tried, course, self._around.now_s, slow)
-        if running.tried.started.kind is Kind.LLM:
+        if running.tried.started.kind is EffectKind.LLM:
             call.said = draw_answer(self._around.tape)
         running.call, running.stage = call, Stage.ANSWER
         self._around.say(f"    call {call.nonce} of {call.node_id} under {call.external_key}: {call.course.name}")
