@@ -3,10 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,43 +14,14 @@ import pytest
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.plan import Plan
 from aetheris.cli.embedded.ports import Ports
-from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from tests.outside import Outside, running_outside, until
+from tests.services import SERVICES, asked, processes
 from tests.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PATIENCE_S = 90.0
-SERVICES = ("planner", "ledger", "tool_executor", "verifier", "gateway")
-
-
-def asked(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    """Status and body; (0, {}) where nothing listens."""
-    try:
-        answer = httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10, trust_env=False)
-    except httpx.TransportError:
-        return 0, {}
-    return answer.status_code, answer.json()
-
-
-@contextmanager
-def processes(folder: Path, settings: Mapping[str, str]) -> Generator[dict[str, tuple[subprocess.Popen[bytes], int]]]:
-    """Each service, and the port of its health."""
-    ports = Ports(folder)
-    with ExitStack() as ending:
-        found: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
-        for service in SERVICES:
-            own = {
-                "AETHERIS_WORKER_ID": f"{service}-0",
-                "AETHERIS_HEALTH_PORT": str(ports.get(f"{service}-health")),
-                "AETHERIS_HTTP_PORT": str(ports.get(f"{service}-http")),
-            }
-            argv = [sys.executable, "-m", f"aetheris.{service}"]
-            child = spawn(argv, log=folder / f"{service}.log", env={**os.environ, **settings, **own})
-            ending.callback(end, child, 1.0)
-            found[service] = (child, ports.get(f"{service}-health"))
-        yield found
 
 
 def test_alive_without_kafka_and_redis_and_ready_with_them(tmp_path: Path) -> None:

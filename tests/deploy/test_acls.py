@@ -1,0 +1,239 @@
+"""Real brokers with TLS and an authorizer: with the generated users each service does its work, and no more."""
+
+import asyncio
+import subprocess
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import httpx
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from typer.testing import CliRunner
+
+from aetheris.cli.app import app
+from aetheris.cli.embedded import kafka
+from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.streams.admin import ensure_topics
+from aetheris.streams.kafka.tls import tls_context
+from aetheris.streams.settings import RuntimeSettings
+from tests.deploy.authority import Authority, Identity
+from tests.deploy.kafka_tools import command
+from tests.deploy.manifests import kubectl_needed, name, of_kind
+from tests.outside import Outside, running_outside, until
+from tests.services import SERVICES, asked, processes
+from tests.system import System
+
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
+
+PARTITIONS = 4
+PATIENCE_S = 120.0
+TOKEN = "a-token-of-this-test"  # noqa: S105 - it is
+
+
+@dataclass(frozen=True)
+class Secured:
+    """Two brokers that speak TLS, and who may speak to them."""
+
+    address: str
+    authority: Authority
+    users: dict[str, Identity]
+
+    def env(self, user: str) -> dict[str, str]:
+        """What a process is told to be this user."""
+        found = self.users[user]
+        return {
+            "AETHERIS_KAFKA": self.address,
+            "AETHERIS_KAFKA_CA": str(self.authority.ca),
+            "AETHERIS_KAFKA_CERT": str(found.certificate),
+            "AETHERIS_KAFKA_KEY": str(found.key),
+        }
+
+    def producer(self, user: str | None) -> AIOKafkaProducer:
+        """A producer of this user, or of somebody without a certificate."""
+        own = self.users[user] if user is not None else None
+        files = {"kafka_ca": self.authority.ca} | (
+            {} if own is None else {"kafka_cert": own.certificate, "kafka_key": own.key}
+        )
+        context = tls_context(RuntimeSettings.model_validate(files))
+        return AIOKafkaProducer(
+            bootstrap_servers=self.address, security_protocol="SSL", ssl_context=context, request_timeout_ms=15_000
+        )
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Generator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder / "authority")
+    with brokers(folder, authority) as (plain, encrypted):
+        asyncio.run(ensure_topics(plain, PARTITIONS, 2))
+        grant(plain)
+        users = {name(user): authority.sign(name(user)) for user in of_kind("production", "KafkaUser")}
+        yield Secured(encrypted, authority, users)
+
+
+@contextmanager
+def brokers(folder: Path, authority: Authority) -> Generator[tuple[str, str]]:
+    """A controller with a broker, and a second broker: the addresses for whoever may do anything, and of TLS."""
+    ports, own = Ports(folder), authority.sign("broker")
+    store = folder / "broker.pem"
+    store.write_bytes(own.key.read_bytes() + own.certificate.read_bytes())
+    common = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+        "ssl.client.auth": "required",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.ca),
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "offsets.topic.replication.factor": "2",
+    }
+    installation = install(lambda _part, _message: None)
+    controller, cluster = ports.get("controller"), "A" + "a" * 21
+    with ExitStack() as running, mock.patch.object(kafka, "_fresh_cluster_id", return_value=cluster):
+        for node in (1, 2):
+            plain, tls = (f"127.0.0.1:{ports.get(f'{kind}-{node}')}" for kind in ("plain", "tls"))
+            listeners = f"PLAINTEXT://{plain},SSL://{tls}"
+            properties = common | {
+                "node.id": str(node),
+                "process.roles": "broker,controller" if node == 1 else "broker",
+                "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}" if node == 1 else listeners,
+                "advertised.listeners": listeners,
+            }
+            tuning = Tuning(properties=properties)
+            broker = Broker(installation, folder / f"broker-{node}", ports.get(f"plain-{node}"), controller, tuning)
+            running.enter_context(running_broker(broker, folder / f"broker-{node}.log"))
+        addresses = [",".join(f"127.0.0.1:{ports.get(f'{kind}-{n}')}" for n in (1, 2)) for kind in ("plain", "tls")]
+        yield addresses[0], addresses[1]
+
+
+def grant(bootstrap: str) -> None:
+    """What Strimzi's user operator does with the generated KafkaUsers, by Kafka's own tool."""
+    with ThreadPoolExecutor(2) as pool:
+        for done in pool.map(_run, list(_grants(bootstrap))):
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+
+
+def _grants(bootstrap: str) -> Iterator[list[str]]:
+    for user in of_kind("production", "KafkaUser"):
+        alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+        for acl in user["spec"]["authorization"]["acls"]:
+            resource = acl["resource"]
+            kind = (resource["type"], resource["patternType"], tuple(acl["operations"]))
+            alike.setdefault(kind, []).append(resource["name"])
+        for (what, pattern, operations), names in alike.items():
+            argv = ["--bootstrap-server", bootstrap, "--add", "--allow-principal", f"User:{name(user)}"]
+            argv += ["--resource-pattern-type", "prefixed" if pattern == "prefix" else pattern]
+            argv += [part for operation in operations for part in ("--operation", operation)]
+            argv += [part for one in names for part in (f"--{what}", one)]
+            yield command("org.apache.kafka.tools.AclCommand", *argv)
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: Outside
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def world(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("services")
+    (folder / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
+    seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "seal.pem").write_bytes(seal)
+    (folder / "seal.pem").chmod(0o600)
+    ports = Ports(folder)
+    valkey = Valkey(folder / "valkey")
+    with running_outside(folder / "outside") as outside, running_valkey(valkey, folder / "valkey.log") as redis:
+        settings = outside.env | {
+            "AETHERIS_REDIS": redis,
+            "AETHERIS_DATA": str(folder),
+            "AETHERIS_SEAL_KEY": str(folder / "seal.pem"),
+            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
+            "AETHERIS_LEASE_TTL_S": "2",
+        }
+        own = {service: secured.env(f"aetheris-{service.replace('_', '-')}") for service in SERVICES}
+        with processes(folder, settings, own) as running:
+
+            def ready() -> bool:
+                return all(asked(port, "/readyz")[0] == 200 for _, port in running.values())
+
+            try:
+                until(ready, PATIENCE_S)
+            except TimeoutError:
+                said = {service: (folder / f"{service}.log").read_text()[-600:] for service in SERVICES}
+                raise AssertionError(said) from None
+            url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
+                yield World(System(folder, api), outside, folder)
+
+
+def poke(node: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": node}, "depends_on": list(after)}
+
+
+async def test_each_service_does_its_work(secured: Secured, world: World) -> None:
+    async with secured.producer("aetheris-gateway") as gateway:  # who may write commands may write nonsense
+        await gateway.send_and_wait(Topic.JOBS_COMMANDS, b"no command", key=b"garbage")
+    job = world.system.submit(poke("a"), poke("b", "a", tool="poke_idempotent"), poke("c", "b", tool="poke_pure"))
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    parked = world.system.submit(poke("lost", tool="poke_lost"))
+    world.system.wait_status(parked, "waiting", PATIENCE_S)
+    verdict = {"verdict": "happened", "evidence": "seen", "result": {}}
+    [step] = world.system.job(parked)["steps"]
+    world.system.api.post(f"/jobs/{parked}/contracts/{step['execution_id']}/resolve", json=verdict)
+    world.system.wait_status(parked, "completed", PATIENCE_S)
+    for one in (job, parked):
+        until(lambda one=one: _sealed(world, one), PATIENCE_S)
+    assert (world.outside.count("a"), world.outside.count("b")) == (1, 1)
+    said = "".join((world.folder / f"{service}.log").read_text() for service in SERVICES)
+    assert "Authorization" not in said
+    env = secured.env("aetheris-subscriber")
+    argv = ["subscribe", "--until-now", "--group", "test", "--job", job]
+    done = await asyncio.to_thread(CliRunner().invoke, app, argv, env=env)
+    assert done.exit_code == 0, done.output
+    assert '"job_completed"' in done.output
+
+
+def _sealed(world: World, job: str) -> bool:
+    report = world.system.api.get(f"/jobs/{job}/verify").json()
+    return bool(report.get("ok")) and report.get("seal") is not None
+
+
+async def test_nobody_writes_what_is_not_theirs(secured: Secured) -> None:
+    everything = [*map(str, Topic), *(dead_letters(str(topic)) for topic in Topic)]
+    for user in of_kind("production", "KafkaUser"):
+        acls = user["spec"]["authorization"]["acls"]
+        own = {acl["resource"]["name"] for acl in acls if "Write" in acl["operations"]}
+        async with secured.producer(name(user)) as producer:
+            for topic in sorted(set(everything) - own):
+                with pytest.raises(TopicAuthorizationFailedError):
+                    await producer.send_and_wait(topic, b"{}", key=b"forged")
+
+
+async def test_without_a_certificate_nobody_is_heard(secured: Secured) -> None:
+    producer = secured.producer(None)
+    try:
+        with pytest.raises(KafkaConnectionError):
+            await producer.start()
+    finally:
+        await producer.stop()
