@@ -25,6 +25,7 @@ async def refund(
     to: Address | None = None,
     note: str = "",
 ) -> Result:
+    """Pay an order back."""
     return Result({"key": ctx.external_key, "order": order_id, "amount": amount, "to": to, "note": note}, "re_1")
 
 
@@ -49,6 +50,7 @@ def test_the_entry_is_what_the_registry_takes() -> None:
     assert {name: entry[name] for name in entry if name not in ("schema", "schema_hash")} == {
         "name": "refund",
         "version": "2",
+        "description": "Pay an order back.",
         "effect_class": "probeable",
         "irreversible": True,
         "timeout_s": 5,

@@ -199,6 +199,7 @@ class RegistryEntry(Message):
     type_name: ClassVar[str] = "tool"
     name: str
     version: str
+    description: str = ""
     schema_: dict[str, Any] = Field(alias="schema")
     schema_hash: str
     effect_class: EffectClass

@@ -26,6 +26,7 @@ OnInDoubt = Literal["park", "fail"]
 EffectKind = Literal["tool", "http"]
 DuplicateScope = Literal["job", "session", "tenant"]
 
+LONGEST_DESCRIPTION = 4_000  # characters
 _LONGEST_WINDOW_S = 30 * 86_400.0
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -134,6 +135,7 @@ class Tool(Generic[P, R]):
         return {
             "name": self.name,
             "version": self.version,
+            "description": (inspect.getdoc(self.function) or "")[:LONGEST_DESCRIPTION],
             "schema": self.schema,
             "schema_hash": self.schema_hash,
             "effect_class": self.effect_class,

@@ -1,0 +1,108 @@
+"""The README's agent, as it stands there, on a scripted model: killed in a call, and run again (docs/agents.md)."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.cli import local
+from aetheris.testkit.scripted_model import ScriptedModel, running_model
+from tests.outside import Outside, running_outside
+from tests.system import REPOSITORY, System, running_system
+
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(180)]
+
+
+def refund(order: str, amount: Any = 5) -> dict[str, Any]:
+    return {"calls": [{"tool": "refund", "args": {"order_id": order, "amount": amount}}]}
+
+
+DONE = {"text": "It is done."}
+SCRIPT = {
+    "Refund order o-1.": [refund("o-1"), DONE],
+    "Refund order o-2.": [refund("o-2"), refund("o-2"), DONE],
+    "Refund order o-3.": [refund("o-3", "much"), refund("o-3"), DONE],
+}
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: Outside
+    model: ScriptedModel
+    env: dict[str, str]
+    script: Path
+
+    def start(self, order: str) -> "subprocess.Popen[str]":
+        """The README's agent, in a process of its own."""
+        argv = [sys.executable, str(self.script), order]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+
+    def run(self, order: str) -> str:
+        with self.start(order) as agent:
+            out, errors = agent.communicate(timeout=60)
+        assert agent.returncode == 0, errors
+        return out.strip()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("agents")
+    readme = (REPOSITORY / "README.md").read_text()
+    (agent,) = re.findall(r"## Keep your agent.*?```python\n(.*?)```", readme, re.DOTALL)
+    assert len([line for line in agent.splitlines() if line.strip()]) <= 10
+    script = folder / "agent.py"
+    script.write_text(f"{agent}\n\nimport asyncio, sys\nprint(asyncio.run(settle(sys.argv[1])))\n")
+    with ExitStack() as running:
+        outside = running.enter_context(running_outside(folder / "outside"))
+        model, url = running.enter_context(running_model(SCRIPT))
+        system = running.enter_context(
+            running_system(folder / "data", {"AETHERIS_TOOLS": "tests.refund_tools", **outside.env})
+        )
+        where = local.target(system.data)
+        env = {
+            **os.environ,
+            "AETHERIS_URL": where.url,
+            "AETHERIS_TOKEN": where.token,
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_KEY": "none",
+        }
+        yield World(system, outside, model, env, script)
+
+
+def test_what_an_agent_has_done_is_not_done_again(world: World) -> None:
+    held = world.outside.hold("refund")
+    with world.start("o-1") as agent:
+        world.outside.wait_for(1, "o-1 5")
+        agent.send_signal(signal.SIGKILL)
+    held.unlink()
+    assert world.run("o-1") == "It is done."
+    assert world.run("o-1") == "It is done."
+    assert world.outside.count("o-1 5") == 1
+    assert world.model.calls_for("Refund order o-1.") == [0, 0, 1, 0, 1]
+    (job,) = world.system.api.get("/jobs").json()["jobs"]
+    assert world.system.api.get(f"/jobs/{job['job_id']}/verify").json()["violations"] == []
+
+
+def test_a_run_that_means_to_do_the_same_twice_does_it_twice(world: World) -> None:
+    assert world.run("o-2") == "It is done."
+    assert world.run("o-2") == "It is done."
+    assert world.outside.count("o-2 5") == 2
+
+
+def test_a_model_may_correct_what_was_refused(world: World) -> None:
+    assert world.run("o-3") == "It is done."
+    assert [one["tag"] for one in world.outside.effects() if one["tag"].startswith("o-3")] == ["o-3 5"]
+    (asked,) = [one for one in world.model.requests if one.goal == "Refund order o-3." and one.turn == 1]
+    assert "refused, and nothing was called" in str(asked.body)
+    assert "amount" in str(asked.body)
+    (shown,) = asked.body["tools"]
+    assert shown["function"]["description"].startswith("Refund an order.")
