@@ -1,0 +1,106 @@
+"""Consumers that nobody here wrote read a job's events: Kafka's own console consumer, and Connect's file sink."""
+
+import json
+import subprocess
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.processes import end, spawn
+from aetheris.protocol.topics import Topic
+from tests.deploy.kafka_tools import command
+from tests.outside import running_outside, until
+from tests.system import System, running_system
+
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(600)]
+
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """A finished job, and its events as the API has them."""
+
+    system: System
+    job: str
+    events: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[Told]:
+    folder = tmp_path_factory.mktemp("consumed")
+    with running_outside(folder / "outside") as outside:
+        env = {"AETHERIS_TOOLS": "tests.outside_tools"} | outside.env
+        with running_system(folder / "data", env) as system:
+            job = system.submit(
+                {"id": "a", "tool": "poke_probeable", "args": {"tag": "a"}},
+                {"id": "b", "tool": "poke_pure", "args": {"tag": "b"}, "depends_on": ["a"]},
+            )
+
+            def events() -> list[dict[str, Any]]:
+                return system.api.get(f"/jobs/{job}/events").json()
+
+            until(lambda: any(one["type"] == "job_sealed" for one in events()), PATIENCE_S)
+            yield Told(system, job, events())
+
+
+def test_the_console_consumer(told: Told) -> None:
+    properties = ["print.headers=true", "print.key=true", "key.separator=|", "headers.separator=,"]
+    argv = ["--bootstrap-server", told.system.state().kafka, "--topic", Topic.JOBS_EVENTS, "--from-beginning"]
+    argv += ["--max-messages", str(len(told.events))]
+    argv += [part for one in properties for part in ("--formatter-property", one)]
+    consumer = command("org.apache.kafka.tools.consumer.ConsoleConsumer", *argv)
+    done = subprocess.run(consumer, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    heads, keys, payloads = zip(*(line.split("|", 2) for line in done.stdout.splitlines()), strict=True)
+    headers = [dict(one.split(":", 1) for one in head.split(",")) for head in heads]
+    assert set(keys) == {told.job}
+    assert [json.loads(payload) for payload in payloads] == [event["data"] for event in told.events]
+    wanted = [f"io.aetheris.{event['type']}.v1" for event in told.events]
+    assert [one["ce_type"] for one in headers] == wanted
+    assert all(one["ce_specversion"] == "1.0" and one["content-type"] == "application/json" for one in headers)
+
+
+def test_connects_file_sink(told: Told, tmp_path: Path) -> None:
+    sunk = tmp_path / "events.txt"
+    text = "org.apache.kafka.connect.storage.StringConverter"
+    worker = {
+        "bootstrap.servers": told.system.state().kafka,
+        "key.converter": text,
+        "value.converter": text,
+        "offset.storage.file.filename": str(tmp_path / "offsets"),
+        "offset.flush.interval.ms": "500",
+        "listeners": f"http://127.0.0.1:{Ports(tmp_path).get('connect')}",
+        "connector.client.config.override.policy": "All",
+    }
+    sink = {
+        "name": "events",
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+        "tasks.max": "1",
+        "topics": str(Topic.JOBS_EVENTS),
+        "file": str(sunk),
+        "consumer.override.auto.offset.reset": "earliest",
+    }
+    for name, settings in (("worker", worker), ("sink", sink)):
+        lines = [f"{key}={value}\n" for key, value in settings.items()]
+        (tmp_path / f"{name}.properties").write_text("".join(lines))
+    files = [str(tmp_path / f"{name}.properties") for name in ("worker", "sink")]
+    log = tmp_path / "connect.log"
+    child = spawn(command("org.apache.kafka.connect.cli.ConnectStandalone", *files), log=log)
+    try:
+
+        def read() -> list[dict[str, Any]]:
+            whole = sunk.read_text().split("\n")[:-1] if sunk.exists() else []
+            return [json.loads(line) for line in whole]
+
+        try:
+            until(lambda: len(read()) >= len(told.events), PATIENCE_S)
+        except TimeoutError:
+            raise AssertionError(log.read_text()[-2000:]) from None
+        assert read() == [event["data"] for event in told.events]
+    finally:
+        end(child, 10.0)
