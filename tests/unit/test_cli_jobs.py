@@ -114,6 +114,15 @@ def test_submit_sends_the_plan_and_prints_the_job(gateway: Gateway, plan: str) -
     assert (headers["idempotency-key"], headers["authorization"]) == ("once", "Bearer token-of-a-test")
 
 
+def test_submit_sends_a_goal_with_what_its_model_may_do(gateway: Gateway, plan: str) -> None:
+    gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
+    shown = call("submit", "--goal", "pay ann", "--tool", "pay", "--tool", "look*", "--limit", "turns=3")
+    assert (shown.exit_code, shown.stdout) == (0, "j1 submitted\n")
+    assert gateway.sent() == {"goal": "pay ann", "tools": ["pay", "look*"], "limits": {"turns": 3}}
+    for wrong in ((plan, "--goal", "pay ann"), (), (plan, "--tool", "pay"), ("--goal", "g", "--limit", "turns=many")):
+        assert call("submit", *wrong).exit_code == 2
+
+
 def test_a_plan_may_come_from_standard_input(gateway: Gateway) -> None:
     gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
     assert json.loads(call("submit", "-", "--json", stdin=json.dumps(PLAN)).stdout)["job_id"] == "j1"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -50,6 +51,13 @@ class Provider:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._model: Model | None = None
+        self._open = AsyncExitStack()
+        self._connecting = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close its connections."""
+        self._model = None
+        await self._open.aclose()
 
     async def ask(self, prompt: Prompt, tools: Sequence[ShownTool]) -> Asked:
         """One request, sent once.
@@ -63,7 +71,7 @@ class Provider:
             functions = ModelRequestParameters(function_tools=_functions(prompt, tools, names))
             async with asyncio.timeout(self._spec.timeout_s):
                 response = await model_request(
-                    self._connected(),
+                    await self._connected(),
                     messages,
                     model_settings=self._settings(prompt),
                     model_request_parameters=functions,
@@ -74,10 +82,11 @@ class Provider:
             raise Busy(_reason(error)) from None
         return Asked(_said(prompt, response, names), self._usage(response))
 
-    def _connected(self) -> Model:
-        if self._model is None:
-            self._model = _model(self._spec)
-        return self._model
+    async def _connected(self) -> Model:
+        async with self._connecting:
+            if self._model is None:
+                self._model = await self._open.enter_async_context(_model(self._spec))
+            return self._model
 
     def _settings(self, prompt: Prompt) -> ModelSettings:
         settings = ModelSettings(timeout=self._spec.timeout_s, max_retries=0)

@@ -66,6 +66,12 @@ class Models:
         """Import what speaks to providers, beside the event loop."""
         await asyncio.to_thread(import_module, "aetheris.models.providers")
 
+    async def close(self) -> None:
+        """Close the connections."""
+        for provider in self._providers.values():
+            await provider.close()
+        self._providers.clear()
+
     async def ask(self, prompt: Prompt, tools: Sequence[ShownTool]) -> Asked:
         """One request, sent once.
 
@@ -75,11 +81,11 @@ class Models:
         spec = self._specs.get(prompt.model)
         if spec is None:
             raise Refused(f"no model {prompt.model} is configured")
-        provider = self._providers.get(spec.name)
-        if provider is None:
-            await self.prepare()
-            provider = self._providers[spec.name] = _provider(spec)
-        return await provider.ask(prompt, tools)
+        if spec.name not in self._providers:
+            await self.prepare()  # others may come here meanwhile: one of them makes it
+        if spec.name not in self._providers:
+            self._providers[spec.name] = _provider(spec)
+        return await self._providers[spec.name].ask(prompt, tools)
 
 
 def _provider(spec: ModelSpec) -> "Provider":

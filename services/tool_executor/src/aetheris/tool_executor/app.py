@@ -77,6 +77,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
         async with tries(settings.tool_drain_s, heartbeat) as spawn:
             if models is not None:
+                closing.push_async_callback(models.close)
                 spawn(models.prepare())
             worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn)
             on.health.add("worker", worker.unready)

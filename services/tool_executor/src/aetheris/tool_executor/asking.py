@@ -34,6 +34,10 @@ class Asking:
         """Import what speaks to providers, before the first question."""
         await self._models.prepare()
 
+    async def close(self) -> None:
+        """Close the connections to models."""
+        await self._models.close()
+
     def refuses(self, args: Mapping[str, Any]) -> Refusal | None:
         """Why the question can't be asked here."""
         try:
