@@ -4,13 +4,16 @@ import gzip
 import socket
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
 
-from aetheris.sdk import Confirmed, Drifted, Failed, NotExecuted, ProbeContext, StateChange, ToolContext
+from aetheris.sdk import Confirmed, Drifted, Failed, NotExecuted, ProbeContext, StateChange, ToolContext, tool
+from aetheris.sdk.invoke import invoke
+from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable
 from aetheris.sdk.toolkits import http
 from aetheris.sdk.toolkits.guard import BodyTooLarge, Guard, is_public
 
@@ -44,6 +47,17 @@ HOSTILE = [
     "http://[fe80::1]/",
     "http://[64:ff9b::7f00:1]/",
     "http://[2002:7f00:1::]/",
+    "http://[::]/",
+    "http://[::127.0.0.1]/",
+    "http://[::ffff:0:127.0.0.1]/",
+    "http://[fec0::1]/",
+    "http://[2600::5efe:10.0.0.1]/",
+    "http://[fe80::1%25eth0]/",
+    "http://0/",
+    "http://127.0.0.1./",
+    "http://localhost./",
+    "http://127\u30020\u30020\u30021/",
+    "http://192.0.0.8/",
     "http://224.0.0.1/",
     "http://inside.example/",
     "http://mixed.example/",
@@ -104,7 +118,17 @@ async def test_only_named_hosts_are_asked(url: str) -> None:
 def test_addresses() -> None:
     assert is_public("93.184.215.14")
     assert is_public("2606:4700::1111")
-    assert not is_public("fe80::1%eth0")
+    assert is_public("2600::5efe:5db8:d80e")
+    for special in (
+        "fe80::1%eth0",
+        "3fff::1",
+        "5f00::1",
+        "100::1",
+        "2001:10::1",
+        "64:ff9b:1::5db8:d80e",
+        "192.88.99.1",
+    ):
+        assert not is_public(special), special
 
 
 @pytest.fixture
@@ -156,6 +180,65 @@ async def test_a_giant_answer_is_not_read(server: Any, body: bytes, headers: dic
         await http.call(CTX, "POST", url, json={}, guard=HERE)
     with pytest.raises(BodyTooLarge):
         await http.read(CTX, url, guard=HERE)
+
+
+async def test_a_body_that_comes_byte_by_byte_ends_with_the_tools_time(server: Any) -> None:
+    over = threading.Event()
+
+    def drip(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("content-length", "1000000")
+        request.end_headers()
+        with suppress(OSError):
+            while not over.wait(0.02):
+                request.wfile.write(b"x")
+                request.wfile.flush()
+
+    url = server(drip)
+
+    @tool("drip", timeout_s=0.5)
+    async def dripped(ctx: ToolContext) -> Any:
+        return (await http.call(ctx, "POST", url, json={}, guard=HERE)).text
+
+    try:
+        assert await invoke(dripped, {}, CTX) == InDoubt("TimeoutError")
+    finally:
+        over.set()
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize("url", HOSTILE)
+async def test_what_is_recorded_of_a_refusal_tells_nothing(url: str) -> None:
+    @tool("fetch")
+    async def fetch(ctx: ToolContext, address: str) -> Any:
+        return (await http.call(ctx, "POST", address, json={"k": "hunter2"}, headers={"X-Key": "hunter2"})).text
+
+    said = await invoke(fetch, {"address": url}, CTX)
+    assert isinstance(said, Permanent | Retryable), said
+    assert said.reason.startswith(("refused: ", "nothing was sent: "))
+    assert "hunter2" not in said.reason
+    assert "password" not in said.reason.removeprefix("refused: a URL that carries a password")
+    assert not any(part in said.reason for part in ("127", "10.0", "passwd", ".example", "::"))
+
+
+async def test_a_name_that_resolves_elsewhere_after_a_redirect_is_judged_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter(["93.184.215.14", "169.254.169.254"])
+    asked: list[str] = []
+
+    def resolve(_host: Any, port: Any, *_rest: Any, **_more: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(answers), port))]
+
+    async def sent(_self: Any, request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(302, headers={"location": "/latest/meta-data/"}, request=request)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", sent)
+    with pytest.raises(Failed, match="not public"):
+        await http.read(CTX, "http://rebinding.example/")
+    assert asked == ["93.184.215.14"]
 
 
 async def test_a_refusal_with_a_giant_body_is_a_refusal(server: Any) -> None:

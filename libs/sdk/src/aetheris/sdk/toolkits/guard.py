@@ -16,6 +16,23 @@ from aetheris.sdk.outcomes import Failed
 LARGEST = 10 * 1024 * 1024  # bytes
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})  # RFC 5214: the upper half of the interface identifier
+_SPECIAL = tuple(
+    ipaddress.ip_network(block)
+    for block in (
+        "192.0.0.0/24",  # IETF protocol assignments
+        "192.88.99.0/24",  # 6to4 relays, deprecated
+        "::/96",  # IPv4-compatible, deprecated
+        "::ffff:0:0:0/96",  # IPv4-translated
+        "64:ff9b:1::/48",  # NAT64 of one's own network
+        "100::/64",  # discard
+        "2001::/23",  # IETF protocol assignments
+        "3fff::/20",  # documentation
+        "5f00::/16",  # segment routing
+        "fec0::/10",  # site-local, deprecated
+    )
+)
+"""IANA's special purposes that not every version of Python knows as such."""
 _CONNECTING = (httpx.ConnectError, httpx.ConnectTimeout)
 
 
@@ -59,10 +76,12 @@ def is_public(address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        if found in _NAT64:
+        if found in _NAT64 or (int(found) >> 32) & 0xFFFFFFFF in _ISATAP:
             inner.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
         if any(one is not None and not is_public(str(one)) for one in inner):
             return False
+    if any(found in block for block in _SPECIAL if block.version == found.version):
+        return False
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 
