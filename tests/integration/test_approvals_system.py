@@ -379,16 +379,17 @@ def test_a_form_of_the_plan_gives_its_answer_to_the_next_step(system: System, ou
     bad = respond(system, "bob", request, "approve", data={"hurry": True})
     assert (bad.status_code, bad.json()["error"]["details"]["field"]) == (400, "data.tag")
     assert respond(system, "bob", request, "edit", data={"tag": "x"}).status_code == 400
-    answer = {"tag": "by-form"}
+    answer = {"tag": f"by-form-{request}"}
     assert respond(system, "bob", request, "approve", data=answer).json()["event"] == "wait_completed"
     assert respond(system, "bob", request, "approve", data=answer).status_code == 200
     assert respond(system, "bob", request, "approve", data={"tag": "other"}).status_code == 409
     system.wait_ended([job])
     assert system.job(job)["status"] == "completed"
-    assert outside.count("by-form") == 1
-    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    assert outside.count(answer["tag"]) == 1
+    report = system.api.get(f"/jobs/{job}/verify").json()
+    assert report["ok"], report
     (done,) = events(system, job, "wait_completed")
-    assert (done["by"], done["payload"]) == ("bob", {"tag": "by-form", "hurry": False})
+    assert (done["by"], done["payload"]) == ("bob", answer | {"hurry": False})
 
 
 def test_a_yes_in_the_log_is_enough_when_the_ledger_dies_before_it_grants(system: System, outside: Outside) -> None:

@@ -319,6 +319,8 @@ def test_a_form_of_the_plan_ends_with_what_the_human_said() -> None:
     done = ledger.world.log[-1]
     assert isinstance(done, ev.WaitCompleted)
     assert (done.payload, done.by) == ({"way": "left"}, "bob")
+    ledger.add(ev.JobCompleted(job_id=JOB, result={}))
+    assert ledger.written() == ["job_waiting", "wait_completed"], "an answered form is not called off by the job's end"
 
 
 def test_a_form_may_be_refused_and_may_expire() -> None:

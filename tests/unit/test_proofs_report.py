@@ -435,6 +435,16 @@ def test_what_must_not_follow_a_seal(late: Callable[[Log], str]) -> None:
     assert ("after_seal", said) in _rules(log)
 
 
+def test_a_late_end_of_an_answered_wait_may_follow_a_seal() -> None:
+    log = Log({"id": "w", "kind": "wait", "depends_on": []})
+    _wait(log, "wait_completed")
+    log.done("w", "success", output_hash=digest(None))
+    log.complete()
+    _sealed(log)
+    log.about("invocation_rejected", name="w", reason="cancelled")
+    assert _check(log).ok
+
+
 @pytest.mark.parametrize(
     "late",
     [

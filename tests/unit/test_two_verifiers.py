@@ -44,6 +44,7 @@ def grounds() -> list[list[RawRecord]]:
     waits.about("wait_completed", name="b", wait_type="timer", payload={}, output_hash="x")
     waits.done("b", "success", output_hash="x")
     waits.complete()
+    waits.about("invocation_rejected", name="b", reason="cancelled")
     streams = [list(streamfile.read(path).raw()) for path in sorted(FOLDER.glob("*.jsonl"))]
     return [sealed(clean()).records, sealed(waits).records, *(stream for stream in streams if stream)]
 

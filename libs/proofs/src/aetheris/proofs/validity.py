@@ -259,7 +259,9 @@ class Validity:
 
     def _rejects(self, fact: Fact, live: set[str]) -> Settlement | None:
         overruled = fact.text("reason") in OVERRULED_BY_YES and self._decision(fact.key, fact.at) == "approve"
-        if overruled or self._unsettled_phase(fact.key, fact.at) not in OPEN:
+        ended = self.history.wait_end(fact.node, fact.at)
+        answered = ended is not None and ended.key == fact.key
+        if overruled or answered or self._unsettled_phase(fact.key, fact.at) not in OPEN:
             return None
         return Settlement(fact, "rejected", sure=not live)
 

@@ -97,6 +97,8 @@ def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, 
 def wait_goes_on(of: Key, waiting: Waiting, terms: Terms, now: Now) -> Step:
     """An open wait: whether it ends now, and else when by the clock."""
     again_s = now.mono_s + terms.limits.lease_ttl_s
+    if of.job.terminal is not None:
+        return Step()
     if is_closed(of.job, of.job.entry(of.state.node_id)):
         return Step((settlement.rejected(of, RejectReason.CANCELLED, "the job is stopping"),), again_s)
     event = waiting.event

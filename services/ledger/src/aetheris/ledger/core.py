@@ -414,9 +414,9 @@ class Partition:
             self._hurry_all(job, now)
             return
         confirming.resumed(job, self.folded, self._terms)
-        key = job.awaited.pop(event.correlation_key or "", None)
-        if key is not None:
-            job.keys.pop(key, None)
+        job.awaited.pop(event.correlation_key or "", None)
+        if isinstance(job.keys.get(event.idempotency_key or ""), Waiting):
+            del job.keys[event.idempotency_key or ""]
 
     def _forget(self, job: LiveJob) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""

@@ -56,8 +56,15 @@ controller.quorum.election.timeout.ms=100
 # A killed broker may register again only once its former session has ended (9 s by default).
 broker.session.timeout.ms=2000
 broker.heartbeat.interval.ms=500
+metadata.max.idle.interval.ms=10000
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
+# Threads that wait for work wake up several times a second each: a small machine needs few.
+num.network.threads=2
+num.io.threads=3
+background.threads=2
+group.coordinator.threads=1
+share.coordinator.threads=1
 
 # A mark in a consumer group must outlive any pause of the machine: a lost one is a gap.
 offsets.retention.minutes=2147483647

@@ -639,8 +639,10 @@ class Job:
 
     def invocation_rejected(self, rejection: Record, call: Call) -> None:
         self.wait_completed(rejection, call)
+        ended = self.waited.get(rejection.node)
+        answered = ended and ended.type == "wait_completed" and ended.key == rejection.key
         overruled = call.said_yes() and rejection.text("reason") in ("approval", "edited", "expired")
-        if not call.settled and call.state in ("none", "reopened") and not overruled:
+        if not call.settled and call.state in ("none", "reopened") and not answered and not overruled:
             call.settle(rejection, "rejected", sure=not call.live)
 
     def invocation_parked(self, parked: Record, call: Call) -> None:
