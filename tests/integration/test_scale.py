@@ -30,10 +30,12 @@ def test_a_thousand_parked_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[st
             until(lambda: _waiting(system) == PARKED, 30)
             assert {system.job(job)["status"] for job in jobs[::50]} == {"waiting"}
             assert outside.count() == PARKED
-            used = _cores_used(system, 10.0)
+            used = [_cores_used(system, 5.0)]
+            while used[-1] >= OF_A_CORE and len(used) < 20:  # what a start leaves to do: audits, compilation
+                used.append(_cores_used(system, 5.0))
     with capsys.disabled():
-        sys.stdout.write(f"idle: {used:.3f} of a core\n")
-    assert used < OF_A_CORE
+        sys.stdout.write(f"idle: {used[-1]:.3f} of a core, after {len(used) * 5} s\n")
+    assert used[-1] < OF_A_CORE, used
 
 
 @pytest.mark.timeout(400)
