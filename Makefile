@@ -48,10 +48,10 @@ docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's to
 	@$(RUN)/python docs/schemas/generate.py
 	@$(RUN)/python deploy/generate.py
 
-deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our own rules; no cluster
+deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our own rules; a split network (as root); no cluster
 	@$(RUN)/pytest -q tests/deploy
 
-deploy-full: setup ## the same on what a cluster is made of: pods, a real API server, TLS, a split network; as root, an hour
+deploy-full: setup ## the same on what a cluster is made of: pods, a real API server, TLS; as root, an hour
 	@$(RUN)/pytest -m full -v tests/deploy
 
 check: setup ## ruff, pyright, import-linter, deptry
@@ -71,11 +71,11 @@ bench: setup ## Aetheris and its peers on this machine (PEERS=restate,floor WORK
 	@$(RUN)/python -m tests.bench --peers "$(PEERS)" --workloads "$(WORKLOADS)" --runs $(RUNS)
 
 system-deps: .uv/.ready ## what only the gate needs (Debian)
-	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus; }
+	@{ command -v kcat && command -v faketime && command -v chromium && command -v go && command -v prometheus && command -v iptables && command -v ip; } >/dev/null || { apt-get update -qq && apt-get install -y -qq kcat faketime chromium golang-go prometheus iptables iproute2; }
 	@command -v kubectl >/dev/null || .uv/bin/python deploy/kubectl.py
 
 system-deps-deploy: system-deps ## what only `make deploy-full` needs (Debian)
-	@{ command -v podman && command -v buildah && command -v runc && command -v catatonit && command -v debootstrap && command -v etcd && command -v iptables; } >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends podman buildah runc catatonit debootstrap etcd-server iptables iproute2 netavark; }
+	@{ command -v podman && command -v buildah && command -v runc && command -v catatonit && command -v debootstrap && command -v etcd; } >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends podman buildah runc catatonit debootstrap etcd-server netavark; }
 
 mcp-full: setup ## the protocol's reference servers, installed by npm; two minutes
 	@$(RUN)/pytest -m full -v tests/integration/test_mcp_reference.py

@@ -1,7 +1,6 @@
 """The rendered local overlay, really started as pods: a job runs through them, and survives their kills."""
 
 from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from aetheris.cli.embedded.kafka import wait_ready
 from aetheris.cli.embedded.ports import Ports
-from aetheris.cli.embedded.probes import redis_answers
-from aetheris.cli.embedded.processes import end, spawn
-from aetheris.cli.embedded.valkey import server_binary
 from tests import outside_tools
 from tests.deploy.containers import (
     BASE,
@@ -28,6 +23,7 @@ from tests.deploy.containers import (
 )
 from tests.deploy.manifests import SERVICES, kubectl_needed
 from tests.outside import Outside, running_outside
+from tests.services import valkey_on_a_port
 from tests.system import System
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(1800), kubectl_needed, engine_needed]
@@ -81,29 +77,6 @@ def world(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) 
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
             yield World(pods, outside, System(folder, api))
-
-
-@contextmanager
-def valkey_on_a_port(folder: Path, port: int) -> Generator[str]:
-    """A Valkey that pods reach; its Redis url."""
-    url, log = f"redis://127.0.0.1:{port}/0", folder / "valkey.log"
-    argv = [
-        str(server_binary()),
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--dir",
-        str(folder),
-        "--appendonly",
-        "yes",
-    ]
-    child = spawn(argv, log=log)
-    try:
-        wait_ready("valkey", lambda: redis_answers(url), lambda: child.poll() is None, log)
-        yield url
-    finally:
-        end(child, 10)
 
 
 def poke(node: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:

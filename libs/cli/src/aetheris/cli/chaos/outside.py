@@ -103,12 +103,12 @@ def until(holds: Callable[[], bool], deadline_s: float) -> None:
 
 
 @contextmanager
-def running_outside(folder: Path) -> Generator[Outside]:
+def running_outside(folder: Path, host: str = "127.0.0.1") -> Generator[Outside]:
     """Run a server on a free port for as long as the block lasts; a second one on the folder goes on with its log."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LOG).touch()
     told, tell = os.pipe()
-    argv = [sys.executable, __file__, str(folder), str(tell)]
+    argv = [sys.executable, __file__, str(folder), str(tell), host]
     with (folder / "server.log").open("ab") as log:
         child = subprocess.Popen(argv, pass_fds=[tell], stdin=subprocess.PIPE, stderr=log)
     os.close(tell)
@@ -117,7 +117,7 @@ def running_outside(folder: Path) -> Generator[Outside]:
             line = port.readline()
         if not line:
             raise RuntimeError(f"the outside server ended: see {folder / 'server.log'}")
-        yield Outside(f"http://127.0.0.1:{int(line)}", child.pid, folder)
+        yield Outside(f"http://{host}:{int(line)}", child.pid, folder)
     finally:
         child.kill()
         child.communicate()
@@ -199,11 +199,11 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024  # a burst of calls must not be reset: that would be a doubt of the server's making
 
 
-def _serve(folder: Path, tell: int) -> None:
+def _serve(folder: Path, tell: int, host: str) -> None:
     _Handler.folder = folder
     _Handler.numbers = count(len(logged(folder / LOG)) + 1)
     threading.Thread(target=_end_with_starter, daemon=True).start()
-    server = _Server(("127.0.0.1", 0), _Handler)
+    server = _Server((host, 0), _Handler)
     os.write(tell, f"{server.server_port}\n".encode())
     os.close(tell)
     server.serve_forever()
@@ -215,4 +215,4 @@ def _end_with_starter() -> None:
 
 
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), int(sys.argv[2]))
+    _serve(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

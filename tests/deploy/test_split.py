@@ -1,0 +1,119 @@
+"""Services that are cut off from Redis or from the broker: nothing is done twice, and they recover without a hand."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
+from aetheris.cli.embedded.ports import Ports
+from tests.deploy.namespaces import HUB, Host, namespaces_needed, network
+from tests.outside import Outside, running_outside, until
+from tests.services import SERVICES, asked, processes, valkey_on_a_port
+from tests.system import System
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600), namespaces_needed]
+
+PATIENCE_S = 180.0
+TOKEN = "a-token-of-this-test"  # noqa: S105 - it is
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: Outside
+    hosts: dict[str, Host]
+    ports: dict[str, int]
+    """Of what a host may be split from."""
+    health: dict[str, int]
+
+    def unready(self, service: str) -> dict[str, str]:
+        """What it says isn't ready."""
+        return asked(self.health[service], "/readyz", self.hosts[service].address)[1].get("unready", {"": "silent"})
+
+    def wait_ready(self) -> None:
+        """Return once every service is."""
+        try:
+            until(lambda: not any(map(self.unready, SERVICES)), PATIENCE_S)
+        except TimeoutError:
+            said = {name: (self.system.data / f"{name}.log").read_text()[-600:] for name in SERVICES}
+            raise AssertionError(f"{ {name: self.unready(name) for name in SERVICES} }\n{said}") from None
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("split")
+    (folder / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
+    ports = Ports(folder)
+    installation = install(lambda _part, _message: None)
+    names = ("kafka", "kafka-hub", "controller", "redis", "verifier-http", "gateway-http")
+    at = {name: ports.get(name) for name in names}
+    listeners = f"PLAINTEXT://127.0.0.1:{at['kafka']},HUB://{HUB}:{at['kafka-hub']}"
+    properties = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{at['controller']}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,HUB:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+    broker = Broker(installation, folder / "broker", at["kafka"], at["controller"], Tuning(properties=properties))
+    with (
+        network(*SERVICES) as hosts,
+        running_broker(broker, folder / "kafka.log"),
+        valkey_on_a_port(folder, at["redis"], HUB) as redis,
+        running_outside(folder / "outside", HUB) as outside,
+    ):
+        settings = outside.env | {
+            "AETHERIS_KAFKA": f"{HUB}:{at['kafka-hub']}",
+            "AETHERIS_REDIS": redis,
+            "AETHERIS_DATA": str(folder),
+            "AETHERIS_DEV": "true",
+            "AETHERIS_LISTEN": "0.0.0.0",
+            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_VERIFIER_URL": f"http://{hosts['verifier'].address}:{at['verifier-http']}",
+            "AETHERIS_LEASE_TTL_S": "3",
+            "AETHERIS_SESSION_TIMEOUT_S": "3",
+        }
+        within = {name: host.within for name, host in hosts.items()}
+        with processes(folder, settings, within=within) as running:
+            url = f"http://{hosts['gateway'].address}:{at['gateway-http']}/api"
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
+                split = {"redis": at["redis"], "broker": at["kafka-hub"]}
+                health = {service: port for service, (_, port) in running.items()}
+                yield World(System(folder, api), outside, hosts, split, health)
+
+
+def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": f"{tag}-{node}", **args}, "depends_on": list(after)}
+
+
+@pytest.mark.parametrize("how", ["drop", "reset"])
+@pytest.mark.parametrize(
+    ("who", "what", "missed"),
+    [("tool_executor", "redis", "redis"), ("tool_executor", "broker", "log"), ("ledger", "redis", "redis")],
+)
+def test_a_split_duplicates_nothing_and_heals_by_itself(
+    world: World, who: str, what: str, missed: str, how: str
+) -> None:
+    world.wait_ready()
+    host, name = world.hosts[who], f"{who}-{what}-{how}"
+    held = world.outside.hold(name)
+    during = world.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
+    world.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)
+    with host.split_from(world.ports[what], how) as stopped:
+        jobs = [
+            world.system.submit(
+                poke("a", f"{name}-{number}"), poke("b", f"{name}-{number}", "a", tool="poke_idempotent")
+            )
+            for number in range(1, 9)
+        ]
+        held.unlink()  # a call comes home to a split
+        until(lambda: missed in world.unready(who), PATIENCE_S)
+        assert stopped() > 0
+    world.system.wait_ended([during, *jobs], PATIENCE_S)
+    for number, job in enumerate([during, *jobs]):
+        assert world.system.job(job)["status"] == "completed"
+        assert [world.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
+        assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    world.wait_ready()
