@@ -18,7 +18,7 @@ from aetheris.testkit.scripted_model import ScriptedModel, running_model
 from tests.outside import Outside, running_outside
 from tests.system import REPOSITORY, System, running_system
 
-pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
 def refund(order: str, amount: Any = 5) -> dict[str, Any]:
@@ -41,16 +41,27 @@ class World:
     env: dict[str, str]
     script: Path
 
-    def start(self, order: str) -> "subprocess.Popen[str]":
-        """The README's agent, in a process of its own."""
-        argv = [sys.executable, str(self.script), order]
+    def start(self, *orders: str) -> "subprocess.Popen[str]":
+        """The README's agent, in a process of its own; its runs follow one another."""
+        argv = [sys.executable, str(self.script), *orders]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
 
-    def run(self, order: str) -> str:
-        with self.start(order) as agent:
-            out, errors = agent.communicate(timeout=60)
+    def run(self, *orders: str) -> list[str]:
+        with self.start(*orders) as agent:
+            out, errors = agent.communicate(timeout=120)
         assert agent.returncode == 0, errors
-        return out.strip()
+        return out.splitlines()
+
+
+RUNS = """
+import asyncio, sys
+
+async def runs():
+    for order in sys.argv[1:]:
+        print(await settle(order))
+
+asyncio.run(runs())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +71,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     (agent,) = re.findall(r"## Keep your agent.*?```python\n(.*?)```", readme, re.DOTALL)
     assert len([line for line in agent.splitlines() if line.strip()]) <= 10
     script = folder / "agent.py"
-    script.write_text(f"{agent}\n\nimport asyncio, sys\nprint(asyncio.run(settle(sys.argv[1])))\n")
+    script.write_text(f"{agent}\n{RUNS}")
     with ExitStack() as running:
         outside = running.enter_context(running_outside(folder / "outside"))
         model, url = running.enter_context(running_model(SCRIPT))
@@ -84,22 +95,16 @@ def test_what_an_agent_has_done_is_not_done_again(world: World) -> None:
         world.outside.wait_for(1, "o-1 5")
         agent.send_signal(signal.SIGKILL)
     held.unlink()
-    assert world.run("o-1") == "It is done."
-    assert world.run("o-1") == "It is done."
+    assert world.run("o-1", "o-1") == ["It is done."] * 2
     assert world.outside.count("o-1 5") == 1
     assert world.model.calls_for("Refund order o-1.") == [0, 0, 1, 0, 1]
     (job,) = world.system.api.get("/jobs").json()["jobs"]
     assert world.system.api.get(f"/jobs/{job['job_id']}/verify").json()["violations"] == []
 
 
-def test_a_run_that_means_to_do_the_same_twice_does_it_twice(world: World) -> None:
-    assert world.run("o-2") == "It is done."
-    assert world.run("o-2") == "It is done."
+def test_what_is_meant_twice_is_done_twice_and_what_was_refused_may_be_corrected(world: World) -> None:
+    assert world.run("o-2", "o-2", "o-3") == ["It is done."] * 3
     assert world.outside.count("o-2 5") == 2
-
-
-def test_a_model_may_correct_what_was_refused(world: World) -> None:
-    assert world.run("o-3") == "It is done."
     assert [one["tag"] for one in world.outside.effects() if one["tag"].startswith("o-3")] == ["o-3 5"]
     (asked,) = [one for one in world.model.requests if one.goal == "Refund order o-3." and one.turn == 1]
     assert "refused, and nothing was called" in str(asked.body)

@@ -1,4 +1,4 @@
-"""`aetheris demo refund` and `approve`: one of each, whatever is killed, and nothing left running (docs/demo.md)."""
+"""`aetheris demo`: one of each, whatever is killed or lost, and nothing left running (docs/demo.md)."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli import streamfile
-from aetheris.cli.demo import approve, refund
+from aetheris.cli.demo import approve, refund, unknown
 from aetheris.cli.demo.gate import Gate
 from aetheris.cli.demo.kills import Kills
 from aetheris.cli.demo.outside import Counts
@@ -29,6 +29,7 @@ from tests.outside import LOG, logged, until
 PROVEN = Proof(online_ok=True, offline_ok=True, tampered_ok=False, complaint=Violation(1, "rule", "event", 1, "why"))
 PAID = tag_of(approve.PAYEE, approve.CHANGED)
 APPROVED = approve.Outcome(403, 409, 409, (PAID,), verified=True)
+SETTLED = unknown.Outcome(unknown.Counts(2, 2), unknown.Counts(1, 1), "probe", "human", waited=True, verified=True)
 GOOD = Outcome(naive=TWICE, aetheris=ONCE, kills=Kills(8, 1, 1, [1.0]), proof=PROVEN)
 
 
@@ -68,6 +69,27 @@ def test_the_payout_that_waits_for_a_human_is_made_once(tmp_path: Path, capsys: 
         assert line in told
     (book,) = (tmp_path / "demo").glob(f"bank-*/{LOG}")
     assert [payout["tag"] for payout in logged(book)] == [PAID]
+    until(lambda: running_with(tmp_path) == [], 10)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_what_nobody_heard_of_is_settled_by_evidence_or_by_a_human(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert unknown.run(tmp_path, keep=False) == 0
+    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for line in (
+        "mails in the mailbox 2 1",
+        "calls in the webhook's book 2 1",
+        "the mail was settled by trying again probe",
+        "the webhook's call was settled by trying again human",
+        "verify nothing to verify holds",
+        "As promised.",
+    ):
+        assert line in told
+    assert len(list((tmp_path / "demo" / "maildir" / "new").iterdir())) == 3
+    assert [call["tag"] for call in logged(tmp_path / "demo" / "webhook" / LOG)].count(unknown.TEXT) == 1
     until(lambda: running_with(tmp_path) == [], 10)
 
 
@@ -159,6 +181,25 @@ def test_so_it_does_where_a_human_is_asked(
     assert approve.run(tmp_path, keep=False) == 0
     monkeypatch.setattr(approve, "_play", lambda *_args, **_more: off)
     assert approve.run(tmp_path, keep=False) == 1
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        replace(SETTLED, naive=unknown.Counts(1, 2)),
+        replace(SETTLED, aetheris=unknown.Counts(2, 1)),
+        replace(SETTLED, aetheris=unknown.Counts(1, 0)),
+        replace(SETTLED, mail_by="executor"),
+        replace(SETTLED, call_by="probe"),
+        replace(SETTLED, waited=False),
+        replace(SETTLED, verified=False),
+    ],
+)
+def test_so_it_does_where_links_are_lost(off: unknown.Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unknown, "_play", lambda *_args, **_more: SETTLED)
+    assert unknown.run(tmp_path, keep=False) == 0
+    monkeypatch.setattr(unknown, "_play", lambda *_args, **_more: off)
+    assert unknown.run(tmp_path, keep=False) == 1
 
 
 def test_a_folder_in_use_is_refused(

@@ -12,11 +12,14 @@ from aetheris.cli.console import CommandError, Exit, errors_as_exits
 
 
 def demo(
-    name: Annotated[str, typer.Argument(help="Which one: refund, approve.")] = "refund",
+    name: Annotated[str, typer.Argument(help="Which one: refund, approve, unknown.")] = "refund",
     data: Annotated[Path | None, typer.Option(help="Its data folder; a temporary one by default.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the system running afterwards.")] = False,
 ) -> None:
-    """Tell a story by running it: refund, killed around every call; approve, a payout that waits for a human."""
+    """Tell a story by running it.
+
+    refund: killed around every call. approve: a payout that waits for a human. unknown: answers that are lost.
+    """
     with errors_as_exits():
         module = f"aetheris.cli.demo.{name}"
         if not re.fullmatch(r"[a-z]+", name) or find_spec(module) is None:

@@ -1,7 +1,7 @@
 """A TCP forwarder that can keep a request back, or an answer: it arrives only when the gate is opened, or never.
 
 It makes the moment before an effect, or between an effect and the knowledge of it, as long as one likes, so that a
-process can be killed in just that moment.
+process can be killed in just that moment. It can also drop the link there, as networks do.
 """
 
 import socket
@@ -16,10 +16,14 @@ _CHUNK = 65536
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """What is kept back once a client sends the marker: its request (`before` the effect), or the answer to it."""
+    """What is kept back once a client sends the marker: its request (`before` the effect), or the answer to it.
+
+    With `drop` the answer is awaited from the server and never handed on: the client is hung up on instead.
+    """
 
     marker: bytes
     before: bool
+    drop: bool = False
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -62,6 +66,10 @@ class Gate:
         """From now on, a connection whose client sends these bytes gets no more answers, until `open`."""
         self._hold_with(Hold(marker, before=False))
 
+    def drop_after(self, marker: bytes) -> None:
+        """The next connection whose client sends these bytes is dropped once the server has answered them."""
+        self._hold_with(Hold(marker, before=False, drop=True))
+
     def wait_held(self, deadline_s: float) -> bool:
         """Whether a client sent the bytes within the deadline; they may not yet have taken effect."""
         return self._hold is not None and self._hold.reached.wait(deadline_s)
@@ -103,6 +111,8 @@ class Gate:
         if hold is None or hold.marker not in sent:
             return None
         hold.reached.set()
+        if hold.drop:
+            self._hold = None
         return hold
 
 
@@ -143,6 +153,8 @@ class _Connection:
         with suppress(OSError):
             while chunk := self._server.recv(_CHUNK):
                 if self._hold is not None:
+                    if self._hold.drop:
+                        break
                     self._hold.released.wait()
                 self._client.sendall(chunk)
         _hang_up(self._client)

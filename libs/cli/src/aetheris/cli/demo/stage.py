@@ -20,6 +20,7 @@ from aetheris.sdk.client import ApiError, Unreachable
 
 END_WITHIN_S = 60.0
 ASK_AGAIN_S = 0.1
+GOING_ON = frozenset({"submitted", "running"})
 
 _EXPECTED = (EmbeddedError, DemoError, ApiError, TimeoutError, RuntimeError, httpx.HTTPError)
 
@@ -105,7 +106,7 @@ def verified_with_seal(system: System, job_id: str) -> Mapping[str, Any]:
 def await_end(system: System, job_id: str) -> None:
     """Raises: DemoError: the job didn't complete, or not in time."""
     deadline = time.monotonic() + END_WITHIN_S
-    while (job := system.job(job_id)) is None or job.status == "running":
+    while (job := system.job(job_id)) is None or job.status in GOING_ON:
         if time.monotonic() > deadline:
             raise DemoError(f"the job has not ended after {END_WITHIN_S:.0f} s")
         time.sleep(ASK_AGAIN_S)
