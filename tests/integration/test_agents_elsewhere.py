@@ -2,11 +2,10 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,10 @@ from aetheris.testkit.scripted_model import ScriptedModel, running_model
 from tests.outside import Outside, running_outside
 from tests.system import REPOSITORY, System, running_system
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+PATIENCE_S = 150.0
+"""An agent's libraries alone take seconds to load."""
 
 
 def refund(order: str, amount: Any = 5) -> dict[str, Any]:
@@ -41,14 +43,19 @@ class World:
     env: dict[str, str]
     script: Path
 
-    def start(self, *orders: str) -> "subprocess.Popen[str]":
-        """The README's agent, in a process of its own; its runs follow one another."""
+    @contextmanager
+    def started(self, *orders: str) -> "Generator[subprocess.Popen[str]]":
+        """The README's agent, in a process of its own; its runs follow one another. It is killed at the end."""
         argv = [sys.executable, str(self.script), *orders]
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env) as agent:
+            try:
+                yield agent
+            finally:
+                agent.kill()
 
     def run(self, *orders: str) -> list[str]:
-        with self.start(*orders) as agent:
-            out, errors = agent.communicate(timeout=120)
+        with self.started(*orders) as agent:
+            out, errors = agent.communicate(timeout=PATIENCE_S)
         assert agent.returncode == 0, errors
         return out.splitlines()
 
@@ -91,10 +98,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
 
 def test_what_an_agent_has_done_is_not_done_again(world: World) -> None:
     held = world.outside.hold("refund")
-    with world.start("o-1") as agent:
-        world.outside.wait_for(1, "o-1 5")
-        agent.send_signal(signal.SIGKILL)
-    held.unlink()
+    try:
+        with world.started("o-1"):
+            world.outside.wait_for(1, "o-1 5", PATIENCE_S)
+    finally:
+        held.unlink()
     assert world.run("o-1", "o-1") == ["It is done."] * 2
     assert world.outside.count("o-1 5") == 1
     assert world.model.calls_for("Refund order o-1.") == [0, 0, 1, 0, 1]
