@@ -51,7 +51,7 @@ docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's to
 deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our own rules; a split network (as root); no cluster
 	@$(RUN)/pytest -q tests/deploy
 
-deploy-full: setup ## the same on what a cluster is made of: pods, a real API server, TLS; as root, an hour
+deploy-full: setup ## the same on what a cluster is made of: pods, a real API server, TLS, an upgrade; as root, an hour
 	@$(RUN)/pytest -m full -v tests/deploy
 
 check: setup ## ruff, pyright, import-linter, deptry

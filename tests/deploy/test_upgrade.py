@@ -1,0 +1,164 @@
+"""Every service is replaced by its next version while jobs run: both work side by side, and nothing happens twice."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aetheris.cli.embedded.kafka import broker_in, install, running_broker
+from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.processes import end, spawn
+from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from tests.deploy.next_version import FIELD, TYPE
+from tests.outside import Outside, running_outside, until
+from tests.services import asked
+from tests.system import REPOSITORY, System
+
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900)]
+
+PATIENCE_S = 120.0
+TOKEN = "a-token-of-this-test"  # noqa: S105 - it is
+BATCH = 8
+
+
+@dataclass
+class Fleet:
+    """Instances of services, as (service, number)."""
+
+    folder: Path
+    settings: Mapping[str, str]
+    ports: Ports
+    running: dict[tuple[str, int], subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, service: str, number: int, *, following: bool) -> None:
+        """Start one, of this version or of the following one, and return once it is ready."""
+        name = f"{service}-{number}"
+        own = {
+            "AETHERIS_WORKER_ID": name,
+            "AETHERIS_HEALTH_PORT": str(self.ports.get(f"{name}-health")),
+            "AETHERIS_HTTP_PORT": str(self.ports.get(f"{name}-http")),
+        }
+        module = ["tests.deploy.next_version", service] if following else [f"aetheris.{service}"]
+        env = os.environ | dict(self.settings) | own
+        log = self.folder / f"{name}.log"
+        self.running[service, number] = spawn([sys.executable, "-m", *module], log=log, env=env)
+        try:
+            until(lambda: asked(self.ports.get(f"{name}-health"), "/readyz")[0] == 200, PATIENCE_S)
+        except TimeoutError:
+            raise AssertionError(log.read_text()[-2000:]) from None
+
+    def stop(self, service: str, number: int) -> None:
+        """SIGTERM, as a rollout sends it; it drains."""
+        child = self.running.pop((service, number))
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(PATIENCE_S) == 0
+
+    def kill(self, service: str, number: int) -> None:
+        """kill -9."""
+        child = self.running.pop((service, number))
+        child.kill()
+        child.wait()
+
+    @contextmanager
+    def api(self, gateway: int) -> Generator[System]:
+        """The system, as one of its gateways shows it."""
+        url = f"http://127.0.0.1:{self.ports.get(f'gateway-{gateway}-http')}/api"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
+            yield System(self.folder, api)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Generator[tuple[Fleet, Outside]]:
+    broker = broker_in(install(lambda _part, _message: None), tmp_path, Ports(tmp_path / "broker"))
+    valkey, ports = Valkey(tmp_path / "valkey"), Ports(tmp_path)
+    (tmp_path / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
+    with (
+        running_broker(broker, tmp_path / "kafka.log"),
+        running_valkey(valkey, tmp_path / "valkey.log"),
+        running_outside(tmp_path / "outside") as outside,
+    ):
+        settings = outside.env | {
+            "AETHERIS_KAFKA": broker.address,
+            "AETHERIS_REDIS": valkey.url,
+            "AETHERIS_DATA": str(tmp_path),
+            "AETHERIS_DEV": "true",
+            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-1-http')}",
+            "PYTHONPATH": str(REPOSITORY),
+        }
+        fleet = Fleet(tmp_path, settings, ports)
+        try:
+            yield fleet, outside
+        finally:
+            for child in fleet.running.values():
+                end(child, 1.0)
+
+
+def chain(tag: str, hold: str = "") -> list[dict[str, Any]]:
+    """Three steps, the first of which may be held back."""
+    return [
+        {"id": "a", "tool": "poke_probeable", "args": {"tag": f"{tag}-a", "hold": hold}},
+        {"id": "b", "tool": "poke_idempotent", "args": {"tag": f"{tag}-b"}, "depends_on": ["a"]},
+        {"id": "c", "tool": "poke_probeable", "args": {"tag": f"{tag}-c"}, "depends_on": ["b"]},
+    ]
+
+
+def test_each_service_is_replaced_while_jobs_run(world: tuple[Fleet, Outside]) -> None:
+    fleet, outside = world
+    jobs: dict[str, str] = {}
+
+    def submit(system: System, stage: str, hold: str = "") -> None:
+        for number in range(1 if hold else BATCH):
+            tag = f"{stage}-{number}"
+            jobs[tag] = system.submit(*chain(tag, hold))
+
+    def replace(system: System, service: str) -> None:
+        """A call is in flight all the while; the executor's, when it is killed."""
+        outside.hold(service)
+        submit(system, f"{service}-held", hold=service)
+        outside.wait_for(1, f"{service}-held-0-a", PATIENCE_S)
+        submit(system, f"{service}-before")
+        fleet.start(service, 1, following=True)
+        submit(system, f"{service}-beside")
+        system.wait_ended([job for tag, job in jobs.items() if "-held" not in tag], PATIENCE_S)
+        submit(system, f"{service}-after")
+        if service == "tool_executor":
+            fleet.kill(service, 0)
+            fleet.start(service, 0, following=True)
+        else:
+            fleet.stop(service, 0)
+        (outside.folder / service).unlink()
+        if service != "gateway":
+            system.wait_ended(jobs.values(), PATIENCE_S)
+
+    for service in ("planner", "ledger", "tool_executor", "verifier", "gateway"):
+        fleet.start(service, 0, following=False)
+    with fleet.api(0) as old, fleet.api(1) as new:
+        for service in ("planner", "ledger", "tool_executor", "verifier", "gateway"):
+            replace(old, service)
+        new.wait_ended(jobs.values(), PATIENCE_S)
+        fleet.start("planner", 2, following=False)  # the way back is open, too
+        fleet.stop("planner", 1)
+        submit(new, "back")
+        new.wait_ended(jobs.values(), PATIENCE_S)
+
+        written: dict[str, set[bool]] = {}
+        for tag, job in jobs.items():
+            assert new.job(job)["status"] == "completed", tag
+            assert [outside.count(f"{tag}-{node}") for node in "abc"] == [1, 1, 1], tag
+            report = new.api.get(f"/jobs/{job}/verify").json()
+            assert report["ok"], (tag, report["violations"])
+            for event in new.api.get(f"/jobs/{job}/events").json():
+                written.setdefault(event["type"], set()).add(FIELD in event["data"])
+    assert TYPE in written
+    for kind in ("plan_generated", "tool_invocation_started"):
+        assert written[kind] == {True, False}, "both versions wrote it"
