@@ -28,7 +28,7 @@ from aetheris.protocol.plan import EffectKind
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import ensure_topics
-from aetheris.streams.blobs import Blobs
+from aetheris.streams.blobs import FolderBlobs
 from aetheris.streams.ids import fresh_id, fresh_nonce
 from aetheris.streams.kafka.log import KafkaLog
 from aetheris.streams.log import Appender
@@ -308,7 +308,7 @@ async def test_a_reference_into_a_large_result(broker: str, outside: Outside, tm
     seen = outside.seen
     command = submission(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}))
     job_id = command.job_id
-    stored = await Blobs(tmp_path / "blobs").put(json.dumps({"mail": "x@y", "rest": "z" * 100_000}).encode())
+    stored = await FolderBlobs(tmp_path / "blobs").put(json.dumps({"mail": "x@y", "rest": "z" * 100_000}).encode())
     async with planning(broker, tmp_path, runs=False):
         await outside.command(command)
         await seen.until(lambda: bool(seen.requests(job_id)))

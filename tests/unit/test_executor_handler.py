@@ -18,7 +18,7 @@ from aetheris.protocol.topics import Topic
 from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.streams.bell import Bell
-from aetheris.streams.blobs import Blobs
+from aetheris.streams.blobs import FolderBlobs
 from aetheris.streams.clock import SystemClock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect, EffectStore
@@ -63,7 +63,7 @@ class Bench:
         performer = Performer(
             calls=calls,
             effects=EffectWriter(EffectStore(NOWHERE, 60), clock, 0.2, 60),
-            blobs=Blobs(folder),
+            blobs=FolderBlobs(folder),
             scribe=scribe,
             telemetry=telemetry,
             metrics=Metrics("tool_executor"),

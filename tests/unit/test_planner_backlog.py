@@ -14,7 +14,7 @@ from aetheris.protocol.envelope import Envelope, decode_event, draft
 from aetheris.protocol.events import Event
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
-from aetheris.streams.blobs import Blobs
+from aetheris.streams.blobs import FolderBlobs
 from aetheris.streams.replay import replay
 from aetheris.streams.telemetry import Telemetry
 from aetheris.testkit.clock import VirtualClock
@@ -37,7 +37,7 @@ class Planner:
             appender=self.appender,
             indexed=lambda _job_id: None,
             quarantine=lambda record, reason: pytest.fail(f"{record.offset}: {reason}"),
-            blobs=Blobs(data),
+            blobs=FolderBlobs(data),
             telemetry=Telemetry("planner", 0),
             clock=VirtualClock(),
             again=self._again,

@@ -16,7 +16,7 @@ from aetheris.protocol.envelope import Envelope, draft
 from aetheris.protocol.events import Event
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
-from aetheris.streams.blobs import Blobs
+from aetheris.streams.blobs import FolderBlobs
 from aetheris.streams.telemetry import Telemetry
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
@@ -157,7 +157,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
         appender=appender,
         indexed=lambda _job_id: None,
         quarantine=lambda _record, _reason: None,
-        blobs=Blobs(tmp_path),
+        blobs=FolderBlobs(tmp_path),
         telemetry=Telemetry("planner", 0),
         clock=clock,
         again=lambda _start, _end: pytest.fail("nothing waits"),

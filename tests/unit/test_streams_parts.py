@@ -11,7 +11,7 @@ import pytest
 from aetheris.protocol.records import Draft
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import topic_specs
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobRef, Blobs
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobRef, FolderBlobs
 from aetheris.streams.health import Health
 from aetheris.streams.ids import fresh_id, fresh_nonce
 from aetheris.streams.log import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup
@@ -21,7 +21,7 @@ from aetheris.testkit.clock import VirtualClock
 
 
 async def test_a_blob_is_found_by_its_hash(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path / "blobs")
+    blobs = FolderBlobs(tmp_path / "blobs")
     ref = await blobs.put(b"large")
     assert ref == BlobRef(hashlib.sha256(b"large").hexdigest(), 5)
     assert await blobs.put(b"large") == ref
@@ -30,7 +30,7 @@ async def test_a_blob_is_found_by_its_hash(tmp_path: Path) -> None:
 
 
 async def test_a_changed_blob_is_never_served(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path)
+    blobs = FolderBlobs(tmp_path)
     ref = await blobs.put(b"large")
     (tmp_path / ref.sha256[:2] / ref.sha256).write_bytes(b"lArge")
     with pytest.raises(BlobCorrupt):
@@ -40,7 +40,7 @@ async def test_a_changed_blob_is_never_served(tmp_path: Path) -> None:
 
 
 async def test_many_writers_of_one_blob_agree(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path)
+    blobs = FolderBlobs(tmp_path)
     data = bytes(200_000)
     refs = await asyncio.gather(*(blobs.put(data) for _ in range(20)))
     assert len(set(refs)) == 1

@@ -1,14 +1,14 @@
 """A job checked here: from a bundle, from an exported stream, or from Kafka itself."""
 
 import asyncio
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.fromlog import Found, read_log
+from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import RawRecord, Report, bundle
 from aetheris.proofs import verify as judge
@@ -16,8 +16,6 @@ from aetheris.proofs.claims import against_claims
 from aetheris.proofs.evidence import BadEvidence
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None) -> dict[str, Any]:
@@ -50,17 +48,8 @@ def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) 
 
 
 def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> Report:
-    """The report on records; large results are looked up on this machine, and their bytes are checked."""
-    return judge(records, keys=keys, load_blob=_blobs(data))
-
-
-def _blobs(data: Path) -> Callable[[str], bytes]:
-    def load(sha256: str) -> bytes:
-        if not _SHA256.fullmatch(sha256):
-            raise LookupError
-        return (data / "blobs" / sha256[:2] / sha256).read_bytes()
-
-    return load
+    """The report on records; large results are looked up in the store of blobs, and their bytes are checked."""
+    return judge(records, keys=keys, load_blob=stored(data))
 
 
 def _with(report: dict[str, Any], found: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def _load(fact: Fact, sha256: str, load: LoadBlob | None) -> bytes:
     if load is not None:
         try:
             return load(sha256)
-        except (LookupError, OSError):
+        except (LookupError, FileNotFoundError):
             pass
     raise UnreadableResult("missing_blob", fact, f"the result of try {fact.nonce} is a blob that is not here")
 

@@ -72,7 +72,8 @@ def invocation(job: JobState, entry: Entry, blobs: Blobs | None = None, after: t
         UnresolvedReference: a pointer leads nowhere.
         InvalidArgs: the resolved arguments have no canonical form.
     """
-    return call_with(job, entry, {node: _result(success(job, node), blobs or {}) for node in uses(entry)}, after)
+    held: Blobs = {} if blobs is None else blobs
+    return call_with(job, entry, {node: _result(success(job, node), held) for node in uses(entry)}, after)
 
 
 def call_with(job: JobState, entry: Entry, results: Mapping[str, Any], after: tuple[After, ...] = ()) -> Invocation:

@@ -1,14 +1,25 @@
-"""Large values, by their hash: a folder, written once, verified on every read."""
+"""Large values, by their hash: written once, verified on every read; in a folder, or on S3 (docs/blobs.md).
+
+BlobError
+├── BlobMissing         the store answers, and has no such blob
+├── BlobCorrupt         its bytes do not have the hash that names it
+└── BlobsUnreachable    nobody can say: the store does not answer, or refuses
+"""
 
 import asyncio
 import hashlib
 import os
+import re
 import secrets
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
 INLINE_LIMIT = 64 * 1024
 """Bytes up to which a value travels in its record; larger ones become a blob and a reference."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?")
 
 
 class BlobRef(NamedTuple):
@@ -18,27 +29,61 @@ class BlobRef(NamedTuple):
     size: int
 
 
-class BlobMissing(Exception):
+class BlobError(Exception):
+    """A blob that can't be had, or not be kept."""
+
+    code = "blob_error"
+
+
+class BlobMissing(BlobError):
     """The store has no blob of this hash."""
 
     code = "blob_missing"
 
 
-class BlobCorrupt(Exception):
+class BlobCorrupt(BlobError):
     """A blob's bytes do not have the hash that names it: restore it from a copy."""
 
     code = "blob_corrupt"
 
 
-class Blobs:
-    """A content-addressed folder: `ab/abcdef…`."""
+class BlobsUnreachable(BlobError):
+    """The store does not answer, or refuses: whether it has the blob is not known."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    code = "blobs_unreachable"
+
+
+class S3Place(NamedTuple):
+    """Where blobs lie on S3."""
+
+    bucket: str
+    prefix: str
+
+
+def s3_place(url: str) -> S3Place:
+    """What s3://bucket or s3://bucket/prefix names.
+
+    Raises:
+        ValueError: it is neither; the message does not repeat it.
+    """
+    found = _S3.fullmatch(url)
+    if found is None:
+        raise ValueError("neither s3://bucket nor s3://bucket/prefix")
+    return S3Place(found["bucket"], found["prefix"].strip("/"))
+
+
+class Blobs(ABC):
+    """A content-addressed store: `ab/abcdef…`."""
 
     async def put(self, data: bytes) -> BlobRef:
-        """Keep `data`; it is on disk when this returns, whole or not at all."""
-        return await asyncio.to_thread(self._put, data)
+        """Keep `data`; it is kept when this returns, whole or not at all. Again is the same.
+
+        Raises:
+            BlobsUnreachable: it may or may not be kept.
+        """
+        ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
+        await self._keep(ref, data)
+        return ref
 
     async def get(self, ref: BlobRef) -> bytes:
         """The blob's bytes.
@@ -46,37 +91,92 @@ class Blobs:
         Raises:
             BlobMissing: there is none.
             BlobCorrupt: its bytes have changed.
+            BlobsUnreachable: the store can't say.
         """
         return await asyncio.to_thread(self.read, ref.sha256)
 
     def read(self, sha256: str) -> bytes:
-        """As `get`, by the hash alone; blocks.
-
-        Raises:
-            BlobMissing: there is none.
-            BlobCorrupt: its bytes have changed.
-        """
-        try:
-            data = self._path(sha256).read_bytes()
-        except FileNotFoundError:
-            raise BlobMissing(sha256) from None
+        """As `get`, by the hash alone; blocks."""
+        data = self.unchecked(sha256)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BlobCorrupt(sha256)
         return data
 
-    def _path(self, sha256: str) -> Path:
-        return self._folder / sha256[:2] / sha256
+    def unchecked(self, sha256: str) -> bytes:
+        """As `read`, for whoever checks the hash and has a word of his own for a wrong one; blocks."""
+        if not _SHA256.fullmatch(sha256):
+            raise BlobMissing(sha256)
+        return self._load(sha256)
 
-    def _put(self, data: bytes) -> BlobRef:
-        ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
+    @abstractmethod
+    async def check(self) -> None:
+        """Whether it can be relied on, as far as can be seen; one that does not answer is not judged.
+
+        Raises:
+            Refused: it can't.
+        """
+
+    @abstractmethod
+    async def _keep(self, ref: BlobRef, data: bytes) -> None:
+        """Write it, unless it is there; raises BlobsUnreachable."""
+
+    @abstractmethod
+    def _load(self, sha256: str) -> bytes:
+        """Its bytes as they are; raises BlobMissing, BlobsUnreachable. Blocks."""
+
+
+class FolderBlobs(Blobs):
+    """In a folder that all services see."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def check(self) -> None:
+        """Nothing to see: it is made when it is first written to."""
+
+    async def _keep(self, ref: BlobRef, data: bytes) -> None:
+        try:
+            await asyncio.to_thread(self._write, ref, data)
+        except OSError as error:
+            raise BlobsUnreachable(f"the folder of blobs can't be written: {type(error).__name__}") from None
+
+    def _load(self, sha256: str) -> bytes:
+        try:
+            return self._path(sha256).read_bytes()
+        except FileNotFoundError:
+            raise BlobMissing(sha256) from None
+        except OSError as error:
+            raise BlobsUnreachable(f"the folder of blobs can't be read: {type(error).__name__}") from None
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / path_of(sha256)
+
+    def _write(self, ref: BlobRef, data: bytes) -> None:
         path = self._path(ref.sha256)
         if not path.exists() or path.stat().st_size != ref.size:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, data)
-        return ref
+            _write_whole(path, data)
 
 
-def _write(path: Path, data: bytes) -> None:
+def blobs_at(url: str, data: Path) -> Blobs:
+    """The store that AETHERIS_BLOBS names; "" is the folder `blobs` of the data folder.
+
+    Raises:
+        ValueError: no such URL.
+    """
+    if not url:
+        return FolderBlobs(data / "blobs")
+    from aetheris.streams.s3 import S3Blobs  # noqa: PLC0415 - its client is imported only where it is asked for
+
+    return S3Blobs(s3_place(url))
+
+
+def path_of(sha256: str) -> str:
+    """Where a blob lies in its store."""
+    return f"{sha256[:2]}/{sha256}"
+
+
+def _write_whole(path: Path, data: bytes) -> None:
     """Write beside, flush to disk, rename into place, flush the folder."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with beside.open("wb") as file:

@@ -10,7 +10,7 @@ import structlog
 
 from aetheris.streams.admin import check_broker, ensure_topics
 from aetheris.streams.bell import Bell
-from aetheris.streams.blobs import Blobs
+from aetheris.streams.blobs import Blobs, blobs_at
 from aetheris.streams.clock import Clock, SystemClock
 from aetheris.streams.health import Health
 from aetheris.streams.kafka.log import KafkaLog
@@ -57,6 +57,7 @@ async def runtime(
     It is alive from the start, and not ready before the brokers answer, nor once `stop` is set.
 
     Raises:
+        BlobsRefused: the bucket for large results is not there, or not for us.
         BrokerRefused: the brokers could lose or reorder what was acknowledged.
         Stopped: `stop` was set before a broker answered.
         StoreRefused: Redis could throw effects away.
@@ -82,10 +83,11 @@ async def runtime(
         redis = Redis(settings.redis)
         closing.push_async_callback(redis.close)
         await check_store(redis, dev=settings.dev)
+        blobs = blobs_at(settings.blobs, settings.data)
+        await blobs.check()
         health.add("service", lambda: "is stopping" if stop.is_set() else None)
         health.add("log", lambda: "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None)
         health.add("redis", redis.unready)
-        blobs = Blobs(settings.data / "blobs")
         bell = Bell(redis)
         yield Runtime(service, settings, log, appender, redis, bell, blobs, telemetry, metrics, health, SystemClock())
 

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import Field, ValidationError
-from pydantic.functional_validators import BeforeValidator
+from pydantic.functional_validators import AfterValidator, BeforeValidator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from aetheris.streams.blobs import s3_place
 from aetheris.streams.refusal import SettingInvalid
 
 S = TypeVar("S", bound=BaseSettings)
@@ -16,6 +18,15 @@ def split(value: object) -> object:
     """A comma-separated list, as environments have it."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _blobs_url(value: str) -> str:
+    if value:
+        try:
+            s3_place(value)
+        except ValueError as error:
+            raise PydanticCustomError("not_s3_url", "{rule}", {"rule": str(error)}) from None
     return value
 
 
@@ -30,6 +41,9 @@ class RuntimeSettings(BaseSettings):
     kafka_key: Path | None = Field(None, description="The private key of that certificate (PEM)")
     redis: str = Field("redis://localhost:6379/0", description="Redis or Valkey: redis://… or unix://…")
     data: Path = Field(Path("data"), description="Folder of blobs, bundles and locks")
+    blobs: Annotated[str, AfterValidator(_blobs_url)] = Field(
+        "", description="Where results over 64 KiB lie: s3://bucket[/prefix]; not set: the folder blobs below data"
+    )
     worker_id: str = Field("worker-0", description="This process's stable name; no two live ones share it")
     listen: str = Field("127.0.0.1", description="Address that HTTP servers listen on")
     health_port: int = Field(0, description="Port of /livez and /readyz; 0 picks a free one")

@@ -9,7 +9,7 @@ from typing import Any
 
 from aetheris.gateway.effect_index import EffectIndex, Found
 from aetheris.gateway.handlers import Jobs
-from aetheris.gateway.problems import BadRequest, NotFound
+from aetheris.gateway.problems import BadRequest, NotFound, Unavailable
 from aetheris.gateway.tokens import Caller
 from aetheris.protocol.conditions import BadCondition
 from aetheris.protocol.course import course_of
@@ -17,7 +17,7 @@ from aetheris.protocol.provenance import Wanted, origin
 from aetheris.protocol.records import Record
 from aetheris.protocol.replay import UnknownPoint, replay
 from aetheris.protocol.trace import trace_of
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 
 LOOKED_AT = 100
 """Effects that one question looks at; the cursor leads on."""
@@ -149,6 +149,8 @@ class LargeResults(Mapping[str, Any]):
             return json.loads(self._blobs.read(sha256))
         except (BlobMissing, BlobCorrupt):
             raise KeyError(sha256) from None
+        except BlobsUnreachable as error:
+            raise Unavailable(error.code, str(error)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(())

@@ -8,11 +8,13 @@ from typing import Any
 import structlog
 
 from aetheris.ledger.decisions import Facts, Look, Nonces
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobRef, Blobs
+from aetheris.streams.blobs import BlobError, BlobRef, Blobs, BlobsUnreachable
 from aetheris.streams.clock import Clock
 from aetheris.streams.effects import EffectStore
 from aetheris.streams.leases import Lease, Leases
 from aetheris.streams.redis import RedisUnavailable
+
+_AGAIN_S = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -57,8 +59,18 @@ class Stores:
             self._not_answered()
 
     async def keep(self, blobs: Sequence[bytes]) -> None:
-        """Store large results before the events that refer to them."""
-        await asyncio.gather(*(self._blobs.put(data) for data in blobs))
+        """Store large results before the events that refer to them; waits for a store that does not answer."""
+        await asyncio.gather(*(self._put(data) for data in blobs))
+
+    async def _put(self, data: bytes) -> None:
+        while True:
+            try:
+                await self._blobs.put(data)
+            except BlobsUnreachable as error:
+                _log.warning("a result can't be kept: it is tried again", reason=str(error))
+                await self._clock.sleep(_AGAIN_S)
+            else:
+                return
 
     async def _held(self, keys: Sequence[str]) -> Mapping[str, bool] | None:
         if not keys:
@@ -91,7 +103,7 @@ class Stores:
         for sha256, size in blobs.items():
             try:
                 loaded[sha256] = json.loads(await self._blobs.get(BlobRef(sha256, size)))
-            except (BlobMissing, BlobCorrupt, OSError) as error:
+            except BlobError as error:
                 _log.warning("a result can't be read", sha256=sha256, error=type(error).__name__)
         return loaded
 

@@ -27,7 +27,7 @@ from aetheris.protocol.ids import derived, event_id
 from aetheris.protocol.keys import job_key
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import Topic
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
+from aetheris.streams.blobs import BlobError, Blobs
 from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
@@ -217,10 +217,10 @@ class PlannerHandler(PartitionHandler):
         return found
 
     async def _load(self, refs: Sequence[BlobRef]) -> dict[str, Any] | None:
-        """Results by hash; None where the store does not have one (the ledger waits for it)."""
+        """Results by hash; None where one can't be had now (the ledger waits for it)."""
         try:
             return {ref.sha256: json.loads(await self._blobs.get(StoredRef(ref.sha256, ref.size))) for ref in refs}
-        except (BlobMissing, BlobCorrupt) as error:
+        except BlobError as error:
             _log.warning("a large result can't be read", reason=error.code)
             return None
 

@@ -16,7 +16,7 @@ from aetheris.protocol.invocation import Blobs
 from aetheris.protocol.records import Group, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.bell import Bell
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing
+from aetheris.streams.blobs import BlobError
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.handler import PartitionHandler
 from aetheris.streams.ids import fresh_nonce
@@ -178,7 +178,7 @@ class ExecutorHandler(PartitionHandler):
         while isinstance(verdict, Load):
             try:
                 blobs = {**blobs, **await self._parts.performer.load(verdict.refs)}
-            except (BlobMissing, BlobCorrupt, OSError) as error:
+            except BlobError as error:
                 verdict = Drop(type(error).__name__)
             else:
                 verdict = self._judge_unless_closing(taken, blobs)
@@ -264,7 +264,7 @@ class ExecutorHandler(PartitionHandler):
                 return found
             try:
                 blobs = {**blobs, **await self._parts.performer.load(found.refs)}
-            except (BlobMissing, BlobCorrupt, OSError):
+            except BlobError:
                 return None
         return None
 

@@ -22,7 +22,7 @@ from aetheris.protocol.topics import Topic
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
-from aetheris.streams.blobs import INLINE_LIMIT, Blobs
+from aetheris.streams.blobs import INLINE_LIMIT, Blobs, BlobsUnreachable
 from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import CrashPoints
@@ -122,6 +122,7 @@ class Performer:
         Raises:
             BlobMissing: the store lacks one.
             BlobCorrupt: one has changed.
+            BlobsUnreachable: the store can't say.
         """
         return {ref.sha256: json.loads(await self._blobs.get(StoredRef(ref.sha256, ref.size))) for ref in refs}
 
@@ -182,7 +183,7 @@ class Performer:
         key = tried.started.idempotency_key
         try:
             kept = await self._keep(said.result)
-        except OSError as error:
+        except BlobsUnreachable as error:
             return Report(self._scribe.write(key, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)

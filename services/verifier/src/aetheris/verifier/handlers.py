@@ -24,6 +24,7 @@ from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
+from aetheris.streams.blobs import BlobsUnreachable
 from aetheris.streams.handler import PartitionHandler
 from aetheris.streams.log import LogError
 from aetheris.streams.metrics import Metric
@@ -46,7 +47,7 @@ _COUNTED: Mapping[str, Metric] = {
 """What is seldom, and worth a count: event_type → its metric."""
 
 AGAIN_S = 1.0
-"""After which a stream that could not be read is read again."""
+"""After which a stream or a large result that could not be read is read again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -84,7 +85,8 @@ class VerifierPartition(PartitionHandler):
         await self._seal()
 
     async def tick(self) -> None:
-        """Judge, in turn, the jobs that have come on."""
+        """Judge, in turn, the jobs that have come on; seal what could not be sealed before."""
+        await self._seal()
         due_s = self._watch.go_round()
         if due_s is not None:
             self._parts.worker.call_at(self._number, due_s)
@@ -142,7 +144,7 @@ class VerifierPartition(PartitionHandler):
                 found = await self._parts.proofs.violations(job_id)
             except UnknownJob:
                 return
-            except (LogError, StillReading):
+            except (LogError, StillReading, BlobsUnreachable):
                 await self._parts.runtime.clock.sleep(AGAIN_S)
             else:
                 job = LiveJob(job_id, record.offset, "")
@@ -182,15 +184,22 @@ class VerifierPartition(PartitionHandler):
 
     async def _seal(self) -> None:
         """Into the log of seals first: no stream holds a seal that the log lacks, wherever this process dies."""
-        seals = [await self._sealed(job) for job in self._core.to_seal()]
+        seals = [seal for job in self._core.to_seal() if (seal := await self._sealed(job)) is not None]
         for topic in (Topic.JOBS_SEALS, Topic.JOBS_EVENTS):
             drafts = [(self._draft(topic, seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
             await self._parts.runtime.appender.append(drafts)
 
-    async def _sealed(self, job: LiveJob) -> JobSealed:
+    async def _sealed(self, job: LiveJob) -> JobSealed | None:
+        """Its seal; none while a large result can't be asked for, and it is tried again."""
         job.sealing = True
         judge = partial(report_on, job.audit, self._parts.keys.trusted, self._parts.runtime.blobs)
-        report = judge() if job.audit.is_brief else await asyncio.to_thread(judge)
+        try:
+            report = judge() if job.audit.is_brief else await asyncio.to_thread(judge)
+        except BlobsUnreachable as error:
+            _log.warning("a job can't be sealed yet", job_id=job.job_id, reason=str(error))
+            job.sealing = False
+            self._parts.worker.call_at(self._number, self._parts.runtime.clock.monotonic() + AGAIN_S)
+            return None
         await self._tell(job, report.violations)
         return sealed(job, report, self._parts.keys.sign, self._parts.runtime.clock.now().isoformat())
 

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from aetheris.proofs.evidence import BadEvidence
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobsUnreachable
 from aetheris.streams.log import LogError
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.seallog import NotLogged, SealLogForked
@@ -77,6 +77,6 @@ def _answer_errors(app: FastAPI) -> None:
     answer(BadEvidence, 409, lambda error: error.rule if error.rule == "not_sealed" else "stream_broken")
     for missing in (BlobMissing, BlobCorrupt):
         answer(missing, 409, lambda error: error.code)
-    for unavailable in (StillReading, SealLogForked):
+    for unavailable in (StillReading, SealLogForked, BlobsUnreachable):
         answer(unavailable, 503, lambda error: error.code)
     answer(LogError, 503, lambda _error: "event_store_unreachable")

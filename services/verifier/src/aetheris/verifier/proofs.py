@@ -63,7 +63,7 @@ class Proofs:
         """The four proofs and what stands beside them.
 
         Raises:
-            As `stream`.
+            As `stream`; BlobsUnreachable.
         """
         _, judged = await self._checked(job_id)
         return {"job_id": job_id, **judged.report.to_json()}
@@ -72,7 +72,7 @@ class Proofs:
         """What the job's stream breaks, as it is now.
 
         Raises:
-            As `stream`.
+            As `verify`.
         """
         return (await self._judged(await self._raw(job_id))).report.violations
 
@@ -80,7 +80,7 @@ class Proofs:
         """A tlog-proof that the job's seal is in the log of seals.
 
         Raises:
-            As `stream`; BadEvidence, NotLogged, SealLogForked.
+            As `verify`; BadEvidence, NotLogged, SealLogForked.
         """
         return await self._inclusion(*await self._checked(job_id))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aetheris.proofs import Audit, Report
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.trust import TrustedKey
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs
+from aetheris.streams.blobs import BlobMissing, Blobs
 
 
 def report_on(audit: Audit, keys: Sequence[TrustedKey], blobs: Blobs) -> Report:
@@ -14,12 +14,12 @@ def report_on(audit: Audit, keys: Sequence[TrustedKey], blobs: Blobs) -> Report:
 
 
 def loader(blobs: Blobs) -> LoadBlob:
-    """A blob store as the proofs ask it; blocks."""
+    """A blob store as the proofs ask it; blocks. One that does not answer is no missing blob: BlobsUnreachable."""
 
     def load(sha256: str) -> bytes:
         try:
-            return blobs.read(sha256)
-        except (BlobMissing, BlobCorrupt) as error:
+            return blobs.unchecked(sha256)
+        except BlobMissing as error:
             raise LookupError(sha256) from error
 
     return load
