@@ -102,10 +102,11 @@ class PlannerHandler(PartitionHandler):
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold the events, take up the commands, append what follows: one append for the round."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
+        decided = self._partition.decide(self._clock.monotonic())  # first: who has just been born takes up room
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))
-        outputs = await self._loaded(self._partition.decide(self._clock.monotonic()))
+        outputs = await self._loaded(decided)
         if self._crash.armed:
             self._reach(outputs)
         groups.extend(self._groups(outputs))
