@@ -15,6 +15,9 @@ class ExecutorSettings(RuntimeSettings):
 
     secrets: Path | None = Field(None, description="Secrets of tools, and who may use them (TOML); unset: none")
     mcp: Path | None = Field(None, description="MCP servers whose tools may be called (JSON); unset: none")
+    shell_programs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split)] = Field(
+        (), description="Programs that tools may run, by absolute path, comma-separated; unset: none"
+    )
     running_tools: int = Field(64, ge=1, description="Grants at work at once in one executor; others wait")
     effect_deadline_s: float = Field(0.25, gt=0, description="Time for a write to the effect store; then go on")
     effect_pause_s: float = Field(1.0, ge=0, description="Time that a failed effect store is left alone")

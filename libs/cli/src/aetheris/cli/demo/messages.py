@@ -8,6 +8,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 from aetheris.sdk import Found, NotFound, Result, StateChange, ToolContext, tool
+from aetheris.sdk.outcomes import Verdict
 from aetheris.sdk.toolkits import http, smtp
 
 
@@ -16,7 +17,7 @@ def send_mail(ctx: ToolContext, to: str, text: str) -> Result:
     """Mail somebody; the mailbox can be asked for the Message-ID."""
     host, _, port = os.environ["DEMO_SMTP"].rpartition(":")
     sent = smtp.send_now(ctx, smtp.Server(host, int(port)), letter(to, text))
-    return Result({"sent_to": to}, sent, [_sent(sent)])
+    return Result({"sent_to": to}, sent, [smtp.sent(sent)])
 
 
 @send_mail.probe
@@ -27,7 +28,13 @@ def find_mail(external_key: str) -> Found | NotFound:
     if not mails:
         return NotFound(evidence)
     sent = smtp.message_id(external_key)
-    return Found({"sent_to": str(mails[0]["To"])}, sent, evidence, (_sent(sent),))
+    return Found({"sent_to": str(mails[0]["To"])}, sent, evidence, (smtp.sent(sent),))
+
+
+@send_mail.verifier
+def mail_is_there(change: StateChange) -> Verdict:
+    """Whether the mailbox still has it."""
+    return smtp.confirm_in_maildir(Path(os.environ["DEMO_MAILDIR"]), change)
 
 
 @tool()
@@ -49,7 +56,3 @@ def letter(to: str, text: str) -> EmailMessage:
 def payload(text: str) -> dict[str, str]:
     """What the webhook is told: nothing in it names the call."""
     return {"key": "", "tag": text}
-
-
-def _sent(message_id: str) -> StateChange:
-    return StateChange("mail", message_id, "send")

@@ -22,6 +22,7 @@ from aetheris.sdk import (
     ToolContext,
     tool,
 )
+from aetheris.sdk.outcomes import Confirmed, Drifted, Verdict
 from aetheris.sdk.toolkits import http, smtp
 
 _PAGE = 100
@@ -71,8 +72,7 @@ def send_receipt(ctx: ToolContext, to: str, order_id: str, amount: int, currency
     mail.set_content(f"We have refunded {amount / 100:.2f} {currency.upper()}.\n")
     where = places()
     sent = smtp.send_now(ctx, smtp.Server(where.smtp_host, where.smtp_port), mail)
-    change = StateChange("mail", sent, "send", external_ref=ctx.external_key)
-    return Result({"sent_to": to, "order_id": order_id}, sent, [change])
+    return Result({"sent_to": to, "order_id": order_id}, sent, [_mailed(sent, ctx.external_key)])
 
 
 @send_receipt.probe
@@ -83,7 +83,14 @@ def find_receipt(external_key: str) -> Found | NotFound:
     if not mails:
         return NotFound(evidence)
     result = {"sent_to": str(mails[0]["To"]), "order_id": str(mails[0]["X-Order-Id"])}
-    return Found(result, smtp.message_id(external_key), evidence)
+    sent = smtp.message_id(external_key)
+    return Found(result, sent, evidence, (_mailed(sent, external_key),))
+
+
+@send_receipt.verifier
+def receipt_is_there(change: StateChange) -> Verdict:
+    """Whether the mailbox still has it."""
+    return smtp.confirm_in_maildir(places().maildir, change)
 
 
 @tool(effect_class="probeable")
@@ -100,20 +107,45 @@ async def file_issue(ctx: ToolContext, order_id: str, title: str) -> Result:
         transport=http.direct(),
     )
     issue_id = str(response.json()["data"]["id"])
-    change = StateChange("issue", issue_id, "create", external_ref=ctx.external_key)
-    return Result(_filed(marked, ctx.external_key), issue_id, [change])
+    return Result(_filed(marked, ctx.external_key), issue_id, [_created(issue_id, ctx.external_key)])
 
 
 @file_issue.probe
 async def find_issue(external_key: str, ctx: ProbeContext) -> Found | NotFound:
     """Look for the issue with the key in its title."""
-    params = {"title": external_key, "@fields": "title"}
-    answer = await http.read(ctx, _issues(), params=params, auth=TRACKER_LOGIN, transport=http.direct())
-    issues = [one for one in answer["data"]["collection"] if _mark(external_key) in one["title"]]
+    rows = await _issues_with(ctx, title=external_key)
+    issues = [one for one in rows if _mark(external_key) in one["title"]]
     evidence = (f"tracker: {len(issues)} issue(s) with the key in the title",)
     if not issues:
         return NotFound(evidence)
-    return Found(_filed(issues[0]["title"], external_key), str(issues[0]["id"]), evidence)
+    issue_id = str(issues[0]["id"])
+    return Found(_filed(issues[0]["title"], external_key), issue_id, evidence, (_created(issue_id, external_key),))
+
+
+@file_issue.verifier
+async def issue_is_there(change: StateChange, ctx: ProbeContext) -> Verdict:
+    """Whether the tracker still lists it, with the key in its title; what is retired is in no list."""
+    rows = await _issues_with(ctx, id=change.resource_id)
+    if not rows:
+        return Drifted({"issue": "is not there"})
+    if _mark(ctx.external_key) not in rows[0]["title"]:
+        return Drifted({"title": "the key is gone"})
+    return Confirmed(("tracker: it has the key in its title",))
+
+
+async def _issues_with(ctx: ProbeContext, **wanted: str) -> list[Any]:
+    """The issues that the tracker lists for these fields, with their titles."""
+    params = {**wanted, "@fields": "title"}
+    answer = await http.read(ctx, _issues(), params=params, auth=TRACKER_LOGIN, transport=http.direct())
+    return answer["data"]["collection"]
+
+
+def _mailed(sent: str, external_key: str) -> StateChange:
+    return StateChange("mail", sent, "send", external_ref=external_key)
+
+
+def _created(issue_id: str, external_key: str) -> StateChange:
+    return StateChange("issue", issue_id, "create", external_ref=external_key)
 
 
 def _refunded(made: Any) -> dict[str, Any]:

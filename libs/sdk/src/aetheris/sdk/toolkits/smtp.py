@@ -1,26 +1,34 @@
 """Mail for tools: one message with a Message-ID that follows from the external key (docs/tools.md).
 
 Whatever goes wrong before the first byte of the message is written is NotExecuted or Failed. After it, only the
-server's own answer tells; without one the call is in doubt, and the mailbox can be asked for the Message-ID.
+server's own answer tells; without one the call is in doubt, and the mailbox can be asked for the Message-ID: a Maildir,
+or a folder of an IMAP server. Both can be asked later too, whether the mail is still there.
 """
 
 import asyncio
+import email
+import imaplib
 import mailbox
 import math
 import re
 import smtplib
 import ssl
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from email import policy
-from email.message import EmailMessage
+from email.message import EmailMessage, Message
 from email.utils import getaddresses
 from pathlib import Path
+from typing import Any
 
-from aetheris.sdk.context import ToolContext
-from aetheris.sdk.outcomes import Failed, NotExecuted
+from aetheris.sdk.context import ProbeContext, ToolContext
+from aetheris.sdk.outcomes import Confirmed, Drifted, Failed, NotExecuted, StateChange, Verdict
 
 LONGEST_WAIT_S = 300.0  # RFC 5321 §4.5.3.2: what a server may take
+MAIL = "mail"
 _OK, _START_MAIL = 250, 354
+_OURS = re.compile(r"<[A-Za-z0-9_+=-]+@aetheris>")
 _WIRE = policy.SMTP.clone(max_line_length=998)  # RFC 5322 §2.1.1; a folded Message-ID is not found again
 
 
@@ -36,6 +44,22 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server({self.host}:{self.port})"
+
+
+@dataclass(frozen=True)
+class Imap:
+    """A folder of an IMAP server, asked and never changed; TLS from the first byte, unless it is turned off."""
+
+    host: str
+    user: str
+    password: str = field(repr=False)
+    port: int = 993
+    folder: str = "INBOX"
+    tls: bool = True
+
+
+class MailboxUnclear(Exception):
+    """The IMAP server did not answer with OK: nothing follows from it."""
 
 
 def message_id(external_key: str) -> str:
@@ -78,19 +102,95 @@ def send_now(ctx: ToolContext, server: Server, mail: EmailMessage) -> str:
     return str(mail["Message-ID"])
 
 
+def sent(identity: str) -> StateChange:
+    """What a call that handed in a mail of this Message-ID has changed."""
+    return StateChange(MAIL, identity, "send")
+
+
 def in_maildir(folder: Path, external_key: str) -> list[mailbox.MaildirMessage]:
     """The mails in a Maildir that carry the external key's Message-ID.
 
     Raises:
         FileNotFoundError: no Maildir is there.
     """
+    return _in_maildir(folder, message_id(external_key))
+
+
+def in_imap(ctx: ProbeContext, box: Imap) -> list[Message]:
+    """The heads of the mails in an IMAP folder that carry the external key's Message-ID; it blocks.
+
+    Raises:
+        MailboxUnclear, imaplib.IMAP4.error, OSError: it can't say.
+    """
+    return _in_imap(ctx, box, message_id(ctx.external_key))
+
+
+def confirm_in_maildir(folder: Path, change: StateChange) -> Verdict:
+    """Whether a mail that was sent is still in a Maildir; raises as `in_maildir`."""
+    if not _OURS.fullmatch(change.resource_id):
+        return _NOT_OURS
+    return _compared(_in_maildir(folder, change.resource_id))
+
+
+def confirm_in_imap(ctx: ProbeContext, box: Imap, change: StateChange) -> Verdict:
+    """Whether a mail that was sent is still in an IMAP folder; raises as `in_imap`."""
+    if not _OURS.fullmatch(change.resource_id):
+        return _NOT_OURS
+    return _compared(_in_imap(ctx, box, change.resource_id))
+
+
+_NOT_OURS = Drifted({"id": "is no Message-ID of a call"})
+
+
+def _compared(mails: Sequence[Message]) -> Verdict:
+    if not mails:
+        return Drifted({"mail": "is not in the mailbox"})
+    return Confirmed((f"{len(mails)} mail(s) with the Message-ID",))
+
+
+def _in_maildir(folder: Path, wanted: str) -> list[mailbox.MaildirMessage]:
     if not (folder / "new").is_dir():
         raise FileNotFoundError("no Maildir there")
-    wanted = message_id(external_key)
     return [mail for mail in mailbox.Maildir(folder, create=False) if _id_of(mail) == wanted]
 
 
-def _id_of(mail: mailbox.MaildirMessage) -> str:
+def _in_imap(ctx: ProbeContext, box: Imap, wanted: str) -> list[Message]:
+    remaining_s = ctx.remaining()
+    wait_s = LONGEST_WAIT_S if math.isinf(remaining_s) else max(remaining_s, 0.001)
+    with _folder(box, wait_s) as connection:
+        (numbers,) = _answered(connection.search(None, "HEADER", "Message-ID", f'"{wanted}"'))
+        if not numbers:
+            return []
+        shown = _answered(connection.fetch(b",".join(numbers.split()).decode(), "(BODY.PEEK[HEADER])"))
+    heads = [email.message_from_bytes(part[1]) for part in shown if isinstance(part, tuple)]
+    return [head for head in heads if _id_of(head) == wanted]  # a search finds what contains it, too
+
+
+@contextmanager
+def _folder(box: Imap, wait_s: float) -> Generator[imaplib.IMAP4]:
+    """A connection on which the folder is examined: nothing can be changed there."""
+    if box.tls:
+        context = ssl.create_default_context()
+        connection: imaplib.IMAP4 = imaplib.IMAP4_SSL(box.host, box.port, ssl_context=context, timeout=wait_s)
+    else:
+        connection = imaplib.IMAP4(box.host, box.port, timeout=wait_s)
+    try:
+        connection.login(box.user, box.password)
+        name = box.folder.replace("\\", r"\\").replace('"', r"\"")
+        _answered(connection.select(f'"{name}"', readonly=True))
+        yield connection
+    finally:
+        connection.shutdown()
+
+
+def _answered(answer: tuple[str, list[Any]]) -> list[Any]:
+    said, data = answer
+    if said != "OK":
+        raise MailboxUnclear("the IMAP server says no")
+    return data
+
+
+def _id_of(mail: Message) -> str:
     return "".join(str(mail.get("Message-ID", "")).split())
 
 

@@ -1,0 +1,196 @@
+"""Issues of a real tracker and mail of a real mail server, under kills; and what becomes of them afterwards."""
+
+import json
+import mailbox
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aetheris.cli.demo import refund
+from aetheris.cli.demo.gate import Gate
+from aetheris.cli.demo.outside import OutsideWorld
+from aetheris.cli.demo.servers import TRACKER_LOGIN
+from tests.collector import Collector, running_collector
+from tests.outside import until
+from tests.system import System, running_system
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+PATIENCE_S = 60.0
+FAILED = "aetheris.confirmations.failed"
+
+
+@dataclass(frozen=True)
+class World:
+    system: System
+    outside: OutsideWorld
+    gates: dict[str, Gate]
+    tracker: httpx.Client
+    collector: Collector
+
+    def submit(self, *nodes: dict[str, Any], mode: str = "strict") -> str:
+        answer = self.system.api.post("/jobs", json={"plan": {"nodes": nodes}, "options": {"confirmation": mode}})
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job_id"]
+
+    def events(self, job: str, type_: str) -> list[dict[str, Any]]:
+        return [one["data"] for one in self.system.api.get(f"/jobs/{job}/events").json() if one["type"] == type_]
+
+    def listed(self, kind: str, **wanted: str) -> list[dict[str, Any]]:
+        answer = self.tracker.get(f"/{kind}", params={**wanted, "@verbose": "2"}).raise_for_status()
+        return answer.json()["data"]["collection"]
+
+    def issues(self, title: str, **wanted: str) -> list[str]:
+        return [one["id"] for one in self.listed("issue", title=title, **wanted)]
+
+    def mails(self) -> list[Path]:
+        new = self.outside.places.maildir / "new"
+        return list(new.iterdir()) if new.is_dir() else []
+
+    def retire(self, issue: str) -> None:
+        """Delete an issue as a person would: it is in no list any more."""
+        etag = self.tracker.get(f"/issue/{issue}").headers["etag"]
+        headers = {"If-Match": etag, "Content-Type": "application/json"}
+        self.tracker.request("DELETE", f"/issue/{issue}", headers=headers, content="{}").raise_for_status()
+
+    def killed_after(self, server: str, marker: bytes, there: Callable[[], bool]) -> Callable[[], None]:
+        """Lie in wait for a call. Then: kill -9 the executor when the call has taken effect, its answer unheard."""
+        gate = self.gates[server]
+        gate.hold_after(marker)
+
+        def kill() -> None:
+            assert gate.wait_held(PATIENCE_S), f"no call with {marker!r}"
+            until(there, PATIENCE_S)
+            self.system.kill("executor-0")
+            gate.open()
+
+        return kill
+
+    def reconcile(self, job: str) -> tuple[int, dict[str, Any]]:
+        """The command: its exit code, and what it says."""
+        argv = [sys.executable, "-m", "aetheris.cli", "reconcile", job, "--json", "--data", str(self.system.data)]
+        ran = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ})
+        return ran.returncode, json.loads(ran.stdout)
+
+    def waiting(self, mode: str) -> tuple[str, str]:
+        """(a job that has opened an issue, and waits before it opens another that refers to it; the issue)."""
+        wait = {"id": "w", "kind": "wait", "wait": {"key": "go"}, "depends_on": ["a"]}
+        after = {"id": "b", "tool": "open_issue", "args": {"title": f"{mode}-next"}, "depends_on": ["w", "a"]}
+        job = self.submit(opening("a", f"{mode}-first"), wait, after, mode=mode)
+        self.system.wait_status(job, "waiting", PATIENCE_S)
+        (issue,) = self.issues(f"{mode}-first")
+        return job, issue
+
+    def go(self, job: str, key: str = "go") -> None:
+        answer = self.system.api.post(f"/jobs/{job}/signal", json={"correlation_key": key})
+        assert answer.status_code in (200, 202), answer.text
+
+
+def opening(node: str, title: str) -> dict[str, Any]:
+    return {"id": node, "tool": "open_issue", "args": {"title": title}}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+    folder = tmp_path_factory.mktemp("issues")
+    with ExitStack() as running:
+        outside = running.enter_context(OutsideWorld(folder / "outside"))
+        collector = running.enter_context(running_collector())
+        gates = {name: running.enter_context(Gate(outside.ports[name])) for name in ("smtp", "tracker")}
+        env = {
+            **outside.env,
+            "DEMO_SMTP": f"127.0.0.1:{gates['smtp'].port}",
+            "DEMO_TRACKER_URL": f"http://127.0.0.1:{gates['tracker'].port}",
+            "AETHERIS_TOOLS": "aetheris.cli.demo.tools,tests.tracker_tools",
+            "AETHERIS_POLICY": str(refund.PLAN.with_name("policy.toml")),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+        }
+        url = outside.places.tracker_url
+        headers = {"X-Requested-With": "rest", "Origin": url}
+        tracker = running.enter_context(
+            httpx.Client(base_url=f"{url}/rest/data", auth=TRACKER_LOGIN, headers=headers, trust_env=False, timeout=60)
+        )
+        system = running.enter_context(running_system(folder / "data", env))
+        yield World(system, outside, gates, tracker, collector)
+
+
+def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_drift(world: World) -> None:
+    issue = {"$ref": "issue#/issue"}
+    mail = {"to": "ada@example.org", "order_id": "o-1", "amount": 100}
+    kill = world.killed_after("tracker", b"POST /rest/data/issue", lambda: len(world.issues("killed")) >= 1)
+    job = world.submit(
+        opening("issue", "killed"),
+        {"id": "note", "tool": "write_note", "args": {"text": "a note"}, "depends_on": ["issue"]},
+        {"id": "attached", "tool": "attach_note", "args": {"issue": issue, "note": {"$ref": "note#/note"}}},
+        {"id": "closed", "tool": "close_issue", "args": {"issue": issue}, "depends_on": ["attached"]},
+        {"id": "mail", "tool": "send_receipt", "args": mail, "depends_on": ["closed"]},
+    )
+
+    def attached() -> bool:
+        return any(one["messages"] for one in world.listed("issue", title="killed", **{"@fields": "messages"}))
+
+    for server, marker, there in (
+        ("tracker", b"POST /rest/data/msg", lambda: bool(world.listed("msg"))),
+        ("tracker", b'"@op":"add"', attached),
+        ("tracker", b'"@op":"replace"', lambda: bool(world.issues("killed", status="resolved"))),
+        ("smtp", b"\r\n.\r\n", lambda: bool(world.mails())),
+    ):
+        kill()
+        kill = world.killed_after(server, marker, there)
+    kill()
+    world.system.wait_ended([job], PATIENCE_S)
+    assert world.system.job(job)["status"] == "completed"
+    settled = {one["node_id"]: one["via"] for one in world.events(job, "tool_invocation_finished")}
+    assert {settled[name] for name in ("issue", "note", "mail")} == {"probe"}
+    (number,) = world.issues("killed")
+    assert (len(world.listed("msg")), len(world.mails())) == (1, 1)
+
+    until(lambda: bool(world.events(job, "job_sealed")), PATIENCE_S)
+    code, found = world.reconcile(job)
+    assert (code, found["asked"], found["confirmed"]) == (0, 3, 3), found
+    world.retire(number)
+    for one in world.mails():
+        one.unlink()
+    assert list(mailbox.Maildir(world.outside.places.maildir)) == []
+    code, found = world.reconcile(job)
+    drifted = {one["node_id"]: one["detail"] for one in found["effects"] if one["event"] == "confirmation_failed"}
+    assert (code, drifted) == (
+        1,
+        {"closed": {"issue": "is not there"}, "mail": {"mail": "is not in the mailbox"}},
+    )
+    assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
+
+
+def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(world: World) -> None:
+    jobs = {mode: world.waiting(mode) for mode in ("strict", "warn", "human_in_loop")}
+    for _, issue in jobs.values():
+        world.retire(issue)
+    counted = world.collector.value(FAILED) or 0
+    strict, warn, human = (jobs[mode][0] for mode in ("strict", "warn", "human_in_loop"))
+
+    for job in (strict, warn, human):
+        world.go(job)
+    world.system.wait_ended([strict, warn], PATIENCE_S)
+    (step,) = [one for one in world.system.job(strict)["steps"] if one["node_id"] == "b"]
+    assert (world.system.job(strict)["status"], step["reason"]) == ("failed", "confirmation")
+    assert (world.system.job(warn)["status"], len(world.issues("warn-next"))) == ("completed", 1)
+    until(lambda: "confirm-" in str(world.system.job(human).get("why")), PATIENCE_S)
+    assert world.issues("human_in_loop-next") == world.issues("strict-next") == []
+    until(lambda: (world.collector.value(FAILED) or 0) >= counted + 3, PATIENCE_S)
+
+    world.go(human, world.system.job(human)["why"].split()[-1])
+    world.system.wait_ended([human], PATIENCE_S)
+    assert (world.system.job(human)["status"], len(world.issues("human_in_loop-next"))) == ("completed", 1)
+    for job in (strict, warn, human):
+        (said,) = world.events(job, "confirmation_failed")
+        assert (said["reason"], said["detail"]) == ("drift", {"issue": "is not there"})
+        assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
