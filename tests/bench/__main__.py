@@ -96,7 +96,7 @@ def measured(
 def written(text: str, run: Run, entries: Sequence[Entry], environment: Environment) -> None:
     """The tables into docs/performance.md, the plot beside it."""
     document = _DOCS / "performance.md"
-    document.write_text(placed(document.read_text(), f"{_PLOT}\n\n{text}"))
+    document.write_text(placed(document.read_text(), "bench", f"{_PLOT}\n\n{text}"))
     draw(run.found, entries, _DOCS / "performance.svg", environment)
     say("docs", "performance.md and performance.svg are written")
 

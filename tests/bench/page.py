@@ -1,4 +1,4 @@
-"""The tables, as Markdown; between the markers of docs/performance.md (pure)."""
+"""The tables, as Markdown; between markers of docs/performance.md (pure)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from tests.bench.medians import SERVICES, Found, Spread, compared, cpu_us, services_mib, spread
 from tests.bench.systems import Entry
 
-BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 _NONE = "–"
 
 
@@ -80,16 +79,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def placed(document: str, content: str) -> str:
-    """The document with the content between its markers.
+def placed(document: str, name: str, content: str) -> str:
+    """The document with the content between the markers of that name.
 
     Raises: ValueError, where it has none.
     """
-    before, _, rest = document.partition(BEGIN)
-    _, marker, after = rest.partition(END)
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, _, rest = document.partition(begin)
+    _, marker, after = rest.partition(end)
     if not marker:
-        raise ValueError(f"no {BEGIN} … {END} to write between")
-    return f"{before}{BEGIN}\n{content}\n{END}{after}"
+        raise ValueError(f"no {begin} … {end} to write between")
+    return f"{before}{begin}\n{content}\n{end}{after}"
 
 
 def number(value: float) -> str:

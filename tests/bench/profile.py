@@ -1,4 +1,4 @@
-"""`make profile`: where the CPU of a step goes, by process and kind of work, in W1; printed as a Markdown table."""
+"""`make profile`: where the CPU of a step goes, by process and kind of work, in W1; into docs/performance.md."""
 
 import json
 import os
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aetheris.cli.embedded.plan import State
-from tests.bench.page import table
+from tests.bench.page import placed, table
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
 JOBS = 3000
 SECONDS = 10
 _RATE_HZ = 100
@@ -99,5 +100,7 @@ def _recorder(pid: int, out: Path) -> "subprocess.Popen[bytes]":
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="aetheris-profile-") as name:
         shares_found, us = profiled(Path(name))
-    sys.stdout.write(table(("µs of CPU a step", *SERVICES, "all"), rows(shares_found, us)) + "\n")
-    sys.stdout.write(f"\nKafka {us['kafka']:.0f}, Valkey {us['valkey']:.0f}.\n")
+    text = table(("µs of CPU a step", *SERVICES, "all"), rows(shares_found, us))
+    text += f"\n\nBeside them Kafka {us['kafka']:.0f}, Valkey {us['valkey']:.0f}."
+    sys.stdout.write(text + "\n")
+    DOCUMENT.write_text(placed(DOCUMENT.read_text(), "profile", text))

@@ -7,8 +7,9 @@ import typer
 
 from tests.bench.__main__ import chosen, chosen_workloads
 from tests.bench.medians import SERVICES, compared, cpu_us, services_mib, spread
-from tests.bench.page import BEGIN, END, Run, number, page, placed
+from tests.bench.page import Run, number, page, placed
 from tests.bench.plot import panels
+from tests.bench.profile import REST, kind_of, shares
 from tests.bench.systems import SYSTEMS, WORKLOADS
 
 
@@ -69,9 +70,10 @@ def test_the_page_says_what_was_found_and_what_was_not() -> None:
 
 
 def test_the_page_is_placed_between_its_markers_and_nowhere_else() -> None:
-    assert placed(f"before\n{BEGIN}\nold\n{END}\nafter", "new") == f"before\n{BEGIN}\nnew\n{END}\nafter"
+    text = "<!-- a -->\nkept\n<!-- /a -->\n<!-- b -->\nold\n<!-- /b -->\nafter"
+    assert placed(text, "b", "new") == text.replace("old", "new")
     with pytest.raises(ValueError, match="no <!-- bench"):
-        placed("no markers", "new")
+        placed("no markers", "a", "new")
 
 
 def test_a_panel_for_each_workload_that_was_measured() -> None:
@@ -99,3 +101,16 @@ def test_peers_and_workloads_are_chosen_by_name() -> None:
         chosen("cadence")
     with pytest.raises(typer.BadParameter, match="unknown: W9"):
         chosen_workloads("W9")
+
+
+def test_a_sample_counts_for_the_innermost_kind_of_work() -> None:
+    loop = "<module> (planner/__main__.py:1);Runner.run (asyncio/runners.py:118)"
+    assert kind_of(loop) == REST
+    assert (
+        kind_of(f"{loop};Pump.run (streams/pump.py:96);getmany (aiokafka/consumer/consumer.py:1)") == "Kafka's client"
+    )
+    assert kind_of(f"{loop};Partition.run (streams/partition.py:81);apply (protocol/fold.py:7)") == "fold and decide"
+    assert shares(f"{loop} 3\na;_worker (concurrent/futures/thread.py:81) 9\n{loop};put (streams/effects.py:3) 1") == {
+        REST: 0.75,
+        "Redis' client": 0.25,
+    }
