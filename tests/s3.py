@@ -18,6 +18,7 @@ import httpx
 from tests.outside import until
 
 BUCKET = "results"
+_USER = "aetheris"
 _LISTENS = re.compile(rb"Running on (http://127\.0\.0\.1:\d+)")
 _SERVER = "import sys; from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"
 
@@ -51,6 +52,10 @@ class S3:
         """How often an object was written."""
         found = self.client.list_object_versions(Bucket=bucket, Prefix=key)
         return len([one for one in found.get("Versions", []) if one["Key"] == key])
+
+    def deny(self, *actions: str) -> None:
+        """Refuse these, such as s3:GetObject, until it is called again."""
+        _permit(_client("iam", self.endpoint, self.access_key, self.secret_key), *actions)
 
     def freeze(self) -> None:
         """It takes connections and requests, and answers none; `thaw` lets it answer those too."""
@@ -88,14 +93,20 @@ def running_s3(folder: Path) -> Generator[S3]:
 
 
 def _user(endpoint: str) -> tuple[str, str]:
-    """A user who may do anything on S3; from then on every request needs a signature that is right."""
+    """A user who may do anything; from then on every request needs a signature that is right."""
     iam = _client("iam", endpoint, "nobody", "nothing")
-    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
-    iam.create_user(UserName="aetheris")
-    iam.put_user_policy(UserName="aetheris", PolicyName="all", PolicyDocument=json.dumps(policy))
-    key = iam.create_access_key(UserName="aetheris")["AccessKey"]
+    iam.create_user(UserName=_USER)
+    _permit(iam)
+    key = iam.create_access_key(UserName=_USER)["AccessKey"]
     httpx.post(f"{endpoint}/moto-api/reset-auth", content="0").raise_for_status()
     return key["AccessKeyId"], key["SecretAccessKey"]
+
+
+def _permit(iam: Any, *denied: str) -> None:
+    rules = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
+    rules += [{"Effect": "Deny", "Action": action, "Resource": "*"} for action in denied]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": rules})
+    iam.put_user_policy(UserName=_USER, PolicyName="all", PolicyDocument=policy)
 
 
 def _client(service: str, endpoint: str, access_key: str, secret_key: str) -> Any:
