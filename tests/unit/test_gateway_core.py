@@ -1,11 +1,12 @@
 """What the gateway says of submissions, jobs and events, without any I/O."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from aetheris.gateway.core import answers, submissions, wire
+from aetheris.gateway.core import answers, reconciling, submissions, wire
 from aetheris.gateway.problems import BadRequest, Conflict
 from aetheris.protocol import events as ev
 from aetheris.protocol import standing
@@ -260,3 +261,25 @@ def test_answers_of_the_log() -> None:
     with pytest.raises(Conflict):
         answers.answers_resolve("c1", "k", other)
     assert not answers.answers_resolve("c1", "k2", other)
+
+
+@pytest.mark.parametrize(
+    ("status", "age_s", "due", "over"),
+    [
+        ("completed", 59, False, False),
+        ("completed", 60, True, False),
+        ("failed", 600, True, False),
+        ("cancelled", 601, False, True),
+        ("running", 100, False, False),
+        ("waiting", 100, False, False),
+        ("submitted", 100, False, False),
+        ("completed", -5, False, False),
+    ],
+)
+def test_an_ended_job_is_looked_at_while_it_is_neither_new_nor_old(
+    status: str, age_s: int, due: bool, over: bool
+) -> None:
+    schedule = reconciling.Schedule(timedelta(seconds=60), timedelta(seconds=600))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    created = now - timedelta(seconds=age_s)
+    assert (schedule.due(status, created, now), schedule.over(created, now)) == (due, over)

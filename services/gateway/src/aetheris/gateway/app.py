@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import httpx
 
 from aetheris.gateway.api import build_api
+from aetheris.gateway.core.reconciling import Schedule
 from aetheris.gateway.courses import Courses
 from aetheris.gateway.effect_index import EffectIndex
 from aetheris.gateway.feed import Feed
 from aetheris.gateway.handlers import Jobs
 from aetheris.gateway.index import Index
 from aetheris.gateway.registry import Registry
+from aetheris.gateway.rounds import Rounds
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.views import Views
@@ -80,6 +83,12 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         following = [
             tasks.create_task(part) for part in (feed.run(), index.run(), table.run(), parts.bell.listen(feed.wake))
         ]
+        if settings.reconcile_every_s is not None:
+            schedule = Schedule(
+                timedelta(seconds=settings.reconcile_every_s), timedelta(seconds=settings.reconcile_for_s)
+            )
+            rounds = Rounds(jobs, views, tokens.tenants, schedule, parts.clock)
+            following.append(tasks.create_task(rounds.run()))
         serving = tasks.create_task(http.run())
         await http.listening()
         try:

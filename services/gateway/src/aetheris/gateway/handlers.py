@@ -217,8 +217,10 @@ class Jobs:
             )
         return event is not None, {**found, "event": event, "command_id": command_id}
 
-    async def reconcile(self, caller: Caller, job_id: str) -> tuple[bool, dict[str, Any]]:
+    async def reconcile(self, caller: Caller, job_id: str, *, asked: bool = True) -> tuple[bool, dict[str, Any]]:
         """Compare what a job did with the outside: (whether every effect was answered for, the answer).
+
+        Where nobody `asked` for it, nothing is written about a job that did nothing to compare.
 
         Raises:
             NotFound, Unavailable.
@@ -233,7 +235,7 @@ class Jobs:
                     raise NotFound("unknown_job", "the job is submitted, and has no events yet")
                 wanted = reconciling.wanted(effects, self._registry.verifies)
                 command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
-                command_id = await self._send(command)
+                command_id = await self._send(command) if asked or wanted.effects else ""
             said = await self._confirmations(news, command_id, wanted.effects)
         return len(said) == wanted.effects, reconciling.answer(job_id, command_id, wanted, said)
 

@@ -14,6 +14,10 @@ class GatewaySettings(RuntimeSettings):
     verifier_url: str = Field("http://127.0.0.1:8081", description="The verifier's HTTP address, for proofs")
     answer_s: float = Field(5.0, gt=0, description="How long a command waits for the event that answers it")
     request_s: float = Field(10.0, gt=0, description="Deadline of what a request asks of Kafka, Redis or verifier")
+    reconcile_every_s: float | None = Field(
+        None, gt=0, description="Pause between two looks at what an ended job did; unset: only when it is asked"
+    )
+    reconcile_for_s: float = Field(86400.0, gt=0, description="How long after its birth a job is looked at by itself")
     keepalive_s: float = Field(15.0, gt=0, description="Pause after which a silent event stream sends a comment")
 
     @property

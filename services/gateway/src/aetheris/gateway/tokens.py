@@ -74,6 +74,11 @@ class Tokens:
         found = enumerate(cast("list[object]", entries))
         return cls(dict(_known(path, index, entry) for index, entry in found))
 
+    @property
+    def tenants(self) -> frozenset[str]:
+        """The tenants that somebody has a token of."""
+        return frozenset(caller.tenant for caller in self._known.values())
+
     def caller(self, authorization: str | None) -> Caller:
         """Who sent this Authorization header.
 

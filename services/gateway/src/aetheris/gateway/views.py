@@ -24,6 +24,7 @@ _JOB = "aetheris:gateway:job:"
 _LIST = "aetheris:gateway:jobs:"
 _REQUEST = "aetheris:gateway:request:"
 _ASKED = "aetheris:gateway:asked:"
+_TURN = "aetheris:gateway:turn:"
 
 REQUEST_TTL_MS = 24 * 3600 * 1000
 """How long the fast guard of an Idempotency-Key lives; after it jobs.index alone guards."""
@@ -179,6 +180,15 @@ class Views:
             [("SET", _REQUEST + job_id, request_hash, "NX", "GET", "PX", REQUEST_TTL_MS)]
         )
         return held.decode() if held is not None else request_hash
+
+    async def take_turn(self, job_id: str, lasts_ms: int) -> bool:
+        """Whether nobody has taken this job's turn in the time before; it is the caller's then, for as long.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        (taken,) = await self._redis.pipeline([("SET", _TURN + job_id, "1", "NX", "PX", lasts_ms)])
+        return taken is not None
 
     async def put(self, rows: Sequence[Row]) -> None:
         """Write rows; an older one never replaces a newer one.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from aetheris.gateway.core.wire import payload_of
@@ -19,6 +20,25 @@ class Wanted:
 
     effects: int
     unverifiable: int
+
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How often an ended job is looked at by itself, and for how long after its birth."""
+
+    every: timedelta
+    period: timedelta
+
+    def due(self, status: str, created: datetime, now: datetime) -> bool:
+        """Whether its turn may have come: it has ended, and is neither new nor old."""
+        return status in ENDED and self.every <= now - created <= self.period
+
+    def over(self, created: datetime, now: datetime) -> bool:
+        """Whether it is too old, and so is every job before it."""
+        return now - created > self.period
 
 
 def wanted(effects: Iterable[RecordedEffect], verifies: Verifies) -> Wanted:
