@@ -106,9 +106,7 @@ def test_peers_and_workloads_are_chosen_by_name() -> None:
 def test_a_sample_counts_for_the_innermost_kind_of_work() -> None:
     loop = "<module> (planner/__main__.py:1);Runner.run (asyncio/runners.py:118)"
     assert kind_of(loop) == REST
-    assert (
-        kind_of(f"{loop};Pump.run (streams/pump.py:96);_read (aiokafka/conn.py:1)") == "Kafka's client"
-    )
+    assert kind_of(f"{loop};Pump.run (streams/pump.py:96);_read (aiokafka/conn.py:1)") == "Kafka's client"
     assert kind_of(f"{loop};Partition.run (streams/partition.py:81);apply (protocol/fold.py:7)") == "fold and decide"
     assert shares(f"{loop} 3\na;_worker (concurrent/futures/thread.py:81) 9\n{loop};put (streams/effects.py:3) 1") == {
         REST: 0.75,
