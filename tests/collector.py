@@ -32,6 +32,7 @@ class Collector:
         self.endpoint = f"http://127.0.0.1:{port}"
         self._spans: list[CollectedSpan] = []
         self._values: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
+        self._exemplars: dict[str, set[str]] = {}
         self._bodies: list[bytes] = []
         self._lock = threading.Lock()
 
@@ -70,6 +71,9 @@ class Collector:
             service = next(a.value.string_value for a in batch.resource.attributes if a.key == "service.name")
             for metric in (metric for scope in batch.scope_metrics for metric in scope.metrics):
                 for point in (*metric.sum.data_points, *metric.gauge.data_points):
+                    with self._lock:
+                        traces = self._exemplars.setdefault(metric.name, set())
+                        traces.update(one.trace_id.hex() for one in point.exemplars)
                     named = tuple(sorted((a.key, a.value.string_value) for a in point.attributes))
                     with self._lock:
                         self._values[service, metric.name, named] = int(point.as_int)
@@ -80,6 +84,11 @@ class Collector:
         with self._lock:
             found = [value for (_, name, at), value in self._values.items() if (name, at) == (metric, named)]
         return sum(found) if found else None
+
+    def exemplars(self, metric: str) -> set[str]:
+        """The traces that a metric's exemplars name."""
+        with self._lock:
+            return set(self._exemplars.get(metric, ()))
 
     def exposition(self) -> str:
         """The counters as a collector shows them to Prometheus."""

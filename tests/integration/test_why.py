@@ -244,4 +244,6 @@ def test_what_is_seldom_is_counted(world: World) -> None:
     world.system.wait_status(job_id, "waiting")
     value = world.collector.value
     until(lambda: (value("aetheris.invocations.in_doubt"), value("aetheris.invocations.parked")) == (1, 1), 10)
+    key = idempotency_key(job_id, "one", "poke_lost", {"tag": "why-lost"})
+    assert key[:32] in world.collector.exemplars("aetheris.invocations.in_doubt")
     until(lambda: value("aetheris.consumer.lag") is not None and value("aetheris.jobs.stuck") == 0, 10)

@@ -6,6 +6,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from aetheris.streams.metrics import Metric, Metrics
+from aetheris.streams.telemetry import root_traceparent
 
 
 def exported(reader: InMemoryMetricReader) -> dict[str, Any]:
@@ -28,6 +29,20 @@ def test_counts_and_gauges_have_the_names_of_the_catalogue() -> None:
         "aetheris.dead_letters": [(2, {})],
         "aetheris.violations": [(2, {"rule": "second_success"})],
     }
+    metrics.close()
+
+
+def test_a_count_has_its_trace_as_an_exemplar() -> None:
+    reader = InMemoryMetricReader()
+    metrics = Metrics("verifier", reader)
+    key = "ab" * 32
+    metrics.count(Metric.PARKED, traceparent=root_traceparent(key))
+    metrics.count(Metric.IN_DOUBT)
+    data = reader.get_metrics_data()
+    assert data is not None
+    [scope] = data.resource_metrics[0].scope_metrics
+    traces = {one.name: [x.trace_id for x in one.data.data_points[0].exemplars] for one in scope.metrics}
+    assert traces == {"aetheris.invocations.parked": [int(key[:32], 16)], "aetheris.invocations.in_doubt": []}
     metrics.close()
 
 

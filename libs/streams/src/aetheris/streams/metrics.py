@@ -13,6 +13,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
+from aetheris.streams.telemetry import within
+
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _FLUSH_WITHIN_MS = 5_000
 
@@ -52,14 +54,14 @@ class Metrics:
             self._provider = MeterProvider([reader or _otlp()], resource=resource, shutdown_on_exit=False)
             self._meter = self._provider.get_meter("aetheris")
 
-    def count(self, metric: Metric, amount: int = 1, **attributes: str) -> None:
-        """Something rare has happened."""
+    def count(self, metric: Metric, amount: int = 1, *, traceparent: bytes | None = None, **attributes: str) -> None:
+        """Something rare has happened; the trace that it happened in becomes an exemplar."""
         if self._provider is None:
             return
         counter = self._counters.get(metric)
         if counter is None:
             counter = self._counters[metric] = self._meter.create_counter(metric.metric, metric.unit, metric.says)
-        counter.add(amount, attributes)
+        counter.add(amount, attributes, within(traceparent))
 
     def watch(self, metric: Metric, ask: Callable[[], int], *, grows: bool = False) -> None:
         """Ask for a value whenever metrics are exported, from another thread; one that only grows is a counter."""

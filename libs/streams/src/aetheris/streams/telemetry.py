@@ -57,6 +57,11 @@ def messaging(topic: str, partition: int, operation: str, offset: int | None = N
     return found
 
 
+def within(traceparent: bytes | None) -> Context:
+    """The context that a traceparent names; an empty one where it names none."""
+    return _within(None if traceparent is None else _context(traceparent))
+
+
 class Span:
     """An open span; of a key that isn't sampled, nothing at all."""
 

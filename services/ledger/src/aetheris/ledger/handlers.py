@@ -204,7 +204,8 @@ class LedgerHandler(PartitionHandler):
     def _tell_of_contradictions(self) -> None:
         for said in self._partition.contradictions:
             _log.error("a success contradicts what was settled", job_id=said.job_id, node_id=said.node_id, via=said.via)
-            self._edge.metrics.count(Metric.CONTRADICTED, via=said.via.value)
+            traceparent = self._edge.telemetry.traceparent(said.idempotency_key)
+            self._edge.metrics.count(Metric.CONTRADICTED, traceparent=traceparent, via=said.via.value)
         self._partition.contradictions.clear()
 
     async def _round(self) -> None:

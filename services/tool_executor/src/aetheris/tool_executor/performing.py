@@ -200,7 +200,8 @@ class Performer:
         """The effect stands; that nobody can name it outside is its tool's fault."""
         started = tried.started
         _log.warning("irreversible effect without external id", tool=started.tool_name, job_id=started.job_id)
-        self._metrics.count(Metric.UNTRACEABLE, tool=started.tool_name)
+        traceparent = self._telemetry.traceparent(started.idempotency_key)
+        self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
     async def _keep(self, result: Any) -> _Kept:
         data = canonical(result)

@@ -22,6 +22,7 @@ from aetheris.protocol.events import (
 )
 from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import event_id
+from aetheris.protocol.keys import job_key
 from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import BlobsUnreachable
@@ -122,7 +123,7 @@ class VerifierPartition(PartitionHandler):
             self._check(record)
         name = _event_type(record)
         if name in _COUNTED:
-            self._parts.runtime.metrics.count(_COUNTED[name])
+            self._parts.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
         job = self._core.evolve(record, name)
         if name == ToolInvocationFinished.event_type:
             self._take_end(job, record)
@@ -178,7 +179,8 @@ class VerifierPartition(PartitionHandler):
         runtime = self._parts.runtime
         for one in fresh:
             _log.error("violation", job_id=job.job_id, rule=one.rule, event_id=one.event_id, offset=one.offset)
-            runtime.metrics.count(Metric.VIOLATIONS, rule=one.rule)
+            traceparent = runtime.telemetry.traceparent(job_key(job.job_id))
+            runtime.metrics.count(Metric.VIOLATIONS, traceparent=traceparent, rule=one.rule)
         await runtime.appender.append([(self._draft(Topic.JOBS_EVENTS, *_violation(job, one)),) for one in fresh])
         await runtime.metrics.flush()
 

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,14 @@ _IDLE_S = 2.0
 
 @dataclass(frozen=True)
 class Variant:
-    """How the system is set up: whether chains of steps run as one, whether the broker flushes every record to disk."""
+    """How the system is set up: whether chains of steps run as one, whether the broker flushes every record to disk.
+
+    `env` is what its services see on top.
+    """
 
     runs: bool = True
     flush_each: bool = False
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def tuning(self) -> kafka.Tuning:
@@ -131,7 +135,7 @@ async def _session(
 def _running(data: Path, variant: Variant, progress: Progress) -> Generator[State]:
     runs, notes = str(variant.runs).lower(), str(notes_in(data))
     env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": notes, "AETHERIS_RUNS": runs}
-    with alone(env):
+    with alone(env | dict(variant.env)):
         local.ensure_token(data)
         state = lifecycle.up(data, progress=progress, tuning=variant.tuning)
     try:

@@ -1,0 +1,136 @@
+"""`make bench-spans`: what 50,000 spans a minute cost, as the ratio of throughput and of CPU with and without them.
+
+Runs alternate, each on a fresh system. The spans go to a receiver of OTLP/HTTP that keeps them as they come and decodes
+them in the end: what a tracing back end costs is not the question.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from aetheris.cli.bench import runner
+from aetheris.cli.bench.workloads import Workload, workload
+from tests.bench.medians import SERVICES
+from tests.bench.receiver import exports
+
+WANTED_A_MINUTE = 50_000
+MOST = 0.10
+"""The share of throughput that they may cost."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: steps/s, CPU of all services (not servers, not the client) in µs a step, spans a minute."""
+
+    steps_per_s: float
+    cpu_us: float
+    spans_a_minute: float
+
+
+def bench(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 5,
+    jobs: Annotated[int, typer.Option(min=1, help="Of ten steps each.")] = 1000,
+    sample: Annotated[float, typer.Option(help="Share of keys; 0: what gives 50,000 spans a minute here.")] = 0.0,
+) -> None:
+    """Measure; 1 if they cost more than a tenth of throughput."""
+    load = workload("W1", jobs=jobs)
+    share = sample or _share(load)
+    runs: dict[str, list[Run]] = {"off": [], "on": []}
+    for number in range(rounds):
+        for kind in ("off", "on") if number % 2 == 0 else ("on", "off"):
+            runs[kind].append(_measured(load, share if kind == "on" else None))
+            _say(f"{kind}: {runs[kind][-1]}")
+    off, on = (_medians(runs[kind]) for kind in ("off", "on"))
+    found = {
+        "share_of_keys": round(share, 4),
+        "spans_a_minute": round(on.spans_a_minute),
+        "steps_per_s": {"off": round(off.steps_per_s), "on": round(on.steps_per_s)},
+        "throughput_ratio": round(on.steps_per_s / off.steps_per_s, 3),
+        "services_cpu_us_per_step": {"off": round(off.cpu_us), "on": round(on.cpu_us)},
+        "services_cpu_ratio": round(on.cpu_us / off.cpu_us, 3),
+    }
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    raise typer.Exit(0 if on.steps_per_s >= (1 - MOST) * off.steps_per_s else 1)
+
+
+def _share(load: Workload) -> float:
+    """So many keys that this machine's throughput makes 50,000 spans a minute."""
+    probe = _measured(load, 0.1)
+    _say(f"with a tenth of the keys: {probe}")
+    return min(1.0, 0.1 * WANTED_A_MINUTE / probe.spans_a_minute)
+
+
+def _measured(load: Workload, share: float | None) -> Run:
+    with TemporaryDirectory(prefix="aetheris-bench-") as folder:
+        file = Path(folder) / "spans"
+        with _receiving(file) as port:
+            env = {} if share is None else _exporting(port, share)
+            [found] = runner.run([load], variant=runner.Variant(env=env), warm_up_s=20.0, progress=_quiet)
+        spans = _in_the_end(file, found["wall_s"])
+    cpu = sum(used for name, used in found["cpu_us_per_step"].items() if name in SERVICES)
+    return Run(found["steps_per_s"], cpu, spans / found["wall_s"] * 60)
+
+
+@contextmanager
+def _receiving(file: Path) -> Generator[int]:
+    told, tell = os.pipe()
+    argv = [sys.executable, "-m", "tests.bench.receiver", str(file), str(tell)]
+    with subprocess.Popen(argv, pass_fds=[tell]) as child:
+        os.close(tell)
+        try:
+            with os.fdopen(told) as port:
+                yield int(port.readline())
+        finally:
+            child.kill()
+
+
+def _exporting(port: int, share: float) -> Mapping[str, str]:
+    return {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "AETHERIS_TRACE_SAMPLE": str(share),
+    }
+
+
+def _in_the_end(file: Path, wall_s: float) -> int:
+    """How many spans belong to the last `wall_s` seconds in which calls were made: what was measured."""
+    spans = [
+        span
+        for body in exports(file)
+        for batch in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in batch.scope_spans
+        for span in scope.spans
+    ]
+    last = max((span.end_time_unix_nano for span in spans if span.name == "begin"), default=0)
+    return sum(span.start_time_unix_nano >= last - wall_s * 1e9 for span in spans)
+
+
+def _medians(runs: Sequence[Run]) -> Run:
+    return Run(
+        median(run.steps_per_s for run in runs),
+        median(run.cpu_us for run in runs),
+        median(run.spans_a_minute for run in runs),
+    )
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"→ {what}\n")
+
+
+def _quiet(_part: str, _what: str) -> None:
+    """Ten starts are of no interest."""
+
+
+if __name__ == "__main__":
+    typer.run(bench)
