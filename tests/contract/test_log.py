@@ -26,7 +26,7 @@ from aetheris.streams.partitioning import partition_of
 from aetheris.streams.replay import replay
 from aetheris.testkit.memory import MemoryLog
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @dataclass
