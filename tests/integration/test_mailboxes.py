@@ -1,11 +1,12 @@
 """Mail that was sent, looked for where it arrived: a Maildir, and a real IMAP server over it (docs/toolkits.md)."""
 
 import imaplib
+import smtplib
 import socket
 import ssl
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from pathlib import Path
@@ -79,12 +80,15 @@ def test_a_mail_is_found_by_its_key_alone_and_stays_unread(post: Post) -> None:
     assert post.send("aetheris:other:n:0") is not None
     assert smtp.in_imap(asking(key), post.box) == []
     post.send(key)
+    lookalike = f"From: a@b.example\r\nMessage-ID: {smtp.message_id(key)}x\r\nSubject: not it\r\n\r\nHello.\r\n"
+    with closing(smtplib.SMTP("127.0.0.1", post.server.port)) as server:
+        server.sendmail("a@b.example", "ada@example.org", lookalike)
     (head,) = smtp.in_imap(asking(key), post.box)
     assert (head["Subject"], head["To"]) == (key, "ada@example.org")
     for other in (f"{key}0", key[:-2], key[1:], "aetheris"):
         assert smtp.in_imap(asking(other), post.box) == []
     (file,) = post.files(key)
-    assert "S" not in file.name.partition(":2,")[2]
+    assert (file.parent.name, "S" in file.name.partition(":2,")[2]) == ("new", False)
 
 
 def test_what_is_gone_is_drift(post: Post) -> None:
