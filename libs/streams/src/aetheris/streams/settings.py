@@ -50,7 +50,7 @@ class RuntimeSettings(BaseSettings):
     http_port: int = Field(8080, description="Port of the gateway's API and of the verifier's proofs")
     partitions: int = Field(4, ge=1, description="Partitions of every topic keyed by job_id; never changes")
     dev: bool = Field(default=False, description="Run on a broker that could lose acknowledged records")
-    trace_sample: float = Field(0.05, ge=0, le=1, description="Share of idempotency keys that are traced")
+    trace_sample: float = Field(0.05, ge=0, le=1, description="Share of jobs that are traced")
     session_timeout_s: float = Field(6.0, ge=1, description="Silence after which a member's partitions move")
     commit_interval_s: float = Field(1.0, gt=0, description="Pause between commits of offsets")
     lazy_pause_s: float = Field(0.015, gt=0, description="Pause between reads where nobody waits")

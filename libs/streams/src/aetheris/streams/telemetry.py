@@ -1,7 +1,7 @@
-"""Traces: one per idempotency key, decided by the key before anything is made (docs/architecture.md, "Tracing").
+"""Traces: one per idempotency key, decided by the job before anything is made (docs/tracing.md).
 
 A key's trace_id is its first 16 bytes, the id of its root span the 8 bytes that follow: whoever has the key
-finds the trace, and every service agrees without a word. A job's trace goes by `job_key`.
+finds the trace, and every service agrees without a word. A job has a trace of its own, which goes by `job_key`.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
+from typing import NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -19,6 +20,8 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+from aetheris.protocol.keys import job_key
 
 Value = str | int | float | bool
 Attributes = Mapping[str, Value]
@@ -37,6 +40,18 @@ class Kind(Enum):
     CLIENT = trace.SpanKind.CLIENT
     PRODUCER = trace.SpanKind.PRODUCER
     CONSUMER = trace.SpanKind.CONSUMER
+
+
+class Traced(NamedTuple):
+    """What a trace is of: a call, by its idempotency key, or its whole job, by the job's key."""
+
+    job_id: str
+    key: str
+
+
+def whole(job_id: str) -> Traced:
+    """The job's own trace."""
+    return Traced(job_id, job_key(job_id))
 
 
 def root_traceparent(key: str) -> bytes:
@@ -63,7 +78,7 @@ def within(traceparent: bytes | None) -> Context:
 
 
 class Span:
-    """An open span; of a key that isn't sampled, nothing at all."""
+    """An open span; of a job that isn't sampled, nothing at all."""
 
     __slots__ = ("_span",)
 
@@ -106,18 +121,18 @@ class Telemetry:
             self._provider.add_span_processor(_otlp() if exporter is None else SimpleSpanProcessor(exporter))
             self._tracer = self._provider.get_tracer("aetheris")
 
-    def sampled(self, key: str) -> bool:
-        """Whether this key is traced: the same answer in every service with the same rate."""
-        return self._provider is not None and zlib.crc32(key.encode()) < self._threshold
+    def sampled(self, job_id: str) -> bool:
+        """Whether this job's calls are traced: the same answer in every service with the same rate."""
+        return self._provider is not None and zlib.crc32(job_id.encode()) < self._threshold
 
-    def traceparent(self, key: str) -> bytes | None:
-        """The root context of a key's trace, for drafts; None if it isn't sampled."""
-        return root_traceparent(key) if self.sampled(key) else None
+    def traceparent(self, of: Traced) -> bytes | None:
+        """The root context of a trace, for drafts; None if its job isn't sampled."""
+        return root_traceparent(of.key) if self.sampled(of.job_id) else None
 
     @contextmanager
     def span(
         self,
-        key: str,
+        of: Traced,
         name: str,
         *,
         kind: Kind = Kind.INTERNAL,
@@ -127,15 +142,15 @@ class Telemetry:
         root: bool = False,
         always: bool = False,
     ) -> Generator[Span]:
-        """A span around what is done now, in the trace of `key`; an exception marks it by its class.
+        """A span around what is done now, in a trace; an exception marks it by its class.
 
         `parent` is a traceparent (of another trace: becomes a link), `links` are keys of other traces, `root`
-        makes it the trace's root span, `always` takes it although the key isn't sampled.
+        makes it the trace's root span, `always` takes it although the job isn't sampled.
         """
-        if self._provider is None or not (always or self.sampled(key)):
+        if self._provider is None or not (always or self.sampled(of.job_id)):
             yield _NOTHING
             return
-        span = self._start(key, name, kind=kind, parent=parent, attributes=attributes, links=links, root=root)
+        span = self._start(of.key, name, kind=kind, parent=parent, attributes=attributes, links=links, root=root)
         opened = Span(span)
         try:
             yield opened
@@ -147,7 +162,7 @@ class Telemetry:
 
     def record(
         self,
-        key: str,
+        of: Traced,
         name: str,
         start_ns: int,
         end_ns: int,
@@ -164,10 +179,10 @@ class Telemetry:
 
         What fails or is in doubt is recorded `always`; `error` is the error's class.
         """
-        if self._provider is None or not (always or self.sampled(key)):
+        if self._provider is None or not (always or self.sampled(of.job_id)):
             return None
         span = self._start(
-            key, name, kind=kind, parent=parent, attributes=attributes, links=links, root=root, start_ns=start_ns
+            of.key, name, kind=kind, parent=parent, attributes=attributes, links=links, root=root, start_ns=start_ns
         )
         if error is not None:
             Span(span).fail(error)

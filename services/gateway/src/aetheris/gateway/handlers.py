@@ -26,7 +26,6 @@ from aetheris.protocol.envelope import Envelope, decode_event, draft
 from aetheris.protocol.fold import JobState, KeyState
 from aetheris.protocol.ids import derived, job_id_of
 from aetheris.protocol.job_log import Sequence, fold_into, since_birth, tell, told
-from aetheris.protocol.keys import job_key
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
@@ -34,7 +33,7 @@ from aetheris.streams.history import History
 from aetheris.streams.ids import fresh_id
 from aetheris.streams.log import Appender, GroupTooLarge, Log, LogError
 from aetheris.streams.redis import RedisUnavailable
-from aetheris.streams.telemetry import Kind, Span, Telemetry
+from aetheris.streams.telemetry import Kind, Span, Telemetry, whole
 
 _log = structlog.get_logger(__name__)
 
@@ -572,7 +571,7 @@ class Jobs:
         kind = type(command).__name__.lower()
         attributes = {"aetheris.job_id": command.job_id}
         return self._telemetry.span(
-            job_key(command.job_id),
+            whole(command.job_id),
             f"command {kind}",
             kind=Kind.SERVER,
             attributes=attributes,

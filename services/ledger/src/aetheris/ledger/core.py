@@ -66,7 +66,7 @@ class Partition:
         self._found: list[tuple[str, ev.InvocationProbed]] = []
         self._given_up: dict[tuple[str, str], None] = {}
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
-        self._joined: list[str] = []
+        self._joined: list[tuple[str, str]] = []
         self._forgotten = SealedNames()
         self.contradictions: list[ev.ToolInvocationFinished] = []
         """Successes that came after their key was settled otherwise, for an operator to hear of."""
@@ -186,8 +186,8 @@ class Partition:
         decisions += self._views(now)
         return decisions
 
-    def joined(self) -> list[str]:
-        """The keys that started as later nodes of a run, since the last call."""
+    def joined(self) -> list[tuple[str, str]]:
+        """Job and key of what started as later nodes of a run, since the last call."""
         joined, self._joined = self._joined, []
         return joined
 
@@ -256,7 +256,7 @@ class Partition:
         if isinstance(event, ev.ToolInvocationStarted):
             self._discharge(job, state.node_id)
             if event.after and self._live:
-                self._joined.append(key)
+                self._joined.append((job.state.job_id, key))
             self._begin(job, key, event, now)
         elif state.st is St.REOPENED:
             after_proof = isinstance(event, ev.ToolInvocationFinished)

@@ -9,7 +9,7 @@ import structlog
 
 from aetheris.planner.backlog import JOBS_IN_FLIGHT, Backlog
 from aetheris.planner.core import Indexed, Partition
-from aetheris.planner.decisions import Append, Conflict, Index, Load, Output, Refused, Request
+from aetheris.planner.decisions import Append, Conflict, Fact, Index, Load, Output, Refused, Request
 from aetheris.planner.watch import STUCK_AFTER_S, Watch
 from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit
 from aetheris.protocol.envelope import (
@@ -34,7 +34,7 @@ from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.log import Appender, GroupTooLarge
 from aetheris.streams.partitioning import weigh
 from aetheris.streams.table import Table
-from aetheris.streams.telemetry import Kind, Telemetry
+from aetheris.streams.telemetry import Kind, Telemetry, Traced, whole
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/planner"
@@ -239,7 +239,7 @@ class PlannerHandler(PartitionHandler):
                     id=event_id(fact.event.job_id, fact.event.event_type, *fact.cause),
                     source=SOURCE,
                     time=time,
-                    traceparent=self._telemetry.traceparent(fact.key) if fact.key is not None else None,
+                    traceparent=self._traceparent(fact),
                 )
                 for fact in output.facts
             )
@@ -247,11 +247,14 @@ class PlannerHandler(PartitionHandler):
             return (self._traced_request(output, time, again=again),)
         return (_index_draft(output, time),)
 
+    def _traceparent(self, fact: Fact) -> bytes | None:
+        return self._telemetry.traceparent(Traced(fact.event.job_id, fact.key)) if fact.key is not None else None
+
     def _traced_request(self, output: Request, time: str, *, again: bool) -> Draft:
         """The first span of the key's trace; asked again after a restore, one beside it."""
-        if output.key is None or not self._telemetry.sampled(output.key):
-            return _request_draft(output, time, None)
         job_id = output.body.job_id
+        if output.key is None or not self._telemetry.sampled(job_id):
+            return _request_draft(output, time, None)
         attributes = {
             "aetheris.job_id": job_id,
             "aetheris.node_id": output.body.nodes[0],
@@ -259,7 +262,12 @@ class PlannerHandler(PartitionHandler):
         }
         links = (job_key(job_id),)
         with self._telemetry.span(
-            output.key, "request", kind=Kind.PRODUCER, attributes=attributes, links=links, root=not again
+            Traced(job_id, output.key),
+            "request",
+            kind=Kind.PRODUCER,
+            attributes=attributes,
+            links=links,
+            root=not again,
         ) as span:
             self._trace_step(job_id, output.key, attributes)
             return _request_draft(output, time, span.traceparent)
@@ -267,7 +275,7 @@ class PlannerHandler(PartitionHandler):
     def _trace_step(self, job_id: str, key: str, attributes: Mapping[str, str | int]) -> None:
         """In the job's own trace: what was asked for, with a link to the trace that shows what came of it."""
         now_ns = round(self._clock.now().timestamp() * 1e9)
-        self._telemetry.record(job_key(job_id), "step", now_ns, now_ns, attributes=attributes, links=(key,))
+        self._telemetry.record(whole(job_id), "step", now_ns, now_ns, attributes=attributes, links=(key,))
 
     def _reach(self, outputs: Sequence[Written]) -> None:
         """The places to die at before a round is written."""
@@ -279,15 +287,14 @@ class PlannerHandler(PartitionHandler):
 
     def _trace_joined(self) -> None:
         """The later nodes of a run are never requested: their span is made when they have started."""
-        sampled = [joined for joined in self._partition.joined() if self._telemetry.sampled(joined.key)]
+        sampled = [joined for joined in self._partition.joined() if self._telemetry.sampled(joined.job_id)]
         if sampled:
             now_ns = round(self._clock.now().timestamp() * 1e9)
             for joined in sampled:
                 attributes = {"aetheris.job_id": joined.job_id, "aetheris.node_id": joined.node_id}
                 links = (job_key(joined.job_id),)
-                self._telemetry.record(
-                    joined.key, "request", now_ns, now_ns, attributes=attributes, links=links, root=True
-                )
+                traced = Traced(joined.job_id, joined.key)
+                self._telemetry.record(traced, "request", now_ns, now_ns, attributes=attributes, links=links, root=True)
                 self._trace_step(joined.job_id, joined.key, attributes)
 
     async def _append(self, groups: Sequence[Group]) -> None:

@@ -28,7 +28,7 @@ from aetheris.streams.clock import Clock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect
 from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.telemetry import Kind, Telemetry
+from aetheris.streams.telemetry import Kind, Telemetry, Traced
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Told, Try
 from aetheris.tool_executor.effect_writer import EffectWriter
@@ -65,7 +65,7 @@ class Scribe:
 
     def write(self, key: str, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
         """The records of one try's events, its first one naming the nonce."""
-        parent = traceparent if traceparent is not None else self._telemetry.traceparent(key)
+        parent = traceparent or self._telemetry.traceparent(Traced(events[0].job_id, key))
         time, cause = self._clock.now().isoformat(), reports.cause_of(events)
         return tuple(self._draft(event, cause, time, parent) for event in events)
 
@@ -108,7 +108,7 @@ class Performer:
     async def perform(self, tried: Try) -> Report:
         """Call, keep the effect, and draft the report; a try runs only after its `started` won."""
         key = tried.started.idempotency_key
-        if self._telemetry.sampled(key):
+        if self._telemetry.sampled(tried.started.job_id):
             said, parent = await self._call_traced(tried)
         else:
             said, parent = await self._call_untraced(tried)
@@ -148,11 +148,12 @@ class Performer:
         return said
 
     async def _call_traced(self, tried: Try) -> tuple[Said, bytes | None]:
-        key = tried.started.idempotency_key
-        name, attributes = _span_of(tried)
+        traced, (name, attributes) = _traced(tried), _span_of(tried)
         begun_ns = _ns(self._clock.now())  # a call that a crash cuts off leaves this one alone
-        self._telemetry.record(key, "begin", begun_ns, begun_ns, parent=tried.run.taken.parent, attributes=attributes)
-        with self._telemetry.span(key, name, parent=tried.run.taken.parent, attributes=attributes) as span:
+        self._telemetry.record(
+            traced, "begin", begun_ns, begun_ns, parent=tried.run.taken.parent, attributes=attributes
+        )
+        with self._telemetry.span(traced, name, parent=tried.run.taken.parent, attributes=attributes) as span:
             said = await self._call(tried, span.traceparent)
             error = _error_of(said)
             if error is not None:
@@ -168,7 +169,7 @@ class Performer:
             return said, None
         name, attributes = _span_of(tried)
         traceparent = self._telemetry.record(
-            tried.started.idempotency_key,
+            _traced(tried),
             name,
             _ns(begun),
             _ns(self._clock.now()),
@@ -189,7 +190,7 @@ class Performer:
             self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
         drafts = self._scribe.write(key, events, parent)
-        async with self._put_effect_traced(key, parent):
+        async with self._put_effect_traced(_traced(tried), parent):
             value = reports.effect_value([one.value for one in drafts])
             await self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
         self._crash.reach("after_put_effect", tried.started.tool_name)
@@ -200,7 +201,7 @@ class Performer:
         """The effect stands; that nobody can name it outside is its tool's fault."""
         started = tried.started
         _log.warning("irreversible effect without external id", tool=started.tool_name, job_id=started.job_id)
-        traceparent = self._telemetry.traceparent(started.idempotency_key)
+        traceparent = self._telemetry.traceparent(_traced(tried))
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
     async def _keep(self, result: Any) -> _Kept:
@@ -212,12 +213,16 @@ class Performer:
         return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
 
     @asynccontextmanager
-    async def _put_effect_traced(self, key: str, parent: bytes | None) -> AsyncGenerator[None]:
+    async def _put_effect_traced(self, traced: Traced, parent: bytes | None) -> AsyncGenerator[None]:
         if parent is None:
             yield
             return
-        with self._telemetry.span(key, "put_effect", kind=Kind.CLIENT, parent=parent):
+        with self._telemetry.span(traced, "put_effect", kind=Kind.CLIENT, parent=parent):
             yield
+
+
+def _traced(tried: Try) -> Traced:
+    return Traced(tried.started.job_id, tried.started.idempotency_key)
 
 
 def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:

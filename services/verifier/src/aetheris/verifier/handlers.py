@@ -22,7 +22,6 @@ from aetheris.protocol.events import (
 )
 from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import event_id
-from aetheris.protocol.keys import job_key
 from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import BlobsUnreachable
@@ -30,6 +29,7 @@ from aetheris.streams.handler import PartitionHandler
 from aetheris.streams.log import LogError
 from aetheris.streams.metrics import Metric
 from aetheris.streams.runtime import Runtime
+from aetheris.streams.telemetry import Traced, whole
 from aetheris.streams.worker import PartitionWorker
 from aetheris.verifier.core import LiveJob, Partition, sealed
 from aetheris.verifier.keys import SealKeys
@@ -160,9 +160,9 @@ class VerifierPartition(PartitionHandler):
 
     def _trace(self, job: LiveJob, parent: bytes) -> None:
         finished, telemetry = job.audit.last, self._parts.runtime.telemetry
-        if telemetry.sampled(finished.key):
+        if telemetry.sampled(job.job_id):
             attributes = {"aetheris.job_id": job.job_id, "aetheris.outcome": finished.text("outcome")}
-            with telemetry.span(finished.key, "audit", parent=parent, attributes=attributes):
+            with telemetry.span(Traced(job.job_id, finished.key), "audit", parent=parent, attributes=attributes):
                 pass
 
     def _look(self) -> None:
@@ -179,7 +179,7 @@ class VerifierPartition(PartitionHandler):
         runtime = self._parts.runtime
         for one in fresh:
             _log.error("violation", job_id=job.job_id, rule=one.rule, event_id=one.event_id, offset=one.offset)
-            traceparent = runtime.telemetry.traceparent(job_key(job.job_id))
+            traceparent = runtime.telemetry.traceparent(whole(job.job_id))
             runtime.metrics.count(Metric.VIOLATIONS, traceparent=traceparent, rule=one.rule)
         await runtime.appender.append([(self._draft(Topic.JOBS_EVENTS, *_violation(job, one)),) for one in fresh])
         await runtime.metrics.flush()
@@ -222,10 +222,10 @@ class VerifierPartition(PartitionHandler):
             task.add_done_callback(lambda _: self._asked.pop(record.offset, None))
 
     async def _answer(self, question: Verification, record: Record) -> None:
-        key = question.idempotency_key
+        traced = Traced(question.job_id, question.idempotency_key)
         parent = record.header("traceparent")
         name = f"{question.what} {question.tool_name}"
-        with self._parts.runtime.telemetry.span(key, name, parent=parent, always=True) as span:
+        with self._parts.runtime.telemetry.span(traced, name, parent=parent, always=True) as span:
             said = await self._asked_outside(question, span.traceparent)
         cause = f"{question.invocation_id} {question.ask}"
         group = tuple(
