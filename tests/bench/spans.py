@@ -42,7 +42,7 @@ def bench(
     *,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each kind.")] = 5,
     jobs: Annotated[int, typer.Option(min=1, help="Of ten steps each.")] = 1000,
-    sample: Annotated[float, typer.Option(help="Share of keys; 0: what gives 50,000 spans a minute here.")] = 0.0,
+    sample: Annotated[float, typer.Option(help="Share of jobs; 0: what gives 50,000 spans a minute here.")] = 0.0,
 ) -> None:
     """Measure; 1 if they cost more than a tenth of throughput."""
     load = workload("W1", jobs=jobs)
@@ -54,7 +54,7 @@ def bench(
             _say(f"{kind}: {runs[kind][-1]}")
     off, on = (_medians(runs[kind]) for kind in ("off", "on"))
     found = {
-        "share_of_keys": round(share, 4),
+        "share_of_jobs": round(share, 4),
         "spans_a_minute": round(on.spans_a_minute),
         "steps_per_s": {"off": round(off.steps_per_s), "on": round(on.steps_per_s)},
         "throughput_ratio": round(on.steps_per_s / off.steps_per_s, 3),
@@ -66,9 +66,9 @@ def bench(
 
 
 def _share(load: Workload) -> float:
-    """So many keys that this machine's throughput makes 50,000 spans a minute."""
+    """So many jobs that this machine's throughput makes 50,000 spans a minute."""
     probe = _measured(load, 0.1)
-    _say(f"with a tenth of the keys: {probe}")
+    _say(f"with a tenth of the jobs: {probe}")
     return min(1.0, 0.1 * WANTED_A_MINUTE / probe.spans_a_minute)
 
 
