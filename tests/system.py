@@ -43,10 +43,15 @@ class System:
 
     def pid(self, name: str) -> int:
         """The process of a part, such as executor-0; waits while it is being restarted."""
-        until(lambda: self.state().parts[name].pid is not None, 20)
-        pid = self.state().parts[name].pid
-        assert pid is not None
-        return pid
+        found: list[int] = []
+
+        def runs() -> bool:
+            pid = self.state().parts[name].pid
+            found.extend([pid] if pid is not None else [])
+            return bool(found)
+
+        until(runs, 20)
+        return found[0]
 
     def kill(self, name: str) -> None:
         """kill -9 a part, and return once the supervisor has started its successor."""

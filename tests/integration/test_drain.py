@@ -7,6 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -109,13 +110,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
 
 
 def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(world: World) -> None:
-    job = world.held_call("finishes")
+    finishes, other = f"finishes-{uuid4()}", f"other-{uuid4()}"
+    job = world.held_call(finishes)
     worker, pid = world.drained(job)
     others = [
-        world.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"other-{number}"}})
+        world.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{other}-{number}"}})
         for number in range(8)  # of every partition
     ]
-    (world.outside.folder / "finishes").unlink()
+    (world.outside.folder / finishes).unlink()
     world.system.wait_ended([job, *others], PATIENCE_S)
     until(lambda: world.system.pid(worker) != pid, PATIENCE_S)
     assert world.runner_of(job) not in [world.runner_of(other) for other in others]
@@ -123,16 +125,17 @@ def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(world: World
     assert len(world.events(job, "tool_invocation_started")) == 2
     log = (world.system.data / "logs" / f"{worker}.log").read_text()
     assert not any(json.loads(line)["event"] == "did not stop in time" for line in log.splitlines() if line[:1] == "{")
-    for tag in ("finishes", "finishes-b", *(f"other-{number}" for number in range(8))):
+    for tag in (finishes, f"{finishes}-b", *(f"{other}-{number}" for number in range(8))):
         assert world.outside.count(tag) == 1
 
 
 def test_what_it_cannot_finish_is_left_to_the_ladder(world: World) -> None:
-    job = world.held_call("unfinished")
+    unfinished = f"unfinished-{uuid4()}"
+    job = world.held_call(unfinished)
     worker, pid = world.drained(job)
     until(lambda: world.system.pid(worker) != pid, PATIENCE_S)  # its grace is over, and its successor is there
-    (world.outside.folder / "unfinished").unlink()
+    (world.outside.folder / unfinished).unlink()
     world.system.wait_status(job, "completed", PATIENCE_S)
     assert world.events(job, "tool_invocation_finished")[0]["via"] in ("probe", "catch_up")
-    assert (world.outside.count("unfinished"), world.outside.count("unfinished-b")) == (1, 1)
+    assert (world.outside.count(unfinished), world.outside.count(f"{unfinished}-b")) == (1, 1)
     assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
