@@ -18,7 +18,7 @@ from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.stage import (
     ASK_AGAIN_S,
     END_WITHIN_S,
-    await_end,
+    await_status,
     tell,
     verified_with_seal,
 )
@@ -108,7 +108,7 @@ def _answer(system: System, bank: Outside, job_id: str, request: str, own: int, 
         say.step(f"{LATE} still has the old form open, and approves {ASKED}: {stale}")
         said = approver.respond(new, "approve", comment="as agreed")
         say.step(f"{APPROVER} approves {CHANGED}: {said.event}")
-        await_end(system, job_id)
+        await_status(system, job_id, "completed")
         replayed = _refused(late, new, "approve")
         say.step(
             f"the approval is sent once more, by {LATE}: {replayed}; by {APPROVER} again: {_repeated(approver, new)}"

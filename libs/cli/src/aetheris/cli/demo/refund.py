@@ -16,7 +16,7 @@ from aetheris.cli.demo.naive import CRASHES, Crash, run_naive
 from aetheris.cli.demo.outside import Counts, OutsideError, OutsideWorld
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.servers import MissingServerError
-from aetheris.cli.demo.stage import await_end, tell, verified_with_seal
+from aetheris.cli.demo.stage import await_status, tell, verified_with_seal
 from aetheris.cli.demo.system import System, check_free, running
 from aetheris.cli.demo.tamper import complaint, forge, judge
 from aetheris.cli.streamfile import Stream
@@ -112,7 +112,7 @@ def _on_aetheris(
         say.step(f"submitted as job {job_id}")
         say.detail("the executor makes the calls; the ledger says which may be made; what they know lies in Kafka")
         kills = torment.run(job_id)
-        await_end(system, job_id)
+        await_status(system, job_id, "completed")
         counts = world.counts(ORDER)
         say.step(f"the job has completed. The servers have: {_words(counts)}")
         return Outcome(naive, counts, kills, _prove(system, job_id, folder / "demo", say))

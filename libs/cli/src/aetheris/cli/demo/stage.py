@@ -16,7 +16,7 @@ from aetheris.cli.demo.kills import DemoError
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.system import System
 from aetheris.cli.embedded.errors import EmbeddedError
-from aetheris.sdk.client import ApiError, Unreachable
+from aetheris.sdk.client import ApiError, Job, Unreachable
 
 END_WITHIN_S = 60.0
 ASK_AGAIN_S = 0.1
@@ -103,15 +103,16 @@ def verified_with_seal(system: System, job_id: str) -> Mapping[str, Any]:
     raise DemoError("the verifier has not sealed the job")
 
 
-def await_end(system: System, job_id: str) -> None:
-    """Raises: DemoError: the job didn't complete, or not in time."""
+def await_status(system: System, job_id: str, status: str) -> Job:
+    """The job, once it has come to rest as told. Raises: DemoError: it rests otherwise, or not in time."""
     deadline = time.monotonic() + END_WITHIN_S
     while (job := system.job(job_id)) is None or job.status in GOING_ON:
         if time.monotonic() > deadline:
-            raise DemoError(f"the job has not ended after {END_WITHIN_S:.0f} s")
+            raise DemoError(f"the job is not {status} after {END_WITHIN_S:.0f} s")
         time.sleep(ASK_AGAIN_S)
-    if job.status != "completed":
+    if job.status != status:
         raise DemoError(f"the job is {job.status}: {job.why or job.error}")
+    return job
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import mailbox
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from aetheris.cli.demo.kills import DemoError
 from aetheris.cli.demo.outside import answers_as_mail_server
 from aetheris.cli.demo.progress import Say
 from aetheris.cli.demo.servers import MissingServerError
-from aetheris.cli.demo.stage import ASK_AGAIN_S, END_WITHIN_S, GOING_ON, await_end, tell, verified_with_seal
+from aetheris.cli.demo.stage import await_status, tell, verified_with_seal
 from aetheris.cli.demo.system import System, check_free, running
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.ports import free_port
@@ -139,7 +138,7 @@ def _on_aetheris(system: System, world: World, naive: Counts, say: Say) -> Outco
     say.step(f"a human asks whoever runs the webhook: its book has {lines} line(s) of that")
     _resolve(system, job_id, f"the webhook's book has {lines} line(s) of it")
     say.step(f"aetheris resolve {job_id} --node call --happened --evidence …")
-    await_end(system, job_id)
+    await_status(system, job_id, "completed")
     counts = world.counts(TEXT)
     say.step(f"the job has completed. There are {_words(counts)}")
     mail_by, call_by = _settled_by(system, job_id, "mail"), _settled_by(system, job_id, "call")
@@ -156,14 +155,8 @@ _TOLD = {
 
 
 def _await_human(system: System, job_id: str) -> bool:
-    """Raises: DemoError: the job ended, or doesn't wait in time."""
-    deadline = time.monotonic() + END_WITHIN_S
-    while (job := system.job(job_id)) is None or job.status in GOING_ON:
-        if time.monotonic() > deadline:
-            raise DemoError(f"the job doesn't wait after {END_WITHIN_S:.0f} s")
-        time.sleep(ASK_AGAIN_S)
-    if job.status != "waiting":
-        raise DemoError(f"the job is {job.status}: {job.why or job.error}")
+    """Whether the step that nobody heard of is what waits. Raises: DemoError: the job does not wait in time."""
+    job = await_status(system, job_id, "waiting")
     return any(step.node_id == "call" and step.state == "waiting" for step in job.steps)
 
 
