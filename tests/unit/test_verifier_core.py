@@ -42,6 +42,25 @@ def test_a_job_is_audited_from_its_birth_to_its_seal() -> None:
     assert partition.mark() is None
 
 
+def test_what_came_between_the_end_and_a_seal_that_does_not_know_it_is_judged() -> None:
+    """Both may come in one batch, when nobody has looked at the job since."""
+    partition = Partition()
+    history = (created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB), finished("a", "late"), SEAL)
+    for offset, event in enumerate(history):
+        take(partition, event, offset)
+    found = violations_in(partition.odd[JOB].audit.history.facts)
+    assert "success_without_valid_start" in {one.rule for one in found}
+    assert partition.mark() is None
+
+
+def test_a_job_whose_seal_knows_all_of_it_is_not_judged_again() -> None:
+    partition = Partition()
+    told = ViolationFound(job_id=JOB, rule="r", event_id="e1", offset=1, message="m")
+    for offset, event in enumerate((created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB), told, SEAL)):
+        take(partition, event, offset)
+    assert partition.odd == {}
+
+
 def test_a_late_repeat_of_a_birth_does_not_bring_a_sealed_job_back() -> None:
     partition = Partition()
     for offset, event in enumerate((created(), JobCompleted(job_id=JOB), SEAL)):

@@ -50,6 +50,13 @@ class LiveJob:
         unstarted = fact.nonce not in self._started
         return unstarted or len(self.audit.history.closings.get(fact.key, ())) > 1
 
+    def came_late(self) -> bool:
+        """Whether its latest record, a seal, says nothing of what came just before it."""
+        *facts, seal = self.audit.history.facts
+        covered = seal.body.get("event_count")
+        late = facts[covered:] if isinstance(covered, int) and covered >= 0 else facts
+        return any(fact.type != ViolationFound.event_type for fact in late)
+
     def untold(self, found: Iterable[Violation]) -> list[Violation]:
         """Violations that nobody has told yet; they count as told from now on."""
         fresh = [one for one in found if (one.rule, one.offset) not in self.told]
@@ -90,8 +97,9 @@ class Partition:
         if event_type == JobSealed.event_type:
             del self.jobs[job_id]
             self.moved.pop(job_id, None)
-            self.odd.pop(job_id, None)
             self._forgotten.add(job_id)
+            if job.came_late():
+                self.odd[job_id] = job
         return job
 
     def to_seal(self) -> list[LiveJob]:
