@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,9 @@ from aetheris.cli.embedded.services import with_counts
 from aetheris.protocol.envelope import draft
 from aetheris.protocol.events import Event
 from aetheris.protocol.topics import Topic
+from aetheris.streams.crash import ORDERS
 from aetheris.streams.kafka.log import KafkaLog
+from tests.attempts import cleared_by
 from tests.outside import until
 
 REPOSITORY = Path(__file__).parent.parent
@@ -62,6 +64,19 @@ class System:
     def wait_ready(self, deadline_s: float = 60.0) -> None:
         """Return once every part says that it is ready."""
         until(lambda: lifecycle.status(self.data).ready, deadline_s)
+
+    def mend(self) -> None:
+        """Wake who sleeps, forget orders to die, and return once every part is ready.
+
+        Raises:
+            TimeoutError: one isn't.
+        """
+        (self.data / ORDERS).unlink(missing_ok=True)
+        for part in self.state().parts.values():
+            with suppress(ProcessLookupError):
+                if part.pid is not None:
+                    os.kill(part.pid, signal.SIGCONT)
+        self.wait_ready()
 
     def flush_redis(self) -> None:
         """FLUSHALL."""
@@ -127,6 +142,18 @@ class System:
             shown = [self.job(job_id) for job_id in list(open_jobs)[:3]]
             raise AssertionError(f"{len(open_jobs)} jobs are open after {deadline_s} s, such as {shown}") from None
 
+    def wait_asked(self, job_id: str, deadline_s: float = 30.0) -> dict[str, Any]:
+        """The job's request for a human's word, once the list of approvals shows it: it follows the log."""
+        found: list[dict[str, Any]] = []
+
+        def listed() -> bool:
+            requests = self.api.get("/approvals", params={"limit": 200}).json().get("approvals", [])
+            found[:] = [one for one in requests if one["job_id"] == job_id]
+            return bool(found)
+
+        until(listed, deadline_s)
+        return found[0]
+
     def wait_status(self, job_id: str, status: str, deadline_s: float = 30.0) -> dict[str, Any]:
         """Return the job once it has this status."""
         until(lambda: self.job(job_id).get("status") == status, deadline_s)
@@ -148,7 +175,9 @@ def running_system(data: Path, env: dict[str, str], **counts: int) -> Generator[
         token = local.target(data).token
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=f"{state.gateway}/api", headers=headers, timeout=20, trust_env=False) as api:
-            yield System(data, api)
+            system = System(data, api)
+            with cleared_by(system.mend):
+                yield system
     finally:
         lifecycle.down(data)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE
+from tests.attempts import fresh
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
 
@@ -40,14 +41,17 @@ def undoable(name: str, tag: str, *needs: str, **more: Any) -> dict[str, Any]:
     return node | {"compensate_with": undo} | more
 
 
-def doomed(number: int) -> list[dict[str, Any]]:
-    steps = [undoable(f"s{at}", f"{number}/{at}", *([f"s{at - 1}"] if at else [])) for at in range(STEPS)]
-    return [*steps, {"id": "end", "tool": "poke_refused", "depends_on": [f"s{STEPS - 1}"]}]
+def doomed(tag: str) -> list[dict[str, Any]]:
+    """Its last step fails without a call: one in flight at a kill would end as *not sure*, and undo nothing."""
+    steps = [undoable(f"s{at}", f"{tag}/{at}", *([f"s{at - 1}"] if at else [])) for at in range(STEPS)]
+    end = {"id": "end", "kind": "wait", "wait": {"key": "never", "timeout_s": 0.1}, "depends_on": [f"s{STEPS - 1}"]}
+    return [*steps, end]
 
 
 def test_each_compensation_is_counted_once_through_kills_of_each_service(system: System, outside: Outside) -> None:
+    tag = fresh("doomed")
     (system.data / ORDERS).write_text("after_compensation:poke_probeable")
-    jobs = [system.submit(*doomed(number)) for number in range(JOBS)]
+    jobs = [system.submit(*doomed(f"{tag}-{number}")) for number in range(JOBS)]
     until(lambda: not (system.data / ORDERS).exists(), PATIENCE_S)
     for name in ("planner-0", "ledger-0", "verifier-0", "gateway-0"):
         system.kill(name)
@@ -59,8 +63,9 @@ def test_each_compensation_is_counted_once_through_kills_of_each_service(system:
         assert (view["status"], view["compensated"]) == ("failed", order)
         types = {step["node_id"]: step.get("result_type") for step in view["steps"]}
         assert [types[name] for name in order] == ["compensated"] * STEPS
-    effects = outside.effects()
-    assert Counter(effect["tag"] for effect in effects) == {f"{n}/{at}": 2 for n in range(JOBS) for at in range(STEPS)}
+    effects = [effect for effect in outside.effects() if effect["tag"].startswith(tag)]
+    counted = {f"{tag}-{number}/{at}": 2 for number in range(JOBS) for at in range(STEPS)}
+    assert Counter(effect["tag"] for effect in effects) == counted
     for job in jobs:
         keys = [effect["key"] for effect in effects if effect["key"].startswith(f"aetheris:{job}:")]
         assert keys[STEPS:] == [f"aetheris:{job}:{name}.undo:0" for name in order]
@@ -76,11 +81,12 @@ def told(system: System, job: str, kind: str, *names: str) -> list[tuple[str, ..
 
 
 def test_every_outcome_that_a_step_may_have(system: System, outside: Outside) -> None:
+    tag = fresh("outcome")
     job = system.submit(
         {"id": "read", "tool": "poke_pure", "args": {"tag": "read"}},
-        undoable("a", "outcome-a", "read", tool="poke_second_time", retry={"max_attempts": 2, "backoff_s": 0.1}),
-        undoable("b", "outcome-b", "a", tool="poke_in_part"),
-        {"id": "never", "tool": "poke_probeable", "args": {"tag": "outcome-never"}, "depends_on": ["b"]},
+        undoable("a", f"{tag}-a", "read", tool="poke_second_time", retry={"max_attempts": 2, "backoff_s": 0.1}),
+        undoable("b", f"{tag}-b", "a", tool="poke_in_part"),
+        {"id": "never", "tool": "poke_probeable", "args": {"tag": f"{tag}-never"}, "depends_on": ["b"]},
     )
     refused = system.submit({"id": "end", "tool": "poke_refused"})
     assert system.wait_status(job, "failed", PATIENCE_S)["compensated"] == ["b", "a"]
@@ -101,21 +107,22 @@ def test_every_outcome_that_a_step_may_have(system: System, outside: Outside) ->
         ("a", "success", "executor"),
     ]
     assert told(system, refused, "node_finished", "result_type") == [("permanent_failure",)]
-    assert [outside.count(f"outcome-{tag}") for tag in ("a", "b", "never")] == [2, 2, 0]
+    assert [outside.count(f"{tag}-{name}") for name in ("a", "b", "never")] == [2, 2, 0]
     assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
 
 
 def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, outside: Outside) -> None:
-    held = outside.hold("cancelled-late")
-    running = {"tag": "late", "hold": held.name}
+    late, undone = fresh("late"), fresh("undone-late")
+    held = outside.hold(late)
+    running = {"tag": late, "hold": held.name}
     job = system.submit(
-        undoable("a", "undone-late"), {"id": "b", "tool": "patient_probeable", "args": running, "depends_on": ["a"]}
+        undoable("a", undone), {"id": "b", "tool": "patient_probeable", "args": running, "depends_on": ["a"]}
     )
-    outside.wait_for(1, "late", PATIENCE_S)
+    outside.wait_for(1, late, PATIENCE_S)
     answer = system.api.post(f"/jobs/{job}/cancel", json={"compensate": True})
     assert answer.json()["event"] == "cancel_requested", answer.text
     until(lambda: told(system, job, "job_stopping") != [], PATIENCE_S)
-    assert (system.job(job)["status"], outside.count("undone-late")) == ("cancelling", 1)
+    assert (system.job(job)["status"], outside.count(undone)) == ("cancelling", 1)
     held.unlink()
     view = system.wait_status(job, "cancelled", PATIENCE_S)
     assert view["compensated"] == ["a"]
@@ -123,25 +130,27 @@ def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, outside
     order = [(kind, data.get("node_id", data.get("revision"))) for kind, data in found]
     stop, settled = order.index(("job_stopping", None)), order.index(("tool_invocation_finished", "b"))
     assert stop < settled < order.index(("plan_generated", 1))
-    assert (outside.count("undone-late"), outside.count("late")) == (2, 1)
+    assert (outside.count(undone), outside.count(late)) == (2, 1)
 
 
 def test_an_irreversible_compensation_waits_for_its_approval_or_the_policy(system: System, outside: Outside) -> None:
-    undo = {"tool": "poke_irreversible", "args": {"tag": "undone"}}
+    undone = fresh("undone")
+    undo = {"tool": "poke_irreversible", "args": {"tag": undone}}
     job = system.submit(
-        undoable("a", "irreversible", compensate_with=undo),
+        undoable("a", fresh("irreversible"), compensate_with=undo),
         {"id": "end", "tool": "poke_refused", "depends_on": ["a"]},
     )
     assert system.wait_status(job, "failed", PATIENCE_S)["compensated"] == ["a"]
-    assert outside.count("undone") == 1
+    assert outside.count(undone) == 1
     types = [event["type"] for event in system.api.get(f"/jobs/{job}/events").json()]
     assert types.index("policy_allowed") > types.index("job_stopping")
 
 
 def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, outside: Outside) -> None:
+    done, lost = fresh("cancelled"), fresh("lost")
     job = system.submit(
-        undoable("a", "cancelled"),
-        {"id": "b", "tool": "poke_lost", "args": {"tag": "lost"}, "depends_on": ["a"]},
+        undoable("a", done),
+        {"id": "b", "tool": "poke_lost", "args": {"tag": lost}, "depends_on": ["a"]},
     )
     assert system.wait_status(job, "waiting", PATIENCE_S)["status"] == "waiting"
     answer = system.api.post(f"/jobs/{job}/cancel", json={"compensate": True, "reason": "enough"})
@@ -153,22 +162,23 @@ def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, outs
         "b": "possible",
         "a.undo": "confirmed",
     }
-    assert (outside.count("cancelled"), outside.count("lost")) == (2, 1)
+    assert (outside.count(done), outside.count(lost)) == (2, 1)
     again = system.api.post(f"/jobs/{job}/cancel", json={"compensate": False})
     assert again.status_code == 409
     assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
 
 
 def test_after_an_unsure_failure_a_human_decides(system: System, outside: Outside) -> None:
-    plan = [undoable("a", "unsure"), {"id": "b", "tool": "poke_lost", "args": {"tag": "q"}, "depends_on": ["a"]}]
+    unsure = fresh("unsure")
+    plan = [undoable("a", unsure), {"id": "b", "tool": "poke_lost", "args": {"tag": "q"}, "depends_on": ["a"]}]
     answer = system.api.post("/jobs", json={"plan": {"nodes": plan}, "options": {"on_in_doubt": "fail"}})
     job = answer.json()["job_id"]
     view = system.wait_status(job, "waiting", PATIENCE_S)
     assert view["why"].startswith("b failed without being sure")
-    assert outside.count("unsure") == 1
+    assert outside.count(unsure) == 1
     system.api.post(f"/jobs/{job}/cancel", json={"compensate": True})
     assert system.wait_status(job, "cancelled", PATIENCE_S)["compensated"] == ["a"]
-    assert outside.count("unsure") == 2
+    assert outside.count(unsure) == 2
     report = system.api.get(f"/jobs/{job}/verify").json()
     assert report["ok"], report
 

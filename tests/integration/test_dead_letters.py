@@ -15,6 +15,7 @@ from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import ensure_topics
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.replay import replay
+from tests.attempts import fresh
 
 pytestmark = pytest.mark.real
 
@@ -23,29 +24,29 @@ PARTITION = 0
 SECRET = b"\xffnot for the terminal"
 
 
-async def write(kafka: str) -> None:
+async def write(kafka: str, name: str) -> None:
     """One dead letter, twice, and a fact that can't be redriven."""
     await ensure_topics(kafka, 4)
     log = KafkaLog(kafka)
     await log.start()
     appender = log.appender()
     await appender.start()
-    headers = (("dlq_id", b"cli-dlq"), ("dlq_reason", b"not JSON"), ("dlq_offset", b"0"), ("ce_id", b"asked"))
-    letter = Draft(dead_letters(TOPIC), b"cli-dlq", SECRET, headers, PARTITION)
-    fact = Draft(dead_letters(Topic.JOBS_EVENTS), b"cli-dlq", b"{", headers, PARTITION)
+    headers = (("dlq_id", name.encode()), ("dlq_reason", b"not JSON"), ("dlq_offset", b"0"), ("ce_id", b"asked"))
+    letter = Draft(dead_letters(TOPIC), name.encode(), SECRET, headers, PARTITION)
+    fact = Draft(dead_letters(Topic.JOBS_EVENTS), name.encode(), b"{", headers, PARTITION)
     await appender.append([(letter,), (letter,), (fact,)])
     await appender.stop()
     await log.stop()
 
 
-async def redriven(kafka: str) -> list[Record]:
+async def redriven(kafka: str, name: str) -> list[Record]:
     """What lies in the topic by now."""
     log = KafkaLog(kafka)
     await log.start()
     place = (TOPIC, PARTITION)
     try:
         end = (await log.end_offsets([place]))[place]
-        return [r async for records in replay(log, place, 0, end) for r in records if r.key == b"cli-dlq"]
+        return [r async for records in replay(log, place, 0, end) for r in records if r.key == name.encode()]
     finally:
         await log.stop()
 
@@ -61,14 +62,15 @@ def as_json(*argv: str, kafka: str) -> Any:
     return json.loads(shown)
 
 
-def mine(kafka: str, topic: Topic = TOPIC) -> dict[str, Any]:
-    [letter] = [one for one in as_json("ls", "--topic", topic, kafka=kafka) if one["dlq_id"] == "cli-dlq"]
+def mine(kafka: str, name: str, topic: Topic = TOPIC) -> dict[str, Any]:
+    [letter] = [one for one in as_json("ls", "--topic", topic, kafka=kafka) if one["dlq_id"] == name]
     return letter
 
 
 def test_a_dead_letter_is_listed_shown_and_redriven(kafka: str) -> None:
-    asyncio.run(write(kafka))
-    letter = mine(kafka)
+    name = fresh("cli-dlq")
+    asyncio.run(write(kafka, name))
+    letter = mine(kafka, name)
     assert (letter["topic"], letter["partition"], letter["reason"]) == (TOPIC, PARTITION, "not JSON")
     place = letter["letter"]
 
@@ -79,18 +81,18 @@ def test_a_dead_letter_is_listed_shown_and_redriven(kafka: str) -> None:
     assert base64.b64decode(as_json("show", place, "--bytes", kafka=kafka)["value"]) == SECRET
 
     assert run("redrive", place, kafka=kafka, answer="n\n")[0] == 1
-    assert asyncio.run(redriven(kafka)) == []
+    assert asyncio.run(redriven(kafka, name)) == []
     code, _, said = run("redrive", place, kafka=kafka, answer="y\n")
     assert code == 0
     assert place in said
-    [again] = asyncio.run(redriven(kafka))
+    [again] = asyncio.run(redriven(kafka, name))
     assert (again.value, again.headers) == (SECRET, (("ce_id", b"asked"),))
 
-    assert mine(kafka)["redriven"]
-    assert as_json("redrive", "--all", "--topic", TOPIC, "--yes", kafka=kafka) == {"redriven": []}
-    assert len(asyncio.run(redriven(kafka))) == 1
+    assert mine(kafka, name)["redriven"]
+    assert place not in as_json("redrive", "--all", "--topic", TOPIC, "--yes", kafka=kafka)["redriven"]
+    assert len(asyncio.run(redriven(kafka, name))) == 1
 
-    fact = mine(kafka, Topic.JOBS_EVENTS)["letter"]
+    fact = mine(kafka, name, Topic.JOBS_EVENTS)["letter"]
     assert run("redrive", fact, "--yes", kafka=kafka)[0] == 2
     assert run("show", f"{TOPIC}/{PARTITION}/999999", kafka=kafka)[0] == 2
     assert run("redrive", kafka=kafka)[0] == 2

@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.topics import Topic
 from aetheris.streams.partitioning import partition_of
+from tests.attempts import fresh
 from tests.collector import Collector, running_collector
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
@@ -99,19 +100,20 @@ def exporting(collector: Collector) -> dict[str, str]:
 
 
 def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(world: World) -> None:
-    held = world.outside.hold("opaque-killed")
-    job = world.held_call("poke_opaque", "opaque-killed")
+    name = fresh("opaque-killed")
+    held = world.outside.hold(name)
+    job = world.held_call("poke_opaque", name)
     world.system.kill(world.worker_of(job))
     view = world.system.wait_status(job, "waiting", PATIENCE_S)
     held.unlink()
-    assert world.outside.count("opaque-killed") == 1
+    assert world.outside.count(name) == 1
     assert view["why"] == (
         "a is parked (nobody can tell whether an opaque call took effect): whether it took effect is not known. "
         "Resolve it with evidence: happened, not_executed or retry"
     )
     step = world.step(job)
     assert step["state"] == "waiting"
-    body = {"verdict": "happened", "evidence": "I saw it outside", "result": {"poked": "opaque-killed"}}
+    body = {"verdict": "happened", "evidence": "I saw it outside", "result": {"poked": name}}
     answer = world.system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/resolve", json=body)
     assert answer.status_code == 200, answer.text
     world.system.wait_status(job, "completed", PATIENCE_S)
@@ -119,12 +121,12 @@ def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(wo
     operator = world.events(job, "job_created")[0]["data"]["submitted_by"]
     assert (finished["data"]["via"], finished["data"]["by"]) == ("human", operator)
     assert "I saw it outside" in str(finished["data"]["evidence"])
-    assert world.outside.count("opaque-killed") == 1
+    assert world.outside.count(name) == 1
 
 
 def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:
     """Its worker has not ended: what is not found may still come, so nobody else may call."""
-    name = "probeable-asleep"
+    name = fresh("probeable-asleep")
     job = world.calling("patient_probeable", name)
     with world.asleep(world.worker_of(job)):
         world.system.wait_status(job, "waiting", PATIENCE_S)
@@ -140,7 +142,7 @@ def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it
 
 def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(world: World) -> None:
     """The sleeper's own success comes late, and is kept as evidence."""
-    name = "idempotent-asleep"
+    name = fresh("idempotent-asleep")
     job = world.calling("patient_idempotent", name)
     sleeper = world.worker_of(job)
     with world.asleep(sleeper):
@@ -160,7 +162,7 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
 
 def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises_an_alarm(world: World) -> None:
     """He said retry; the sleeper had only been asleep, and its success is kept as evidence."""
-    name = "probeable-retried"
+    name = fresh("probeable-retried")
     job = world.calling("patient_probeable", name)
     sleeper = world.worker_of(job)
     with world.asleep(sleeper):
@@ -243,7 +245,7 @@ async def taken_up(world: World, partition: int) -> None:
 @pytest.mark.parametrize("round_", range(20))
 async def test_fifty_requests_for_one_key_are_one_execution(world: World, round_: int) -> None:
     """By two producers: one execution, nobody polls, and waiting uses up no try."""
-    name = f"fifty-{round_}"
+    name = fresh(f"fifty-{round_}")
     held = world.outside.hold(name)
     job = await asyncio.to_thread(world.held_call, "poke_probeable", name)
     request = await request_of(world, job)

@@ -16,6 +16,7 @@ from aetheris.protocol.events import JobCompleted
 from aetheris.protocol.topics import Topic
 from aetheris.streams.admin import ensure_topics
 from aetheris.streams.kafka import KafkaLog
+from tests.attempts import fresh
 
 pytestmark = pytest.mark.real
 
@@ -48,7 +49,7 @@ def lines(kafka: str, *argv: str) -> list[dict[str, Any]]:
 
 
 def test_from_anywhere_and_resumed(kafka: str) -> None:
-    job = "subscribed"
+    job, group = fresh("subscribed"), fresh("group")
     asyncio.run(write(kafka, job, 1, 2, 3))
     first = lines(kafka, "--job", job)
     assert [(one["id"], one["payload"]["result"]) for one in first] == [("e-1", 1), ("e-2", 2), ("e-3", 3)]
@@ -60,14 +61,14 @@ def test_from_anywhere_and_resumed(kafka: str) -> None:
     assert lines(kafka, "--from", "now", "--job", job) == []
     assert lines(kafka, "--type", "job_sealed", "--job", job) == []
 
-    assert [one["id"] for one in lines(kafka, "--group", "test", "--job", job)] == ["e-1", "e-2", "e-3"]
+    assert [one["id"] for one in lines(kafka, "--group", group, "--job", job)] == ["e-1", "e-2", "e-3"]
     asyncio.run(write(kafka, job, 4))
-    assert [one["id"] for one in lines(kafka, "--group", "test", "--job", job)] == ["e-4"]
+    assert [one["id"] for one in lines(kafka, "--group", group, "--job", job)] == ["e-4"]
 
 
 @kcat_needed
 def test_kcat_reads_the_same(kafka: str) -> None:
-    job = "read-by-kcat"
+    job = fresh("read-by-kcat")
     asyncio.run(write(kafka, job, 1, 2))
     argv = ["kcat", "-C", "-b", kafka, "-t", Topic.JOBS_EVENTS, "-o", "beginning", "-e", "-q", "-J"]
     told = subprocess.run(argv, capture_output=True, check=True).stdout.split(b"\n")

@@ -14,6 +14,7 @@ import pytest
 
 from aetheris.protocol.contract import Status
 from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE
+from tests.attempts import fresh
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
 
@@ -69,24 +70,26 @@ def poke(node: str, tag: Any, *after: str) -> dict[str, Any]:
 
 
 def test_a_signal_lets_a_waiting_job_go_on(world: World) -> None:
+    shipped = fresh("shipped")
     job = world.system.submit(wait("paid", "p"), poke("ship", {"$ref": "paid#/tag"}))
     view = world.system.wait_status(job, "waiting")
     assert (view["steps"][0]["state"], view["why"]) == ("waiting", "paid waits for signal")
-    first = world.signal(job, "p", {"tag": "shipped"})
+    first = world.signal(job, "p", {"tag": shipped})
     assert (first.status_code, first.json()["event"]) == (200, "signal_received")
-    again = world.signal(job, "p", {"tag": "shipped"})
+    again = world.signal(job, "p", {"tag": shipped})
     assert (again.status_code, again.json()) == (200, first.json())
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
-    assert world.outside.count("shipped") == 1
-    assert world.signal(job, "p", {"tag": "shipped"}).json() == first.json()
+    assert world.outside.count(shipped) == 1
+    assert world.signal(job, "p", {"tag": shipped}).json() == first.json()
     assert len(world.events(job, "signal_received", "wait_completed")) == 2
     assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
 
 
 def test_a_signal_may_come_before_its_wait(world: World) -> None:
-    held = world.outside.hold("early")
-    slow = {"id": "slow", "tool": "patient_idempotent", "args": {"tag": "early", "hold": "early"}}
+    early = fresh("early")
+    held = world.outside.hold(early)
+    slow = {"id": "slow", "tool": "patient_idempotent", "args": {"tag": early, "hold": early}}
     job = world.system.submit(slow, wait("paid", "p", "slow"))
     assert world.signal(job, "p", 5).status_code == 200
     assert world.events(job, "wait_completed") == []
@@ -220,8 +223,8 @@ def asking(world: World, tag: str, **more: str) -> Contract:
     return Contract(world, job, "a").reaches("waiting")
 
 
-def parked(world: World) -> Contract:
-    job = world.system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": "lost"}}, wait("w", "k", "a"))
+def parked(world: World, tag: str = "lost") -> Contract:
+    job = world.system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": tag}}, wait("w", "k", "a"))
     world.system.wait_status(job, "waiting")
     return Contract(world, job, "a").reaches("waiting")
 
@@ -254,9 +257,9 @@ def refused(world: World, hold: str) -> dict[Contract, tuple[str, list[Ask]]]:
         Contract(world, first, "w"): ("waiting", but(Contract.signal, Contract.cancel)),
         asking(world, "asked"): ("waiting", but(Contract.approve, Contract.reject, Contract.cancel)),
         parked(world): ("waiting", but(Contract.retry, Contract.signal, Contract.cancel)),
-        running(world, "unasked", hold): ("running", but(Contract.cancel)),
+        running(world, fresh("unasked"), hold): ("running", but(Contract.cancel)),
     }
-    once = running(world, "approved", hold, "patient_irreversible")
+    once = running(world, fresh("approved"), hold, "patient_irreversible")
     found[once] = ("running", but(Contract.approve, Contract.go_on, Contract.cancel))
 
     completed = asking(world, "completed")
@@ -280,7 +283,7 @@ def refused(world: World, hold: str) -> dict[Contract, tuple[str, list[Ask]]]:
 
 def test_what_a_state_does_not_allow_is_409_and_changes_nothing(world: World) -> None:
     """Respond, resume and cancel against contracts in each of the seven states: no command and no event is written."""
-    held = world.outside.hold("matrix")
+    held = world.outside.hold(fresh("matrix"))
     contracts = refused(world, held.name)
     asked = {(state, REQUEST[ask]) for state, asks in contracts.values() for ask in asks}
     every = set(product(Status, ("respond", "resume", "cancel")))
@@ -308,10 +311,10 @@ def test_what_a_state_allows_moves_the_contract(world: World) -> None:
     assert waiting.signal() == 200
     later.reaches("completed")
 
-    lost = parked(world)
-    tries = world.outside.count("lost")
+    tag = fresh("lost")
+    lost = parked(world, tag)
     assert lost.retry() == 200
-    world.outside.wait_for(tries + 1, "lost")
+    world.outside.wait_for(2, tag)
 
     cancelled, called_off = asking(world, "cancelled"), parked(world)
     assert (cancelled.cancel(), called_off.cancel()) == (200, 200)
@@ -325,8 +328,9 @@ def test_what_a_state_allows_moves_the_contract(world: World) -> None:
 
 
 def test_a_step_that_runs_is_settled_before_it_is_cancelled(world: World) -> None:
-    held = world.outside.hold("settled")
-    contract = running(world, "settled", "settled", "patient_irreversible")
+    name = fresh("settled")
+    held = world.outside.hold(name)
+    contract = running(world, name, name, "patient_irreversible")
     assert (contract.cancel(), contract.cancel()) == (200, 200)
     assert contract.view()["has_effect"] == "possible"
     held.unlink()
@@ -348,32 +352,34 @@ def test_the_command_cancels_one_step(world: World) -> None:
 
 
 def test_a_planner_dies_between_the_end_of_a_wait_and_its_consumption(world: World) -> None:
-    system = world.system
+    system, consumed = world.system, fresh("consumed")
     job = system.submit(wait("paid", "p"), poke("ship", {"$ref": "paid#"}))
     system.wait_status(job, "waiting")
     orders = system.data / ORDERS
     orders.with_suffix(".new").write_text("after_wait")
     orders.with_suffix(".new").replace(orders)
-    assert world.signal(job, "p", "consumed").status_code == 200
+    assert world.signal(job, "p", consumed).status_code == 200
     until(lambda: not orders.exists(), 30)
     system.wait_ended([job])
-    assert (system.job(job)["status"], world.outside.count("consumed")) == ("completed", 1)
+    assert (system.job(job)["status"], world.outside.count(consumed)) == ("completed", 1)
     reports = [event["data"]["node_id"] for event in world.events(job, "node_finished")]
     assert reports == ["paid", "ship"]
 
 
 def test_everything_is_killed_while_jobs_wait(world: World) -> None:
     """Each signal is consumed once, whichever process reads it; the timer ends at the time that its event names."""
-    system = world.system
+    system, own = world.system, fresh("all")
     jobs = [system.submit(wait("paid", "p"), poke("ship", {"$ref": "paid#"})) for _ in range(20)]
     early = [
-        system.submit(poke("a", f"a{n}"), wait("paid", "p", "a"), poke("ship", {"$ref": "paid#"})) for n in range(5)
+        system.submit(poke("a", f"{own}-a{n}"), wait("paid", "p", "a"), poke("ship", {"$ref": "paid#"}))
+        for n in range(5)
     ]
-    timer = system.submit({"id": "t", "kind": "timer", "wait": {"for_s": 8}}, poke("ship", "timer", "t"))
+    timer = system.submit({"id": "t", "kind": "timer", "wait": {"for_s": 8}}, poke("ship", f"{own}-timer", "t"))
     for number, job in enumerate(early):
-        assert world.signal(job, "p", f"early-{number}").status_code == 200
-    for job in [*jobs, timer]:
+        assert world.signal(job, "p", f"{own}-early-{number}").status_code == 200
+    for job in jobs:
         system.wait_status(job, "waiting")
+    until(lambda: world.events(timer, "job_waiting") != [], 30)
     (due,) = world.events(timer, "job_waiting")
     for name in SERVICES:
         system.kill(name)
@@ -382,9 +388,10 @@ def test_everything_is_killed_while_jobs_wait(world: World) -> None:
     until(lambda: all(system.job(job).get("status") for job in jobs), 30)
     for _ in range(2):
         for number, job in enumerate(jobs):
-            assert world.signal(job, "p", f"tag-{number}").status_code == 200
+            assert world.signal(job, "p", f"{own}-{number}").status_code == 200
     system.wait_ended([*jobs, *early, timer], 60)
-    tags = [f"tag-{number}" for number in range(20)] + [f"early-{number}" for number in range(5)] + ["timer"]
+    tags = [f"{own}-{number}" for number in range(20)] + [f"{own}-early-{number}" for number in range(5)]
+    tags.append(f"{own}-timer")
     assert {tag: world.outside.count(tag) for tag in tags} == dict.fromkeys(tags, 1)
     for job in [*jobs, *early]:
         assert len(world.events(job, "signal_received")) == 1
