@@ -12,6 +12,7 @@ from typing import Any
 
 from aetheris.cli.bench.measuring import JobNotCompleted, kill, notes_in
 from aetheris.cli.bench.workloads import Workload
+from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.kafka import wait_ready
 from aetheris.cli.embedded.processes import end, spawn
 
@@ -28,7 +29,7 @@ class Processes:
 
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Start a child; `env` comes on top of this process's own, and says where the tool's file is."""
-        full = {**os.environ, "BENCH_FILE": str(notes_in(self.folder)), **(env or {})}
+        full = {**os.environ, "BENCH_FILE": str(notes_in(self.folder)), **kept_bytecode(), **(env or {})}
         self._children[name] = (spawn(argv, log=self._log(name), env=full), tuple(argv), full)
 
     def await_ready(self, name: str, ready: Callable[[], bool]) -> None:

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import TopicPartition
 
-from aetheris.cli.embedded import doctor, jars, lifecycle
+from aetheris.cli.embedded import bytecode, doctor, jars, lifecycle
 from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, fetch_jars, locked_jars
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
@@ -296,10 +296,24 @@ def test_a_jar_with_other_bytes_is_found_and_not_taken(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("previous", "uptime", "expected"), [(0, 0, 0.1), (0.1, 0, 0.2), (4, 1, 5), (5, 9.9, 5), (5, 10, 0.1)]
+    ("previous", "uptime", "expected"), [(0, 0, 0.1), (0.1, 0, 0.2), (4, 1, 5), (5, 9.9, 5), (5, 10, 0), (0, 10, 0)]
 )
-def test_backoff_doubles_and_starts_anew(previous: float, uptime: float, expected: float) -> None:
+def test_backoff_doubles_and_what_held_out_comes_back_at_once(previous: float, uptime: float, expected: float) -> None:
     assert next_backoff(previous, uptime) == expected
+
+
+def test_services_keep_bytecode_in_the_cache_where_it_may_not_lie_beside_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.setattr(bytecode, "cache_from_source", lambda _path: str(tmp_path / "none"))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    env = {**os.environ, **bytecode.kept_bytecode()}
+    subprocess.run((sys.executable, "-c", "import aetheris.protocol.ids"), env=env, check=True)
+    assert list((tmp_path / "aetheris" / "bytecode").rglob("ids.*.pyc"))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    assert bytecode.kept_bytecode() == {}
 
 
 def test_counts_change_only_what_they_name() -> None:

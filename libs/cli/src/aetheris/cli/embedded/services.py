@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.plan import Part
 from aetheris.cli.embedded.ports import Ports
 
@@ -55,4 +56,4 @@ def _part(service: Service, process: str, shared: Mapping[str, str], ports: Port
     own = {"AETHERIS_WORKER_ID": process, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
     if service.http:
         own["AETHERIS_HTTP_PORT"] = str(http_port(process, ports))
-    return Part(process, "service", service.argv, "http", health, {**shared, **own}, STOP_WITHIN_S)
+    return Part(process, "service", service.argv, "http", health, {**shared, **own, **kept_bytecode()}, STOP_WITHIN_S)

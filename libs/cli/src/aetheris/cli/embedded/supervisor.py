@@ -29,8 +29,10 @@ _ALREADY_RUNNING = 3
 
 
 def next_backoff(previous_s: float, uptime_s: float) -> float:
-    """How long to wait before a restart: doubles, and starts anew after a process that held out."""
-    if previous_s == 0 or uptime_s >= BACKOFF_RESET_AFTER_S:
+    """How long to wait before a restart: not at all after a process that held out; then it doubles."""
+    if uptime_s >= BACKOFF_RESET_AFTER_S:
+        return 0.0
+    if previous_s == 0:
         return BACKOFF_FIRST_S
     return min(2 * previous_s, BACKOFF_LAST_S)
 

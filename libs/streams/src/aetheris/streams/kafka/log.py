@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Collection
+from contextlib import suppress
 from ssl import SSLContext
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -13,6 +14,8 @@ from aetheris.streams.kafka.membership import KafkaMembership
 from aetheris.streams.kafka.reader import KafkaReader
 from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import LogUnreachable, Place
+
+_LEARN_S = 1.0
 
 
 class KafkaLog:
@@ -87,6 +90,7 @@ class KafkaLog:
         Raises:
             LogUnreachable: not within the deadline.
         """
+        await self._learn(places)
         return await _answer(self._asked().beginning_offsets(_partitions(places)), places, deadline_s)
 
     async def end_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
@@ -95,7 +99,18 @@ class KafkaLog:
         Raises:
             LogUnreachable: not within the deadline.
         """
+        await self._learn(places)
         return await _answer(self._asked().end_offsets(_partitions(places)), places, deadline_s)
+
+    async def _learn(self, places: Collection[Place]) -> None:
+        """Let the client know the topics: of one that it doesn't know it learns by itself, but after 0.1 s."""
+        asker = self._asked()
+        client = asker._client  # pyright: ignore[reportPrivateUsage]  it has no public way to add a topic
+        unknown = [topic for topic in {topic for topic, _ in places} if not asker.partitions_for_topic(topic)]
+        if unknown:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEARN_S):
+                    await asyncio.gather(*(client.add_topic(topic) for topic in unknown))
 
     def _asked(self) -> AIOKafkaConsumer:
         if self._asker is None:
