@@ -5,8 +5,6 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
 from aetheris.protocol import events as ev
 from aetheris.protocol.commands import RegistryEntry, ToolGrant
 from aetheris.protocol.envelope import Envelope, decode_event, draft
@@ -25,7 +23,7 @@ from aetheris.streams.effects import Effect, EffectStore
 from aetheris.streams.leases import Leases
 from aetheris.streams.metrics import Metrics
 from aetheris.streams.redis import Redis, RedisUnavailable
-from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.telemetry import RecordedSpan, Telemetry
 from aetheris.tool_executor.core import Worker
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts
@@ -54,10 +52,10 @@ class Bench:
     """One handler, its log as a list, and its appender."""
 
     def __init__(self, folder: Path, sample: float = 0.0) -> None:
-        self.spans = InMemorySpanExporter()
+        self.spans: list[RecordedSpan] = []
         self.records: list[Record] = []
         self.tasks: set[asyncio.Task[None]] = set()
-        clock, telemetry = SystemClock(), Telemetry("tool_executor", sample, self.spans)
+        clock, telemetry = SystemClock(), Telemetry("tool_executor", sample, self.spans.append)
         calls = Calls(Toolbox({one.key: one for one in (act, lose)}), clock, Secrets(()))
         scribe = Scribe(clock, telemetry)
         performer = Performer(
@@ -204,9 +202,8 @@ async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: 
         bench = Bench(tmp_path, sample)
         key = await bench.grant(name)
         await bench.settle()
-        spans = bench.spans.get_finished_spans()
-        assert sorted(span.name for span in spans) == sorted(expected)
-        assert all(f"{span.context.trace_id:032x}" == trace_id(key) for span in spans if span.context)
+        assert sorted(span.name for span in bench.spans) == sorted(expected)
+        assert all(span.place.trace_id.hex() == trace_id(key) for span in bench.spans)
 
 
 class _Store(EffectStore):

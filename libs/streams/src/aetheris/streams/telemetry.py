@@ -5,21 +5,16 @@ finds the trace, and every service agrees without a word. A job has a trace of i
 """
 
 import os
-import re
 import zlib
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from enum import Enum
-from typing import NamedTuple
+from binascii import unhexlify
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from time import time_ns
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from aetheris.protocol.keys import job_key
 
@@ -27,19 +22,18 @@ Value = str | int | float | bool
 Attributes = Mapping[str, Value]
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _EVERYTHING = 2**32
 
 
-class Kind(Enum):
-    """A span's role."""
+class Kind(IntEnum):
+    """A span's role, with OTLP's numbers."""
 
-    INTERNAL = trace.SpanKind.INTERNAL
-    SERVER = trace.SpanKind.SERVER
-    CLIENT = trace.SpanKind.CLIENT
-    PRODUCER = trace.SpanKind.PRODUCER
-    CONSUMER = trace.SpanKind.CONSUMER
+    INTERNAL = 1
+    SERVER = 2
+    CLIENT = 3
+    PRODUCER = 4
+    CONSUMER = 5
 
 
 class Traced(NamedTuple):
@@ -47,6 +41,13 @@ class Traced(NamedTuple):
 
     job_id: str
     key: str
+
+
+class Place(NamedTuple):
+    """A span, as others name it: the 16 bytes of its trace's id, the 8 of its own."""
+
+    trace_id: bytes
+    span_id: bytes
 
 
 def whole(job_id: str) -> Traced:
@@ -74,62 +75,134 @@ def messaging(topic: str, partition: int, operation: str, offset: int | None = N
 
 def within(traceparent: bytes | None) -> Context:
     """The context that a traceparent names; an empty one where it names none."""
-    return _within(None if traceparent is None else _context(traceparent))
+    place = None if traceparent is None else _place(traceparent)
+    if place is None:
+        return Context()
+    ids = (int.from_bytes(one) for one in place)
+    context = trace.SpanContext(*ids, is_remote=True, trace_flags=_SAMPLED)
+    return trace.set_span_in_context(trace.NonRecordingSpan(context), Context())
 
 
 class Span:
-    """An open span; of a job that isn't sampled, nothing at all."""
+    """An open span, until the end of its `with`; of a job that isn't sampled, nothing at all."""
 
-    __slots__ = ("_span",)
+    __slots__ = ()
 
-    def __init__(self, span: trace.Span | None) -> None:
-        self._span = span
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it; an exception marks it by its class."""
 
     @property
     def traceparent(self) -> bytes | None:
         """The header for drafts and calls that this span causes; None if it isn't sampled."""
-        return None if self._span is None else _traceparent(self._span.get_span_context())
+        return None
 
     def set(self, name: str, value: Value) -> None:
         """Add an attribute; never arguments, results or secrets."""
-        if self._span is not None:
-            self._span.set_attribute(name, value)
 
     def fail(self, error_class: str) -> None:
         """Mark it as an error, by the error's class alone."""
-        if self._span is not None:
-            self._span.set_attribute("error.type", error_class)
-            self._span.set_status(trace.StatusCode.ERROR)
 
 
-_NOTHING = Span(None)
+_NOTHING = Span()
+
+
+class RecordedSpan(Span):
+    """A span of a job that is sampled; delivered once it has ended."""
+
+    __slots__ = (
+        "_deliver",
+        "attributes",
+        "end_ns",
+        "failed",
+        "kind",
+        "links",
+        "name",
+        "parent_id",
+        "place",
+        "start_ns",
+    )
+
+    def __init__(
+        self,
+        deliver: "Deliver",
+        name: str,
+        place: Place,
+        parent_id: bytes,
+        *,
+        kind: Kind,
+        links: Sequence[Place],
+        attributes: Attributes | None,
+        start_ns: int,
+    ) -> None:
+        self._deliver = deliver
+        self.name = name
+        self.place = place
+        self.parent_id = parent_id
+        self.kind = kind
+        self.links = links
+        self.attributes: dict[str, Value] = {} if attributes is None else dict(attributes)
+        self.start_ns = start_ns
+        self.end_ns = start_ns
+        self.failed = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.fail(kind.__name__)
+        self.end(time_ns())
+
+    @property
+    def traceparent(self) -> bytes:
+        return f"00-{self.place.trace_id.hex()}-{self.place.span_id.hex()}-01".encode()
+
+    def set(self, name: str, value: Value) -> None:
+        self.attributes[name] = value
+
+    def fail(self, error_class: str) -> None:
+        self.attributes["error.type"] = error_class
+        self.failed = True
+
+    def end(self, at_ns: int) -> None:
+        """Deliver it, once."""
+        self.end_ns = at_ns
+        self._deliver(self)
+
+
+Deliver = Callable[[RecordedSpan], None]
+"""Takes a span that has ended; never raises, never waits."""
 
 
 class Telemetry:
-    """A service's tracer; without an exporter (OTEL_EXPORTER_OTLP_ENDPOINT unset) it makes nothing."""
+    """A service's tracer; without anything that takes its spans (OTEL_EXPORTER_OTLP_ENDPOINT unset) it makes none.
 
-    def __init__(self, service: str, sample: float, exporter: SpanExporter | None = None) -> None:
+    The spans are records of our own: the SDK's tracer takes five times as long to make and to encode one.
+    """
+
+    def __init__(self, service: str, sample: float, deliver: Deliver | None = None) -> None:
         self._threshold = round(sample * _EVERYTHING)
-        self._ids = _Ids()
-        self._provider: TracerProvider | None = None
-        self._tracer: trace.Tracer = trace.NoOpTracer()
-        if exporter is not None or os.environ.get(_ENDPOINT):
-            resource = Resource.create({"service.name": f"aetheris-{service}"})
-            self._provider = TracerProvider(
-                sampler=ALWAYS_ON, resource=resource, id_generator=self._ids, shutdown_on_exit=False
-            )
-            self._provider.add_span_processor(_otlp() if exporter is None else SimpleSpanProcessor(exporter))
-            self._tracer = self._provider.get_tracer("aetheris")
+        self._deliver = deliver
+        self._close: Callable[[], None] | None = None
+        if deliver is None and os.environ.get(_ENDPOINT):
+            # imported only where it is used: a tenth of a service's start
+            from aetheris.streams.otlp import Batches  # noqa: PLC0415
+
+            batches = Batches(service)
+            self._deliver, self._close = batches.add, batches.close
 
     def sampled(self, job_id: str) -> bool:
         """Whether this job's calls are traced: the same answer in every service with the same rate."""
-        return self._provider is not None and zlib.crc32(job_id.encode()) < self._threshold
+        return self._deliver is not None and zlib.crc32(job_id.encode()) < self._threshold
 
     def traceparent(self, of: Traced) -> bytes | None:
         """The root context of a trace, for drafts; None if its job isn't sampled."""
         return root_traceparent(of.key) if self.sampled(of.job_id) else None
 
-    @contextmanager
     def span(
         self,
         of: Traced,
@@ -141,24 +214,18 @@ class Telemetry:
         links: Sequence[str] = (),
         root: bool = False,
         always: bool = False,
-    ) -> Generator[Span]:
+    ) -> Span:
         """A span around what is done now, in a trace; an exception marks it by its class.
 
         `parent` is a traceparent (of another trace: becomes a link), `links` are keys of other traces, `root`
         makes it the trace's root span, `always` takes it although the job isn't sampled.
         """
-        if self._provider is None or not (always or self.sampled(of.job_id)):
-            yield _NOTHING
-            return
-        span = self._start(of.key, name, kind=kind, parent=parent, attributes=attributes, links=links, root=root)
-        opened = Span(span)
-        try:
-            yield opened
-        except BaseException as error:
-            opened.fail(type(error).__name__)
-            raise
-        finally:
-            span.end()
+        if self._deliver is None or not (always or self.sampled(of.job_id)):
+            return _NOTHING
+        place, above, linked = _placed(of.key, parent, links, root=root)
+        return RecordedSpan(
+            self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=time_ns()
+        )
 
     def record(
         self,
@@ -179,95 +246,52 @@ class Telemetry:
 
         What fails or is in doubt is recorded `always`; `error` is the error's class.
         """
-        if self._provider is None or not (always or self.sampled(of.job_id)):
+        if self._deliver is None or not (always or self.sampled(of.job_id)):
             return None
-        span = self._start(
-            of.key, name, kind=kind, parent=parent, attributes=attributes, links=links, root=root, start_ns=start_ns
+        place, above, linked = _placed(of.key, parent, links, root=root)
+        span = RecordedSpan(
+            self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=start_ns
         )
         if error is not None:
-            Span(span).fail(error)
+            span.fail(error)
         span.end(end_ns)
-        return _traceparent(span.get_span_context())
+        return span.traceparent
 
     def close(self) -> None:
         """Export what is left."""
-        if self._provider is not None:
-            self._provider.shutdown()
+        if self._close is not None:
+            self._close()
 
-    def _start(
-        self,
-        key: str,
-        name: str,
-        *,
-        kind: Kind,
-        parent: bytes | None,
-        attributes: Attributes | None,
-        links: Sequence[str],
-        root: bool,
-        start_ns: int | None = None,
-    ) -> trace.Span:
-        own = _context(root_traceparent(key))
-        came = _context(parent) if parent is not None else None
-        foreign = came is not None and own is not None and came.trace_id != own.trace_id
-        linked = [context for context in (_context(root_traceparent(one)) for one in links) if context is not None]
-        if foreign and came is not None:
+
+def _placed(
+    key: str, parent: bytes | None, links: Sequence[str], *, root: bool
+) -> tuple[Place, bytes, Sequence[Place]]:
+    """Where a span of a key's trace belongs: its own place, what is above it (nothing: empty), and what it links to."""
+    top = _root(key)
+    linked = [_root(one) for one in links]
+    above = top.span_id
+    came = None if parent is None else _place(parent)
+    if came is not None:
+        if came.trace_id == top.trace_id:
+            above = came.span_id
+        else:
             linked.append(came)
-        above = own if came is None or foreign else came
-        with self._ids.preset(own if root else None):
-            return self._tracer.start_span(
-                name,
-                context=Context() if root else _within(above),
-                kind=kind.value,
-                attributes=attributes,
-                links=[trace.Link(context) for context in linked],
-                start_time=start_ns,
-                record_exception=False,
-                set_status_on_exception=False,
-            )
+    if root:
+        return top, b"", linked
+    return Place(top.trace_id, os.urandom(8)), above, linked
 
 
-def _otlp() -> SpanProcessor:
-    # imported only where it is used: a tenth of a service's start
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-
-    return BatchSpanProcessor(OTLPSpanExporter())
+def _root(key: str) -> Place:
+    ids = bytes.fromhex(key[:48])
+    return Place(ids[:16], ids[16:])
 
 
-class _Ids(RandomIdGenerator):
-    """Random ids, but for root spans: theirs follow from the key."""
-
-    def __init__(self) -> None:
-        self._next: ContextVar[trace.SpanContext | None] = ContextVar("next_ids", default=None)
-
-    @contextmanager
-    def preset(self, ids: trace.SpanContext | None) -> Generator[None]:
-        token = self._next.set(ids)
-        try:
-            yield
-        finally:
-            self._next.reset(token)
-
-    def generate_trace_id(self) -> int:
-        ids = self._next.get()
-        return super().generate_trace_id() if ids is None else ids.trace_id
-
-    def generate_span_id(self) -> int:
-        ids = self._next.get()
-        return super().generate_span_id() if ids is None else ids.span_id
-
-
-def _context(traceparent: bytes) -> trace.SpanContext | None:
-    """A remote context; None if it isn't one."""
-    found = _TRACEPARENT.fullmatch(traceparent)
-    if found is None:
+def _place(traceparent: bytes) -> Place | None:
+    """What a traceparent of W3C's version 00 names; None if it isn't one."""
+    if len(traceparent) != 55 or traceparent[:3] != b"00-" or traceparent[35:53:17] != b"--":
         return None
-    context = trace.SpanContext(int(found[1], 16), int(found[2], 16), is_remote=True, trace_flags=_SAMPLED)
-    return context if context.is_valid else None
-
-
-def _within(above: trace.SpanContext | None) -> Context:
-    return Context() if above is None else trace.set_span_in_context(trace.NonRecordingSpan(above), Context())
-
-
-def _traceparent(context: trace.SpanContext) -> bytes:
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode()
+    try:
+        trace_id, span_id = unhexlify(traceparent[3:35]), unhexlify(traceparent[36:52])
+    except ValueError:
+        return None
+    return Place(trace_id, span_id) if any(trace_id) and any(span_id) else None

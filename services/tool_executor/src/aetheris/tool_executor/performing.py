@@ -3,8 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -190,7 +190,7 @@ class Performer:
             self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
         drafts = self._scribe.write(key, events, parent)
-        async with self._put_effect_traced(_traced(tried), parent):
+        with self._put_effect_traced(_traced(tried), parent):
             value = reports.effect_value([one.value for one in drafts])
             await self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
         self._crash.reach("after_put_effect", tried.started.tool_name)
@@ -212,13 +212,10 @@ class Performer:
         ref = await self._blobs.put(data)
         return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
 
-    @asynccontextmanager
-    async def _put_effect_traced(self, traced: Traced, parent: bytes | None) -> AsyncGenerator[None]:
+    def _put_effect_traced(self, traced: Traced, parent: bytes | None) -> AbstractContextManager[object]:
         if parent is None:
-            yield
-            return
-        with self._telemetry.span(traced, "put_effect", kind=Kind.CLIENT, parent=parent):
-            yield
+            return nullcontext()
+        return self._telemetry.span(traced, "put_effect", kind=Kind.CLIENT, parent=parent)
 
 
 def _traced(tried: Try) -> Traced:
