@@ -1,5 +1,6 @@
 """Tools of an MCP server in jobs, on the whole system: the executor is killed in mid-call, again and again."""
 
+import asyncio
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.attempts import cleared_by, fresh
 from tests.mcp_server import effects
 from tests.outside import until
 from tests.system import REPOSITORY, System, running_system
@@ -60,25 +62,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         "AETHERIS_MCP": str(folder / "mcp.json"),
         "AETHERIS_POLICY": str(folder / "policy.toml"),
     }
-    with running_system(folder / "data", env) as system:
+    held = home / "hold"
+    with running_system(folder / "data", env) as system, cleared_by(lambda: held.unlink(missing_ok=True)):
         yield World(system, home)
 
 
 def test_no_call_is_executed_twice_where_that_can_be_known(world: World) -> None:
-    tools, held = ("look", "put", "add", "act"), world.home / "hold"
+    tools, held, name = ("look", "put", "add", "act"), world.home / "hold", fresh("killed")
     jobs: dict[tuple[str, int], str] = {}
     for kill in range(KILLS):
         held.touch()
         for tool in tools:
-            jobs[tool, kill] = world.submit(tool, f"{tool} {kill}")
-        until(lambda kill=kill: all(effects(world.home, tool, f"{tool} {kill}") for tool in tools), 60)
+            jobs[tool, kill] = world.submit(tool, f"{name} {kill}")
+        until(lambda kill=kill: all(effects(world.home, tool, f"{name} {kill}") for tool in tools), 60)
         world.system.kill("executor-0")
         held.unlink()
         world.system.wait_ended([jobs["look", kill], jobs["put", kill]])
         for tool in ("add", "act"):
             until(lambda job=jobs[tool, kill]: "is parked" in str(world.system.job(job).get("why")), 60)
     for (tool, kill), job in jobs.items():
-        done = effects(world.home, tool, f"{tool} {kill}")
+        done = effects(world.home, tool, f"{name} {kill}")
         started = world.started(job)
         assert len({one["external_key"] for one in started}) == 1
         assert {one["key"] for one in done} == {started[0]["external_key"]}
@@ -89,18 +92,19 @@ def test_no_call_is_executed_twice_where_that_can_be_known(world: World) -> None
 
 
 def test_a_server_that_dies_in_a_call_leaves_it_to_a_human(world: World) -> None:
-    job = world.submit("dies", "dead")
+    dead, later = fresh("dead"), fresh("after")
+    job = world.submit("dies", dead)
     until(lambda: "is parked" in str(world.system.job(job).get("why")), 60)
-    assert len(effects(world.home, "dies", "dead")) == 1
+    assert len(effects(world.home, "dies", dead)) == 1
     (step,) = world.system.job(job)["steps"]
     said = {"verdict": "happened", "evidence": "I looked", "result": {"content": []}}
     answer = world.system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/resolve", json=said)
     assert answer.status_code in (200, 202), answer.text
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
-    after = world.submit("put", "after")
+    after = world.submit("put", later)
     world.system.wait_ended([after])
-    assert len(effects(world.home, "put", "after")) == 1
+    assert len(effects(world.home, "put", later)) == 1
 
 
 @asynccontextmanager
@@ -118,22 +122,33 @@ async def asked(client: Client, tool: str, **args: Any) -> dict[str, Any]:
     return answer.structured_content
 
 
+async def listed(client: Client, request_id: str) -> None:
+    """Return once the list of what waits for a human shows the request: it follows the log."""
+    async with asyncio.timeout(60):
+        while request_id not in str(await asked(client, "approvals")):  # noqa: ASYNC110  nothing tells of it
+            await asyncio.sleep(0.05)
+
+
 async def test_an_agent_elsewhere_submits_watches_approves_and_verifies(world: World) -> None:
-    plan = {"nodes": [{"id": "a", "tool": "t.put", "args": {"text": "from elsewhere"}, "irreversible": True}]}
+    text, key = fresh("from elsewhere"), fresh("k-1")
+    plan = {"nodes": [{"id": "a", "tool": "t.put", "args": {"text": text}, "irreversible": True}]}
     async with agent(world, "--approve-as", "approver") as client:
         offered = await client.list_tools()
         assert {tool.name for tool in offered.tools} == {"submit", "watch", "verify", "tools", "approvals", "approve"}
-        first = await asked(client, "submit", idempotency_key="k-1", plan=plan)
-        assert first["job_id"] == (await asked(client, "submit", idempotency_key="k-1", plan=plan))["job_id"]
+        first = await asked(client, "submit", idempotency_key=key, plan=plan)
+        assert first["job_id"] == (await asked(client, "submit", idempotency_key=key, plan=plan))["job_id"]
         job = {"job_id": first["job_id"]}
-        assert (await asked(client, "watch", **job, wait_s=60))["status"] == "waiting"
-        (request,) = [one for one in (await asked(client, "approvals"))["approvals"] if one["job_id"] == job["job_id"]]
-        assert effects(world.home, "put", "from elsewhere") == []
-        said = {"request_id": request["request_id"], "action": "approve", "comment": "seen"}
+        waiting = await asked(client, "watch", **job, wait_s=60)
+        assert waiting["status"] == "waiting"
+        request_id = waiting["steps"][0]["request_id"]
+        assert effects(world.home, "put", text) == []
+        await listed(client, request_id)
+        said = {"request_id": request_id, "action": "approve", "comment": "seen"}
         assert (await asked(client, "approve", **said))["event"] == "approval_decided"
-        assert (await asked(client, "watch", **job, wait_s=60))["status"] == "completed"
+        ended = await asked(client, "watch", **job, wait_s=60)
+        assert (ended["status"], ended["steps"][0]["request_id"]) == ("completed", None)
         assert (await asked(client, "verify", **job))["violations"] == []
-        assert len(effects(world.home, "put", "from elsewhere")) == 1
+        assert len(effects(world.home, "put", text)) == 1
         assert "t.put" in {tool["name"] for tool in (await asked(client, "tools"))["tools"]}
         refused = await client.call_tool("submit", {"idempotency_key": "k-2", "plan": {"nodes": [{"id": "a"}]}})
         assert refused.is_error

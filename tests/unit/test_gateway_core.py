@@ -10,6 +10,7 @@ from aetheris.gateway.core import answers, reconciling, submissions, wire
 from aetheris.gateway.problems import BadRequest, Conflict
 from aetheris.protocol import events as ev
 from aetheris.protocol import standing
+from aetheris.protocol.approvals import request_id
 from aetheris.protocol.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.contract import Status
 from aetheris.protocol.job_log import Sequence
@@ -182,6 +183,29 @@ def test_a_parked_step_says_why_and_what_to_do() -> None:
     assert seen["steps"][0]["state"] == "waiting"
     assert "not found, try may still act" in seen["why"]
     assert "not_executed" in seen["why"]
+
+
+def test_a_step_names_its_request_for_as_long_as_it_may_be_answered() -> None:
+    bound: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "pay"}
+    asked = h.about(ev.ApprovalRequested, "a", form={"title": "Pay?"}, **bound)
+    waiting = h.about(ev.JobWaiting, "a", wait_type="approval")
+    decided = h.about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="bob", **bound)
+    stopping = ev.JobStopping(job_id=h.JOB, by="ann", reason="cancelled", up_to_revision=0)
+
+    def named(*events: ev.Event) -> list[str | None]:
+        return [step.get("request_id") for step in view(GRAPH, *events)["steps"]]
+
+    assert named(asked, waiting) == [request_id(h.JOB, "a", h.key_of("a")), None]
+    assert named(asked, waiting, decided) == [None, None]
+    assert named(asked, waiting, stopping) == [None, None]
+    assert named(asked, waiting, ev.JobFailed(job_id=h.JOB, error="e")) == [None, None]
+    plan = h.planned(h.graph({"id": "a", "kind": "human", "tool": None, "form": {"title": "?", "fields": []}}))
+    form = h.about(ev.JobWaiting, "a", tool="human", wait_type="human", form={"title": "?"})
+    (step,) = view(plan, form)["steps"]
+    assert step["request_id"] == request_id(h.JOB, "a", h.key_of("a", tool="human"))
+    signal = h.planned(h.graph({"id": "a", "kind": "wait", "tool": None, "wait": {"key": "k"}}))
+    (step,) = view(signal, h.about(ev.JobWaiting, "a", tool="wait", wait_type="signal"))["steps"]
+    assert (step["state"], "request_id" in step) == ("waiting", False)
 
 
 def test_ends() -> None:

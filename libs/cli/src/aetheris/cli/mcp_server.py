@@ -57,7 +57,10 @@ def server(client: AsyncClient, approver: AsyncClient | None = None) -> MCPServe
 
     @made.tool(annotations=_READS)
     async def watch(job_id: JobId, wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = 20.0) -> dict[str, Any]:
-        """Where a job stands, and why: at once if it has ended or waits, else after wait_s seconds at the latest."""
+        """Where a job stands, and why: at once if it has ended or waits, else after wait_s seconds at the latest.
+
+        A step that waits for a human's answer has the `request_id` of its request.
+        """
         until_s = time.monotonic() + wait_s
         async with _told(job_id):
             job = await client.job(job_id)
@@ -80,7 +83,7 @@ def server(client: AsyncClient, approver: AsyncClient | None = None) -> MCPServe
 
     @made.tool(annotations=_READS)
     async def approvals() -> dict[str, Any]:
-        """What waits for a human, oldest first."""
+        """What waits for a human, of all jobs, oldest first; what has just begun to wait may be missing."""
         async with _told():
             return (await client.approvals()).model_dump(mode="json")
 

@@ -3,9 +3,10 @@
 from typing import Any
 
 from aetheris.protocol import events as ev
+from aetheris.protocol.approvals import request_id
 from aetheris.protocol.contract import Status
 from aetheris.protocol.events import RejectReason, Via
-from aetheris.protocol.fold import Entry, JobState, KeyState, Settled, St, unsure
+from aetheris.protocol.fold import Entry, JobState, KeyState, Settled, St, is_stopped, unsure
 from aetheris.protocol.ids import execution_id
 from aetheris.protocol.plan import EffectClass
 
@@ -61,6 +62,7 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
         step["attempts"] = state.attempts
         step["execution_id"] = execution_id(job.job_id, node.id, key)
         step["external_id"] = state.external_id
+        step["request_id"] = request_id(job.job_id, node.id, key) if _asks(job, entry, state) else None
         step["reason"] = state.parked_because if state.st is St.PARKED else state.reason
     if finished is not None:
         step["result_type"] = finished.result_type
@@ -68,6 +70,12 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
     step["compensates"] = node.compensates
     step["effect"] = _effect(job, entry)
     return {name: value for name, value in step.items() if value is not None}
+
+
+def _asks(job: JobState, entry: Entry, state: KeyState) -> bool:
+    """Whether a human may answer: the call waits for his approval, or the step is a form."""
+    is_form = state.is_waiting and state.waits_for is not None and state.waits_for.form is not None
+    return (state.is_asking or is_form) and job.terminal is None and not is_stopped(job, entry)
 
 
 def _effect(job: JobState, entry: Entry) -> str | None:

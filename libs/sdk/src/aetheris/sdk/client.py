@@ -148,7 +148,10 @@ class JobPage(_Answer):
 
 
 class Step(_Answer):
-    """Where one step stands: pending, running, waiting, completed, failed, rejected or cancelled."""
+    """Where one step stands: pending, running, waiting, completed, failed, rejected or cancelled.
+
+    `request_id` is what a human is asked, where he is and has not answered.
+    """
 
     node_id: str
     tool: str
@@ -157,6 +160,7 @@ class Step(_Answer):
     execution_id: str | None = None
     result_type: str | None = None
     external_id: str | None = None
+    request_id: str | None = None
     reason: str | None = None
     effect: str | None = None
     compensates: str | None = None
