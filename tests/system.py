@@ -28,6 +28,8 @@ from tests.outside import until
 
 REPOSITORY = Path(__file__).parent.parent
 ENDED = frozenset({"completed", "failed", "cancelled"})
+ANSWER_S = "20"
+"""Before a command is answered with 202: a busy machine must not show as an answer that came too late."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class System:
 @contextmanager
 def running_system(data: Path, env: dict[str, str], **counts: int) -> Generator[System]:
     """Everything up, and down again; `env` is what services see on top, such as AETHERIS_TOOLS."""
-    given = {"PYTHONPATH": str(REPOSITORY), "AETHERIS_TRACE_SAMPLE": "1", **env}
+    given = {"PYTHONPATH": str(REPOSITORY), "AETHERIS_TRACE_SAMPLE": "1", "AETHERIS_ANSWER_S": ANSWER_S, **env}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
@@ -174,7 +176,7 @@ def running_system(data: Path, env: dict[str, str], **counts: int) -> Generator[
     try:
         token = local.target(data).token
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=f"{state.gateway}/api", headers=headers, timeout=20, trust_env=False) as api:
+        with httpx.Client(base_url=f"{state.gateway}/api", headers=headers, timeout=60, trust_env=False) as api:
             system = System(data, api)
             with cleared_by(system.mend):
                 yield system

@@ -68,7 +68,7 @@ def slowed(proxy: Proxy, client: socket.socket, delay_s: float) -> None:
         receive(client, 1)
         return (time.monotonic() - begun_s >= delay_s) == bool(delay_s)
 
-    until(shows, 10)
+    until(shows, 40)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
@@ -95,7 +95,7 @@ def test_a_reset_connection_has_sent_what_it_was_given(family: int, tmp_path: Pa
             except ConnectionError:
                 return True
 
-        until(is_reset, 10)
+        until(is_reset, 40)
         assert heard
         assert set(heard) == {b"!"}
 

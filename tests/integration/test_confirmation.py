@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.attempts import fresh
 from tests.outside import until
 from tests.system import System, running_system
 
@@ -70,12 +71,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
 
 
 def test_what_a_sealed_job_did_is_compared_with_the_outside(world: World) -> None:
-    job = world.submit(write("a", "r1", "one"), write("b", "r2", "two"))
+    changed = fresh("r2")
+    job = world.submit(write("a", fresh("r1"), "one"), write("b", changed, "two"))
     world.system.wait_ended([job])
-    until(lambda: bool(world.events(job, "job_sealed")), 20)
+    until(lambda: bool(world.events(job, "job_sealed")), 60)
     found = world.reconcile(job)
     assert (found["ok"], found["asked"], found["confirmed"], found["unverifiable"]) == (True, 2, 2, 0)
-    (world.root / "r2").write_text("somebody else's")
+    (world.root / changed).write_text("somebody else's")
     found = world.reconcile(job)
     assert (found["ok"], found["confirmed"], found["failed"]) == (False, 1, 1)
     (drift,) = [one for one in found["effects"] if one["event"] == "confirmation_failed"]
@@ -93,9 +95,9 @@ def test_what_a_sealed_job_did_is_compared_with_the_outside(world: World) -> Non
 
 
 def test_a_later_change_takes_the_place_of_an_earlier_one(world: World) -> None:
-    etag = {"$ref": "a#/etag"}
-    gone = {"id": "c", "tool": "remove_file", "args": {"name": "l1", "was": {"$ref": "b#/etag"}}}
-    job = world.submit(write("a", "l1", "one"), write("b", "l1", "two", was=etag), gone)
+    name, etag = fresh("l1"), {"$ref": "a#/etag"}
+    gone = {"id": "c", "tool": "remove_file", "args": {"name": name, "was": {"$ref": "b#/etag"}}}
+    job = world.submit(write("a", name, "one"), write("b", name, "two", was=etag), gone)
     world.system.wait_ended([job])
     found = world.reconcile(job)
     assert (found["ok"], [one["node_id"] for one in found["effects"]]) == (True, ["c"])
@@ -103,31 +105,34 @@ def test_a_later_change_takes_the_place_of_an_earlier_one(world: World) -> None:
 
 
 def test_strict_fails_a_job_that_builds_on_what_is_gone(world: World) -> None:
-    job = world.waiting_job("s1", None)
-    (world.root / "s1").unlink()
+    name = fresh("s1")
+    job = world.waiting_job(name, None)
+    (world.root / name).unlink()
     world.signal(job, "go")
     world.system.wait_ended([job])
     view = world.system.job(job)
     assert view["status"] == "failed"
     assert [one["reason"] for one in view["steps"] if one["node_id"] == "b"] == ["confirmation"]
-    assert not (world.root / "s1.next").exists()
+    assert not (world.root / f"{name}.next").exists()
     (said,) = world.events(job, "confirmation_failed")
     assert (said["data"]["mode"], said["data"]["reason"]) == ("strict", "drift")
 
 
 def test_what_is_as_it_was_lets_the_job_go_on(world: World) -> None:
-    job = world.waiting_job("c1", None)
+    name = fresh("c1")
+    job = world.waiting_job(name, None)
     world.system.kill("ledger-0")
     world.signal(job, "go")
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
     assert [one["data"]["mode"] for one in world.events(job, "effect_confirmed")] == ["strict"]
-    assert (world.root / "c1.next").exists()
+    assert (world.root / f"{name}.next").exists()
 
 
 def test_warn_goes_on(world: World) -> None:
-    job = world.waiting_job("w1", "warn")
-    (world.root / "w1").unlink()
+    name = fresh("w1")
+    job = world.waiting_job(name, "warn")
+    (world.root / name).unlink()
     world.signal(job, "go")
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
@@ -135,12 +140,13 @@ def test_warn_goes_on(world: World) -> None:
 
 
 def test_a_human_lets_it_go_on_all_the_same(world: World) -> None:
-    job = world.waiting_job("h1", "human_in_loop")
-    (world.root / "h1").unlink()
+    name = fresh("h1")
+    job = world.waiting_job(name, "human_in_loop")
+    (world.root / name).unlink()
     world.signal(job, "go")
-    until(lambda: "confirm-" in str(world.system.job(job).get("why")), 20)
+    until(lambda: "confirm-" in str(world.system.job(job).get("why")), 60)
     world.system.kill("ledger-0")
-    assert not (world.root / "h1.next").exists()
+    assert not (world.root / f"{name}.next").exists()
     key = world.system.job(job)["why"].split()[-1]
     world.signal(job, key)
     world.system.wait_ended([job])

@@ -49,7 +49,7 @@ def test_the_demo_keeps_its_promise(tmp_path: Path, capsys: pytest.CaptureFixtur
         "As promised.",
     ):
         assert line in told
-    until(lambda: running_with(tmp_path) == [], 10)
+    until(lambda: running_with(tmp_path) == [], 40)
     assert_one_byte_differs(tmp_path / "demo")
 
 
@@ -69,7 +69,7 @@ def test_the_payout_that_waits_for_a_human_is_made_once(tmp_path: Path, capsys: 
         assert line in told
     (book,) = (tmp_path / "demo").glob(f"bank-*/{LOG}")
     assert [payout["tag"] for payout in logged(book)] == [PAID]
-    until(lambda: running_with(tmp_path) == [], 10)
+    until(lambda: running_with(tmp_path) == [], 40)
 
 
 @pytest.mark.real
@@ -90,7 +90,7 @@ def test_what_nobody_heard_of_is_settled_by_evidence_or_by_a_human(
         assert line in told
     assert len(list((tmp_path / "demo" / "maildir" / "new").iterdir())) == 3
     assert [call["tag"] for call in logged(tmp_path / "demo" / "webhook" / LOG)].count(unknown.TEXT) == 1
-    until(lambda: running_with(tmp_path) == [], 10)
+    until(lambda: running_with(tmp_path) == [], 40)
 
 
 def assert_one_byte_differs(folder: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, how: signal.
         if lifecycle.supervisor_pid(tmp_path) is not None:
             lifecycle.down(tmp_path)
             pytest.fail("the system was left running")
-    until(lambda: running_with(tmp_path) == [], 10)
+    until(lambda: running_with(tmp_path) == [], 40)
 
 
 def runs_kafka(data: Path) -> bool:
@@ -218,16 +218,16 @@ def test_a_gate_keeps_a_request_back_for_ever() -> None:
             gate.hold_before(b"POST /pay")
             with socket.create_connection(("127.0.0.1", gate.port)) as client:
                 client.sendall(b"GET /look\n")
-                until(lambda: b"".join(received) == b"GET /look\n", 10)
+                until(lambda: b"".join(received) == b"GET /look\n", 40)
                 client.sendall(b"POST /p")
-                until(lambda: b"".join(received).endswith(b"POST /p"), 10)
+                until(lambda: b"".join(received).endswith(b"POST /p"), 40)
                 client.sendall(b"ay HTTP/1.1\n")
                 assert gate.wait_held(10)
                 gate.open()
                 assert client.recv(1) == b""
             with socket.create_connection(("127.0.0.1", gate.port)) as client:
                 client.sendall(b"POST /pay now\n")
-                until(lambda: b"".join(received).endswith(b"now\n"), 10)
+                until(lambda: b"".join(received).endswith(b"now\n"), 40)
     assert b"".join(received) == b"GET /look\nPOST /pPOST /pay now\n"
 
 
@@ -254,6 +254,6 @@ def test_what_is_killed_restarts_without_growing_pauses(tmp_path: Path) -> None:
         child.start()
         assert child.state.pid is not None
         os.kill(child.state.pid, signal.SIGKILL)
-        until(child.reap, 10)
+        until(child.reap, 40)
         assert child.due is not None
         assert child.due - time.monotonic() <= 0.1

@@ -33,7 +33,7 @@ from tests.proof_histories import JOB, TENANT, clean, raw
 
 pytestmark = pytest.mark.real
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True)

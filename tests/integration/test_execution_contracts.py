@@ -15,6 +15,7 @@ import pytest
 
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
+from tests.attempts import fresh
 from tests.outside import until
 from tests.system import System, running_system
 
@@ -54,7 +55,7 @@ class World:
         argv = [sys.executable, "-m", "aiosmtpd", "-n", "-l", f"127.0.0.1:{self.port}", *handler]
         child = spawn(argv, log=self.maildir.with_suffix(".log"))
         try:
-            until(lambda: answers(self.port), 20)
+            until(lambda: answers(self.port), 60)
             yield
         finally:
             end(child, 5)
@@ -90,7 +91,7 @@ def moves(contract: dict[str, Any]) -> list[str]:
 
 def test_a_failed_mail_may_be_sent_again_and_a_sent_one_may_not(world: World) -> None:
     """The server is away: failed, for sure. It comes back: the retry, a node of its own, goes out; a third does not."""
-    session, subject = str(uuid.uuid4()), "meeting"
+    session, subject = str(uuid.uuid4()), fresh("meeting")
     (failed,) = world.ended(mail("mail", subject, retry={"max_attempts": 1}), session=session)
     assert moves(failed) == ["pending→running", "running→failed"]
     assert (failed["outcome"], failed["has_effect"], failed["duplicate_of"]) == ("failed", "none", None)
@@ -111,19 +112,20 @@ def test_a_failed_mail_may_be_sent_again_and_a_sent_one_may_not(world: World) ->
 
 def test_a_mail_that_waits_for_a_yes_goes_out_once_in_the_worked_order(world: World) -> None:
     """Asked, suspended, answered, resumed; only then does the mail start, and each move follows from an event."""
+    subject = fresh("invitation")
     confirm = {"id": "confirm", "kind": "human", "form": {"title": "Send the invitation to bob@example.com?"}}
     with world.mail_server():
-        job = world.submit(confirm, mail("mail", "invitation", "confirm"))
+        job = world.submit(confirm, mail("mail", subject, "confirm"))
         world.system.wait_status(job, "waiting")
         asked, deferred = world.contracts(job)
         assert (asked["action_type"], moves(asked)) == ("ecs_request", ["pending→running", "running→waiting"])
         assert (deferred["action_type"], deferred["status"], deferred["irreversible"]) == ("tool_call", "pending", True)
-        assert world.mails("invitation") == 0
+        assert world.mails(subject) == 0
         answer = {"request_id": f"{job}:{asked['execution_id']}", "action": "approve"}
         assert world.system.api.post("/ecs/respond", json=answer).status_code == 200
         world.system.wait_ended([job])
         assert world.system.api.post("/ecs/respond", json=answer).status_code == 200
-        assert world.mails("invitation") == 1
+        assert world.mails(subject) == 1
     contracts = world.contracts(job)
     order = {event["id"]: event["seq"] for event in world.system.api.get(f"/jobs/{job}/events").json()}
     moved = [
@@ -142,25 +144,26 @@ def test_a_mail_that_waits_for_a_yes_goes_out_once_in_the_worked_order(world: Wo
 
 
 def test_one_mail_twice_in_a_plan_goes_out_once(world: World) -> None:
+    twice, meant = fresh("twice"), fresh("twice!")
     with world.mail_server():
-        job = world.submit(mail("one", "twice"), mail("two", "twice", "one"))
+        job = world.submit(mail("one", twice), mail("two", twice, "one"))
         world.system.wait_ended([job])
         first, second = world.contracts(job)
-        assert world.mails("twice") == 1
+        assert world.mails(twice) == 1
         assert (first["status"], second["status"], second["outcome"]) == ("completed", "rejected", "rejected")
         assert second["duplicate_of"] == {"job_id": job, "node_id": "one", "execution_id": first["execution_id"]}
         events = world.system.api.get(f"/jobs/{job}/events").json()
         reports = {event["data"]["node_id"]: event["data"] for event in events if event["type"] == "node_finished"}
         assert reports["two"]["duplicate_of"] == second["duplicate_of"]
         assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
-        both = world.ended(mail("one", "twice!"), mail("two", "twice!", "one", occurrence=2))
-        assert ([one["status"] for one in both], world.mails("twice!")) == (["completed", "completed"], 2)
+        both = world.ended(mail("one", meant), mail("two", meant, "one", occurrence=2))
+        assert ([one["status"] for one in both], world.mails(meant)) == (["completed", "completed"], 2)
 
 
 def test_a_stream_tells_every_move_before_its_event(world: World) -> None:
     with world.mail_server():
         job = world.submit(
-            mail("mail", "told"), {"id": "w", "kind": "wait", "wait": {"key": "k"}, "depends_on": ["mail"]}
+            mail("mail", fresh("told")), {"id": "w", "kind": "wait", "wait": {"key": "k"}, "depends_on": ["mail"]}
         )
         world.system.wait_status(job, "waiting")
     world.system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "k", "payload": 1})
@@ -190,12 +193,13 @@ def test_a_stream_tells_every_move_before_its_event(world: World) -> None:
 
 
 def test_what_is_shown_depends_on_the_level(world: World) -> None:
+    subject = fresh("levels")
     with world.mail_server():
-        job = world.submit(mail("mail", "levels"))
+        job = world.submit(mail("mail", subject))
         world.system.wait_ended([job])
     shown, request = world.contracts(job, "result")[0], world.contracts(job, "request")[0]
     assert not {"transitions", "idempotency_key", "timeout_seconds", "action_detail"} & set(shown)
-    assert request["action_detail"]["arguments"] == {"to": "bob@example.com", "subject": "levels"}
+    assert request["action_detail"]["arguments"] == {"to": "bob@example.com", "subject": subject}
     refused = world.system.api.get(f"/jobs/{job}/contracts", params={"level": "all"})
     assert (refused.status_code, refused.json()["error"]["details"]["field"]) == (400, "level")
     assert world.system.api.get("/jobs/no-such-job/contracts").status_code == 404

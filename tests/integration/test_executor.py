@@ -32,6 +32,7 @@ from aetheris.streams.admin import ensure_topics
 from aetheris.streams.effects import EffectStore
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.redis import Redis
+from aetheris.streams.replay import replay
 from aetheris.streams.table import Table
 from aetheris.tool_executor import app
 from aetheris.tool_executor.app import serve
@@ -39,7 +40,7 @@ from aetheris.tool_executor.settings import ExecutorSettings
 
 pytestmark = pytest.mark.real
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 WORKER = "executor-under-test"
 CALLS: Counter[str] = Counter()
 RELEASE: dict[str, asyncio.Event] = {}
@@ -469,11 +470,18 @@ async def test_undecodable_grants_go_to_the_dead_letters(world: World) -> None:
     places = [(dead_letters(Topic.TOOLS_GRANTS), number) for number in range(4)]
     before = await world.log.end_offsets(places)
     job_id = await world.job({"id": "a", "tool": "noop"})
+
+    async def letters(place: tuple[str, int], end: int) -> list[Record]:
+        """The job's dead letters of one partition; a former life's may be quarantined once more."""
+        found = replay(world.log, place, before[place], end)
+        return [one async for records in found for one in records if one.key == job_id.encode()]
+
     async with executing(world.settings):
         await world.raw(Draft(Topic.TOOLS_GRANTS, job_id.encode(), b"{", (("ce_id", b"1"), ("ce_type", b"x"))))
         await world.grant(job_id, "a")
         await world.settled(job_id)
-    assert sum((await world.log.end_offsets(places)).values()) == sum(before.values()) + 1
+    ends = await world.log.end_offsets(places)
+    assert len([one for place in places for one in await letters(place, ends[place])]) == 1
 
 
 async def test_a_new_life_says_that_the_one_before_has_ended(world: World) -> None:

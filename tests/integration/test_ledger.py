@@ -46,7 +46,7 @@ from aetheris.streams.settings import RuntimeSettings
 
 pytestmark = pytest.mark.real
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 TTL_S = 1.0
 WATCHED = (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.LEDGER_RECORDS)
 WATCHED_DLQ = dead_letters(Topic.TOOLS_REQUESTS)

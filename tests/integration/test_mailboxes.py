@@ -20,6 +20,7 @@ from aetheris.cli.embedded.processes import end, spawn
 from aetheris.sdk import ProbeContext, StateChange, ToolContext
 from aetheris.sdk.outcomes import Confirmed, Drifted
 from aetheris.sdk.toolkits import smtp
+from tests.attempts import fresh
 from tests.outside import until
 
 pytestmark = pytest.mark.real
@@ -76,7 +77,7 @@ def asking(key: str) -> ProbeContext:
 
 
 def test_a_mail_is_found_by_its_key_alone_and_stays_unread(post: Post) -> None:
-    key = "aetheris:job_1.a-b:n.1:1"
+    key = f"aetheris:{fresh('job_1.a-b')}:n.1:1"
     assert post.send("aetheris:other:n:0") is not None
     assert smtp.in_imap(asking(key), post.box) == []
     post.send(key)
@@ -92,7 +93,7 @@ def test_a_mail_is_found_by_its_key_alone_and_stays_unread(post: Post) -> None:
 
 
 def test_what_is_gone_is_drift(post: Post) -> None:
-    key = "aetheris:gone:n:0"
+    key = f"aetheris:{fresh('gone')}:n:0"
     change = post.send(key)
     assert isinstance(smtp.confirm_in_imap(asking(key), post.box, change), Confirmed)
     assert isinstance(smtp.confirm_in_maildir(post.maildir, change), Confirmed)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.attempts import fresh
 from tests.outside import Outside, running_outside
 from tests.system import System, running_system
 
@@ -50,15 +51,17 @@ def check_not_known(system: System, job: str) -> None:
 def test_it_fails_and_says_that_it_is_not_known(
     system: System, outside: Outside, tool: str, options: dict[str, str]
 ) -> None:
-    job = submit(system, tool, f"fail-{tool}", **options)
+    tag = fresh(f"fail-{tool}")
+    job = submit(system, tool, tag, **options)
     check_not_known(system, job)
-    assert outside.count(f"fail-{tool}") == 1
+    assert outside.count(tag) == 1
 
 
 def test_a_job_that_asks_for_a_human_gets_one(system: System, outside: Outside) -> None:
-    job = submit(system, "lose_and_fail", "park", on_in_doubt="park")
+    tag = fresh("park")
+    job = submit(system, "lose_and_fail", tag, on_in_doubt="park")
     assert system.wait_status(job, "waiting", PATIENCE_S)["steps"][0]["state"] == "waiting"
-    assert outside.count("park") == 1
+    assert outside.count(tag) == 1
 
 
 def test_an_unknown_option_is_refused_by_its_name(system: System) -> None:

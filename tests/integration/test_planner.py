@@ -38,7 +38,7 @@ from tests.histories import graph
 pytestmark = pytest.mark.real
 
 PARTITIONS = 4
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 SOURCE = "aetheris/test"
 
 

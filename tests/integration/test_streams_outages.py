@@ -126,7 +126,7 @@ async def test_nothing_hangs_for_ever_on_a_frozen_broker(broker: Fragile, topic:
     began = time.monotonic()
     await appender.stop(1.0)
     await reader.stop(1.0)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
     with pytest.raises(LogUnreachable):
         await pending
 

@@ -19,7 +19,7 @@ from aetheris.streams.replay import replay
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionHandler, PartitionWorker
 from aetheris.testkit.memory import MemoryLog
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 PARTITIONS = 4
 PACE = Pace(lazy_pause_s=0.01, commit_interval_s=0.1, drain_s=3.0, watchdog_s=0.2)
 EVENTS = Topic.JOBS_EVENTS

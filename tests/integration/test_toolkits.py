@@ -192,7 +192,7 @@ def mail_server(folder: Path) -> Generator[tuple[smtp.Server, Path]]:
     argv = [sys.executable, "-m", "aiosmtpd", "-n", "-l", f"127.0.0.1:{port}", *handler]
     child = spawn(argv, log=folder / "smtp.log")
     try:
-        until(lambda: answers(port), 20)
+        until(lambda: answers(port), 60)
         yield smtp.Server("127.0.0.1", port), maildir
     finally:
         end(child, 5)

@@ -102,7 +102,7 @@ def test_what_no_signal_can_do_is_refused_and_leaves_the_log_as_it_is(world: Wor
     job = world.system.submit(wait("paid", "p"), wait("sent", "s", "paid"))
     world.system.wait_status(job, "waiting")
     assert world.signal(job, "p", 1).status_code == 200
-    until(lambda: len(world.events(job, "job_waiting")) == 2, 20)
+    until(lambda: len(world.events(job, "job_waiting")) == 2, 60)
     before = world.events(job)
     used, undeclared = world.signal(job, "p", 2), world.signal(job, "x", 1)
     assert (used.status_code, used.json()["error"]["code"]) == (409, "signal_conflict")
