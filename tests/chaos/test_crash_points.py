@@ -70,9 +70,9 @@ class World:
     outside: Outside
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    folder = tmp_path_factory.mktemp("crash")
+@pytest.fixture
+def world(tmp_path: Path) -> Generator[World]:
+    folder = tmp_path
     # No lease lapses: what is in doubt is so because its worker is known to have ended, in every run.
     policy = folder / "policy.toml"
     policy.write_text(POLICY)
@@ -228,15 +228,8 @@ def go_on(system: System, job: str, by: Literal["approval", "signal"]) -> None:
     if by == "signal":
         system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go"})
         return
-    found: list[str] = []
-
-    def listed() -> bool:
-        requests = system.api.get("/approvals", params={"limit": 200}).json().get("approvals", [])
-        found[:] = [one["request_id"] for one in requests if one["job_id"] == job]
-        return bool(found)
-
-    until(listed, 60)
-    system.api.post("/ecs/respond", json={"request_id": found[0], "action": "approve"})
+    request = system.wait_asked(job, 60)["request_id"]
+    system.api.post("/ecs/respond", json={"request_id": request, "action": "approve"})
 
 
 def give(orders: Path, order: str) -> None:

@@ -27,6 +27,7 @@ from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import ensure_topics
 from aetheris.streams.kafka.tls import tls_context
 from aetheris.streams.settings import RuntimeSettings
+from tests.attempts import fresh
 from tests.deploy.authority import Authority, Identity
 from tests.deploy.kafka_tools import command
 from tests.deploy.manifests import kubectl_needed, name, of_kind
@@ -187,16 +188,18 @@ def world(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generat
                 yield World(System(folder, api), outside, folder)
 
 
-def poke(node: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
-    return {"id": node, "tool": tool, "args": {"tag": node}, "depends_on": list(after)}
+def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": f"{tag}-{node}"}, "depends_on": list(after)}
 
 
 async def test_each_service_does_its_work(secured: Secured, world: World) -> None:
     async with secured.producer("aetheris-gateway") as gateway:  # who may write commands may write nonsense
         await gateway.send_and_wait(Topic.JOBS_COMMANDS, b"no command", key=b"garbage")
-    job = world.system.submit(poke("a"), poke("b", "a", tool="poke_idempotent"), poke("c", "b", tool="poke_pure"))
+    tag = fresh("secured")
+    second, third = poke("b", tag, "a", tool="poke_idempotent"), poke("c", tag, "b", tool="poke_pure")
+    job = world.system.submit(poke("a", tag), second, third)
     world.system.wait_status(job, "completed", PATIENCE_S)
-    parked = world.system.submit(poke("lost", tool="poke_lost"))
+    parked = world.system.submit(poke("lost", tag, tool="poke_lost"))
     world.system.wait_status(parked, "waiting", PATIENCE_S)
     verdict = {"verdict": "happened", "evidence": "seen", "result": {}}
     [step] = world.system.job(parked)["steps"]
@@ -204,7 +207,7 @@ async def test_each_service_does_its_work(secured: Secured, world: World) -> Non
     world.system.wait_status(parked, "completed", PATIENCE_S)
     for one in (job, parked):
         until(lambda one=one: _sealed(world, one), PATIENCE_S)
-    assert (world.outside.count("a"), world.outside.count("b")) == (1, 1)
+    assert (world.outside.count(f"{tag}-a"), world.outside.count(f"{tag}-b")) == (1, 1)
     said = "".join((world.folder / f"{service}.log").read_text() for service in SERVICES)
     assert "Authorization" not in said
     env = secured.env("aetheris-subscriber")

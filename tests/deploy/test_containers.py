@@ -10,6 +10,7 @@ import pytest
 
 from aetheris.cli.embedded.ports import Ports
 from tests import outside_tools
+from tests.attempts import fresh
 from tests.deploy.containers import (
     BASE,
     SHELL_LESS,
@@ -79,8 +80,8 @@ def world(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) 
             yield World(pods, outside, System(folder, api))
 
 
-def poke(node: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
-    return {"id": node, "tool": tool, "args": {"tag": node, **args}, "depends_on": list(after)}
+def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
+    return {"id": node, "tool": tool, "args": {"tag": f"{tag}-{node}", **args}, "depends_on": list(after)}
 
 
 def test_an_image_is_small_has_no_root_and_no_shell(images: Engine) -> None:
@@ -107,28 +108,33 @@ def test_a_pod_is_restricted(world: World) -> None:
 
 
 def test_a_job_goes_through_pods_that_are_killed_in_the_middle(world: World) -> None:
-    held = world.outside.hold("middle")
+    tag = fresh("pods")
+    held = world.outside.hold(f"{tag}-middle")
     job = world.system.submit(
-        poke("before"), poke("middle", "before", hold="middle"), poke("after", "middle", tool="poke_idempotent")
+        poke("before", tag),
+        poke("middle", tag, "before", hold=held.name),
+        poke("after", tag, "middle", tool="poke_idempotent"),
     )
-    world.outside.wait_for(1, "middle", 60)
+    world.outside.wait_for(1, f"{tag}-middle", 60)
     world.pods.kill("tool-executor")
     held.unlink()
     world.wait_completed(job)
     types = [event["type"] for event in world.system.api.get(f"/jobs/{job}/events").json()]
     assert {"worker_ended", "invocation_probed"} <= set(types), "its successor says that it ended, the outside is asked"
 
-    held = world.outside.hold("second")
-    other = world.system.submit(poke("first"), poke("second", "first", hold="second"), poke("third", "second"))
-    world.outside.wait_for(1, "second", 60)
+    held = world.outside.hold(f"{tag}-second")
+    other = world.system.submit(
+        poke("first", tag), poke("second", tag, "first", hold=held.name), poke("third", tag, "second")
+    )
+    world.outside.wait_for(1, f"{tag}-second", 60)
     for service in ("planner", "ledger", "verifier", "gateway"):
         world.pods.kill(service)
     held.unlink()
     world.pods.wait_ready()
     world.wait_completed(other)
 
-    for tag in ("before", "middle", "after", "first", "second", "third"):
-        assert world.outside.count(tag) == 1, tag
+    for node in ("before", "middle", "after", "first", "second", "third"):
+        assert world.outside.count(f"{tag}-{node}") == 1, node
     for one in (job, other):
         answer = world.system.api.get(f"/jobs/{one}/verify").json()
         assert answer["ok"], answer

@@ -9,6 +9,7 @@ import pytest
 
 from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
 from aetheris.cli.embedded.ports import Ports
+from tests.attempts import fresh
 from tests.deploy.namespaces import HUB, Host, namespaces_needed, network
 from tests.outside import Outside, running_outside, until
 from tests.services import SERVICES, asked, processes, valkey_on_a_port
@@ -97,7 +98,7 @@ def test_a_split_duplicates_nothing_and_heals_by_itself(
     world: World, who: str, what: str, missed: str, how: str
 ) -> None:
     world.wait_ready()
-    host, name = world.hosts[who], f"{who}-{what}-{how}"
+    host, name = world.hosts[who], fresh(f"{who}-{what}-{how}")
     held = world.outside.hold(name)
     during = world.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
     world.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)

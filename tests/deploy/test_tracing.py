@@ -17,6 +17,7 @@ from aetheris.cli.app import app
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.protocol.keys import job_key
+from tests.attempts import fresh
 from tests.deploy.built import built, go_needed
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
@@ -135,12 +136,13 @@ def links(trace: dict[str, Any]) -> set[str]:
 
 
 def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(world: World) -> None:
-    held = world.outside.hold("crossed")
+    tag = fresh("crossed")
+    held = world.outside.hold(tag)
     job = world.system.submit(
-        {"id": "a", "tool": "poke_probeable", "args": {"tag": "crossed", "hold": "crossed"}},
-        {"id": "b", "tool": "poke_pure", "args": {"tag": "crossed-b"}, "depends_on": ["a"]},
+        {"id": "a", "tool": "poke_probeable", "args": {"tag": tag, "hold": tag}},
+        {"id": "b", "tool": "poke_pure", "args": {"tag": f"{tag}-b"}, "depends_on": ["a"]},
     )
-    world.outside.wait_for(1, "crossed", PATIENCE_S)
+    world.outside.wait_for(1, tag, PATIENCE_S)
     key = world.keys(job)["a"]
     world.jaeger.wait_trace(key[:32], {"aetheris-tool_executor"})  # what the call's first span says is out
     world.system.kill("executor-0")
@@ -163,7 +165,7 @@ def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(world: Wo
     known = {span["spanID"] for span in trace["spans"]}
     above = [one["spanID"] for span in trace["spans"] for one in span["references"] if one["traceID"] == key[:32]]
     assert set(above) <= known, "no gap"
-    assert "crossed" not in json.dumps([span["tags"] for span in trace["spans"]]), "no arguments"
+    assert tag not in json.dumps([span["tags"] for span in trace["spans"]]), "no arguments"
 
     whole = world.jaeger.wait_trace(job_key(job)[:32], {"aetheris-gateway", "aetheris-planner"})
     assert named(whole)["aetheris-gateway"] == {"command submit"}

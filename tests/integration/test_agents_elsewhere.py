@@ -14,7 +14,8 @@ import pytest
 
 from aetheris.cli import local
 from aetheris.testkit.scripted_model import ScriptedModel, running_model
-from tests.outside import Outside, running_outside
+from tests.attempts import fresh
+from tests.outside import Outside, running_outside, until
 from tests.system import REPOSITORY, System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
@@ -23,16 +24,19 @@ PATIENCE_S = 150.0
 """An agent's libraries alone take seconds to load."""
 
 
-def refund(order: str, amount: Any = 5) -> dict[str, Any]:
+def refund(order: str, amount: Any) -> dict[str, Any]:
     return {"calls": [{"tool": "refund", "args": {"order_id": order, "amount": amount}}]}
 
 
 DONE = {"text": "It is done."}
-SCRIPT = {
-    "Refund order o-1.": [refund("o-1"), DONE],
-    "Refund order o-2.": [refund("o-2"), refund("o-2"), DONE],
-    "Refund order o-3.": [refund("o-3", "much"), refund("o-3"), DONE],
-}
+SCRIPT: dict[str, list[dict[str, Any]]] = {}
+
+
+def goal(order: str, *amounts: Any) -> str:
+    """What the agent is asked to do with an order; the model calls for a refund of each of the amounts."""
+    asked = f"Refund order {order}."
+    SCRIPT[asked] = [*(refund(order, amount) for amount in amounts), DONE]
+    return asked
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,10 @@ class World:
                 yield agent
             finally:
                 agent.kill()
+
+    def jobs(self) -> set[str]:
+        """Those of the list."""
+        return {one["job_id"] for one in self.system.api.get("/jobs").json()["jobs"]}
 
     def run(self, *orders: str) -> list[str]:
         with self.started(*orders) as agent:
@@ -97,24 +105,31 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
 
 
 def test_what_an_agent_has_done_is_not_done_again(world: World) -> None:
+    order = fresh("o-1")
+    asked = goal(order, 5)
+    before = world.jobs()
     held = world.outside.hold("refund")
     try:
-        with world.started("o-1"):
-            world.outside.wait_for(1, "o-1 5", PATIENCE_S)
+        with world.started(order):
+            world.outside.wait_for(1, f"{order} 5", PATIENCE_S)
     finally:
         held.unlink()
-    assert world.run("o-1", "o-1") == ["It is done."] * 2
-    assert world.outside.count("o-1 5") == 1
-    assert world.model.calls_for("Refund order o-1.") == [0, 0, 1, 0, 1]
-    (job,) = world.system.api.get("/jobs").json()["jobs"]
-    assert world.system.api.get(f"/jobs/{job['job_id']}/verify").json()["violations"] == []
+    assert world.run(order, order) == ["It is done."] * 2
+    assert world.outside.count(f"{order} 5") == 1
+    assert world.model.calls_for(asked) == [0, 0, 1, 0, 1]
+    until(lambda: world.jobs() > before, PATIENCE_S)
+    (job,) = world.jobs() - before
+    assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
 
 
 def test_what_is_meant_twice_is_done_twice_and_what_was_refused_may_be_corrected(world: World) -> None:
-    assert world.run("o-2", "o-2", "o-3") == ["It is done."] * 3
-    assert world.outside.count("o-2 5") == 2
-    assert [one["tag"] for one in world.outside.effects() if one["tag"].startswith("o-3")] == ["o-3 5"]
-    (asked,) = [one for one in world.model.requests if one.goal == "Refund order o-3." and one.turn == 1]
+    twice, mended = fresh("o-2"), fresh("o-3")
+    goal(twice, 5, 5)
+    corrected = goal(mended, "much", 5)
+    assert world.run(twice, twice, mended) == ["It is done."] * 3
+    assert world.outside.count(f"{twice} 5") == 2
+    assert [one["tag"] for one in world.outside.effects() if one["tag"].startswith(mended)] == [f"{mended} 5"]
+    (asked,) = [one for one in world.model.requests if one.goal == corrected and one.turn == 1]
     assert "refused, and nothing was called" in str(asked.body)
     assert "amount" in str(asked.body)
     (shown,) = asked.body["tools"]

@@ -17,12 +17,14 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from aetheris.cli.embedded import lifecycle
 from aetheris.proofs import notes
+from tests.attempts import fresh
 from tests.outside import Outside, running_outside, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 REPOSITORY = Path(__file__).parent.parent.parent
 WITHIN_S = 120
+UP = ("up", "--tools", "tests.outside_tools")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def aetheris(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Gene
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AETHERIS_")}
     command = Command(data, {**inherited, **outside.env, "AETHERIS_DATA": str(data), "PYTHONPATH": str(REPOSITORY)})
     try:
-        up = command("up", "--tools", "tests.outside_tools", "--json")
+        up = command(*UP, "--json")
         assert up.returncode == 0, up.stderr
         assert json.loads(up.stdout)["gateway"].startswith("http://127.0.0.1:")
         assert all(f"{part}-0" in up.stderr for part in ("gateway", "planner", "ledger", "executor", "verifier"))
@@ -80,9 +82,10 @@ def poke(name: str, tool: str, tag: str, *needs: str, **args: Any) -> dict[str, 
 
 
 def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
-    steps = (poke("one", "poke_probeable", "cli-1"), poke("two", "poke_opaque", "cli-2", "one"))
+    tag, once = fresh("cli"), fresh("once")
+    steps = (poke("one", "poke_probeable", f"{tag}-1"), poke("two", "poke_opaque", f"{tag}-2", "one"))
     plan = aetheris.plan("good", *steps)
-    ran = aetheris("run", plan, "--idempotency-key", "cli-once", "--json")
+    ran = aetheris("run", plan, "--idempotency-key", once, "--json")
     assert ran.returncode == 0, ran.stderr
     job = json.loads(ran.stdout)
     job_id = job["job_id"]
@@ -90,12 +93,12 @@ def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
     for node, tool in (("one", "poke_probeable"), ("two", "poke_opaque")):
         assert [node, tool, "started", "attempt", "0", f"aetheris:{job_id}:{node}:0"] in lines
         assert any(line[:5] == [node, tool, "done", "attempt", "0"] and len(line) == 6 for line in lines)
-    assert [effect["tag"] for effect in outside.effects() if effect["tag"].startswith("cli-")] == ["cli-1", "cli-2"]
+    assert [effect["tag"] for effect in outside.effects() if effect["tag"].startswith(tag)] == [f"{tag}-1", f"{tag}-2"]
 
-    again = aetheris.json("submit", plan, "--idempotency-key", "cli-once")
+    again = aetheris.json("submit", plan, "--idempotency-key", once)
     assert again["job_id"] == job_id
     other = aetheris.plan("other", steps[0])
-    assert aetheris("submit", other, "--idempotency-key", "cli-once").returncode == 1
+    assert aetheris("submit", other, "--idempotency-key", once).returncode == 1
 
     assert job_id in [one["job_id"] for one in aetheris.json("jobs")]
     assert aetheris.json("job", job_id)["status"] == "completed"
@@ -141,7 +144,7 @@ def test_the_log_of_seals_shows_what_is_dropped(aetheris: Command, tmp_path: Pat
     job_id = json.loads(aetheris("run", aetheris.plan("more", poke("m", "poke_opaque", "cli-m")), "--json").stdout)[
         "job_id"
     ]
-    until(lambda: aetheris.json("verify", job_id)["seal"]["ok"], 30)
+    until(lambda: aetheris.json("verify", job_id)["seal"]["ok"], WITHIN_S)
     grown = aetheris.json("seals", "consistency", str(kept))
     assert grown["size"] > grown["old_size"]
     assert aetheris("seals", "inclusion", job_id).stdout.startswith("c2sp.org/tlog-proof@v1\n")
@@ -160,29 +163,30 @@ def test_what_contradicts_an_earlier_checkpoint_is_not_signed(aetheris: Command)
     assert isinstance(private_key, Ed25519PrivateKey)
     other = notes.sign_checkpoint(signed.origin, signed.size, hashlib.sha256(b"other").digest(), private_key)
     (keys / "checkpoint").write_text(other)
-    job_id = json.loads(aetheris("run", aetheris.plan("fork", poke("f", "poke_opaque", "cli-f")), "--json").stdout)[
-        "job_id"
-    ]
-    until(lambda: aetheris.json("verify", job_id)["seal"]["ok"], 30)
-    for command in (("seals", "checkpoint"), ("seals", "inclusion", job_id), ("export", job_id, "--out", "-")):
-        refused = aetheris(*command)
-        assert (refused.returncode, refused.stdout) == (5, "")
-        assert f"jobs.seals is not what was signed when it had {signed.size} records" in refused.stderr
-    (keys / "checkpoint").write_text(kept)
+    try:
+        ran = aetheris("run", aetheris.plan("fork", poke("f", "poke_opaque", "cli-f")), "--json")
+        job_id = json.loads(ran.stdout)["job_id"]
+        until(lambda: aetheris.json("verify", job_id)["seal"]["ok"], WITHIN_S)
+        for command in (("seals", "checkpoint"), ("seals", "inclusion", job_id), ("export", job_id, "--out", "-")):
+            refused = aetheris(*command)
+            assert (refused.returncode, refused.stdout) == (5, "")
+            assert f"jobs.seals is not what was signed when it had {signed.size} records" in refused.stderr
+    finally:
+        (keys / "checkpoint").write_text(kept)
     assert aetheris("seals", "checkpoint").returncode == 0
 
 
 def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outside: Outside) -> None:
-    hold = "cli-hold"
-    (outside.folder / hold).touch()
-    plan = aetheris.plan("parked", poke("pay", "poke_opaque", "cli-parked", hold=hold))
+    tag = fresh("parked")
+    held = outside.hold(tag)
+    plan = aetheris.plan("parked", poke("pay", "poke_opaque", tag, hold=held.name))
     job_id = aetheris.json("submit", plan)["job_id"]
-    until(lambda: any(effect["tag"] == "cli-parked" for effect in outside.effects()), 30)
+    outside.wait_for(1, tag, WITHIN_S)
     executor = lifecycle.status(aetheris.data).parts["executor-0"].state.pid
     assert executor is not None
     os.kill(executor, 9)  # the effect stands, and nobody has heard of it
-    until(lambda: aetheris.json("job", job_id)["status"] == "waiting", 60)
-    (outside.folder / hold).unlink()
+    until(lambda: aetheris.json("job", job_id)["status"] == "waiting", WITHIN_S)
+    held.unlink()
 
     shown = aetheris("job", job_id).stdout
     assert "pay is parked" in shown
@@ -190,10 +194,10 @@ def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outsi
     assert aetheris("verify", job_id).returncode == 1
 
     resolve = ("resolve", job_id, "--node", "pay", "--happened", "--evidence", "found in their list")
-    assert aetheris(*resolve, "--result", '{"poked": "cli-parked"}').returncode == 0
-    until(lambda: aetheris.json("job", job_id)["status"] == "completed", 30)
+    assert aetheris(*resolve, "--result", json.dumps({"poked": tag})).returncode == 0
+    until(lambda: aetheris.json("job", job_id)["status"] == "completed", WITHIN_S)
     assert aetheris(*resolve).returncode == 1
-    assert len([effect for effect in outside.effects() if effect["tag"] == "cli-parked"]) == 1
+    assert outside.count(tag) == 1
 
 
 def test_what_is_wrong_is_said_by_the_exit_code(aetheris: Command) -> None:
@@ -206,15 +210,20 @@ def test_what_is_wrong_is_said_by_the_exit_code(aetheris: Command) -> None:
 
 def test_down_ends_everything_and_up_finds_the_jobs_again(aetheris: Command) -> None:
     """The sealing key is changed in between: what the old one sealed stays good."""
+    if lifecycle.supervisor_pid(aetheris.data) is None:  # an attempt before this one ended in between
+        assert aetheris(*UP).returncode == 0
+    ran = aetheris("run", aetheris.plan("kept", poke("k", "poke_opaque", "cli-k")), "--json")
+    job_id = json.loads(ran.stdout)["job_id"]
+    until(lambda: aetheris.json("verify", job_id)["seal"]["ok"], WITHIN_S)
     before = aetheris.json("jobs")
-    assert before
+    assert job_id in [one["job_id"] for one in before]
     assert aetheris("down").returncode == 0
     assert aetheris("jobs").returncode == 5
     assert aetheris("down").returncode == 5
     rotated = aetheris.json("seals", "rotate")
-    assert aetheris("up", "--tools", "tests.outside_tools").returncode == 0
+    assert aetheris(*UP).returncode == 0
     assert [one["job_id"] for one in aetheris.json("jobs")] == [one["job_id"] for one in before]
     bundle = aetheris.data.parent / "old.zip"
-    assert aetheris("export", before[-1]["job_id"], "--out", str(bundle)).returncode == 0
-    assert set(aetheris.json("verify", str(bundle))["trusted"]) == {rotated["old"], rotated["new"]}
+    assert aetheris("export", job_id, "--out", str(bundle)).returncode == 0
+    assert set(aetheris.json("verify", str(bundle))["trusted"]) >= {rotated["old"], rotated["new"]}
     assert aetheris("down").returncode == 0

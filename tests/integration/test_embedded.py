@@ -155,7 +155,7 @@ async def test_killed_parts_come_back_with_what_they_held(data: Path) -> None:
     lines = Lines()
     started = time.monotonic()
     state = lifecycle.up(data, services=SERVICES, progress=lines)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert sorted(lines.parts) == ["executor-0", "executor-1", "kafka", "planner-0", "valkey"]
     await create_topic(state.kafka, "kept")
     await produce(state.kafka, "kept", b"one")

@@ -18,6 +18,8 @@ from aetheris.cli.demo import refund
 from aetheris.cli.demo.gate import Gate
 from aetheris.cli.demo.outside import OutsideWorld
 from aetheris.cli.demo.servers import TRACKER_LOGIN
+from aetheris.sdk.toolkits import smtp
+from tests.attempts import cleared_by, fresh
 from tests.collector import Collector, running_collector
 from tests.outside import until
 from tests.system import System, running_system
@@ -51,9 +53,14 @@ class World:
     def issues(self, title: str, **wanted: str) -> list[str]:
         return [one["id"] for one in self.listed("issue", title=title, **wanted)]
 
-    def mails(self) -> list[Path]:
+    def notes(self, job: str) -> int:
+        """How many of the job's notes there are."""
+        wanted = smtp.message_id(f"aetheris:{job}:note:0")
+        return sum(one["messageid"] == wanted for one in self.listed("msg", **{"@fields": "messageid"}))
+
+    def mails(self, order: str = "") -> list[Path]:
         new = self.outside.places.maildir / "new"
-        return list(new.iterdir()) if new.is_dir() else []
+        return [one for one in new.iterdir() if order in one.read_text()] if new.is_dir() else []
 
     def retire(self, issue: str) -> None:
         """Delete an issue as a person would: it is in no list any more."""
@@ -80,13 +87,13 @@ class World:
         ran = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ})
         return ran.returncode, json.loads(ran.stdout)
 
-    def waiting(self, mode: str) -> tuple[str, str]:
+    def waiting(self, mode: str, name: str) -> tuple[str, str]:
         """(a job that has opened an issue, and waits before it opens another that refers to it; the issue)."""
         wait = {"id": "w", "kind": "wait", "wait": {"key": "go"}, "depends_on": ["a"]}
-        after = {"id": "b", "tool": "open_issue", "args": {"title": f"{mode}-next"}, "depends_on": ["w", "a"]}
-        job = self.submit(opening("a", f"{mode}-first"), wait, after, mode=mode)
+        after = {"id": "b", "tool": "open_issue", "args": {"title": f"{name}-next"}, "depends_on": ["w", "a"]}
+        job = self.submit(opening("a", f"{name}-first"), wait, after, mode=mode)
         self.system.wait_status(job, "waiting", PATIENCE_S)
-        (issue,) = self.issues(f"{mode}-first")
+        (issue,) = self.issues(f"{name}-first")
         return job, issue
 
     def go(self, job: str, key: str = "go") -> None:
@@ -119,16 +126,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         tracker = running.enter_context(
             httpx.Client(base_url=f"{url}/rest/data", auth=TRACKER_LOGIN, headers=headers, trust_env=False, timeout=60)
         )
+        for gate in gates.values():
+            running.enter_context(cleared_by(gate.open))
         system = running.enter_context(running_system(folder / "data", env))
         yield World(system, outside, gates, tracker, collector)
 
 
 def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_drift(world: World) -> None:
+    title, order = fresh("killed"), fresh("o-1")
     issue = {"$ref": "issue#/issue"}
-    mail = {"to": "ada@example.org", "order_id": "o-1", "amount": 100}
-    kill = world.killed_after("tracker", b"POST /rest/data/issue", lambda: len(world.issues("killed")) >= 1)
+    mail = {"to": "ada@example.org", "order_id": order, "amount": 100}
+    kill = world.killed_after("tracker", b"POST /rest/data/issue", lambda: len(world.issues(title)) >= 1)
     job = world.submit(
-        opening("issue", "killed"),
+        opening("issue", title),
         {"id": "note", "tool": "write_note", "args": {"text": "a note"}, "depends_on": ["issue"]},
         {"id": "attached", "tool": "attach_note", "args": {"issue": issue, "note": {"$ref": "note#/note"}}},
         {"id": "closed", "tool": "close_issue", "args": {"issue": issue}, "depends_on": ["attached"]},
@@ -136,13 +146,13 @@ def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_dr
     )
 
     def attached() -> bool:
-        return any(one["messages"] for one in world.listed("issue", title="killed", **{"@fields": "messages"}))
+        return any(one["messages"] for one in world.listed("issue", title=title, **{"@fields": "messages"}))
 
     for server, marker, there in (
-        ("tracker", b"POST /rest/data/msg", lambda: bool(world.listed("msg"))),
+        ("tracker", b"POST /rest/data/msg", lambda: world.notes(job) >= 1),
         ("tracker", b'"@op":"add"', attached),
-        ("tracker", b'"@op":"replace"', lambda: bool(world.issues("killed", status="resolved"))),
-        ("smtp", b"\r\n.\r\n", lambda: bool(world.mails())),
+        ("tracker", b'"@op":"replace"', lambda: bool(world.issues(title, status="resolved"))),
+        ("smtp", b"\r\n.\r\n", lambda: bool(world.mails(order))),
     ):
         kill()
         kill = world.killed_after(server, marker, there)
@@ -151,8 +161,8 @@ def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_dr
     assert world.system.job(job)["status"] == "completed"
     settled = {one["node_id"]: one["via"] for one in world.events(job, "tool_invocation_finished")}
     assert {settled[name] for name in ("issue", "note", "mail")} == {"probe"}
-    (number,) = world.issues("killed")
-    assert (len(world.listed("msg")), len(world.mails())) == (1, 1)
+    (number,) = world.issues(title)
+    assert (world.notes(job), len(world.mails(order))) == (1, 1)
 
     until(lambda: bool(world.events(job, "job_sealed")), PATIENCE_S)
     code, found = world.reconcile(job)
@@ -171,7 +181,9 @@ def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_dr
 
 
 def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(world: World) -> None:
-    jobs = {mode: world.waiting(mode) for mode in ("strict", "warn", "human_in_loop")}
+    names = {mode: fresh(mode) for mode in ("strict", "warn", "human_in_loop")}
+    jobs = {mode: world.waiting(mode, name) for mode, name in names.items()}
+    following = {mode: f"{name}-next" for mode, name in names.items()}
     for _, issue in jobs.values():
         world.retire(issue)
     counted = world.collector.value(FAILED) or 0
@@ -182,14 +194,14 @@ def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(world: World) -> N
     world.system.wait_ended([strict, warn], PATIENCE_S)
     (step,) = [one for one in world.system.job(strict)["steps"] if one["node_id"] == "b"]
     assert (world.system.job(strict)["status"], step["reason"]) == ("failed", "confirmation")
-    assert (world.system.job(warn)["status"], len(world.issues("warn-next"))) == ("completed", 1)
+    assert (world.system.job(warn)["status"], len(world.issues(following["warn"]))) == ("completed", 1)
     until(lambda: "confirm-" in str(world.system.job(human).get("why")), PATIENCE_S)
-    assert world.issues("human_in_loop-next") == world.issues("strict-next") == []
+    assert world.issues(following["human_in_loop"]) == world.issues(following["strict"]) == []
     until(lambda: (world.collector.value(FAILED) or 0) >= counted + 3, PATIENCE_S)
 
     world.go(human, world.system.job(human)["why"].split()[-1])
     world.system.wait_ended([human], PATIENCE_S)
-    assert (world.system.job(human)["status"], len(world.issues("human_in_loop-next"))) == ("completed", 1)
+    assert (world.system.job(human)["status"], len(world.issues(following["human_in_loop"]))) == ("completed", 1)
     for job in (strict, warn, human):
         (said,) = world.events(job, "confirmation_failed")
         assert (said["reason"], said["detail"]) == ("drift", {"issue": "is not there"})

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aetheris.cli.auditing import audit
+from tests.attempts import fresh
 from tests.outside import Outside, running_outside, until
 from tests.system import System, running_system
 
@@ -19,12 +20,12 @@ JOBS, STEPS = 100, 5
 STAGES, KILLS = 5, 20
 
 
-def steps(number: int) -> list[dict[str, Any]]:
+def steps(tag: str) -> list[dict[str, Any]]:
     return [
         {
             "id": f"s{step}",
             "tool": "poke_probeable",
-            "args": {"tag": f"{number}/{step}", "delay_s": 0.05},
+            "args": {"tag": f"{tag}/{step}", "delay_s": 0.05},
             "depends_on": [f"s{step - 1}"] if step else [],
         }
         for step in range(STEPS)
@@ -76,21 +77,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
 @pytest.mark.timeout(300)
 def test_every_service_is_killed_once(world: World) -> None:
     system, outside = world.system, world.outside
-    jobs = [system.submit(*steps(number)) for number in range(JOBS)]
+    tags = [fresh(str(number)) for number in range(JOBS)]
+    jobs = [system.submit(*steps(tag)) for tag in tags]
+
+    def effects() -> list[str]:
+        keys = {job: f"aetheris:{job}:" for job in jobs}
+        return [effect["tag"] for effect in outside.effects() if effect["key"].startswith(tuple(keys.values()))]
+
     for done, name in enumerate(("executor-0", "planner-0", "ledger-0", "verifier-0", "gateway-0"), start=1):
-        outside.wait_for(done * JOBS * STEPS // 8)
+        until(lambda done=done: len(effects()) >= done * JOBS * STEPS // 8, 30)
         system.kill(name)
         if name == "planner-0":
             system.flush_redis()
     system.wait_ready()
     system.wait_ended(jobs, 120)
     assert [job for job in jobs if system.job(job)["status"] != "completed"] == []
-    counts = Counter(effect["tag"] for effect in outside.effects())
-    assert counts == {f"{number}/{step}": 1 for number in range(JOBS) for step in range(STEPS)}
+    assert Counter(effects()) == {f"{tag}/{step}": 1 for tag in tags for step in range(STEPS)}
     for job in jobs[:10]:
         report = system.api.get(f"/jobs/{job}/verify").json()
         assert report["ok"], report
-    undisturbed = system.submit(*steps(0))
+    undisturbed = system.submit(*steps(tags[0]))
     system.wait_ended([undisturbed])
     assert outcome(system, undisturbed) == outcome(system, jobs[0]) != outcome(system, jobs[1])
 

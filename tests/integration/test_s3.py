@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
+from tests.attempts import fresh
 from tests.outside import until
 from tests.s3 import BUCKET, S3, running_s3
 from tests.system import System, running_system
@@ -93,7 +94,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
 
 @pytest.mark.parametrize("place", ["in_call", "after_call"])
 def test_a_put_whose_executor_dies_leaves_one_version(world: World, place: str) -> None:
-    key = f"kept/{place}"
+    key = f"kept/{fresh(place)}"
     world.die_at(f"{place}:put_object")
     job = world.done(put("a", key, "one"))
     assert world.has_died()
@@ -108,16 +109,17 @@ def test_a_put_whose_executor_dies_leaves_one_version(world: World, place: str) 
 
 
 def test_a_request_that_is_still_on_its_way_when_its_executor_dies(world: World) -> None:
+    key = fresh("late")
     world.s3.freeze()
     try:
-        job = world.system.submit(put("a", "late", "one"), put("b", "late", "two", "a", was={"$ref": "a#/etag"}))
+        job = world.system.submit(put("a", key, "one"), put("b", key, "two", "a", was={"$ref": "a#/etag"}))
         until(lambda: bool(world.events(job, "tool_invocation_started")), 30)
         world.system.kill("executor-0")
     finally:
         world.s3.thaw()
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
-    assert world.s3.versions("late") == 2
+    assert world.s3.versions(key) == 2
 
 
 def test_a_job_is_sealed_when_its_large_result_can_be_asked_for_again(world: World) -> None:

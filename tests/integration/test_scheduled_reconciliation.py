@@ -31,9 +31,9 @@ class World:
         return self.said(job, type_)
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    folder = tmp_path_factory.mktemp("rounds")
+@pytest.fixture
+def world(tmp_path: Path) -> Generator[World]:
+    folder = tmp_path
     root = folder / "files"
     root.mkdir()
     with running_collector() as collector:
