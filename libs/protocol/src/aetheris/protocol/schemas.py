@@ -1,16 +1,16 @@
 """Arguments against a tool's schema: defaults filled in, errors named by field (docs/plans.md)."""
 
 from collections.abc import Mapping
-from typing import Any, cast
-
-from jsonschema import Draft202012Validator, SchemaError, ValidationError
-from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from typing import TYPE_CHECKING, Any, cast
 
 from aetheris.protocol.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph
 from aetheris.protocol.references import REF, SECRET, pointer_part, references, secrets
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
 
 Schema = Mapping[str, Any]
 
@@ -43,6 +43,9 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     Raises:
         SchemaRefused: it isn't one of an object, is too large, or points to another document, which nobody fetches.
     """
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  see _made
+    from jsonschema.validators import validator_for  # noqa: PLC0415
+
     try:
         size = len(canonical(schema))
         validator_for(schema, default=Draft202012Validator).check_schema(dict(schema))
@@ -172,25 +175,33 @@ def plan_hash(graph: Mapping[str, Any]) -> str:
     return digest(graph)
 
 
-_validators: dict[int, tuple[Schema, Validator]] = {}
+_validators: "dict[int, tuple[Schema, Validator]]" = {}
 """By the identity of the schema, which is kept, and so can't be another's: to make one costs more than to use it."""
 
 
-def _validator(schema: Schema) -> Validator:
+def _validator(schema: Schema) -> "Validator":
     kept = _validators.get(id(schema))
     if kept is None or kept[0] is not schema:
         if len(_validators) >= _MOST_VALIDATORS:
             _validators.clear()
-        kept = _validators[id(schema)] = (schema, validator_for(schema, default=Draft202012Validator)(schema))
+        kept = _validators[id(schema)] = (schema, _made(schema))
     return kept[1]
 
 
-def _about(error: ValidationError, at: str, place: str) -> bool:
+def _made(schema: Schema) -> "Validator":
+    # imported only where it is used: a tenth of a service's start, and 4 MB
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+    from jsonschema.validators import validator_for  # noqa: PLC0415
+
+    return validator_for(schema, default=Draft202012Validator)(schema)
+
+
+def _about(error: "ValidationError", at: str, place: str) -> bool:
     """A rule over an object or a choice fails only because a part of it is not known yet."""
     return place.startswith(f"{at}/") and error.validator not in ("required", "additionalProperties")
 
 
-def _rule(error: ValidationError) -> str:
+def _rule(error: "ValidationError") -> str:
     if error.validator == "required":
         instance = cast("Mapping[str, Any]", error.instance)
         missing = [name for name in cast("list[str]", error.validator_value) if name not in instance]

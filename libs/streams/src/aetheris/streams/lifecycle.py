@@ -38,6 +38,8 @@ def run(main: Main, *, service: str, stop_deadline_s: float = 15.0) -> int:
     Crash-only: whatever escapes ends the process, and the next one restores from the log.
     """
     configure_logging(service)
+    gc.freeze()  # what was imported; see `lean`
+    gc.enable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_supervise(main, stop_deadline_s))
 

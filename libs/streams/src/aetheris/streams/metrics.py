@@ -7,13 +7,14 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable
 from enum import Enum
-
-from opentelemetry import metrics as api
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from typing import TYPE_CHECKING
 
 from aetheris.streams.telemetry import within
+
+if TYPE_CHECKING:
+    from opentelemetry import metrics as api
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricReader
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _FLUSH_WITHIN_MS = 5_000
@@ -46,12 +47,11 @@ class Metric(Enum):
 class Metrics:
     """A service's meters."""
 
-    def __init__(self, service: str, reader: MetricReader | None = None) -> None:
+    def __init__(self, service: str, reader: "MetricReader | None" = None) -> None:
         self._provider: MeterProvider | None = None
         self._counters: dict[Metric, api.Counter] = {}
         if reader is not None or any(os.environ.get(name) for name in _ENDPOINTS):
-            resource = Resource.create({"service.name": f"aetheris-{service}"})
-            self._provider = MeterProvider([reader or _otlp()], resource=resource, shutdown_on_exit=False)
+            self._provider = _provider(service, reader)
             self._meter = self._provider.get_meter("aetheris")
 
     def count(self, metric: Metric, amount: int = 1, *, traceparent: bytes | None = None, **attributes: str) -> None:
@@ -68,8 +68,10 @@ class Metrics:
         if self._provider is None:
             return
 
-        def observed(_options: api.CallbackOptions) -> Iterable[api.Observation]:
-            return (api.Observation(ask()),)
+        from opentelemetry.metrics import Observation  # noqa: PLC0415  see _provider
+
+        def observed(_options: "api.CallbackOptions") -> "Iterable[api.Observation]":
+            return (Observation(ask()),)
 
         make = self._meter.create_observable_counter if grows else self._meter.create_observable_gauge
         make(metric.metric, [observed], metric.unit, metric.says)
@@ -85,8 +87,17 @@ class Metrics:
             self._provider.shutdown()
 
 
-def _otlp() -> MetricReader:
+def _provider(service: str, reader: "MetricReader | None") -> "MeterProvider":
     # imported only where it is used: a tenth of a service's start
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+
+    resource = Resource.create({"service.name": f"aetheris-{service}"})
+    return MeterProvider([reader or _otlp()], resource=resource, shutdown_on_exit=False)
+
+
+def _otlp() -> "MetricReader":
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
 
     return PeriodicExportingMetricReader(OTLPMetricExporter())

@@ -19,6 +19,7 @@ from aetheris.gateway.rounds import Rounds
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.views import Views
+from aetheris.protocol.schemas import check_schema
 from aetheris.protocol.topics import Topic
 from aetheris.streams.history import History
 from aetheris.streams.http import HttpServer
@@ -37,6 +38,7 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         Exception: whatever escaped; the next process starts from the log.
     """
     async with gateway(settings, stop):
+        check_schema({"type": "object"})  # loads what checks schemas: the first submission shall not wait for it
         freeze_memory()
         await stop.wait()
 
