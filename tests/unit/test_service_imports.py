@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-NOBODY = ("jsonschema", "opentelemetry.sdk.metrics", "opentelemetry.exporter", "rich", "pygments", "cel")
+NOBODY = ("jsonschema", "opentelemetry.sdk", "opentelemetry.exporter", "rich", "pygments", "psutil", "cel")
 NOT_ON_THE_HOT_PATH = ("fastapi", "starlette", "uvicorn", "httpx", "cryptography", "obstore", "mcp", "pydantic_ai")
 UNWANTED = {
     "planner": NOBODY + NOT_ON_THE_HOT_PATH,
