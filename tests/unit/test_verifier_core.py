@@ -1,5 +1,8 @@
 """What the verifier takes under audit, and when it lets go."""
 
+import gc
+import weakref
+
 from aetheris.proofs.audit import violations_in
 from aetheris.protocol.envelope import draft
 from aetheris.protocol.events import Event, JobCompleted, JobSealed, ViolationFound
@@ -103,3 +106,20 @@ def test_a_brief_job_is_never_judged_in_turn() -> None:
     take(partition, JobCompleted(job_id=JOB), 6)
     take(partition, SEAL, 7)
     assert partition.due_for_a_look() == []
+
+
+def test_a_sealed_job_leaves_memory_without_the_collector() -> None:
+    partition = Partition()
+    for offset, event in enumerate((created(), planned(graph()), JobCompleted(job_id=JOB))):
+        take(partition, event, offset)
+    (job,) = partition.to_seal()
+    report = job.audit.report()
+    history = weakref.ref(job.audit.history)
+    gc.disable()
+    try:
+        partition.jobs.clear()
+        partition.moved.clear()
+        del job, report
+        assert history() is None
+    finally:
+        gc.enable()

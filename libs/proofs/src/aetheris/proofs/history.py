@@ -1,7 +1,8 @@
 """A job's history, indexed by what its records are about."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 from aetheris.proofs.plans import Plans, entries_of
 from aetheris.proofs.records import Fact
@@ -45,37 +46,15 @@ class History:
         self.first_plan: Fact | None = None
         self.first_decision: Fact | None = None
         self.end: Fact | None = None
-        self._takers: dict[str, Callable[[Fact], None]] = {
-            "tool_invocation_started": self.starts.append,
-            "tool_invocation_finished": self._finished,
-            "invocation_rejected": self._rejected,
-            "invocation_parked": lambda fact: self.parks[fact.key, fact.nonce].append(fact.at),
-            "invocation_reopened": lambda fact: self.reopens[fact.key, fact.nonce].append(fact),
-            "approval_decided": lambda fact: self._first(self.decisions, fact.key, fact),
-            "approval_requested": lambda fact: self._first(self.requests, fact.key, fact),
-            "policy_allowed": lambda fact: self.allowances[fact.key].append(fact),
-            "command_committed": lambda fact: self.commits[fact.key].append(fact),
-            "node_finished": self.nodes_finished.append,
-            "job_waiting": self._waits,
-            "wait_completed": self._waits,
-            "job_sealed": self.seals.append,
-            "job_stopping": self.stops.append,
-            "cancel_requested": self._cancelled,
-            "plan_generated": self._planned,
-            "step_compensated": self.steps_compensated.append,
-            "decision_snapshot": self._decided,
-            "job_created": self._born,
-            **dict.fromkeys(TERMINAL, self._ended),
-        }
         for fact in facts:
             self.add(fact)
 
     def add(self, fact: Fact) -> None:
         """Take the next fact."""
         self.facts.append(fact)
-        taker = self._takers.get(fact.type)
+        taker = self._TAKERS.get(fact.type)
         if taker is not None:
-            taker(fact)
+            taker(self, fact)
 
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
@@ -127,3 +106,27 @@ class History:
 
     def _ended(self, fact: Fact) -> None:
         self.end = self.end or fact
+
+    # of the class: an instance that held its own methods would live on until the collector looks
+    _TAKERS: ClassVar[Mapping[str, Callable[["History", Fact], None]]] = {
+        "tool_invocation_started": lambda history, fact: history.starts.append(fact),
+        "tool_invocation_finished": lambda history, fact: history._finished(fact),
+        "invocation_rejected": lambda history, fact: history._rejected(fact),
+        "invocation_parked": lambda history, fact: history.parks[fact.key, fact.nonce].append(fact.at),
+        "invocation_reopened": lambda history, fact: history.reopens[fact.key, fact.nonce].append(fact),
+        "approval_decided": lambda history, fact: history._first(history.decisions, fact.key, fact),
+        "approval_requested": lambda history, fact: history._first(history.requests, fact.key, fact),
+        "policy_allowed": lambda history, fact: history.allowances[fact.key].append(fact),
+        "command_committed": lambda history, fact: history.commits[fact.key].append(fact),
+        "node_finished": lambda history, fact: history.nodes_finished.append(fact),
+        "job_waiting": lambda history, fact: history._waits(fact),
+        "wait_completed": lambda history, fact: history._waits(fact),
+        "job_sealed": lambda history, fact: history.seals.append(fact),
+        "job_stopping": lambda history, fact: history.stops.append(fact),
+        "cancel_requested": lambda history, fact: history._cancelled(fact),
+        "plan_generated": lambda history, fact: history._planned(fact),
+        "step_compensated": lambda history, fact: history.steps_compensated.append(fact),
+        "decision_snapshot": lambda history, fact: history._decided(fact),
+        "job_created": lambda history, fact: history._born(fact),
+        **dict.fromkeys(TERMINAL, lambda history, fact: history._ended(fact)),
+    }
