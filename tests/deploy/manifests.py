@@ -12,7 +12,7 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
-OVERLAYS = ("local", "production")
+OVERLAYS = ("local", "production", "production-s3")
 SERVICES = ("gateway", "planner", "ledger", "tool-executor", "verifier")
 
 Manifest = dict[str, Any]

@@ -108,7 +108,7 @@ def test_an_executors_identity_is_its_own_volume(overlay: str) -> None:
     mounted = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
     [claim] = one["spec"]["volumeClaimTemplates"]
     assert mounted["/data/workers"] == claim["metadata"]["name"]
-    assert claim["spec"]["accessModes"] == (["ReadWriteOncePod"] if overlay == "production" else ["ReadWriteOnce"])
+    assert claim["spec"]["accessModes"] == (["ReadWriteOnce"] if overlay == "local" else ["ReadWriteOncePod"])
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -130,8 +130,29 @@ def test_the_network_is_closed_but_for_what_is_named(overlay: str) -> None:
         for found, spec in policies.items()
         if any("ipBlock" in to for e in spec.get("egress", []) for to in e.get("to", []))
     ]
-    assert open_to_all == ["world"]
+    on_s3 = overlay == "production-s3"
+    assert sorted(open_to_all) == (["s3", "world"] if on_s3 else ["world"])
     assert policies["world"]["podSelector"]["matchExpressions"][0]["values"] == ["tool-executor", "verifier"]
+
+
+def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volume() -> None:
+    assert settings_of("production-s3")["data"].items() >= {
+        ("AETHERIS_BLOBS", "s3://aetheris-blobs"),
+        ("AWS_REGION", "us-east-1"),
+    }
+    assert of_kind("production-s3", "PersistentVolumeClaim") == []
+    secret = {"AWS_ACCESS_KEY_ID": "access-key-id", "AWS_SECRET_ACCESS_KEY": "secret-access-key"}
+    for _, pod, _ in ours("production-s3"):
+        told = {name: env(pod)[name]["valueFrom"]["secretKeyRef"] for name in secret}
+        assert told == {name: {"name": "aetheris-s3", "key": key} for name, key in secret.items()}
+        assert "/data/blobs" not in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
+    [way] = [one["spec"] for one in of_kind("production-s3", "NetworkPolicy") if name(one) == "s3"]
+    [egress] = way["egress"]
+    assert set(way["podSelector"]["matchExpressions"][0]["values"]) == set(SERVICES)
+    assert egress["ports"] == [{"port": 443, "protocol": "TCP"}]
+    assert egress["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
+    assert of_kind("production-s3", "Secret") == []
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
