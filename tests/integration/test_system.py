@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from aetheris.protocol.keys import idempotency_key
+from aetheris.protocol.keys import idempotency_key, job_key
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.partitioning import partition_of
 from tests.attempts import fresh
@@ -42,6 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             "AETHERIS_TOOLS": "tests.outside_tools",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
             "OTEL_BSP_SCHEDULE_DELAY": "200",
+            "AETHERIS_TRACE_SAMPLE": "0",
         }
         with running_system(folder / "data", env | outside.env) as system:
             yield World(system, outside, collector)
@@ -153,8 +154,12 @@ async def test_an_unknown_major_version_pauses_its_job_alone(world: World) -> No
     assert world.outside.count(f"{tag}-b") == 0
 
 
-def test_one_trace_for_each_key(world: World) -> None:
-    job = completed(world, poke("a", "traced"))
+def test_one_trace_for_each_key_of_a_job_that_wants_it(world: World) -> None:
+    other = completed(world, poke("a", "untraced"))
+    asked = {"plan": {"nodes": [poke("a", "traced")]}, "options": {"trace": True}}
+    job = world.system.api.post("/jobs", json=asked).json()["job_id"]
+    world.system.wait_status(job, "completed")
+    assert world.system.api.post(f"/jobs/{job}/reconcile").status_code in (200, 202)
     key = idempotency_key(job, "a", "poke_probeable", {"tag": "traced", "delay_s": 0, "hold": ""})
     wanted = {"aetheris-planner", "aetheris-ledger", "aetheris-tool_executor", "aetheris-verifier"}
     named = {"request", "adjudicate", "execute_tool poke_probeable", "put_effect", "audit"}
@@ -168,6 +173,9 @@ def test_one_trace_for_each_key(world: World) -> None:
     known = {span.span_id for span in spans}
     assert any(span.parent_id in known for span in spans if span.service == "aetheris-tool_executor")
     assert "traced" not in repr([span.attributes for span in spans])
+    whole = {"command submit", "command reconcile", "step"}
+    until(lambda: {span.name for span in world.collector.of_trace(job_key(job)[:32])} >= whole, 20)
+    assert other not in {span.attributes.get("aetheris.job_id") for span in world.collector.everything()}
 
 
 @pytest.mark.parametrize(

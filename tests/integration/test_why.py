@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaProducer
 
 from aetheris.protocol import events as ev
 from aetheris.protocol.envelope import draft
-from aetheris.protocol.keys import idempotency_key
+from aetheris.protocol.keys import idempotency_key, job_key
 from aetheris.protocol.topics import Topic
 from tests.attempts import fresh
 from tests.collector import Collector, running_collector
@@ -64,6 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             "AETHERIS_TOOLS": "tests.outside_tools",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
             "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
         }
         with running_system(folder / "data", env | outside.env) as system:
             yield World(system, outside, folder, collector)
@@ -81,12 +82,17 @@ def poke(node: str, tag: Any, *after: str, tool: str = "poke_probeable") -> dict
     return {"id": node, "tool": tool, "args": {"tag": tag}, "depends_on": list(after)}
 
 
+def sealed(world: World, *nodes: dict[str, Any], **options: Any) -> str:
+    """A job of these nodes, once it is sealed."""
+    job_id = world.system.api.post("/jobs", json={"plan": {"nodes": nodes}, "options": options}).json()["job_id"]
+    until(lambda: any(event["type"] == "job_sealed" for event in world.get(f"/jobs/{job_id}/events")), 60)
+    return job_id
+
+
 @pytest.fixture(scope="module")
 def job(world: World) -> str:
     """Two steps, the second with what the first returned; sealed."""
-    job_id = world.system.submit(poke("one", "why-1"), poke("two", {"$ref": "one#/poked"}, tool="poke_opaque"))
-    until(lambda: any(event["type"] == "job_sealed" for event in world.get(f"/jobs/{job_id}/events")), 60)
-    return job_id
+    return sealed(world, poke("one", "why-1"), poke("two", {"$ref": "one#/poked"}, tool="poke_opaque"))
 
 
 def aetheris(*argv: str, alone: bool = False) -> Any:
@@ -95,6 +101,19 @@ def aetheris(*argv: str, alone: bool = False) -> Any:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     return json.loads(done.stdout)
+
+
+def test_a_job_that_wants_no_trace_leaves_no_span(world: World) -> None:
+    def tracing(job_id: str, tag: str) -> set[str]:
+        keys = [job_key(job_id), idempotency_key(job_id, "a", "poke_opaque", {"tag": tag, "delay_s": 0, "hold": ""})]
+        return {span.service for key in keys for span in world.collector.of_trace(key[:32])}
+
+    quiet = sealed(world, poke("a", "quiet", tool="poke_opaque"), trace=False)
+    assert world.system.api.post(f"/jobs/{quiet}/reconcile").status_code in (200, 202)
+    loud = sealed(world, poke("a", "loud", tool="poke_opaque"))
+    services = {f"aetheris-{name}" for name in ("gateway", "planner", "ledger", "tool_executor", "verifier")}
+    until(lambda: tracing(loud, "loud") == services, 30)  # a service sends first what came first
+    assert tracing(quiet, "quiet") == set()
 
 
 def test_replay_gives_the_states_that_were_and_calls_nothing(world: World, job: str) -> None:

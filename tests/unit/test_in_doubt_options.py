@@ -1,4 +1,4 @@
-"""on_in_doubt, from where it is said to where it is read: the ledger's decision is in test_ledger_core.py."""
+"""A job's options, from where they are said to where they are read: the ledger's decision is in test_ledger_core.py."""
 
 import json
 from typing import Any
@@ -54,6 +54,8 @@ def test_a_tool_can_only_park_or_fail() -> None:
         ({"on_in_doubt": "pray"}, "options.on_in_doubt"),
         ({"on_in_doubt": 1}, "options.on_in_doubt"),
         ({"in_doubt": "fail"}, "options.in_doubt"),
+        ({"trace": "yes"}, "options.trace"),
+        ({"trace": 1}, "options.trace"),
         ([], "options"),
     ],
 )
@@ -65,7 +67,13 @@ def test_bad_options_name_the_field(options: Any, field: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "recorded"),
-    [({}, None), ({"options": {}}, None), ({"options": {"on_in_doubt": "fail"}}, {"on_in_doubt": "fail"})],
+    [
+        ({}, None),
+        ({"options": {}}, None),
+        ({"options": {"trace": None}}, None),
+        ({"options": {"on_in_doubt": "fail"}}, {"on_in_doubt": "fail"}),
+        ({"options": {"trace": False}}, {"trace": False}),
+    ],
 )
 def test_what_a_job_was_asked_for_is_recorded_with_its_birth(body: dict[str, Any], recorded: Any) -> None:
     sent = draft("topic", submit(**body), key=JOB, id="1", source="test", time="")

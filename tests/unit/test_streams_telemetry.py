@@ -77,11 +77,22 @@ def test_what_is_not_sampled_is_never_made_unless_it_must(spans: Spans) -> None:
 def test_every_service_samples_the_same_jobs_at_the_rate_and_all_their_calls(spans: Spans) -> None:
     jobs = [f"job-{n}" for n in range(4000)]
     ledger, executor = Telemetry("ledger", 0.05, spans.append), Telemetry("executor", 0.05, spans.append)
-    chosen = [job for job in jobs if ledger.sampled(job)]
-    assert chosen == [job for job in jobs if executor.sampled(job)]
+    chosen = [job for job in jobs if ledger.sampled(job, None)]
+    assert chosen == [job for job in jobs if executor.sampled(job, None)]
     assert 120 < len(chosen) < 280
     keys = [hashlib.sha256(str(n).encode()).hexdigest() for n in range(50)]
     assert all(ledger.traceparent(Traced(chosen[0], key)) == root_traceparent(key) for key in keys)
+
+
+def test_what_a_submission_says_goes_before_the_share(spans: Spans) -> None:
+    for share in (0.0, 1.0):
+        telemetry = Telemetry("ledger", share, spans.append)
+        assert [telemetry.traceparent(CALL._replace(wanted=wanted)) is not None for wanted in (True, False, None)] == [
+            True,
+            False,
+            share == 1.0,
+        ]
+        assert telemetry.record(CALL._replace(wanted=False), "in doubt", 1, 2, always=True) is not None
 
 
 def test_without_a_collector_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,7 @@ class JobIndexEntry(Message):
     submitted_by: str
     created_at: str
     requests: tuple[OpenRequest, ...] = ()
+    trace: bool | None = None
 
 
 class Ended(BaseModel):

@@ -184,6 +184,11 @@ class JobState:
     last_offset: int = -1
 
     @property
+    def trace(self) -> bool | None:
+        """Whether its submission wants it traced; None where it leaves that to the services."""
+        return None if self.created.options is None else self.created.options.trace
+
+    @property
     def waiting(self) -> ev.JobWaiting | None:
         """What it waits for since last, beside a human's word on a parked call."""
         return next(reversed(self.open_waits.values()), None)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 
 from aetheris.protocol.forms import FormSpec
 from aetheris.protocol.references import InvalidSecret, Reference, SecretUse, references, secrets
@@ -110,6 +110,8 @@ class JobOptions(BaseModel):
 
     on_in_doubt: OnInDoubt | None = None
     confirmation: Confirmation | None = None
+    trace: StrictBool | None = None
+    """Whether its calls are traced, whatever the share of jobs is that are."""
 
 
 class Wait(_Strict):

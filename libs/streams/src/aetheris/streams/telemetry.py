@@ -37,10 +37,14 @@ class Kind(IntEnum):
 
 
 class Traced(NamedTuple):
-    """What a trace is of: a call, by its idempotency key, or its whole job, by the job's key."""
+    """What a trace is of: a call, by its idempotency key, or its whole job, by the job's key.
+
+    `wanted` is what the job's submission says: to be traced or not, whatever the share; None: it says nothing.
+    """
 
     job_id: str
     key: str
+    wanted: bool | None = None
 
 
 class Place(NamedTuple):
@@ -50,9 +54,9 @@ class Place(NamedTuple):
     span_id: bytes
 
 
-def whole(job_id: str) -> Traced:
+def whole(job_id: str, wanted: bool | None = None) -> Traced:
     """The job's own trace."""
-    return Traced(job_id, job_key(job_id))
+    return Traced(job_id, job_key(job_id), wanted)
 
 
 def root_traceparent(key: str) -> bytes:
@@ -195,13 +199,15 @@ class Telemetry:
             batches = Batches(service)
             self._deliver, self._close = batches.add, batches.close
 
-    def sampled(self, job_id: str) -> bool:
+    def sampled(self, job_id: str, wanted: bool | None) -> bool:
         """Whether this job's calls are traced: the same answer in every service with the same rate."""
-        return self._deliver is not None and zlib.crc32(job_id.encode()) < self._threshold
+        if self._deliver is None:
+            return False
+        return zlib.crc32(job_id.encode()) < self._threshold if wanted is None else wanted
 
     def traceparent(self, of: Traced) -> bytes | None:
         """The root context of a trace, for drafts; None if its job isn't sampled."""
-        return root_traceparent(of.key) if self.sampled(of.job_id) else None
+        return root_traceparent(of.key) if self.sampled(of.job_id, of.wanted) else None
 
     def span(
         self,
@@ -220,7 +226,7 @@ class Telemetry:
         `parent` is a traceparent (of another trace: becomes a link), `links` are keys of other traces, `root`
         makes it the trace's root span, `always` takes it although the job isn't sampled.
         """
-        if self._deliver is None or not (always or self.sampled(of.job_id)):
+        if self._deliver is None or not (always or self.sampled(of.job_id, of.wanted)):
             return _NOTHING
         place, above, linked = _placed(of.key, parent, links, root=root)
         return RecordedSpan(
@@ -246,7 +252,7 @@ class Telemetry:
 
         What fails or is in doubt is recorded `always`; `error` is the error's class.
         """
-        if self._deliver is None or not (always or self.sampled(of.job_id)):
+        if self._deliver is None or not (always or self.sampled(of.job_id, of.wanted)):
             return None
         place, above, linked = _placed(of.key, parent, links, root=root)
         span = RecordedSpan(

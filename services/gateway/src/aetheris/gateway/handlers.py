@@ -113,7 +113,8 @@ class Jobs:
         wanted = submissions.read_cancel(raw)
         async with self._listening(job_id) as news:
             async with self.deadline():
-                state, end = await self._fold(await self._row(caller, job_id))
+                row = await self._row(caller, job_id)
+                state, end = await self._fold(row)
                 if state is not None and answers.stands_against_cancel(state, compensate=wanted.compensate):
                     return True, {"job_id": job_id, "status": standing.job_status(state)}
                 command_id = await self._send(
@@ -123,7 +124,8 @@ class Jobs:
                         tenant=caller.tenant,
                         reason=wanted.reason,
                         compensate=wanted.compensate,
-                    )
+                    ),
+                    row.trace,
                 )
             event = await self._answer(news, end, lambda heard: answers.answers_cancel(command_id, heard))
         return event is not None, {"job_id": job_id, "status": "cancelling", "event": event, "command_id": command_id}
@@ -154,7 +156,8 @@ class Jobs:
                             "result": wanted.result,
                             "as_of": end - 1,
                         }
-                    )
+                    ),
+                    state.trace,
                 )
             event = await self._answer(news, end, lambda heard: answers.answers_resolve(command_id, key, heard))
         found = {"job_id": job_id, "execution_id": execution_id, "verdict": wanted.verdict}
@@ -184,7 +187,7 @@ class Jobs:
                     reason=wanted.reason,
                     as_of=end - 1,
                 )
-                command_id = await self._send(command)
+                command_id = await self._send(command, state.trace)
             event = await self._answer(news, end, lambda heard: answers.answers_resolve(command_id, key, heard))
         return event is not None, {**found, "event": event, "command_id": command_id}
 
@@ -210,7 +213,7 @@ class Jobs:
                     payload=wanted.payload,
                     as_of=end - 1,
                 )
-                command_id = await self._send(command)
+                command_id = await self._send(command, state.trace)
             event = await self._answer(
                 news, end, lambda heard: answers.answers_signal(wanted.correlation_key, wanted.payload, heard)
             )
@@ -234,7 +237,7 @@ class Jobs:
                     raise NotFound("unknown_job", "the job is submitted, and has no events yet")
                 wanted = reconciling.wanted(effects, self._registry.verifies)
                 command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
-                command_id = await self._send(command) if asked or wanted.effects else ""
+                command_id = await self._send(command, row.trace) if asked or wanted.effects else ""
             said = await self._confirmations(news, command_id, wanted.effects)
         return len(said) == wanted.effects, reconciling.answer(job_id, command_id, wanted, said)
 
@@ -281,7 +284,8 @@ class Jobs:
                         data=said.data,
                         comment=said.comment,
                         as_of=as_of,
-                    )
+                    ),
+                    row.trace,
                 )
             heard = await self._respond_heard(news, row, question, said, command_id)
         if heard is None:
@@ -537,9 +541,10 @@ class Jobs:
             submitted_by=command.by,
             created_at=timestamp(self._clock.now()),
             since=since,
+            trace=command.options.trace,
         )
         try:
-            await self._send(command, derived("command", command.job_id, "submit"))
+            await self._send(command, row.trace, derived("command", command.job_id, "submit"))
         except GroupTooLarge:
             raise submissions.plan_too_large() from None
         try:
@@ -548,12 +553,12 @@ class Jobs:
             _log.warning("submitted, not shown yet", reason=error.code)
         return command.job_id, row.status
 
-    async def _send(self, command: JobCommand, command_id: str | None = None) -> str:
-        """Append a command; its ce_id."""
+    async def _send(self, command: JobCommand, trace: bool | None, command_id: str | None = None) -> str:
+        """Append a command, `trace` being its job's option; its ce_id."""
         if self._appender.stuck_s() > self._request_s:  # no use in queueing more behind what nobody takes
             raise Unavailable("log_unreachable", "Kafka takes no records")
         ce_id = command_id if command_id is not None else fresh_id()
-        with self._traced(command) as span:
+        with self._traced(command, trace) as span:
             record = draft(
                 Topic.JOBS_COMMANDS,
                 command,
@@ -566,12 +571,12 @@ class Jobs:
             await self._appender.append([(record,)])
         return ce_id
 
-    def _traced(self, command: JobCommand) -> AbstractContextManager[Span]:
+    def _traced(self, command: JobCommand, trace: bool | None) -> AbstractContextManager[Span]:
         """In the job's own trace, whose root a submission is."""
         kind = type(command).__name__.lower()
         attributes = {"aetheris.job_id": command.job_id}
         return self._telemetry.span(
-            whole(command.job_id),
+            whole(command.job_id, trace),
             f"command {kind}",
             kind=Kind.SERVER,
             attributes=attributes,

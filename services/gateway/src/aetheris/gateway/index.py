@@ -140,4 +140,5 @@ def _row_of(record: Record) -> Row | None:
         birth=entry.birth,
         offset=record.offset,
         requests=entry.requests,
+        trace=entry.trace,
     )

@@ -82,6 +82,8 @@ class Row:
     """Offset below which no record of the job lies: known where this gateway took the submission."""
     offset: int = -1
     requests: tuple[OpenRequest, ...] = ()
+    trace: bool | None = None
+    """Whether its submission wants it traced."""
 
     @property
     def first_offset(self) -> int | None:
@@ -249,6 +251,7 @@ def _put(row: Row) -> Command:
         "created_at": row.created_at,
         "birth": row.birth,
         "since": row.since,
+        "trace": None if row.trace is None else ("yes" if row.trace else "no"),
     }
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
     asked = _REQUESTS.dump_json(row.requests).decode() if row.requests else ""
@@ -279,6 +282,7 @@ def _row(job_id: str, flat: Sequence[bytes]) -> Row:
         since=int(held["since"]) if "since" in held else None,
         offset=int(held["offset"]),
         requests=_REQUESTS.validate_json(held["requests"]) if "requests" in held else (),
+        trace=held["trace"] == "yes" if "trace" in held else None,
     )
 
 

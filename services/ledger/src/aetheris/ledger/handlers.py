@@ -204,7 +204,7 @@ class LedgerHandler(PartitionHandler):
     def _tell_of_contradictions(self) -> None:
         for said in self._partition.contradictions:
             _log.error("a success contradicts what was settled", job_id=said.job_id, node_id=said.node_id, via=said.via)
-            traceparent = self._edge.telemetry.traceparent(Traced(said.job_id, said.idempotency_key))
+            traceparent = self._edge.telemetry.traceparent(self._trace_of(said.job_id, said.idempotency_key))
             self._edge.metrics.count(Metric.CONTRADICTED, traceparent=traceparent, via=said.via.value)
         self._partition.contradictions.clear()
 
@@ -280,7 +280,7 @@ class LedgerHandler(PartitionHandler):
         await self._edge.appender.append([(self._question(one, time),) for one in questions])
 
     def _question(self, message: Verification, time: str) -> Draft:
-        context = self._edge.telemetry.traceparent(Traced(message.job_id, message.idempotency_key))
+        context = self._edge.telemetry.traceparent(self._trace_of(message.job_id, message.idempotency_key))
         id_ = derived("question", message.job_id, message.ask)
         return _draft(Topic.VERIFICATIONS, message, message.job_id, id_, time, context)
 
@@ -291,7 +291,7 @@ class LedgerHandler(PartitionHandler):
             at_ns = _ns(now)
             attributes = {"aetheris.job_id": emit.job_id, "aetheris.writes": names}
             always = not isinstance(emit.events[0].event, _ORDINARY)
-            traced = Traced(emit.job_id, emit.key)
+            traced = self._trace_of(emit.job_id, emit.key)
             context = self._edge.telemetry.record(traced, "judge", at_ns, at_ns, attributes=attributes, always=always)
         return tuple(
             draft(
@@ -307,8 +307,8 @@ class LedgerHandler(PartitionHandler):
         )
 
     def _traced(self, grant: Grant, now: Now) -> bytes | None:
-        traced = Traced(grant.message.job_id, grant.message.idempotency_key)
-        if not self._edge.telemetry.sampled(traced.job_id):
+        traced = self._trace_of(grant.message.job_id, grant.message.idempotency_key)
+        if not self._edge.telemetry.sampled(traced.job_id, traced.wanted):
             return None
         attributes = {
             "aetheris.job_id": grant.message.job_id,
@@ -326,11 +326,15 @@ class LedgerHandler(PartitionHandler):
             attributes=attributes,
         )
 
+    def _trace_of(self, job_id: str, key: str) -> Traced:
+        job = self._partition.jobs.get(job_id)
+        return Traced(job_id, key, None if job is None else job.state.trace)
+
     def _trace_joined(self, now: Now) -> None:
         """The later nodes of a run are not granted one by one: their span is made when they have started."""
         for job_id, key in self._partition.joined():
-            if self._edge.telemetry.sampled(job_id):
-                self._edge.telemetry.record(Traced(job_id, key), "adjudicate", _ns(now), _ns(now), kind=Kind.PRODUCER)
+            traced = self._trace_of(job_id, key)
+            self._edge.telemetry.record(traced, "adjudicate", _ns(now), _ns(now), kind=Kind.PRODUCER)
 
     def _view(self, record: LedgerRecord, time: str) -> Draft:
         """Keyed by its idempotency key, so that compaction keeps the last; in its job's partition all the same."""

@@ -155,6 +155,11 @@ class Partition:
         found, self._joined = self._joined, []
         return found
 
+    def wants_trace(self, job_id: str) -> bool | None:
+        """What a live job's submission says of tracing."""
+        progress = self.jobs.get(job_id)
+        return None if progress is None else progress.job.trace
+
     def has_planned(self) -> bool:
         """Whether an answer has come to a decision since the last call."""
         planned, self._planned = self._planned, False
@@ -415,6 +420,7 @@ def _entry(progress: Progress) -> JobIndexEntry:
         submitted_by=created.submitted_by,
         created_at=progress.created_at,
         requests=progress.open_requests,
+        trace=progress.job.trace,
     )
 
 

@@ -248,12 +248,18 @@ class PlannerHandler(PartitionHandler):
         return (_index_draft(output, time),)
 
     def _traceparent(self, fact: Fact) -> bytes | None:
-        return self._telemetry.traceparent(Traced(fact.event.job_id, fact.key)) if fact.key is not None else None
+        return None if fact.key is None else self._telemetry.traceparent(self._traced(fact.event.job_id, fact.key))
+
+    def _traced(self, job_id: str, key: str) -> Traced:
+        return Traced(job_id, key, self._partition.wants_trace(job_id))
 
     def _traced_request(self, output: Request, time: str, *, again: bool) -> Draft:
         """The first span of the key's trace; asked again after a restore, one beside it."""
         job_id = output.body.job_id
-        if output.key is None or not self._telemetry.sampled(job_id):
+        if output.key is None:
+            return _request_draft(output, time, None)
+        traced = self._traced(job_id, output.key)
+        if not self._telemetry.sampled(job_id, traced.wanted):
             return _request_draft(output, time, None)
         attributes = {
             "aetheris.job_id": job_id,
@@ -262,20 +268,21 @@ class PlannerHandler(PartitionHandler):
         }
         links = (job_key(job_id),)
         with self._telemetry.span(
-            Traced(job_id, output.key),
+            traced,
             "request",
             kind=Kind.PRODUCER,
             attributes=attributes,
             links=links,
             root=not again,
         ) as span:
-            self._trace_step(job_id, output.key, attributes)
+            self._trace_step(traced, attributes)
             return _request_draft(output, time, span.traceparent)
 
-    def _trace_step(self, job_id: str, key: str, attributes: Mapping[str, str | int]) -> None:
+    def _trace_step(self, call: Traced, attributes: Mapping[str, str | int]) -> None:
         """In the job's own trace: what was asked for, with a link to the trace that shows what came of it."""
         now_ns = round(self._clock.now().timestamp() * 1e9)
-        self._telemetry.record(whole(job_id), "step", now_ns, now_ns, attributes=attributes, links=(key,))
+        job = whole(call.job_id, call.wanted)
+        self._telemetry.record(job, "step", now_ns, now_ns, attributes=attributes, links=(call.key,))
 
     def _reach(self, outputs: Sequence[Written]) -> None:
         """The places to die at before a round is written."""
@@ -287,15 +294,14 @@ class PlannerHandler(PartitionHandler):
 
     def _trace_joined(self) -> None:
         """The later nodes of a run are never requested: their span is made when they have started."""
-        sampled = [joined for joined in self._partition.joined() if self._telemetry.sampled(joined.job_id)]
-        if sampled:
-            now_ns = round(self._clock.now().timestamp() * 1e9)
-            for joined in sampled:
+        now_ns = round(self._clock.now().timestamp() * 1e9)
+        for joined in self._partition.joined():
+            traced = self._traced(joined.job_id, joined.key)
+            if self._telemetry.sampled(joined.job_id, traced.wanted):
                 attributes = {"aetheris.job_id": joined.job_id, "aetheris.node_id": joined.node_id}
                 links = (job_key(joined.job_id),)
-                traced = Traced(joined.job_id, joined.key)
                 self._telemetry.record(traced, "request", now_ns, now_ns, attributes=attributes, links=links, root=True)
-                self._trace_step(joined.job_id, joined.key, attributes)
+                self._trace_step(traced, attributes)
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:

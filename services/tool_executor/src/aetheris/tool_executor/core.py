@@ -72,6 +72,8 @@ class Run:
     """A grant at work: the place of the node in charge, and what those before it returned."""
 
     taken: Taken
+    trace: bool | None = None
+    """Whether its job's submission wants it traced."""
     place: int = 0
     told: dict[str, Told] = field(default_factory=dict[str, Told])
 
@@ -204,7 +206,7 @@ class Partition:
             return job
         if (grant.idempotency_key, grant.token) in self._claimed:
             return Drop("this try is declared here already")
-        run = Run(taken)
+        run = Run(taken, job.trace)
         prepared = self._prepare(job, run, grant.nodes[0], blobs)
         if not isinstance(prepared, Invocation):
             return prepared

@@ -209,7 +209,7 @@ class ExecutorHandler(PartitionHandler):
         events: list[Event] = [tried.started]
         if tried.refusal is not None:
             events.append(reports.failed(tried, tried.refusal.outcome, tried.refusal.error))
-        return self._parts.scribe.write(tried.started.idempotency_key, events)
+        return self._parts.scribe.write(tried, events)
 
     def _clear(self, told: ReadBack) -> None:
         """Run what won, unless a later record that has come with it took the key away again."""
@@ -284,7 +284,7 @@ class ExecutorHandler(PartitionHandler):
         return await won
 
     def _unexecuted(self, tried: Try, reason: str) -> Group:
-        return self._parts.scribe.write(tried.started.idempotency_key, [reports.not_executed(tried, reason)])
+        return self._parts.scribe.write(tried, [reports.not_executed(tried, reason)])
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:

@@ -63,9 +63,9 @@ class Scribe:
         self._clock = clock
         self._telemetry = telemetry
 
-    def write(self, key: str, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
+    def write(self, tried: Try, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
         """The records of one try's events, its first one naming the nonce."""
-        parent = traceparent or self._telemetry.traceparent(Traced(events[0].job_id, key))
+        parent = traceparent or self._telemetry.traceparent(_traced(tried))
         time, cause = self._clock.now().isoformat(), reports.cause_of(events)
         return tuple(self._draft(event, cause, time, parent) for event in events)
 
@@ -107,13 +107,12 @@ class Performer:
 
     async def perform(self, tried: Try) -> Report:
         """Call, keep the effect, and draft the report; a try runs only after its `started` won."""
-        key = tried.started.idempotency_key
-        if self._telemetry.sampled(tried.started.job_id):
+        if self._telemetry.sampled(tried.started.job_id, tried.run.trace):
             said, parent = await self._call_traced(tried)
         else:
             said, parent = await self._call_untraced(tried)
         if not isinstance(said, Succeeded):
-            return Report(self._scribe.write(key, [_unsuccessful(tried, said)], parent))
+            return Report(self._scribe.write(tried, [_unsuccessful(tried, said)], parent))
         return await self._succeed(tried, said, parent)
 
     async def load(self, refs: Sequence[ev.BlobRef]) -> dict[str, Any]:
@@ -185,11 +184,11 @@ class Performer:
         try:
             kept = await self._keep(said.result)
         except BlobsUnreachable as error:
-            return Report(self._scribe.write(key, [_lost(tried, type(error).__name__)], parent))
+            return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
-        drafts = self._scribe.write(key, events, parent)
+        drafts = self._scribe.write(tried, events, parent)
         with self._put_effect_traced(_traced(tried), parent):
             value = reports.effect_value([one.value for one in drafts])
             await self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
@@ -219,7 +218,7 @@ class Performer:
 
 
 def _traced(tried: Try) -> Traced:
-    return Traced(tried.started.job_id, tried.started.idempotency_key)
+    return Traced(tried.started.job_id, tried.started.idempotency_key, tried.run.trace)
 
 
 def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:

@@ -27,6 +27,8 @@ class LiveJob:
     job_id: str
     birth: int
     tenant: str
+    trace: bool | None = None
+    """Whether its submission wants it traced."""
     audit: Audit = field(default_factory=Audit)
     sealing: bool = False
     told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
@@ -88,7 +90,7 @@ class Partition:
         if job is None:
             if event_type != JobCreated.event_type or job_id in self._forgotten:
                 return None
-            job = self.jobs[job_id] = LiveJob(job_id, record.offset, _tenant(record))
+            job = self.jobs[job_id] = LiveJob(job_id, record.offset, *_asked(record))
         job.audit.add(raw(record))
         if event_type in _TELLING:
             self.moved[job_id] = job
@@ -139,8 +141,10 @@ def sealed(job: LiveJob, report: Report, sign: Sign, sealed_at: str) -> JobSeale
     return JobSealed.model_validate(signed)
 
 
-def _tenant(record: Record) -> str:
+def _asked(record: Record) -> tuple[str, bool | None]:
+    """Of a birth: the tenant, and whether it wants to be traced."""
     try:
-        return JobCreated.model_validate_json(record.value).tenant
+        created = JobCreated.model_validate_json(record.value)
     except ValueError:
-        return ""
+        return "", None
+    return created.tenant, None if created.options is None else created.options.trace

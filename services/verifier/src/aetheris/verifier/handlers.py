@@ -160,9 +160,10 @@ class VerifierPartition(PartitionHandler):
 
     def _trace(self, job: LiveJob, parent: bytes) -> None:
         finished, telemetry = job.audit.last, self._parts.runtime.telemetry
-        if telemetry.sampled(job.job_id):
+        if telemetry.sampled(job.job_id, job.trace):
+            traced = Traced(job.job_id, finished.key, job.trace)
             attributes = {"aetheris.job_id": job.job_id, "aetheris.outcome": finished.text("outcome")}
-            with telemetry.span(Traced(job.job_id, finished.key), "audit", parent=parent, attributes=attributes):
+            with telemetry.span(traced, "audit", parent=parent, attributes=attributes):
                 pass
 
     def _look(self) -> None:
@@ -179,7 +180,7 @@ class VerifierPartition(PartitionHandler):
         runtime = self._parts.runtime
         for one in fresh:
             _log.error("violation", job_id=job.job_id, rule=one.rule, event_id=one.event_id, offset=one.offset)
-            traceparent = runtime.telemetry.traceparent(whole(job.job_id))
+            traceparent = runtime.telemetry.traceparent(whole(job.job_id, job.trace))
             runtime.metrics.count(Metric.VIOLATIONS, traceparent=traceparent, rule=one.rule)
         await runtime.appender.append([(self._draft(Topic.JOBS_EVENTS, *_violation(job, one)),) for one in fresh])
         await runtime.metrics.flush()

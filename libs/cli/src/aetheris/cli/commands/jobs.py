@@ -54,6 +54,10 @@ Confirming = Annotated[
     Confirmation | None,
     typer.Option(help="What becomes of the job where, as it goes on again, an effect it builds on can't be confirmed."),
 ]
+Traced = Annotated[
+    bool | None,
+    typer.Option("--trace/--no-trace", help="Whether its calls are traced, whatever the share of jobs is that are."),
+]
 IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
 
 
@@ -69,6 +73,7 @@ def submit(
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
+    trace: Traced = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -77,7 +82,7 @@ def submit(
         wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
         with connected(data) as client:
             submitted = client.submit(
-                wanted, options=_options(on_in_doubt, confirmation), idempotency_key=idempotency_key
+                wanted, options=_options(on_in_doubt, confirmation, trace=trace), idempotency_key=idempotency_key
             )
         if as_json:
             print_json(submitted.model_dump(mode="json"))
@@ -97,6 +102,7 @@ def run(
     idempotency_key: IdempotencyKey = None,
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
+    trace: Traced = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -105,7 +111,7 @@ def run(
         wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
         with connected(data) as client:
             job_id = client.submit(
-                wanted, options=_options(on_in_doubt, confirmation), idempotency_key=idempotency_key
+                wanted, options=_options(on_in_doubt, confirmation, trace=trace), idempotency_key=idempotency_key
             ).job_id
             progress("job", job_id)
             _watch(client, job_id)
@@ -309,8 +315,8 @@ def _limit(text: str) -> tuple[str, int | float]:
     return name, value
 
 
-def _options(on_in_doubt: OnInDoubt | None, confirmation: Confirmation | None) -> dict[str, Any]:
-    wanted = {"on_in_doubt": on_in_doubt, "confirmation": confirmation}
+def _options(on_in_doubt: OnInDoubt | None, confirmation: Confirmation | None, *, trace: bool | None) -> dict[str, Any]:
+    wanted = {"on_in_doubt": on_in_doubt, "confirmation": confirmation, "trace": trace}
     return {name: value for name, value in wanted.items() if value is not None}
 
 
