@@ -12,37 +12,37 @@ from aetheris.streams.redis import Redis, RedisUnavailable
 
 _log = structlog.get_logger(__name__)
 
-_CHANNEL = "aetheris:bell"
+_CHANNELS = "aetheris:bell:"
 _RETRY_PAUSE_S = 1.0
 
-AWAKE_S = 0.03
-"""For how long a reader that heard it doesn't pause: what rang it causes more."""
+AWAKE_S = 0.005
+"""For how long a reader that heard it doesn't pause: it may have been rung just before the record is there."""
 
 
 class Bell:
-    """Rings for all processes on one Redis."""
+    """Rings for all processes of a service on one Redis."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._ringing: set[asyncio.Task[None]] = set()
 
-    def ring(self) -> None:
+    def ring(self, service: str) -> None:
         """Ring without waiting for it."""
-        task = asyncio.create_task(self._publish())
+        task = asyncio.create_task(self._publish(service))
         self._ringing.add(task)
         task.add_done_callback(self._ringing.discard)
 
-    async def listen(self, heard: Callable[[], None]) -> None:
-        """Call `heard` at every ring, until cancelled."""
+    async def listen(self, service: str, heard: Callable[[], None]) -> None:
+        """Call `heard` at every ring for a service, until cancelled."""
         while True:
             try:
-                await self._redis.listen(_CHANNEL, heard)
+                await self._redis.listen(_CHANNELS + service, heard)
             except RedisUnavailable as error:
                 _log.info("the bell can't be heard", error=str(error))
             await asyncio.sleep(_RETRY_PAUSE_S)
 
-    async def _publish(self) -> None:
+    async def _publish(self, service: str) -> None:
         try:
-            await self._redis.pipeline([("PUBLISH", _CHANNEL, b"")])
+            await self._redis.pipeline([("PUBLISH", _CHANNELS + service, b"")])
         except RedisUnavailable:
             return

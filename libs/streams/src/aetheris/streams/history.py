@@ -47,7 +47,7 @@ class History:
                 await reader.stop()
 
     async def _read(self, place: Place, key: bytes, start: int, end: int) -> list[Record]:
-        async with self._borrowed() as reader:
+        async with self._borrowed(place) as reader:
             reader.assign({place: start})
             return [
                 record
@@ -57,8 +57,8 @@ class History:
             ]
 
     @asynccontextmanager
-    async def _borrowed(self) -> AsyncGenerator[Reader]:
-        """A connected reader; one that failed is not used again."""
+    async def _borrowed(self, place: Place) -> AsyncGenerator[Reader]:
+        """A connected reader, that rests between two readings; one that failed is not used again."""
         reader = await self._free.get()
         usable = False
         try:
@@ -66,7 +66,7 @@ class History:
                 reader = self._log.reader(_STRETCH_WAIT_S)
                 await reader.start()
             yield reader
-            reader.assign({})
+            reader.pause([place])
             usable = True
         finally:
             self._free.put_nowait(reader if usable else None)

@@ -53,7 +53,7 @@ class RuntimeSettings(BaseSettings):
     trace_sample: float = Field(0.05, ge=0, le=1, description="Share of jobs that are traced")
     session_timeout_s: float = Field(6.0, ge=1, description="Silence after which a member's partitions move")
     commit_interval_s: float = Field(1.0, gt=0, description="Pause between commits of offsets")
-    lazy_pause_s: float = Field(0.015, gt=0, description="Pause between reads where nobody waits")
+    lazy_pause_s: float = Field(0.03, gt=0, description="Pause between reads where nobody waits")
     lease_ttl_s: float = Field(5.0, gt=0, description="How long a lease outlives its last heartbeat")
     effect_ttl_s: float = Field(7 * 86400.0, gt=0, description="How long the effect store keeps an effect")
     drain_s: float = Field(5.0, gt=0, description="Time that a stopping or revoked partition has to finish")

@@ -11,7 +11,7 @@ from aetheris.streams.replay import replay
 OnChange = Callable[[str, bytes | None], None]
 """A key, and its new value; None where it was deleted."""
 
-_PAUSE_S = 0.02
+_PAUSE_S = 0.1
 _IDLE_S = 5.0
 
 

@@ -33,7 +33,7 @@ READY_LAG = 100_000
 class Pace:
     """How often things happen, in seconds, and how much waits."""
 
-    lazy_pause_s: float = 0.015
+    lazy_pause_s: float = 0.03
     commit_interval_s: float = 1.0
     drain_s: float = 5.0
     watchdog_s: float = 5.0

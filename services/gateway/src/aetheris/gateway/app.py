@@ -83,7 +83,8 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         parts.health.add("views", index.unready)
         http = _http(parts, settings, jobs, Courses(jobs, effects, parts.blobs), tokens)
         following = [
-            tasks.create_task(part) for part in (feed.run(), index.run(), table.run(), parts.bell.listen(feed.wake))
+            tasks.create_task(part)
+            for part in (feed.run(), index.run(), table.run(), parts.bell.listen("gateway", feed.wake))
         ]
         if settings.reconcile_every_s is not None:
             schedule = Schedule(

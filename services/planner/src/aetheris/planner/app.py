@@ -36,7 +36,7 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
         parts.health.tell("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
         freeze_memory()
-        listening = asyncio.create_task(parts.bell.listen(partial(worker.wake, AWAKE_S)))
+        listening = asyncio.create_task(parts.bell.listen("planner", partial(worker.wake, AWAKE_S)))
         try:
             await worker.run(stop)
         finally:
@@ -64,6 +64,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             jobs_in_flight=settings.jobs_in_flight,
             call_at=partial(worker.call_at, partition),
             wake=worker.wake,
+            ring=partial(parts.bell.ring, "gateway"),
         )
         return handlers[partition]
 

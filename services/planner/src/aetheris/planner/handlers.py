@@ -21,7 +21,15 @@ from aetheris.protocol.envelope import (
     decode_message,
     draft,
 )
-from aetheris.protocol.events import BlobRef, PlanGenerated, StepCompensated, WaitCompleted
+from aetheris.protocol.events import (
+    BlobRef,
+    JobCancelled,
+    JobCompleted,
+    JobFailed,
+    PlanGenerated,
+    StepCompensated,
+    WaitCompleted,
+)
 from aetheris.protocol.fold import UNREAD
 from aetheris.protocol.ids import derived, event_id
 from aetheris.protocol.keys import job_key
@@ -41,6 +49,8 @@ SOURCE = "aetheris/planner"
 
 _FEW = 4
 """Jobs that go on by themselves in a partition, up to which a new one doesn't wait for others."""
+
+_ENDS = (JobCompleted, JobFailed, JobCancelled)
 
 Quarantine = Callable[[Record, str], None]
 Again = Callable[[int, int], AsyncIterator[Sequence[Record]]]
@@ -69,6 +79,7 @@ class PlannerHandler(PartitionHandler):
         jobs_in_flight: int = JOBS_IN_FLIGHT,
         call_at: Callable[[float], None] | None = None,
         wake: Callable[[], None] = lambda: None,
+        ring: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
         self._quarantine = quarantine
@@ -79,6 +90,7 @@ class PlannerHandler(PartitionHandler):
         self._again = again
         self._call_at = call_at
         self._wake = wake
+        self._ring = ring
         self._live = False
         self._partition = Partition(indexed, runs, Watch(stuck_after_s), Backlog(jobs_in_flight))
 
@@ -111,6 +123,8 @@ class PlannerHandler(PartitionHandler):
             self._reach(outputs)
         groups.extend(self._groups(outputs))
         self._trace_joined()
+        if self._partition.watch.moving <= _FEW and any(_ends_job(output) for output in outputs):
+            self._ring()  # a client waits for this; with more jobs it is read together with others soon enough
         await self._append(groups)
         if (Topic.JOBS_COMMANDS in batch or self._partition.has_planned()) and self._partition.watch.moving <= _FEW:
             self._wake()  # births and plans are folded like any other event: somebody may be waiting for just this one
@@ -316,6 +330,10 @@ def lines_of(table: Table) -> Indexed:
         return JobIndexEntry.model_validate_json(value) if value is not None else None
 
     return indexed
+
+
+def _ends_job(output: Written) -> bool:
+    return isinstance(output, Append) and any(isinstance(fact.event, _ENDS) for fact in output.facts)
 
 
 def _fits(groups: Sequence[Group]) -> bool:

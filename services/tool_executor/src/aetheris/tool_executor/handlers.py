@@ -250,7 +250,7 @@ class ExecutorHandler(PartitionHandler):
     def _ring(self) -> None:
         """A run ends: with many at work, what comes of it is read together with others soon enough."""
         if self._parts.slots.taken <= _FEW:
-            self._parts.bell.ring()
+            self._parts.bell.ring("planner")
 
     async def _following(self, run: Run, told: Told | None) -> Try | None:
         """The next try of the run, with what this one returned."""
