@@ -31,6 +31,7 @@ class Planner:
     def __init__(self, log: MemoryLog, data: Path, seen: int = 0) -> None:
         self.log = log
         self.read_again: list[tuple[int, int]] = []
+        self.rings = 0
         self.seen = {Topic.JOBS_EVENTS: 0, Topic.JOBS_COMMANDS: seen}
         self.appender = log.appender()
         self.handler = PlannerHandler(
@@ -42,6 +43,7 @@ class Planner:
             clock=VirtualClock(),
             again=self._again,
             jobs_in_flight=IN_FLIGHT,
+            ring=self._ring,
         )
 
     async def start(self) -> None:
@@ -54,6 +56,9 @@ class Planner:
         """Until nothing new comes of it."""
         while batch := {str(topic): new for topic in self.seen if (new := self._new(topic))}:
             await self.handler.handle(batch)
+
+    def _ring(self) -> None:
+        self.rings += 1
 
     def _new(self, topic: Topic) -> Sequence[Record]:
         records = self.log.records(topic)
@@ -145,3 +150,16 @@ async def test_who_waits_outlives_the_planner(tmp_path: Path) -> None:
     await successor.start()
     await successor.round()
     assert born(log) == [*jobs(range(6))]
+
+
+async def test_who_waits_for_the_end_of_a_job_is_rung(tmp_path: Path) -> None:
+    log = MemoryLog(partitions=1)
+    planner = Planner(log, tmp_path)
+    await planner.start()
+    await write(log, Topic.JOBS_COMMANDS, submit(0))
+    await planner.round()
+    assert planner.rings == 0
+    await write(log, Topic.JOBS_COMMANDS, Cancel(job_id="job-0", by="bob", tenant=TENANT))
+    await planner.round()
+    assert [event for event in events(log) if isinstance(event, ev.JobCancelled)]
+    assert planner.rings == 1
