@@ -18,6 +18,7 @@ from aetheris.sdk.invoke import ask_probe, invoke
 from aetheris.sdk.loader import load
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.tools import AnyTool
+from tests.attempts import fresh
 from tests.outside import until
 
 pytestmark = pytest.mark.real
@@ -74,7 +75,7 @@ async def test_an_order_is_looked_up(here: OutsideWorld) -> None:
 async def test_what_a_tool_did_its_probe_finds(
     here: OutsideWorld, called: AnyTool, args: Callable[[str], dict[str, Any]]
 ) -> None:
-    order, key = f"o-{called.name}", f"aetheris:job_1.a-b:{called.name}:1"
+    order, key = fresh(f"o-{called.name}"), f"aetheris:{fresh('job_1.a-b')}:{called.name}:1"
     here.place_order(order, 4200, "ada@example.org")
     assert isinstance(await ask_probe(called, asking(key), 10), NotFound)
 
@@ -94,7 +95,7 @@ async def test_the_outside_deduplicates_nothing(
     here: OutsideWorld, called: AnyTool, args: Callable[[str], dict[str, Any]]
 ) -> None:
     """Else a count of one would prove nothing."""
-    order, key = f"o-twice-{called.name}", f"aetheris:twice:{called.name}:0"
+    order, key = fresh(f"o-twice-{called.name}"), f"aetheris:{fresh('twice')}:{called.name}:0"
     here.place_order(order, 9000, "ada@example.org")
     before = here.counts()
     first = await invoke(called, args(order), context(key))
@@ -107,14 +108,14 @@ async def test_the_outside_deduplicates_nothing(
 
 
 async def test_counts_go_past_one_page(here: OutsideWorld) -> None:
-    here.place_order("o-pages", 100_000, "ada@example.org")
-    calls = [
-        invoke(tools.refund, {"order_id": "o-pages", "amount": 1}, context(f"aetheris:pages:n:{n}")) for n in range(120)
-    ]
+    order, job = fresh("o-pages"), fresh("pages")
+    here.place_order(order, 100_000, "ada@example.org")
+    args = {"order_id": order, "amount": 1}
+    calls = [invoke(tools.refund, args, context(f"aetheris:{job}:n:{n}")) for n in range(120)]
     assert all(isinstance(outcome, Succeeded) for outcome in await asyncio.gather(*calls))
-    assert here.counts("o-pages") == Counts(120, 0, 0)
+    assert here.counts(order) == Counts(120, 0, 0)
     for n in (0, 60, 119):
-        assert isinstance(await ask_probe(tools.refund, asking(f"aetheris:pages:n:{n}"), 10), Found)
+        assert isinstance(await ask_probe(tools.refund, asking(f"aetheris:{job}:n:{n}"), 10), Found)
 
 
 @pytest.mark.parametrize(("called", "args"), CALLS, ids=lambda one: getattr(one, "name", ""))
@@ -135,31 +136,34 @@ async def test_an_outside_that_is_gone(
 
 
 async def test_a_gate_holds_the_answer_of_an_effect(here: OutsideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.place_order("o-gate", 4200, "ada@example.org")
+    order, key = fresh("o-gate"), f"aetheris:{fresh('gate')}:n:0"
+    here.place_order(order, 4200, "ada@example.org")
     with Gate(here.ports["stripe"]) as gate:
         monkeypatch.setenv("DEMO_STRIPE_URL", f"http://127.0.0.1:{gate.port}")
         gate.hold_after(b"POST /v1/refunds")
-        args = {"order_id": "o-gate", "amount": 4200}
-        call = asyncio.create_task(invoke(tools.refund, args, context("aetheris:gate:n:0")))
+        args = {"order_id": order, "amount": 4200}
+        call = asyncio.create_task(invoke(tools.refund, args, context(key)))
         assert await asyncio.to_thread(gate.wait_held, 30)
-        await asyncio.to_thread(until, lambda: here.counts("o-gate").refunds == 1, 30)
-        assert isinstance(await ask_probe(tools.refund, asking("aetheris:gate:n:0"), 10), Found)
+        await asyncio.to_thread(until, lambda: here.counts(order).refunds == 1, 30)
+        assert isinstance(await ask_probe(tools.refund, asking(key), 10), Found)
         assert not call.done()
         gate.open()
         assert isinstance(await asyncio.wait_for(call, 30), Succeeded)
 
 
 def test_the_naive_agent_does_everything_twice(world: OutsideWorld, tmp_path: Path) -> None:
-    world.place_order("o-naive", 4200, "ada@example.org")
-    assert run_naive(world, tmp_path, "o-naive") == Counts(refunds=2, mails=2, issues=2)
+    order = fresh("o-naive")
+    world.place_order(order, 4200, "ada@example.org")
+    assert run_naive(world, tmp_path, order) == Counts(refunds=2, mails=2, issues=2)
 
 
 def test_left_alone_the_naive_agent_does_everything_once(here: OutsideWorld, tmp_path: Path) -> None:
     """So it is the kills that double its calls."""
-    here.place_order("o-alone", 4200, "ada@example.org")
-    run_agent(tmp_path / "progress.json", "o-alone")
-    run_agent(tmp_path / "progress.json", "o-alone")
-    assert here.counts("o-alone") == Counts(refunds=1, mails=1, issues=1)
+    order = fresh("o-alone")
+    here.place_order(order, 4200, "ada@example.org")
+    run_agent(tmp_path / "progress.json", order)
+    run_agent(tmp_path / "progress.json", order)
+    assert here.counts(order) == Counts(refunds=1, mails=1, issues=1)
 
 
 def test_a_world_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobRef, Blobs, BlobsUnreachable, blobs_at, s3_place
 from aetheris.streams.refusal import Refused, SettingInvalid
 from aetheris.streams.settings import RuntimeSettings, load
+from tests.attempts import fresh
 from tests.s3 import BUCKET, S3, running_s3
 
 pytestmark = pytest.mark.real
@@ -25,28 +26,32 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Generator[S3]:
 
 
 @pytest.fixture
-def blobs(s3: S3, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Blobs:
+def place(request: pytest.FixtureRequest) -> str:
+    """Where this attempt's blobs lie, in a bucket that all tests share."""
+    return fresh(request.node.name)
+
+
+@pytest.fixture
+def blobs(s3: S3, monkeypatch: pytest.MonkeyPatch, place: str) -> Blobs:
     for name, value in s3.env.items():
         monkeypatch.setenv(name, value)
-    return blobs_at(f"s3://{BUCKET}/{request.node.name}", Path("nowhere"))
+    return blobs_at(f"s3://{BUCKET}/{place}", Path("nowhere"))
 
 
-async def test_a_blob_is_put_once_and_found_by_its_hash(blobs: Blobs, s3: S3, request: pytest.FixtureRequest) -> None:
+async def test_a_blob_is_put_once_and_found_by_its_hash(blobs: Blobs, s3: S3, place: str) -> None:
     data = os.urandom(100_000)
     refs = [await blobs.put(data), *await asyncio.gather(*(blobs.put(data) for _ in range(10)))]
     sha256 = hashlib.sha256(data).hexdigest()
     assert set(refs) == {BlobRef(sha256, len(data))}
-    key = f"{request.node.name}/{sha256[:2]}/{sha256}"
-    assert s3.keys(request.node.name) == [key]
+    key = f"{place}/{sha256[:2]}/{sha256}"
+    assert s3.keys(place) == [key]
     assert s3.versions(key) == 1, "an object that is there is not written again"
     assert await blobs.get(refs[0]) == blobs.read(sha256) == data
 
 
-async def test_what_is_gone_and_what_was_changed_is_told_apart(
-    blobs: Blobs, s3: S3, request: pytest.FixtureRequest
-) -> None:
+async def test_what_is_gone_and_what_was_changed_is_told_apart(blobs: Blobs, s3: S3, place: str) -> None:
     ref = await blobs.put(b"large")
-    key = f"{request.node.name}/{ref.sha256[:2]}/{ref.sha256}"
+    key = f"{place}/{ref.sha256[:2]}/{ref.sha256}"
     s3.client.put_object(Bucket=BUCKET, Key=key, Body=b"other")
     with pytest.raises(BlobCorrupt):
         await blobs.get(ref)

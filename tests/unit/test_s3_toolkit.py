@@ -20,6 +20,7 @@ from aetheris.sdk import (
     Unknown,
 )
 from aetheris.sdk.toolkits import http, s3
+from tests.attempts import fresh
 from tests.s3 import BUCKET, S3, running_s3
 
 pytestmark = pytest.mark.real
@@ -60,45 +61,48 @@ async def test_the_same_call_again_is_one_version(store: s3.Store, server: S3) -
 
 
 async def test_what_is_there_is_not_overwritten(store: s3.Store, server: S3) -> None:
-    first = await s3.put(ctx("theirs"), store, BUCKET, "x", b"theirs")
+    x, theirs, mine = fresh("x"), ctx(fresh("theirs")), ctx(fresh("mine"))
+    first = await s3.put(theirs, store, BUCKET, x, b"theirs")
     with pytest.raises(Failed):
-        await s3.put(ctx("mine"), store, BUCKET, "x", b"mine")
+        await s3.put(mine, store, BUCKET, x, b"mine")
     with pytest.raises(Failed):
-        await s3.put(ctx("mine"), store, BUCKET, "x", b"mine", if_match='"0123"')
+        await s3.put(mine, store, BUCKET, x, b"mine", if_match='"0123"')
     with pytest.raises(Failed):
-        await s3.put(ctx("mine"), store, BUCKET, "nothing here", b"mine", if_match=first.value["etag"])
-    assert server.versions("x") == 1
-    second = await s3.put(ctx("mine"), store, BUCKET, "x", b"mine", if_match=first.value["etag"])
-    again = await s3.put(ctx("mine"), store, BUCKET, "x", b"mine", if_match=first.value["etag"])
-    assert (server.versions("x"), again.value) == (2, second.value)
+        await s3.put(mine, store, BUCKET, "nothing here", b"mine", if_match=first.value["etag"])
+    assert server.versions(x) == 1
+    second = await s3.put(mine, store, BUCKET, x, b"mine", if_match=first.value["etag"])
+    again = await s3.put(mine, store, BUCKET, x, b"mine", if_match=first.value["etag"])
+    assert (server.versions(x), again.value) == (2, second.value)
     (change,) = again.changes
     assert (change.operation, change.version is not None) == ("update", True)
 
 
 async def test_a_probe_tells_what_became_of_a_put(store: s3.Store, server: S3) -> None:
-    assert isinstance(await s3.find(probe("p"), store, BUCKET), NotFound), "nothing was begun"
-    await s3._write_note(ctx("p"), store, s3._Put(BUCKET, "p", hashlib.sha256(b"1").hexdigest(), 1, None))
-    assert isinstance(await s3.find(probe("p"), store, BUCKET), NotFound), "the note alone is no put"
-    await s3.put(ctx("other"), store, BUCKET, "p", b"somebody else's")
-    assert isinstance(await s3.find(probe("p"), store, BUCKET), Unknown), "there is one, and it is not ours"
-    server.client.delete_object(Bucket=BUCKET, Key="p")
-    await s3.put(ctx("p"), store, BUCKET, "p", b"1")
-    assert isinstance(await s3.find(probe("p"), store, BUCKET), Found)
+    p = fresh("p")
+    assert isinstance(await s3.find(probe(p), store, BUCKET), NotFound), "nothing was begun"
+    await s3._write_note(ctx(p), store, s3._Put(BUCKET, p, hashlib.sha256(b"1").hexdigest(), 1, None))
+    assert isinstance(await s3.find(probe(p), store, BUCKET), NotFound), "the note alone is no put"
+    await s3.put(ctx(fresh("other")), store, BUCKET, p, b"somebody else's")
+    assert isinstance(await s3.find(probe(p), store, BUCKET), Unknown), "there is one, and it is not ours"
+    server.client.delete_object(Bucket=BUCKET, Key=p)
+    await s3.put(ctx(p), store, BUCKET, p, b"1")
+    assert isinstance(await s3.find(probe(p), store, BUCKET), Found)
     with pytest.raises(http.UnclearResponse):
-        await s3.find(probe("p"), replace(store, buckets=("no-such-bucket",)), "no-such-bucket")
+        await s3.find(probe(p), replace(store, buckets=("no-such-bucket",)), "no-such-bucket")
 
 
 async def test_what_a_put_left_is_confirmed_or_has_drifted(store: s3.Store, server: S3) -> None:
-    (change,) = (await s3.put(ctx("c"), store, BUCKET, "c", b"one")).changes
-    assert isinstance(await s3.confirm(probe("c"), store, change), Confirmed)
-    server.client.put_object(Bucket=BUCKET, Key="c", Body=b"two")
-    drifted = await s3.confirm(probe("c"), store, change)
+    name = fresh("c")
+    (change,) = (await s3.put(ctx(name), store, BUCKET, name, b"one")).changes
+    assert isinstance(await s3.confirm(probe(name), store, change), Confirmed)
+    server.client.put_object(Bucket=BUCKET, Key=name, Body=b"two")
+    drifted = await s3.confirm(probe(name), store, change)
     assert isinstance(drifted, Drifted)
     assert drifted.diff["sha256"]["recorded"] == change.etag
-    server.client.delete_object(Bucket=BUCKET, Key="c")
-    assert await s3.confirm(probe("c"), store, change) == Drifted({"status": 404})
+    server.client.delete_object(Bucket=BUCKET, Key=name)
+    assert await s3.confirm(probe(name), store, change) == Drifted({"status": 404})
     elsewhere = StateChange(s3.OBJECT, "secrets/c", "create", etag=change.etag)
-    assert await s3.confirm(probe("c"), store, elsewhere) == Drifted({"name": "is not one that this tool may use"})
+    assert await s3.confirm(probe(name), store, elsewhere) == Drifted({"name": "is not one that this tool may use"})
 
 
 @pytest.mark.parametrize(
