@@ -1,10 +1,12 @@
 """Canonical JSON (RFC 8785) and its hash."""
 
 import hashlib
+import json
 from typing import Any
 
 import rfc8785
 
+_MAX_EXACT = 2**53 - 1
 ENCODE_ERRORS = (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError)
 
 
@@ -15,7 +17,7 @@ def canonical(value: Any) -> bytes:
         ValueError: it has no canonical form (an integer beyond ±(2^53−1), NaN, a lone surrogate).
     """
     try:
-        return rfc8785.dumps(value)
+        return _encoder.encode(value).encode() if _is_plain(value) else rfc8785.dumps(value)
     except ENCODE_ERRORS:
         raise ValueError("no canonical JSON form") from None
 
@@ -35,3 +37,19 @@ def hash_or_empty(value: Any) -> str:
         return json_hash(value)
     except ValueError:
         return ""
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))
+"""Writes plain values as RFC 8785 does, many times faster."""
+
+
+def _is_plain(value: Any) -> bool:
+    """No float (they are written differently), only exact integers, only ASCII keys (they sort alike)."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is dict:
+        return all(type(key) is str and key.isascii() and _is_plain(inner) for key, inner in value.items())
+    if kind is list:
+        return all(map(_is_plain, value))
+    return kind is int and -_MAX_EXACT <= value <= _MAX_EXACT
