@@ -128,5 +128,8 @@ def test_twenty_kills_leave_the_outcome_of_a_clean_run(world: World) -> None:
 
 
 def test_every_seal_is_in_the_log_of_seals(world: World) -> None:
+    job = world.system.submit(*steps(fresh("sealed")))
+    world.system.wait_ended([job])
+    until(lambda: world.system.api.get(f"/jobs/{job}/events").json()[-1]["type"] == "job_sealed", 60)
     audited = asyncio.run(audit(world.system.state().kafka, None))
     assert (audited["ok"], audited["jobs"] > 0) == (True, True), audited
