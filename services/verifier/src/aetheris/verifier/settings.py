@@ -10,7 +10,7 @@ from aetheris.streams.settings import RuntimeSettings
 class VerifierSettings(RuntimeSettings):
     """Which keys seal, and how long a probe may take."""
 
-    lazy_pause_s: float = Field(0.2, gt=0, description="Pause between reads: nobody waits for an audit or a seal")
+    lazy_pause_s: float = Field(0.15, gt=0, description="Pause between reads: nobody waits for an audit or a seal")
     seal_key: Path | None = Field(None, description="Ed25519 private key (PEM); dev makes one in the data folder")
     seal_keys: Path | None = Field(
         None, description="Public keys of all seals, with times; default: keys/seal-keys.json in the data folder"
