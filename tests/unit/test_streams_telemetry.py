@@ -122,6 +122,16 @@ def test_a_malformed_parent_is_no_parent(telemetry: Telemetry, spans: Spans, par
     assert (_trace(spans[0]), spans[0].parent_id.hex(), spans[0].links) == (KEY[:32], KEY[32:48], [])
 
 
+@pytest.mark.parametrize("key", ["", "a key", "ab" * 10, "\ud800"])
+def test_a_key_that_is_none_has_a_trace_all_the_same(telemetry: Telemetry, spans: Spans, key: str) -> None:
+    for _ in range(2):
+        with telemetry.span(Traced("job-1", key), "audit", parent=root_traceparent(KEY)):
+            pass
+    first, second = spans
+    assert first.place.trace_id == second.place.trace_id
+    assert len(first.place.trace_id + first.place.span_id) == 24
+
+
 def test_a_collector_is_sent_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     with running_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)

@@ -4,6 +4,7 @@ A key's trace_id is its first 16 bytes, the id of its root span the 8 bytes that
 finds the trace, and every service agrees without a word. A job has a trace of its own, which goes by `job_key`.
 """
 
+import hashlib
 import os
 import zlib
 from binascii import unhexlify
@@ -24,6 +25,7 @@ Attributes = Mapping[str, Value]
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _EVERYTHING = 2**32
+_IDS_BYTES = 24
 
 
 class Kind(IntEnum):
@@ -288,7 +290,13 @@ def _placed(
 
 
 def _root(key: str) -> Place:
-    ids = bytes.fromhex(key[:48])
+    """Where a key's trace begins; what a stranger's record gives for a key, and is none, is hashed."""
+    try:
+        ids = bytes.fromhex(key[:48])
+    except ValueError:
+        ids = b""
+    if len(ids) != _IDS_BYTES:
+        ids = hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:_IDS_BYTES]
     return Place(ids[:16], ids[16:])
 
 
