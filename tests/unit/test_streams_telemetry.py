@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from aetheris.protocol.keys import job_key
-from aetheris.streams.telemetry import Kind, RecordedSpan, Telemetry, Traced, messaging, root_traceparent
+from aetheris.streams.telemetry import Kind, RecordedSpan, Telemetry, Traced, root_traceparent
 from tests.collector import running_collector
 
 KEY = hashlib.sha256(b"k").hexdigest()
@@ -28,12 +28,12 @@ def telemetry(spans: Spans) -> Telemetry:
 
 
 def test_the_trace_id_is_the_head_of_the_key(telemetry: Telemetry, spans: Spans) -> None:
-    with telemetry.span(CALL, "adjudicate", kind=Kind.CONSUMER, attributes=messaging("t", 1, "process", 7)):
+    with telemetry.span(CALL, "adjudicate", kind=Kind.CONSUMER, attributes={"aetheris.run_nodes": 7}):
         pass
     (span,) = spans
     assert _trace(span) == KEY[:32]
     assert span.parent_id.hex() == KEY[32:48]
-    assert span.attributes["messaging.kafka.offset"] == 7
+    assert span.attributes["aetheris.run_nodes"] == 7
     assert 0 < span.start_ns <= span.end_ns
 
 

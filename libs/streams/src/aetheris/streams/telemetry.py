@@ -66,19 +66,6 @@ def root_traceparent(key: str) -> bytes:
     return f"00-{key[:32]}-{key[32:48]}-01".encode()
 
 
-def messaging(topic: str, partition: int, operation: str, offset: int | None = None) -> dict[str, Value]:
-    """OpenTelemetry's attributes of a message; `operation` is send, receive or process."""
-    found: dict[str, Value] = {
-        "messaging.system": "kafka",
-        "messaging.operation.type": operation,
-        "messaging.destination.name": topic,
-        "messaging.destination.partition.id": str(partition),
-    }
-    if offset is not None:
-        found["messaging.kafka.offset"] = offset
-    return found
-
-
 def within(traceparent: bytes | None) -> Context:
     """The context that a traceparent names; an empty one where it names none."""
     place = None if traceparent is None else _place(traceparent)
