@@ -11,7 +11,7 @@ from aetheris.streams.redis import RedisUnavailable
 
 @dataclass(slots=True)
 class _Waiting:
-    """An effect whose writer waits: for what came of it, or for its turn to write a group that it is first of."""
+    """An effect whose writer waits: for what came of it, or for its turn, with the others to write beside its own."""
 
     effect: Effect
     turn: "asyncio.Future[bool | list[_Waiting]]"
@@ -45,14 +45,14 @@ class EffectWriter:
             finally:
                 self._hand_over()
         told = await waiting.turn
-        return told if isinstance(told, bool) else await self._lead(told)
+        return told if isinstance(told, bool) else await self._lead(effect, told)
 
-    async def _lead(self, group: Sequence[_Waiting]) -> bool:
+    async def _lead(self, effect: Effect, others: Sequence[_Waiting]) -> bool:
         kept = False
         try:
-            kept = await self._write([one.effect for one in group])
+            kept = await self._write([effect, *(other.effect for other in others)])
         finally:
-            for other in group[1:]:
+            for other in others:
                 if not other.turn.done():
                     other.turn.set_result(kept)
             self._hand_over()
@@ -64,7 +64,7 @@ class EffectWriter:
         self._gathered = []
         self._busy = bool(group)
         if group:
-            group[0].turn.set_result(group)
+            group[0].turn.set_result(group[1:])  # without itself: a ring would stay until the collector looks
 
     async def _write(self, effects: Sequence[Effect]) -> bool:
         try:
