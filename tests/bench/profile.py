@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aetheris.cli.embedded.plan import State
 from tests.bench.page import placed, table
+from tests.bench.records import alone
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
 JOBS = 3000
@@ -101,6 +102,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="aetheris-profile-") as name:
         shares_found, us = profiled(Path(name))
     text = table(("µs of CPU a step", *SERVICES, "all"), rows(shares_found, us))
-    text += f"\n\nBeside them Kafka {us['kafka']:.0f}, Valkey {us['valkey']:.0f}."
+    text += f"\n\nBeside them Kafka {us['kafka']:.0f}, Valkey {us['valkey']:.0f}. "
+    text += "A record alone, in a loop with warm caches, µs: "
+    text += ", ".join(f"{work} {cost:.1f}" for work, cost in alone().items()) + "."
     sys.stdout.write(text + "\n")
     DOCUMENT.write_text(placed(DOCUMENT.read_text(), "profile", text))

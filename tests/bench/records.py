@@ -1,0 +1,63 @@
+"""What a record costs alone: decoded, folded, audited or drafted in a loop of its own, so with warm caches."""
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+
+from aetheris.cli import streamfile
+from aetheris.proofs import Audit
+from aetheris.protocol.envelope import Envelope, decode_event, draft
+from aetheris.protocol.events import Event
+from aetheris.protocol.fold import JobState
+from aetheris.protocol.job_log import fold_event
+from aetheris.protocol.records import Record
+from aetheris.protocol.topics import Topic
+
+STREAM = Path(__file__).parents[1] / "replay" / "golden" / "0.1" / "a-run.jsonl"
+"""A job of five steps that ran as one chain."""
+_LOOPS = 400
+_ROUNDS = 5
+
+
+def alone() -> Mapping[str, float]:
+    """µs of CPU a record, by what is done to it; medians."""
+    raws = list(streamfile.read(STREAM).raw())
+    records = [Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value) for raw in raws]
+    events = [found for record in records if isinstance(found := decode_event(record), Envelope)]
+
+    def decode() -> None:
+        for record in records:
+            decode_event(record)
+
+    def fold() -> None:
+        state: JobState | None = None
+        for found in events:
+            state, _ = fold_event(state, found.body, found.record.offset)
+
+    def audit() -> None:
+        judge = Audit()
+        for raw in raws:
+            judge.add(raw)
+
+    def write() -> None:
+        for found in events:
+            _drafted(found)
+
+    gc.freeze()
+    return {work.__name__: _cost_us(work) / len(records) for work in (decode, fold, audit, write)}
+
+
+def _drafted(found: Envelope[Event]) -> None:
+    draft(Topic.JOBS_EVENTS, found.body, key=found.body.job_id, id=found.id, source="aetheris/bench", time="")
+
+
+def _cost_us(work: Callable[[], None]) -> float:
+    found: list[float] = []
+    for _ in range(_ROUNDS):
+        begun_s = time.process_time()
+        for _ in range(_LOOPS):
+            work()
+        found.append((time.process_time() - begun_s) / _LOOPS * 1e6)
+    return median(found)
