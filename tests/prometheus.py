@@ -55,16 +55,16 @@ def running_prometheus(folder: Path, scraped: str) -> Generator[Prometheus]:
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen([*argv, f"--web.listen-address={address}"], stdout=log, stderr=log)
     try:
-        until(lambda: _is_ready(f"http://{address}"), 60)
+        until(lambda: _has_scraped(f"http://{address}"), 60)  # some seconds after it says that it is ready
         yield Prometheus(f"http://{address}")
     finally:
         process.terminate()
         process.wait()
 
 
-def _is_ready(url: str) -> bool:
+def _has_scraped(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=5) as answer:  # noqa: S310  our own server
-            return answer.status == 200
+        with urllib.request.urlopen(f"{url}/api/v1/query?query=up", timeout=5) as answer:  # noqa: S310  our own server
+            return any(one["value"][1] == "1" for one in json.load(answer)["data"]["result"])
     except OSError:
         return False
