@@ -322,10 +322,16 @@ async def test_a_doorbell_cuts_the_pause_of_lazy_topics_short(bench: Bench) -> N
         await handler.until(lambda: handler.values(EVENTS) == ["e1", "e2"])
 
 
+TURN = 400
+"""Records, at most, for which others of the process wait."""
+
+
 class Slow(Seen):
     gate: asyncio.Event
+    largest = 0
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        Slow.largest = max(Slow.largest, sum(map(len, batch.values())))
         await self.gate.wait()
         await super().handle(batch)
 
@@ -341,6 +347,7 @@ async def test_a_slow_partition_is_not_overrun_and_gets_everything(bench: Bench)
         handler = run.handlers[0]
         await handler.until(lambda: len(handler.values(REQUESTS)) >= len(values))
         assert handler.values(REQUESTS) == values
+        assert 0 < Slow.largest <= TURN
 
 
 async def test_tables_are_loaded_first_and_follow(bench: Bench) -> None:

@@ -48,7 +48,7 @@ from aetheris.streams.worker import PartitionHandler
 SOURCE = "aetheris/planner"
 
 _FEW = 4
-"""Jobs that go on by themselves in a partition, up to which a new one doesn't wait for others."""
+"""Jobs that go on by themselves in a partition, up to which the end of one is told at once."""
 
 _ENDS = (JobCompleted, JobFailed, JobCancelled)
 
