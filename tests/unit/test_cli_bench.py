@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from aetheris.cli.bench import tools, usage
 from aetheris.cli.bench.figures import Crash, Measured, report
 from aetheris.cli.bench.measuring import measure
 from aetheris.cli.bench.notes import Note, Tail, gaps_ms, notes_of, percentile, repeats
+from aetheris.cli.bench.settling import settled
 from aetheris.cli.bench.workloads import Workload, chain, parallel, workload
 from aetheris.protocol.canonical import canonical
 from aetheris.protocol.plan import TaskGraph, check_graph
@@ -145,3 +147,21 @@ async def test_the_worker_is_killed_once_within_the_run(tmp_path: Path) -> None:
     assert 15 <= system.killed_after < 30
     assert measured.crash is not None
     assert len(measured.jobs) == 4
+
+
+def test_a_system_has_settled_once_its_processes_rest_and_who_does_not_is_named() -> None:
+    said: list[str] = []
+
+    def look(pid: int) -> bool:
+        return asyncio.run(settled(lambda: {"worker": pid}, lambda _, what: said.append(what), idle=0.02, within_s=0.1))
+
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as child:
+        try:
+            assert not look(child.pid)
+            child.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+            assert look(child.pid)
+        finally:
+            child.kill()
+    assert "worker" in said[0]
+    assert said[1].startswith("after")

@@ -15,6 +15,7 @@ import httpx
 
 from aetheris.cli.bench.figures import Crash, Measured, report
 from aetheris.cli.bench.notes import Tail, notes_of
+from aetheris.cli.bench.settling import settled
 from aetheris.cli.bench.usage import cpu_s, memory
 from aetheris.cli.bench.workloads import WARM_UP, Workload
 from aetheris.cli.embedded.jars import Progress
@@ -72,7 +73,7 @@ async def warm_up(system: System, seconds: float) -> None:
 async def measure_all(
     system: System, workloads: Sequence[Workload], notes: Path, warm_up_s: float, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Warm up, then one workload after the other; the figures of each.
+    """Warm up, then one workload after the other, each on a system that has settled; the figures of each.
 
     Raises:
         NotMeasured.
@@ -84,6 +85,7 @@ async def measure_all(
         await warm_up(system, warm_up_s)
         for workload in workloads:
             at = f"{workload.name} ({workload.steps} steps a job)"
+            await settled(system.pids, progress)
             progress("measuring", f"{workload.name}, {workload.jobs} × {workload.steps} steps")
             measured = await measure(system, workload, notes)
             with notes.open() as lines:
