@@ -1,7 +1,7 @@
 """The executor's edge without a broker: a partition fed by hand, and what it appends."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ from aetheris.tool_executor.tools import Calls
 from tests.histories import JOB, about, created, graph, planned
 
 NOWHERE = Redis("redis://127.0.0.1:9/0")
+OTHERS = 6
+"""More grants at work than a run rings among."""
 
 
 @tool(effect_class="opaque")
@@ -46,6 +48,17 @@ async def act() -> None:
 async def lose() -> None:
     """Nobody knows."""
     raise ConnectionResetError
+
+
+class Rings(Bell):
+    """A bell that counts."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE)
+        self.rung: list[str] = []
+
+    def ring(self, service: str) -> None:
+        self.rung.append(service)
 
 
 class Bench:
@@ -69,7 +82,7 @@ class Bench:
             crash=CrashPoints(),
         )
         heartbeat = Heartbeat(Leases(NOWHERE), 5, clock)
-        self.slots = Slots(8)
+        self.slots, self.bell = Slots(8), Rings()
         parts = Parts(
             worker=Worker("w", "i"),
             appender=self,
@@ -79,11 +92,12 @@ class Bench:
             slots=self.slots,
             heartbeat=heartbeat,
             crash=CrashPoints(),
-            bell=Bell(NOWHERE),
+            bell=self.bell,
             spawn=self._spawn,
             quarantine=self._refuse,
         )
         self.handler = ExecutorHandler(parts)
+        self.after_append: Callable[[], None] = lambda: None
         self._read = 0
 
     async def start(self) -> None:
@@ -98,6 +112,7 @@ class Bench:
     async def append(self, groups: Sequence[Group]) -> None:
         for one in (one for group in groups for one in group):
             self.records.append(self._record(one, len(self.records)))
+        self.after_append()
 
     def events(self) -> list[Event]:
         return [one.body for record in self.records if isinstance(one := decode_event(record), Envelope)]
@@ -191,6 +206,28 @@ async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_t
         assert bench.handler.low_water(Topic.TOOLS_GRANTS) is None
         assert all(bench.slots.take(lambda: None) for _ in range(8))
         assert not bench.slots.take(lambda: None)
+
+
+async def test_the_planner_is_woken_by_the_last_of_many_and_by_each_of_few(tmp_path: Path) -> None:
+    alone = Bench(tmp_path)
+    await alone.grant("act")
+    await alone.settle()
+    assert alone.bell.rung == ["planner"]
+
+    for others_end in (False, True):
+        bench = Bench(tmp_path)
+        assert all(bench.slots.take(lambda: None) for _ in range(OTHERS))
+        await bench.grant("act")
+        await bench.declared()
+        if others_end:  # in the same append as the one looked at
+
+            def all_end(slots: Slots = bench.slots) -> None:
+                for _ in range(OTHERS):
+                    slots.release()
+
+            bench.after_append = all_end
+        await bench.settle()
+        assert bench.bell.rung == (["planner"] if others_end else [])
 
 
 async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: Path) -> None:

@@ -2,19 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aetheris.streams.clock import Clock
 from aetheris.streams.effects import Effect, EffectStore
 from aetheris.streams.redis import RedisUnavailable
 
-
-@dataclass(slots=True)
-class _Waiting:
-    """An effect whose writer waits: for what came of it, or for its turn, with the others to write beside its own."""
-
-    effect: Effect
-    turn: "asyncio.Future[bool | list[_Waiting]]"
+Keeping = asyncio.Future[bool]
+"""Whether an effect was kept."""
 
 
 class EffectWriter:
@@ -26,47 +20,36 @@ class EffectWriter:
         self._deadline_s = deadline_s
         self._pause_s = pause_s
         self._resting_until = clock.monotonic()
-        self._gathered: list[_Waiting] = []
-        self._busy = False
+        self._gathered: list[tuple[Effect, Keeping]] = []
+        self._writing: asyncio.Task[None] | None = None
 
-    async def put(self, effect: Effect) -> bool:
-        """Whether the effect was kept."""
+    def put(self, effect: Effect) -> Keeping:
+        """Begin to write; it is sent when the caller next waits, with those of other calls that ended together."""
+        keeping: Keeping = asyncio.get_running_loop().create_future()
         if self._clock.monotonic() < self._resting_until:
-            return False
-        waiting = _Waiting(effect, asyncio.get_running_loop().create_future())
-        self._gathered.append(waiting)
-        if not self._busy:
-            self._busy = True
-            try:
-                await asyncio.sleep(0)  # calls that ended together are written together
-            except asyncio.CancelledError:
-                waiting.turn.cancel()
-                raise
-            finally:
-                self._hand_over()
-        told = await waiting.turn
-        return told if isinstance(told, bool) else await self._lead(effect, told)
+            keeping.set_result(False)
+            return keeping
+        self._gathered.append((effect, keeping))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        return keeping
 
-    async def _lead(self, effect: Effect, others: Sequence[_Waiting]) -> bool:
-        kept = False
+    async def _write(self) -> None:
+        group: list[tuple[Effect, Keeping]] = []
         try:
-            kept = await self._write([effect, *(other.effect for other in others)])
+            while self._gathered:
+                group, self._gathered = self._gathered, []
+                kept = await self._kept([effect for effect, _ in group])
+                for _, keeping in group:
+                    if not keeping.done():
+                        keeping.set_result(kept)
         finally:
-            for other in others:
-                if not other.turn.done():
-                    other.turn.set_result(kept)
-            self._hand_over()
-        return kept
+            self._writing = None
+            for _, keeping in (*group, *self._gathered):  # of a failure that nobody expects: none waits for ever
+                keeping.cancel()
+            self._gathered = []
 
-    def _hand_over(self) -> None:
-        """The first of those who gathered writes for all of them."""
-        group = [one for one in self._gathered if not one.turn.done()]
-        self._gathered = []
-        self._busy = bool(group)
-        if group:
-            group[0].turn.set_result(group[1:])  # without itself: a ring would stay until the collector looks
-
-    async def _write(self, effects: Sequence[Effect]) -> bool:
+    async def _kept(self, effects: Sequence[Effect]) -> bool:
         try:
             await self._store.put(effects, self._deadline_s)
         except RedisUnavailable:

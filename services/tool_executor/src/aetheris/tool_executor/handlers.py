@@ -234,23 +234,31 @@ class ExecutorHandler(PartitionHandler):
 
     async def _run(self, first: Try) -> None:
         """The nodes of a run, one after the other, each only after its `started` won."""
-        tried, going_on = first, True
+        tried, going_on, rung = first, True, False
         while going_on:
             report = await self._parts.performer.perform(tried)
             following = await self._following(tried.run, report.told)
+            await self._parts.performer.keep(tried, report)
             if following is None:
-                self._ring()
+                rung = self._ring(_FEW)
                 await self._append([report.drafts])
                 self._parts.crash.reach("after_append", tried.started.tool_name)
                 break
             going_on = await self._hand_on(report.drafts, tried, following)
             tried = following
         self._end(tried)
+        if not rung:
+            self._ring(0)
 
-    def _ring(self) -> None:
-        """A run ends: with many at work, what comes of it is read together with others soon enough."""
-        if self._parts.slots.taken <= _FEW:
-            self._parts.bell.ring("planner")
+    def _ring(self, at_work: int) -> bool:
+        """Where no more than so many are at work: among many, what comes of a run is read with others soon enough.
+
+        Few: the planner is there before the last record is. None: nobody else will wake it for the last of many.
+        """
+        if self._parts.slots.taken > at_work:
+            return False
+        self._parts.bell.ring("planner")
+        return True
 
     async def _following(self, run: Run, told: Told | None) -> Try | None:
         """The next try of the run, with what this one returned."""

@@ -1,10 +1,10 @@
 """One try, performed: the call, its effect kept, its report drafted (docs/architecture.md, "A step")."""
 
+import asyncio
 import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -31,7 +31,7 @@ from aetheris.streams.metrics import Metric, Metrics
 from aetheris.streams.telemetry import Kind, Telemetry, Traced
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Told, Try
-from aetheris.tool_executor.effect_writer import EffectWriter
+from aetheris.tool_executor.effect_writer import EffectWriter, Keeping
 from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
@@ -41,10 +41,13 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Report:
-    """What a try came to: the records that say so, and its result where the run may go on."""
+    """What a try came to: the records that say so, its result where the run may go on, and its effect's keeping."""
 
     drafts: tuple[Draft, ...]
     told: Told | None = None
+    keeping: Keeping | None = None
+    begun_ns: int = 0
+    parent: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ class Performer:
         self._crash = crash
 
     async def perform(self, tried: Try) -> Report:
-        """Call, keep the effect, and draft the report; a try runs only after its `started` won."""
+        """Call, begin to keep the effect, and draft the report; a try runs only after its `started` won."""
         if self._telemetry.sampled(tried.started.job_id, tried.run.trace):
             said, parent = await self._call_traced(tried)
         else:
@@ -114,6 +117,22 @@ class Performer:
         if not isinstance(said, Succeeded):
             return Report(self._scribe.write(tried, [_unsuccessful(tried, said)], parent))
         return await self._succeed(tried, said, parent)
+
+    async def keep(self, tried: Try, report: Report) -> None:
+        """Wait until its effect is kept, or can't be; only then is it reported."""
+        if report.keeping is None:
+            return
+        await report.keeping
+        if report.parent is not None:
+            self._telemetry.record(
+                _traced(tried),
+                "put_effect",
+                report.begun_ns,
+                _ns(self._clock.now()),
+                kind=Kind.CLIENT,
+                parent=report.parent,
+            )
+        self._crash.reach("after_put_effect", tried.started.tool_name)
 
     async def load(self, refs: Sequence[ev.BlobRef]) -> dict[str, Any]:
         """Large results by their sha256.
@@ -189,12 +208,12 @@ class Performer:
             self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
         drafts = self._scribe.write(tried, events, parent)
-        with self._put_effect_traced(_traced(tried), parent):
-            value = reports.effect_value([one.value for one in drafts])
-            await self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
-        self._crash.reach("after_put_effect", tried.started.tool_name)
+        value = reports.effect_value([one.value for one in drafts])
+        begun_ns = 0 if parent is None else _ns(self._clock.now())
+        keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
+        await asyncio.sleep(0)  # so that it is on its way before anything else is thought about
         told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
-        return Report(drafts, told)
+        return Report(drafts, told, keeping, begun_ns, parent)
 
     def _untraceable(self, tried: Try) -> None:
         """The effect stands; that nobody can name it outside is its tool's fault."""
@@ -210,11 +229,6 @@ class Performer:
             return _Kept(output_hash, result)
         ref = await self._blobs.put(data)
         return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
-
-    def _put_effect_traced(self, traced: Traced, parent: bytes | None) -> AbstractContextManager[object]:
-        if parent is None:
-            return nullcontext()
-        return self._telemetry.span(traced, "put_effect", kind=Kind.CLIENT, parent=parent)
 
 
 def _traced(tried: Try) -> Traced:
