@@ -49,7 +49,10 @@ def _is_plain(value: Any) -> bool:
     if kind is str or value is None or kind is bool:
         return True
     if kind is dict:
-        return all(type(key) is str and key.isascii() and _is_plain(inner) for key, inner in value.items())
+        for key, inner in value.items():
+            if type(key) is not str or not key.isascii() or not (type(inner) is str or _is_plain(inner)):
+                return False
+        return True
     if kind is list:
         return all(map(_is_plain, value))
     return kind is int and -_MAX_EXACT <= value <= _MAX_EXACT

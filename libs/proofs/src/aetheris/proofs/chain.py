@@ -1,7 +1,7 @@
 """The event chain: one hash over every record of a job, in log order (docs/verification.md)."""
 
 import hashlib
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Iterable
 
 from aetheris.proofs.records import RawRecord, event_type
@@ -22,7 +22,7 @@ class ChainHead:
     def update(self, record: RawRecord) -> bytes:
         """Append a record; the new root, 32 bytes."""
         name = event_type(record.header("ce_type"))
-        link = b"%b\n%b %b %b" % (self.root, record.header("ce_id"), name, b64encode(record.value))
+        link = b"%b\n%b %b %b" % (self.root, record.header("ce_id"), name, b2a_base64(record.value, newline=False))
         self.root = hashlib.sha256(link).digest()
         self.count += 1
         return self.root

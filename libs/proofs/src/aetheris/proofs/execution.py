@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from aetheris.proofs.canonical import hash_or_empty, json_hash
+from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.history import History
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Validity
@@ -43,7 +43,7 @@ def plan_hash(history: History, limit: int) -> str:
     """The hash of the first plan: its task graph, else the first decision_snapshot, else job_created."""
     plan = history.first_plan
     if plan is not None and plan.at < limit:
-        return hash_or_empty(plan.body.get("task_graph"))
+        return history.hash_of(plan, "task_graph")
     for fact in (history.first_decision, history.created):
         if fact is not None and fact.at < limit:
             return hash_or_empty(fact.body)
@@ -55,7 +55,7 @@ def plan_violations(history: History) -> Iterator[Violation]:
     for fact in history.facts:
         if fact.type == "plan_generated" and fact.at in history.plans.effective:
             part = "task_graph" if fact.body.get("revision") == 0 else "diff"
-            if fact.text("plan_hash") != hash_or_empty(fact.body.get(part)):
+            if fact.text("plan_hash") != history.hash_of(fact, part):
                 yield violation("plan_hash_mismatch", fact, f"plan_hash is not that of the {part}")
 
 
@@ -99,12 +99,12 @@ def _output(validity: Validity, node: str, finished: Fact | None, load: LoadBlob
     start = validity.valid_of_nonce[settling.nonce][0]
     pinned = plans.tool_of(node, plans.in_force(start.at))
     result = read_result(settling, load)
-    try:
-        return json_hash(_lasting(result, pinned))
-    except ValueError:
-        raise UnreadableResult(
-            "not_canonical", settling, f"the result of try {settling.nonce} is not canonical"
-        ) from None
+    lasting = _lasting(result, pinned)
+    is_recorded = lasting is settling.body.get("result")
+    said = validity.history.hash_of(settling, "result") if is_recorded else hash_or_empty(lasting)
+    if not said:
+        raise UnreadableResult("not_canonical", settling, f"the result of try {settling.nonce} is not canonical")
+    return said
 
 
 def _settling(validity: Validity, node: str, limit: int) -> Fact | None:
@@ -122,7 +122,8 @@ def _lasting(result: object, pinned: Body) -> object:
     listed = pinned.get("volatile")
     names = cast("list[Any]", listed) if isinstance(listed, list) else []
     volatile = {"external_id", *map(str, names)}
-    return {name: value for name, value in cast("dict[str, Any]", result).items() if name not in volatile}
+    whole = cast("dict[str, Any]", result)
+    return whole if volatile.isdisjoint(whole) else {name: whole[name] for name in whole.keys() - volatile}
 
 
 def read_result(fact: Fact, load: LoadBlob | None) -> object:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
+from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.plans import Plans, entries_of
 from aetheris.proofs.records import Fact
 
@@ -46,6 +47,7 @@ class History:
         self.first_plan: Fact | None = None
         self.first_decision: Fact | None = None
         self.end: Fact | None = None
+        self._hashes: dict[tuple[int, str], str] = {}
         for fact in facts:
             self.add(fact)
 
@@ -55,6 +57,13 @@ class History:
         taker = self._TAKERS.get(fact.type)
         if taker is not None:
             taker(self, fact)
+
+    def hash_of(self, fact: Fact, name: str) -> str:
+        """As `hash_or_empty` of a field of a record; several rules ask for it, and it is computed once."""
+        found = self._hashes.get((fact.at, name))
+        if found is None:
+            found = self._hashes[fact.at, name] = hash_or_empty(fact.body.get(name))
+        return found
 
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
 
-from aetheris.proofs.canonical import hash_or_empty
-from aetheris.proofs.history import RETRYABLE, SUCCESSES
+from aetheris.proofs.history import RETRYABLE, SUCCESSES, History
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.validity import Settlement, Validity
 
@@ -212,12 +211,12 @@ def _wrong_hashes(validity: Validity) -> Iterator[Violation]:
     """A recorded result has the hash that is recorded with it."""
     for reports in validity.history.finishes.values():
         for fact in reports:
-            if _took_effect(fact) and not _names_blob(fact) and not _hash_holds(fact):
+            if _took_effect(fact) and not _names_blob(fact) and not _hash_holds(validity.history, fact):
                 yield violation("output_hash_mismatch", fact, f"output_hash is not the result's, try {fact.nonce}")
 
 
-def _hash_holds(fact: Fact) -> bool:
-    return _hash(fact) == hash_or_empty(fact.body.get("result")) != ""
+def _hash_holds(history: History, fact: Fact) -> bool:
+    return _hash(fact) == history.hash_of(fact, "result") != ""
 
 
 def _names_blob(fact: Fact) -> bool:
@@ -226,6 +225,8 @@ def _names_blob(fact: Fact) -> bool:
 
 def _distinct(reports: list[Fact]) -> list[Fact]:
     """One of each statement: a writer may repeat itself without end."""
+    if len(reports) == 1:
+        return reports
     found: dict[tuple[str, str, str], Fact] = {}
     for fact in reports:
         found.setdefault((_via(fact), *_stated(fact)), fact)

@@ -18,6 +18,7 @@ class Plans:
         self._places: list[int] = []
         self._nodes: dict[str, list[tuple[int, Body]]] = {}
         self._tools: dict[str, list[tuple[int, Body]]] = {}
+        self._orders: dict[int, list[str]] = {}
         self.effective: set[int] = set()
 
     def add(self, fact: Fact) -> None:
@@ -34,6 +35,7 @@ class Plans:
         for name, entry in _mapping(part.get("tools")).items():
             self._tools.setdefault(name, []).append((revision, _mapping(entry)))
         self._places.append(fact.at)
+        self._orders.clear()
         self.effective.add(fact.at)
 
     def since(self, node_id: str, revision: int) -> int:
@@ -87,6 +89,11 @@ class Plans:
 
         What lies in a cycle, which no valid plan has, comes last.
         """
+        if revision not in self._orders:
+            self._orders[revision] = self._order(revision)
+        return self._orders[revision]
+
+    def _order(self, revision: int) -> list[str]:
         needs = {name: self._dependencies(name, revision) for name in self._nodes if self.node(name, revision)}
         followers: dict[str, list[str]] = {name: [] for name in needs}
         open_needs: dict[str, int] = {}
@@ -146,6 +153,8 @@ def _drain(open_needs: dict[str, int], followers: Mapping[str, list[str]]) -> li
 
 
 def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]:
+    if entries and entries[-1][0] <= revision:
+        return entries[-1]
     index = bisect_right(entries, revision, key=lambda entry: entry[0])
     return entries[index - 1] if index else (-1, {})
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
@@ -77,26 +77,23 @@ class Fact:
     event_id: str
     type: str
     body: Body
+    key: str = field(init=False)
+    """The idempotency key that it is about."""
+    nonce: str = field(init=False)
+    """The try that it names."""
+    node: str = field(init=False)
+    """The node that it is about."""
+
+    def __post_init__(self) -> None:
+        # asked for many times a record, so looked up once
+        self.key = self.text("idempotency_key")
+        self.nonce = self.text("invocation_id")
+        self.node = self.text("node_id")
 
     def text(self, name: str) -> str:
         """A text field; what is missing or no text counts as empty."""
         value = self.body.get(name)
         return value if isinstance(value, str) else ""
-
-    @property
-    def key(self) -> str:
-        """The idempotency key that it is about."""
-        return self.text("idempotency_key")
-
-    @property
-    def nonce(self) -> str:
-        """The try that it names."""
-        return self.text("invocation_id")
-
-    @property
-    def node(self) -> str:
-        """The node that it is about."""
-        return self.text("node_id")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -134,8 +131,8 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
 
     A record that can't be read says nothing: its body is empty and its type too.
     """
-    ce_id = record.header("ce_id")
-    ce_type = record.header("ce_type")
+    headers = dict(reversed(record.headers))  # the first of a name counts
+    ce_id, ce_type = headers.get("ce_id", b""), headers.get("ce_type", b"")
     name = event_type(ce_type).decode(errors="replace")
     event_id = ce_id.decode(errors="replace")
     body = _body(record.value)
@@ -147,7 +144,7 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
         fact = Fact(at, record.offset, event_id, "", body)
         found.append(violation("unknown_version", fact, f"{name} has a version that can't be judged"))
     else:
-        found.extend(_repeated_fields(record, fact))
+        found.extend(_repeated_fields(record.key, headers.get("ce_subject", b""), fact))
     if _ambiguous(ce_id) or _ambiguous(ce_type):
         found.append(
             violation("ambiguous_header", fact, "ce_id or ce_type holds white space, which the chain can't tell")
@@ -163,10 +160,16 @@ def _parsed_type(ce_type: bytes) -> tuple[bytes, bytes]:
 
 def _body(value: bytes) -> Body | None:
     try:
-        parsed: object = _STRICT.decode(value.decode())
+        parsed: object = _parsed(value.decode())
     except (ValueError, RecursionError):
         return None
     return cast("Body", parsed) if isinstance(parsed, dict) else None
+
+
+def _parsed(text: str) -> object:
+    """One JSON value; what our services write has no white space around it, and needs no look for it."""
+    value, end = _STRICT.raw_decode(text) if text.startswith("{") else (None, -1)
+    return value if end == len(text) else _STRICT.decode(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -187,13 +190,12 @@ def _ambiguous(header: bytes) -> bool:
     return b" " in header or b"\n" in header
 
 
-def _repeated_fields(record: RawRecord, fact: Fact) -> list[Violation]:
+def _repeated_fields(key: bytes | None, subject: bytes, fact: Fact) -> list[Violation]:
     """No other header is in the chain, so one that repeats a payload field must equal it."""
     found: list[Violation] = []
-    job = fact.text("job_id")
-    if record.key is not None and record.key != job.encode(errors="replace"):
+    job = fact.text("job_id").encode(errors="replace")
+    if key is not None and key != job:
         found.append(violation("key_mismatch", fact, "the record's key is not the payload's job_id"))
-    subject = record.header("ce_subject")
-    if subject and subject not in (job.encode(errors="replace"), fact.node.encode(errors="replace")):
+    if subject and subject not in (job, fact.node.encode(errors="replace")):
         found.append(violation("subject_mismatch", fact, "ce_subject is neither the payload's node_id nor its job_id"))
     return found

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
 from aetheris.proofs.records import Fact, Violation, violation
@@ -227,7 +226,7 @@ def _waited(history: History, fact: Fact) -> Iterator[Violation]:
     if waited is None:
         result_type = fact.text("result_type")
         yield violation("unfounded_node", fact, f"node {fact.node} is {result_type}, but nothing settled it so before")
-    elif not fact.text("output_hash") == waited.text("output_hash") == hash_or_empty(waited.body.get("payload")):
+    elif not fact.text("output_hash") == waited.text("output_hash") == history.hash_of(waited, "payload"):
         yield violation("injected_result_differs", fact, f"node {fact.node} carries another result than its wait")
 
 

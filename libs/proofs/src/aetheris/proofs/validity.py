@@ -174,14 +174,15 @@ class Validity:
         return any(end is not None and end.succeeded for end in ends)
 
     def _judge(self, start: Fact) -> None:
-        reasons = self._void_reasons(start)
+        irreversible = self.irreversible(start)
+        reasons = self._void_reasons(start, irreversible=irreversible)
         self.reasons[start.at] = reasons
         if reasons:
             return
         self.valid[start.key].append(start)
         self.valid_of_nonce[start.nonce].append(start)
         self._keys_of_node[start.node][start.key] = None
-        if self.irreversible(start):
+        if irreversible:
             self._keys_of_content[_content(start)][start.key] = None
 
     def irreversible(self, start: Fact) -> bool:
@@ -189,7 +190,7 @@ class Validity:
         plans = self.history.plans
         return plans.irreversible(start.node, plans.in_force(start.at))
 
-    def _void_reasons(self, start: Fact) -> tuple[str, ...]:
+    def _void_reasons(self, start: Fact, *, irreversible: bool) -> tuple[str, ...]:
         key, at = start.key, start.at
         rules = (
             ("unnamed", not (key and start.nonce and start.node)),
@@ -204,8 +205,8 @@ class Validity:
             ("attempt", not is_number(start.body.get("attempt_id"), self.attempt(key, at))),
             ("external_key", start.text("external_key") != self._external_key(start)),
             ("after", not self._after_holds(start)),
-            ("not_approved", self.irreversible(start) and not self._approved(start)),
-            ("content_guard", self.irreversible(start) and self._content_taken(start)),
+            ("not_approved", irreversible and not self._approved(start)),
+            ("content_guard", irreversible and self._content_taken(start)),
         )
         return tuple(name for name, broken in rules if broken)
 
@@ -288,6 +289,8 @@ class Validity:
 
     def _stopped(self, start: Fact) -> bool:
         """By the entry in force, whichever revision the record names: only compensations start behind a stop."""
+        if not self.history.stops:
+            return False
         plans = self.history.plans
         revision = plans.in_force(start.at)
         undoes, since = plans.compensates(start.node, revision), plans.since(start.node, revision)
