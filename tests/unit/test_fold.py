@@ -121,9 +121,9 @@ def test_any_live_nonce_may_succeed_also_after_a_restart() -> None:
 
 def test_a_second_success_raises_an_alarm() -> None:
     history = (PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=2), finished("a", "n2"))
-    assert fold(*history, finished("a", "n1")).keys[key_of("a")].alarms == ["n1"]
+    assert fold(*history, finished("a", "n1")).keys[key_of("a")].alarms == ("n1",)
     idempotent = planned(graph({"id": "a"}, act={"effect_class": "idempotent"}))
-    assert fold(idempotent, *history[1:], finished("a", "n1")).keys[key_of("a")].alarms == []
+    assert fold(idempotent, *history[1:], finished("a", "n1")).keys[key_of("a")].alarms == ()
 
 
 @pytest.mark.parametrize(
@@ -335,3 +335,12 @@ def test_a_rejected_key_ends_its_node_though_an_earlier_key_never_started() -> N
     settled = job.settled_key("a")
     assert settled is not None
     assert settled[0] == key_of("a", {"x": 1})
+
+
+def test_the_plan_in_force_keeps_its_order_and_takes_no_node_twice() -> None:
+    first = planned(graph({"id": "b", "depends_on": ["a"]}, {"id": "a"}, {"id": "c"}))
+    assert fold(first).order == ("a", "c", "b")
+    changed = planned(graph({"id": "b"}, {"id": "d"}), 1)
+    assert fold(first, changed).order == ("b", "a", "c", "d")
+    twice = planned(graph({"id": "d"}, {"id": "b"}, {"id": "b"}), 1)
+    assert (fold(first, twice).revision, fold(first, twice).order) == (0, ("a", "c", "b"))

@@ -751,7 +751,7 @@ def test_what_is_found_late_belongs_to_the_try_in_charge_that_sends_the_same_key
     ledger.add(about(ev.InvocationProbed, "a", **_answered(first, "found")))
     assert ledger.state().settled_by == "n2"
     ledger.add(finished("a", "n2"))
-    assert ledger.state().alarms == []
+    assert ledger.state().alarms == ()
 
 
 def test_not_found_without_a_known_end_is_parked_after_a_last_question() -> None:

@@ -118,7 +118,7 @@ def question(
 class Tally:
     """The answers to one question, as they come; a repeat changes nothing."""
 
-    answered: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
+    answered: dict[int, Verdict] = field(default_factory=dict)
 
     def take(self, answer: ev.EffectConfirmed | ev.ConfirmationFailed) -> Verdict | None:
         """Drift in one resource is drift; None while answers are missing. The first answer about a resource counts."""

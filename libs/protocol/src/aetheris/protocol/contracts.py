@@ -84,7 +84,7 @@ class _Course:
     """How a key's contract got to where it stands."""
 
     status: Status = Status.PENDING
-    moved: list[Transition] = field(default_factory=list[Transition])
+    moved: list[Transition] = field(default_factory=list)
     count: int = 0
     error: str | None = None
 
@@ -100,8 +100,8 @@ class Contracts:
     """A job's contracts, moved by its events in log order, and by nothing else."""
 
     job: JobState | None = None
-    _courses: dict[str, _Course] = field(default_factory=dict[str, _Course])
-    _planned_at: dict[str, str] = field(default_factory=dict[str, str])
+    _courses: dict[str, _Course] = field(default_factory=dict)
+    _planned_at: dict[str, str] = field(default_factory=dict)
 
     def take(self, told: Told) -> Sequence[Transition]:
         """Fold the job's next event; the moves that follow from it (none from a void one)."""

@@ -50,19 +50,19 @@ class Moment:
 class Course:
     """Takes a job's events one after another."""
 
-    blobs: Blobs = field(default_factory=dict[str, Any])
+    blobs: Blobs = field(default_factory=dict)
     job: JobState | None = None
-    moments: list[Moment] = field(default_factory=list[Moment])
-    of_key: dict[str, list[Moment]] = field(default_factory=dict[str, list[Moment]])
-    plans: dict[int, Told] = field(default_factory=dict[int, Told])
+    moments: list[Moment] = field(default_factory=list)
+    of_key: dict[str, list[Moment]] = field(default_factory=dict)
+    plans: dict[int, Told] = field(default_factory=dict)
     created: Told | None = None
-    calls: dict[str, Invocation] = field(default_factory=dict[str, Invocation])
+    calls: dict[str, Invocation] = field(default_factory=dict)
     """idempotency_key → the call, its arguments resolved from injected results."""
-    differences: list[Difference] = field(default_factory=list[Difference])
+    differences: list[Difference] = field(default_factory=list)
     unchecked: int = 0
     """Calls that could not be derived: a large result is not here."""
     effects: EffectLog = field(default_factory=EffectLog)
-    _order: Mapping[str, int] = field(default_factory=dict[str, int])
+    _order: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, told: Told) -> Moment:
         """The next event."""

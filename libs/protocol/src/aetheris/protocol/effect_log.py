@@ -15,14 +15,14 @@ from aetheris.protocol.plan import EffectKind, Kind
 class EffectLog:
     """Takes a job's events, each after it was folded."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    decisions: dict[int, Told] = field(default_factory=dict[int, Told])
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    decisions: dict[int, Told] = field(default_factory=dict)
     """Plan revision → the decision_snapshot that it came from."""
     _decided: Told | None = None
-    _order: Mapping[str, int] = field(default_factory=dict[str, int])
-    _of_key: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
-    _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    _asked: dict[str, str] = field(default_factory=dict[str, str])
+    _order: Mapping[str, int] = field(default_factory=dict)
+    _of_key: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _asked: dict[str, str] = field(default_factory=dict)
     """Key of a human's node → the hash of the form that was shown."""
 
     def take(self, job: JobState, told: Told, *, counts: bool) -> None:

@@ -1,7 +1,7 @@
 """CloudEvents 1.0 in Kafka binary mode: headers say what a record is, the value is the payload (docs/events.md)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -27,9 +27,9 @@ class Envelope(Generic[M]):
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unknown:
-    """A record of a type that this version doesn't know: ignored, and chained."""
+    """A record of a type that this version doesn't know, or that nobody wants parsed: ignored, and chained."""
 
     record: Record
 
@@ -46,9 +46,12 @@ class Undecodable(ValueError):
     """A record that is not what its topic holds; the reason names no content."""
 
 
-def decode_event(record: Record) -> Envelope[Event] | Unknown | NeedsUpgrade:
-    """Raises: Undecodable."""
-    return _decode(record, EVENTS)
+def decode_event(record: Record, unread: Collection[bytes] = ()) -> Envelope[Event] | Unknown | NeedsUpgrade:
+    """The event in a record; Unknown for those whose ce_type is in `unread`, unparsed.
+
+    Raises: Undecodable.
+    """
+    return _decode(record, EVENTS, unread)
 
 
 def decode_message(record: Record) -> Envelope[Message] | Unknown | NeedsUpgrade:
@@ -66,8 +69,9 @@ def draft(
     time: str,
     subject: str | None = None,
     traceparent: bytes | None = None,
+    partition: int | None = None,
 ) -> Draft:
-    """The record that carries `body`; `time` is RFC 3339 and informs only."""
+    """The record that carries `body`; `time` is RFC 3339 and informs only. The key decides a partition not given."""
     name = body.event_type if isinstance(body, Event) else body.type_name
     headers: Headers = (
         _SPEC,
@@ -80,12 +84,17 @@ def draft(
     )
     if traceparent is not None:
         headers = (*headers, ("traceparent", traceparent))
-    value = body.model_dump_json(exclude_none=True, by_alias=True).encode()
-    return Draft(topic, key.encode(), value, headers)
+    value = body.__pydantic_serializer__.to_json(body, exclude_none=True, by_alias=True)  # bytes, no string between
+    return Draft(topic, key.encode(), value, headers, partition)
 
 
-def _decode(record: Record, models: Mapping[str, type[M]]) -> Envelope[M] | Unknown | NeedsUpgrade:
-    identity, named = record.header("ce_id"), _named(record.header("ce_type"))
+def _decode(
+    record: Record, models: Mapping[str, type[M]], unread: Collection[bytes] = ()
+) -> Envelope[M] | Unknown | NeedsUpgrade:
+    identity, ce_type = record.identity()
+    if ce_type in unread:
+        return Unknown(record)
+    named = _named(ce_type)
     if named is None or identity is None:
         raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
     name, version = named
@@ -95,7 +104,7 @@ def _decode(record: Record, models: Mapping[str, type[M]]) -> Envelope[M] | Unkn
     if version != b"1":
         return NeedsUpgrade(_key_of(record), record)
     try:
-        body = model.model_validate_json(record.value)
+        body = model.__pydantic_validator__.validate_json(record.value)  # `model_validate_json` less its options
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"]) or "payload"
         raise Undecodable(f"{model.__name__}: {where} is invalid") from None

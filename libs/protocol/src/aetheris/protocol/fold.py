@@ -4,7 +4,7 @@
 rules is void and leaves the state as it was. Folding the same prefix gives the same answer everywhere.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
@@ -66,15 +66,18 @@ class Try:
 
 @dataclass(slots=True)
 class KeyState:
-    """One idempotency key: st, n, t, x, live, outcome, sure as in docs/guarantees.md."""
+    """One idempotency key: st, n, t, x, live, outcome, sure as in docs/guarantees.md.
+
+    What few keys have is a tuple or a frozenset: there is one of these for every step, and empty ones are shared.
+    """
 
     node_id: str
     st: St = St.NONE
     n: str | None = None
     t: int = 1
     x: int = 1
-    live: set[str] = field(default_factory=set[str])
-    tries: dict[str, Try] = field(default_factory=dict[str, Try])
+    live: frozenset[str] = frozenset()
+    tries: dict[str, Try] = field(default_factory=dict)
     outcome: Settled | None = None
     sure: bool = True
     settled_by: str | None = None
@@ -87,10 +90,10 @@ class KeyState:
     external_id: str | None = None
     started: ev.ToolInvocationStarted | None = None
     in_doubt: str | None = None
-    probes: list[tuple[int, ev.InvocationProbed]] = field(default_factory=list[tuple[int, ev.InvocationProbed]])
+    probes: tuple[tuple[int, ev.InvocationProbed], ...] = ()
     parked_because: str | None = None
     retry_due: str | None = None
-    allowed_versions: set[str] = field(default_factory=set[str])
+    allowed_versions: frozenset[str] = frozenset()
     decision: ev.ApprovalDecided | None = None
     requested: ev.ApprovalRequested | None = None
     waits_for: ev.JobWaiting | None = None
@@ -99,7 +102,7 @@ class KeyState:
     wait_ended: ev.WaitCompleted | None = None
     rejected_by: str | None = None
     """The human who refused to answer a form."""
-    alarms: list[str] = field(default_factory=list[str])
+    alarms: tuple[str, ...] = ()
 
     @property
     def is_waiting(self) -> bool:
@@ -160,25 +163,27 @@ class JobState:
     job_id: str
     birth: int
     created: ev.JobCreated
-    tools: dict[str, ToolPin] = field(default_factory=dict[str, ToolPin])
-    entries: dict[str, list[Entry]] = field(default_factory=dict[str, list[Entry]])
-    plan_hashes: list[str] = field(default_factory=list[str])
-    keys: dict[str, KeyState] = field(default_factory=dict[str, KeyState])
-    node_keys: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    nonces: dict[str, str] = field(default_factory=dict[str, str])
-    contents: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], list[str]])
-    ended_workers: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    finished: dict[str, ev.NodeFinished] = field(default_factory=dict[str, ev.NodeFinished])
-    compensations: list[str] = field(default_factory=list[str])
+    tools: dict[str, ToolPin] = field(default_factory=dict)
+    entries: dict[str, list[Entry]] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    """The nodes of the plan in force, each behind what it needs."""
+    plan_hashes: list[str] = field(default_factory=list)
+    keys: dict[str, KeyState] = field(default_factory=dict)
+    node_keys: dict[str, list[str]] = field(default_factory=dict)
+    nonces: dict[str, str] = field(default_factory=dict)
+    contents: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    ended_workers: dict[tuple[str, str], int] = field(default_factory=dict)
+    finished: dict[str, ev.NodeFinished] = field(default_factory=dict)
+    compensations: list[str] = field(default_factory=list)
     """The nodes that undo others, as their revisions declared them."""
     cancel: ev.CancelRequested | None = None
     stopping: ev.JobStopping | None = None
     terminal: Event | None = None
     sealed: bool = False
-    waits: set[tuple[str, str | None, str | None]] = field(default_factory=set[tuple[str, str | None, str | None]])
+    waits: set[tuple[str, str | None, str | None]] = field(default_factory=set)
     """wait_type, node_id and correlation_key of all that there were."""
-    open_waits: dict[WaitOf, ev.JobWaiting] = field(default_factory=dict[WaitOf, ev.JobWaiting])
-    signals: dict[str, ev.SignalReceived] = field(default_factory=dict[str, ev.SignalReceived])
+    open_waits: dict[WaitOf, ev.JobWaiting] = field(default_factory=dict)
+    signals: dict[str, ev.SignalReceived] = field(default_factory=dict)
     """By correlation key; the first one counts."""
     needs_upgrade: bool = False
     last_offset: int = -1
@@ -205,10 +210,12 @@ class JobState:
 
     def entry(self, node_id: str, revision: int | None = None) -> Entry | None:
         """A node's entry in a revision (default: the one in force)."""
-        for entry in reversed(self.entries.get(node_id, ())):
-            if revision is None or entry.revision <= revision:
-                return entry
-        return None
+        entries = self.entries.get(node_id)
+        if entries is None:
+            return None
+        if revision is None or entries[-1].revision <= revision:
+            return entries[-1]
+        return next((entry for entry in reversed(entries) if entry.revision <= revision), None)
 
     def key(self, key: str, node_id: str) -> KeyState:
         """A key's state, registered under its node at first sight."""
@@ -235,8 +242,12 @@ class JobState:
 
 
 def birth(event: ev.JobCreated, offset: int) -> JobState:
-    """The state of a job whose first record lies at `offset`; later job_created of it are void."""
-    return JobState(event.job_id, offset, event, last_offset=offset)
+    """The state of a job whose first record lies at `offset`; later job_created of it are void.
+
+    The plan in `event` is not kept: what is in force is what plan_generated says.
+    """
+    created = event if event.plan is None else event.model_copy(update={"plan": None})
+    return JobState(event.job_id, offset, created, last_offset=offset)
 
 
 def apply(job: JobState, event: Event, offset: int) -> bool:
@@ -358,7 +369,7 @@ def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
         return False
     try:
         added = TaskGraph.model_validate(graph)
-        check_graph([*_nodes_besides(job, added), *added.nodes])
+        order = check_graph(_nodes_with(job, added))
     except (ValidationError, InvalidPlan):
         return False
     tools = job.tools | added.tools
@@ -368,7 +379,7 @@ def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     if (undoing or job.stopping is not None) and not _compensates(job, added.nodes):
         return False
     job.compensations += undoing
-    job.tools = tools
+    job.tools, job.order = tools, order
     job.plan_hashes.append(e.plan_hash)
     for node in added.nodes:
         pin = tools[node.tool] if node.tool is not None else None
@@ -389,9 +400,13 @@ def _undoes(job: JobState, node: Node) -> bool:
     return node.model_copy(update={"depends_on": ()}) == compensation_of(done.node)
 
 
-def _nodes_besides(job: JobState, added: TaskGraph) -> list[Node]:
-    replaced = {node.id for node in added.nodes}
-    return [entries[-1].node for node_id, entries in job.entries.items() if node_id not in replaced]
+def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
+    """The plan in force with what is added to it; who replaces a node has its place."""
+    replacing = {node.id: node for node in added.nodes}
+    if not job.entries or len(replacing) < len(added.nodes):  # a node that stands twice is for `check_graph` to refuse
+        return added.nodes
+    kept = [replacing.get(node_id, entries[-1].node) for node_id, entries in job.entries.items()]
+    return [*kept, *(node for node in added.nodes if node.id not in job.entries)]
 
 
 def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
@@ -399,7 +414,7 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
         return False
     state = job.key(e.idempotency_key, e.node_id)
     state.st, state.n, state.started = St.STARTED, e.invocation_id, e
-    state.live.add(e.invocation_id)
+    state.live |= {e.invocation_id}
     state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
     state.in_doubt = state.parked_because = state.retry_due = None
     job.nonces[e.invocation_id] = e.idempotency_key
@@ -438,7 +453,7 @@ def _fail(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     if e.invocation_id != state.n:
         return False
     if e.via in (Via.EXECUTOR, Via.LATE) and e.invocation_id in state.live:
-        sure = state.live == {e.invocation_id}
+        sure = state.live == frozenset((e.invocation_id,))
     elif e.via is Via.LEDGER and state.st in (St.STARTED, St.REOPENED):
         sure = state.st is St.REOPENED and not state.live
     elif e.via is Via.HUMAN and state.st is St.PARKED:
@@ -454,7 +469,7 @@ def _prove_unexecuted(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     """Retryable: written by the try itself, only where it certainly took no effect."""
     if e.invocation_id not in state.live:
         return False
-    state.live.discard(e.invocation_id)
+    state.live -= {e.invocation_id}
     if e.invocation_id == state.n and state.st in (St.STARTED, St.PARKED):
         _reopen(state)
         state.reason = e.error
@@ -487,7 +502,7 @@ def _after_settlement(job: JobState, state: KeyState, e: ev.ToolInvocationFinish
     same_key = state.outcome is Settled.SUCCESS and settled is not None and settled.external_key == tried.external_key
     if (entry.effect_class is EffectClass.IDEMPOTENT and same_key) or e.invocation_id in state.alarms:
         return False
-    state.alarms.append(e.invocation_id)
+    state.alarms += (e.invocation_id,)
     return True
 
 
@@ -526,7 +541,7 @@ def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
     if state.node_id != e.node_id or e.tool_version in state.allowed_versions:
         return False
-    state.allowed_versions.add(e.tool_version)
+    state.allowed_versions |= {e.tool_version}
     return True
 
 
@@ -569,7 +584,7 @@ def _probed(job: JobState, e: ev.InvocationProbed, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or e.invocation_id not in state.tries:
         return False
-    state.probes.append((offset, e))
+    state.probes += ((offset, e),)
     return True
 
 

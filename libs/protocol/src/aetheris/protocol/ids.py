@@ -7,8 +7,8 @@ import uuid
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ROOT = uuid.uuid5(uuid.NAMESPACE_URL, "urn:aetheris")
 _SEED = hashlib.sha1(_ROOT.bytes, usedforsecurity=False)
-_VERSION_AND_VARIANT = (0xF << 76) | (0b11 << 62)
-_VERSION_5 = (5 << 76) | (0b10 << 62)
+_VARIANT = {digit: f"{int(digit, 16) & 0b11 | 0b1000:x}" for digit in "0123456789abcdef"}
+"""The digit that a UUID has in the place of a hash's, as RFC 9562 says."""
 
 
 class InvalidName(ValueError):
@@ -35,9 +35,8 @@ def derived(*parts: str) -> str:
     """
     seed = _SEED.copy()
     seed.update("\0".join(parts).encode())
-    number = int.from_bytes(seed.digest()[:16], "big") & ~_VERSION_AND_VARIANT | _VERSION_5
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    text = seed.hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
 
 
 def job_id_of(tenant: str, idempotency_key: str) -> str:

@@ -9,7 +9,6 @@ from aetheris.protocol import events as ev
 from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import JobState, apply, birth
-from aetheris.protocol.plan import check_graph
 from aetheris.protocol.records import Record
 
 _BIRTH = b"io.aetheris.job_created.v1"
@@ -123,7 +122,7 @@ def moment_of(text: str) -> datetime | None:
 
 def step_indexes(job: JobState) -> Mapping[str, int]:
     """Each node's place in the topological order of the plan in force."""
-    return {node_id: index for index, node_id in enumerate(check_graph(one[-1].node for one in job.entries.values()))}
+    return {node_id: index for index, node_id in enumerate(job.order)}
 
 
 def _decoded(record: Record) -> Event | NeedsUpgrade | None:

@@ -1,6 +1,6 @@
 """Plans: a task graph of nodes, the tools it pins, and what makes one valid (docs/plans.md)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -210,7 +210,7 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
         _check_secrets(node, at)
         by_id[node.id] = node
     for index, node in enumerate(by_id.values()):
-        if node.id in dependencies(node):
+        if node.id in node.depends_on or any(node.id == ref.node_id for ref in node.refs):
             raise InvalidPlan(f"nodes[{index}].depends_on", f"{node.id} depends on itself")
         if node.compensate_with is not None:
             _check_compensation(node, node.compensate_with, by_id, f"nodes[{index}].compensate_with")
@@ -276,6 +276,8 @@ def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
 def _check_secrets(node: Node, at: str) -> None:
     """Only a tool is given secrets; whether it is given this one is for the executor to say."""
     undo = node.compensate_with
+    if not node.args and undo is None:
+        return
     for place, args in (("args", node.args), ("compensate_with.args", undo.args if undo is not None else {})):
         try:
             used = tuple(secrets(args)) if args else ()
@@ -310,13 +312,15 @@ def _check_compensation(node: Node, call: Compensation, by_id: Mapping[str, Node
 
 
 def _order(by_id: Mapping[str, Node]) -> tuple[str, ...]:
-    index = {node_id: i for i, node_id in enumerate(by_id)}
-    missing = dict.fromkeys(by_id, 0)
+    missing: dict[str, int] = {}
     successors: dict[str, list[str]] = {node_id: [] for node_id in by_id}
-    for node in by_id.values():
-        for needed in _checked_dependencies(node, by_id, index[node.id]):
+    for index, node in enumerate(by_id.values()):
+        needs = dependencies(node)
+        for needed in needs:
+            if needed not in by_id:
+                raise _dangling(node, by_id, index)
             successors[needed].append(node.id)
-            missing[node.id] += 1
+        missing[node.id] = len(needs)
     order = [node_id for node_id, count in missing.items() if count == 0]
     for node_id in order:
         for successor in successors[node_id]:
@@ -324,16 +328,15 @@ def _order(by_id: Mapping[str, Node]) -> tuple[str, ...]:
             if missing[successor] == 0:
                 order.append(successor)
     if len(order) < len(by_id):
-        stuck = next(node_id for node_id, count in missing.items() if count > 0)
-        raise InvalidPlan(f"nodes[{index[stuck]}].depends_on", f"{stuck} is in a cycle or behind one")
+        index, stuck = next((i, node_id) for i, (node_id, count) in enumerate(missing.items()) if count > 0)
+        raise InvalidPlan(f"nodes[{index}].depends_on", f"{stuck} is in a cycle or behind one")
     return tuple(order)
 
 
-def _checked_dependencies(node: Node, by_id: Mapping[str, Node], index: int) -> Iterator[str]:
+def _dangling(node: Node, by_id: Mapping[str, Node], index: int) -> InvalidPlan:
+    """Where a node needs one that the plan does not have."""
     for position, needed in enumerate(node.depends_on):
         if needed not in by_id:
-            raise InvalidPlan(f"nodes[{index}].depends_on[{position}]", f"no node {needed}")
-    for reference in node.refs:
-        if reference.node_id not in by_id:
-            raise InvalidPlan(f"nodes[{index}].args{reference.at}", f"refers to {reference.node_id}, which is no node")
-    yield from dependencies(node)
+            return InvalidPlan(f"nodes[{index}].depends_on[{position}]", f"no node {needed}")
+    missing = next(reference for reference in node.refs if reference.node_id not in by_id)
+    return InvalidPlan(f"nodes[{index}].args{missing.at}", f"refers to {missing.node_id}, which is no node")

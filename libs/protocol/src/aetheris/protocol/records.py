@@ -27,6 +27,18 @@ class Record:
                 return value
         return None
 
+    def identity(self) -> tuple[bytes | None, bytes | None]:
+        """Its ce_id and its ce_type."""
+        id_ = type_ = None
+        for key, value in self.headers:
+            if key == "ce_id" and id_ is None:
+                id_ = value
+            elif key == "ce_type" and type_ is None:
+                type_ = value
+            if id_ is not None and type_ is not None:
+                break
+        return id_, type_
+
 
 @dataclass(slots=True)
 class Draft:

@@ -24,9 +24,9 @@ class Charge:
 class Account:
     """The charges of one rule in one job; `asked` holds those that this process has appended and not yet folded."""
 
-    charges: dict[str, Charge] = field(default_factory=dict[str, Charge])
+    charges: dict[str, Charge] = field(default_factory=dict)
     spent: float = 0.0
-    asked: dict[str, Charge] = field(default_factory=dict[str, Charge])
+    asked: dict[str, Charge] = field(default_factory=dict)
 
     def take(self, rule: Rule, key: str, cost: float, at_s: float) -> None:
         """Fold a charge; the first of a key counts."""

@@ -31,6 +31,10 @@ VIEWS_AFTER_RESTART = 10_000
 """Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
 
 
+_PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished, ev.NodeFinished})
+"""What a step that goes well writes: it moves its key, and nothing else follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Ahead:
     """A request that the fold has not caught up with."""
@@ -208,6 +212,8 @@ class Partition:
     # what events change
 
     def _react(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
+        if type(event) in _PLAIN:
+            return
         match event:
             case ev.WorkerEnded():
                 self._end_worker(job, (event.worker_id, event.incarnation), now)

@@ -83,10 +83,10 @@ Decision = Emit | Grant | Ask | Confirm | View | Done
 class Look:
     """What the core must know of the stores before it decides."""
 
-    effects: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    effects: list[tuple[str, str]] = field(default_factory=list)
     """(job_id, idempotency_key)"""
-    leases: list[str] = field(default_factory=list[str])
-    blobs: dict[str, int] = field(default_factory=dict[str, int])
+    leases: list[str] = field(default_factory=list)
+    blobs: dict[str, int] = field(default_factory=dict)
     """sha256 → size"""
 
 
@@ -94,10 +94,10 @@ class Look:
 class Facts:
     """The stores' answers; what could not be asked is None."""
 
-    effects: Mapping[str, Nonces] | None = field(default_factory=dict[str, Nonces])
+    effects: Mapping[str, Nonces] | None = field(default_factory=dict)
     """By idempotency key; None: the effect store did not answer."""
-    held: Mapping[str, bool] | None = field(default_factory=dict[str, bool])
+    held: Mapping[str, bool] | None = field(default_factory=dict)
     """By idempotency key: whether somebody has a lease; None: Redis did not answer."""
     leases_lost_s: float | None = None
     """When, on the monotonic clock, Redis was last found to have lost leases, or not to answer."""
-    blobs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    blobs: Mapping[str, Any] = field(default_factory=dict)

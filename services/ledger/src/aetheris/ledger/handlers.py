@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
 from typing import Protocol
@@ -148,16 +148,13 @@ class LedgerHandler(PartitionHandler):
     # in
 
     def _fold(self, record: Record, now: Now) -> None:
-        if record.header("ce_type") in _UNREAD:
-            self._partition.pass_over(record.offset)
-            return
         try:
-            found = decode_event(record)
+            found = decode_event(record, _UNREAD)
         except Undecodable:
             self._partition.pass_over(record.offset)
             return
         if isinstance(found, Envelope):
-            if isinstance(found.body, EffectConfirmed | ConfirmationFailed):
+            if isinstance(found.body, (EffectConfirmed, ConfirmationFailed)):
                 self._hear(found.body, record)
                 self._partition.confirm(found.body, record.offset, now)
             else:
@@ -332,15 +329,22 @@ class LedgerHandler(PartitionHandler):
 
     def _trace_joined(self, now: Now) -> None:
         """The later nodes of a run are not granted one by one: their span is made when they have started."""
+        at_ns = _ns(now)
         for job_id, key in self._partition.joined():
-            traced = self._trace_of(job_id, key)
-            self._edge.telemetry.record(traced, "adjudicate", _ns(now), _ns(now), kind=Kind.PRODUCER)
+            self._edge.telemetry.record(self._trace_of(job_id, key), "adjudicate", at_ns, at_ns, kind=Kind.PRODUCER)
 
     def _view(self, record: LedgerRecord, time: str) -> Draft:
         """Keyed by its idempotency key, so that compaction keeps the last; in its job's partition all the same."""
         key = record.idempotency_key
-        line = _draft(Topic.LEDGER_RECORDS, record, key, derived("record", key, str(record.offset)), time, None)
-        return replace(line, partition=self._number)
+        return draft(
+            Topic.LEDGER_RECORDS,
+            record,
+            key=key,
+            id=derived("record", key, str(record.offset)),
+            source=SOURCE,
+            time=time,
+            partition=self._number,
+        )
 
     def _now(self) -> Now:
         return Now(self._edge.clock.monotonic(), self._edge.clock.now())

@@ -9,7 +9,7 @@ from aetheris.ledger.decisions import Decision
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.policy import Policy
 from aetheris.protocol import events as ev
-from aetheris.protocol.commands import ContentRecord, RegistryEntry
+from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.confirmation import Tally
 from aetheris.protocol.fold import Entry, JobState
 
@@ -27,7 +27,7 @@ class Terms:
     jitter: Callable[[], float]
     registered: Callable[[str, str], RegistryEntry | None] = lambda _name, _version: None
     """The registry's entry of a tool, by name and version."""
-    contents: Contents = field(default_factory=dict[str, ContentRecord])
+    contents: Contents = field(default_factory=dict)
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the outside."""
@@ -111,12 +111,12 @@ class Resumed:
 
     offset: int
     open: set[str]
-    failed: set[str] = field(default_factory=set[str])
-    asked: dict[str, float] = field(default_factory=dict[str, float])
+    failed: set[str] = field(default_factory=set)
+    asked: dict[str, float] = field(default_factory=dict)
     """Key → how long its question is worth waiting for."""
-    again: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    again: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Key → how often it was asked about, and when it may be asked about again."""
-    tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
+    tallies: dict[str, Tally] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -124,22 +124,22 @@ class LiveJob:
     """A job's fold, and the ledger's memory of it."""
 
     state: JobState
-    pending: dict[str, Pending] = field(default_factory=dict[str, Pending])
-    keys: dict[str, Started | Reopened | Waiting] = field(default_factory=dict[str, Started | Reopened | Waiting])
-    parked: dict[str, str] = field(default_factory=dict[str, str])
+    pending: dict[str, Pending] = field(default_factory=dict)
+    keys: dict[str, Started | Reopened | Waiting] = field(default_factory=dict)
+    parked: dict[str, str] = field(default_factory=dict)
     """execution_id → key"""
-    awaited: dict[str, str] = field(default_factory=dict[str, str])
+    awaited: dict[str, str] = field(default_factory=dict)
     """The correlation keys of open waits → key"""
-    signalled: set[str] = field(default_factory=set[str])
+    signalled: set[str] = field(default_factory=set)
     """Correlation keys whose signal this process has appended."""
-    announced: set[WorkerLife] = field(default_factory=set[WorkerLife])
-    asked: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    announced: set[WorkerLife] = field(default_factory=set)
+    asked: dict[str, Asked] = field(default_factory=dict)
     """Key → its open request; one that this process has answered is gone before the log says so."""
-    requests: dict[str, str] = field(default_factory=dict[str, str])
+    requests: dict[str, str] = field(default_factory=dict)
     """request id → key, also of those that were answered."""
     resumed: Resumed | None = None
     """What it must confirm before it goes on; None for a job that has not waited."""
-    accounts: dict[str, Account] = field(default_factory=dict[str, Account])
+    accounts: dict[str, Account] = field(default_factory=dict)
     """Rule → what was charged to it."""
 
     def account(self, rule: str) -> Account:

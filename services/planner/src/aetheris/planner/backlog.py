@@ -11,7 +11,7 @@ class Backlog:
     """Offsets of submissions that were read and not taken up, oldest first; at most `limit` jobs are in flight."""
 
     limit: int = JOBS_IN_FLIGHT
-    _offsets: deque[int] = field(default_factory=deque[int])
+    _offsets: deque[int] = field(default_factory=deque)
 
     def __len__(self) -> int:
         return len(self._offsets)

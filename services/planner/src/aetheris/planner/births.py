@@ -1,11 +1,12 @@
 """How a job is born: a submission, checked again, becomes one group of job_created and plan_generated."""
 
+import hashlib
 from typing import Any
 
 from pydantic import ValidationError
 
 from aetheris.planner.decisions import Append, Fact
-from aetheris.protocol.canonical import InvalidArgs, canonical, digest
+from aetheris.protocol.canonical import InvalidArgs, canonical
 from aetheris.protocol.commands import Submit
 from aetheris.protocol.events import JobCreated, PlanGenerated
 from aetheris.protocol.ids import InvalidName, check_name
@@ -32,8 +33,7 @@ def birth_group(command: Submit, command_id: str) -> Append:
     Raises:
         InvalidPlan: naming the field; the gateway lets no such submission through.
     """
-    plan = checked_plan(command)
-    plan_hash = digest(plan)
+    plan, plan_hash = checked_plan(command)
     created = JobCreated(
         job_id=command.job_id,
         caused_by=command_id,
@@ -61,8 +61,8 @@ def birth_group(command: Submit, command_id: str) -> Append:
     return Append((Fact(created, (command_id,)), Fact(planned, ("0", plan_hash))))
 
 
-def checked_plan(command: Submit) -> dict[str, Any]:
-    """The submission's plan, exactly as given; that of a goal asks its model, and pins what it may call.
+def checked_plan(command: Submit) -> tuple[dict[str, Any], str]:
+    """The submission's plan, exactly as given, and its hash; that of a goal asks its model, and pins what it may call.
 
     Raises:
         InvalidPlan: no plan, a bad graph, a tool without its pin, a kind that can't run, or too large.
@@ -72,7 +72,7 @@ def checked_plan(command: Submit) -> dict[str, Any]:
         raise InvalidPlan("plan", "missing")
     try:
         check_name(command.job_id, "job_id")
-        size = len(canonical(plan))
+        canonically = canonical(plan)
         graph = TaskGraph.model_validate(plan)
     except InvalidName:
         raise InvalidPlan("job_id", "must match [A-Za-z0-9_.-]{1,64}") from None
@@ -81,13 +81,13 @@ def checked_plan(command: Submit) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         raise InvalidPlan(".".join(("plan", *map(str, first["loc"]))), first["msg"]) from None
-    if size > MAX_PLAN_BYTES:
+    if len(canonically) > MAX_PLAN_BYTES:
         raise InvalidPlan("plan", f"larger than {MAX_PLAN_BYTES // 1024} KiB")
     if command.goal is None:
         _check_runnable(graph)
     else:
         _check_first(command.goal, command.brief, graph)
-    return plan
+    return plan, hashlib.sha256(canonically).hexdigest()
 
 
 def _check_first(goal: str, brief: Brief | None, graph: TaskGraph) -> None:

@@ -50,15 +50,15 @@ class Partition:
     runs: bool = True
     watch: Watch = field(default_factory=Watch)
     backlog: Backlog = field(default_factory=Backlog)
-    jobs: dict[str, Progress] = field(default_factory=dict[str, Progress])
+    jobs: dict[str, Progress] = field(default_factory=dict)
     """In order of birth."""
-    _born: dict[str, str] = field(default_factory=dict[str, str])
-    _changed: dict[str, None] = field(default_factory=dict[str, None])
-    _unreadable: dict[str, int] = field(default_factory=dict[str, int])
+    _born: dict[str, str] = field(default_factory=dict)
+    _changed: dict[str, None] = field(default_factory=dict)
+    _unreadable: dict[str, int] = field(default_factory=dict)
     """Jobs whose very birth this version can't read → offset; they hold the mark."""
-    _held: dict[str, HeldCancel] = field(default_factory=dict[str, HeldCancel])
-    _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
-    _joined: list[Joined] = field(default_factory=list[Joined])
+    _held: dict[str, HeldCancel] = field(default_factory=dict)
+    _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
+    _joined: list[Joined] = field(default_factory=list)
     _planned: bool = False
 
     def evolve(self, envelope: Envelope[Event]) -> None:

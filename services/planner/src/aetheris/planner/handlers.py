@@ -157,10 +157,8 @@ class PlannerHandler(PartitionHandler):
             self._call_at(due_s)
 
     def _fold(self, record: Record) -> None:
-        if record.header("ce_type") in UNREAD:
-            return
         try:
-            found = decode_event(record)
+            found = decode_event(record, UNREAD)
         except Undecodable as error:
             if self._live:
                 self._quarantine(record, str(error))

@@ -12,7 +12,7 @@ from aetheris.protocol.commands import MAX_OPEN_REQUESTS, OpenRequest
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import Entry, JobState, Settled, St, is_stopped
 from aetheris.protocol.invocation import is_done, needs
-from aetheris.protocol.plan import EffectClass, Kind, check_graph
+from aetheris.protocol.plan import EffectClass, Kind
 from aetheris.protocol.prompts import Brief
 
 
@@ -49,8 +49,8 @@ class Failure:
 class Sent:
     """What this process has appended and not yet folded: it is not said twice, but again after a restart."""
 
-    requests: set[str] = field(default_factory=set[str])
-    nodes: set[str] = field(default_factory=set[str])
+    requests: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
     decided: str | None = None
     """The answer of a model that was last decided on."""
     cancel: bool = False
@@ -71,14 +71,14 @@ class Progress:
     job: JobState
     created_at: str
     graph: Graph = NO_GRAPH
-    missing: dict[str, int] = field(default_factory=dict[str, int])
+    missing: dict[str, int] = field(default_factory=dict)
     """Node → how many of the nodes that it needs are not done yet."""
-    ready: list[str] = field(default_factory=list[str])
-    settled: list[str] = field(default_factory=list[str])
+    ready: list[str] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
     """Nodes that ended, and whose node_finished may still be to write."""
-    ended: set[str] = field(default_factory=set[str])
+    ended: set[str] = field(default_factory=set)
     failure: Failure | None = None
-    committed: list[str] = field(default_factory=list[str])
+    committed: list[str] = field(default_factory=list)
     """Nodes that can be undone, in the order in which they settled as a success."""
     answered: str | None = None
     """The node of the model's newest answer, while what follows from it is not in the log."""
@@ -86,14 +86,14 @@ class Progress:
     """On the answers so far."""
     undo_failure: Failure | None = None
     """The compensation that failed."""
-    running: set[str] = field(default_factory=set[str])
+    running: set[str] = field(default_factory=set)
     """Keys that are started or reopened."""
-    parked: set[str] = field(default_factory=set[str])
-    asking: set[str] = field(default_factory=set[str])
+    parked: set[str] = field(default_factory=set)
+    asking: set[str] = field(default_factory=set)
     """Keys that wait for an approval."""
-    waiting: set[str] = field(default_factory=set[str])
+    waiting: set[str] = field(default_factory=set)
     """Keys of nodes that wait for a signal, a time or a human."""
-    requests: dict[str, OpenRequest] = field(default_factory=dict[str, OpenRequest])
+    requests: dict[str, OpenRequest] = field(default_factory=dict)
     """Key → its request to a human that waits for an answer, oldest first."""
     sent: Sent = field(default_factory=Sent)
 
@@ -307,9 +307,8 @@ def graph_of(job: JobState) -> Graph:
         needed[node_id] = len(before)
         for earlier in before:
             successors[earlier].append(node_id)
-    order = check_graph(entry.node for entry in nodes.values())
     return Graph(
-        step_index={node_id: index for index, node_id in enumerate(order)},
+        step_index={node_id: index for index, node_id in enumerate(job.order)},
         declared={node_id: index for index, node_id in enumerate(nodes)},
         successors={node_id: tuple(found) for node_id, found in successors.items()},
         needed=needed,

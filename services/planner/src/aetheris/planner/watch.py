@@ -43,9 +43,9 @@ class Watch:
     """
 
     after_s: float = STUCK_AFTER_S
-    stuck: set[str] = field(default_factory=set[str])
+    stuck: set[str] = field(default_factory=set)
     """Reported, and nothing has happened since."""
-    _quiet: OrderedDict[str, _Quiet] = field(default_factory=OrderedDict[str, _Quiet])
+    _quiet: OrderedDict[str, _Quiet] = field(default_factory=OrderedDict)
 
     def follow(self, progress: Progress, now_s: float) -> None:
         """Something has happened to a job just now."""
