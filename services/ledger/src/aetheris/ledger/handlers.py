@@ -20,6 +20,7 @@ from aetheris.protocol.commands import (
     Message,
     Reconcile,
     StepCommand,
+    Submit,
     ToolRequest,
     Verification,
 )
@@ -54,6 +55,9 @@ _ORDINARY = (PolicyAllowed, ApprovalRequested, JobWaiting, SignalReceived, WaitC
 """Nothing has failed where these are written: their spans are sampled like all others."""
 
 _UNREAD = UNREAD - {f"io.aetheris.{kind.event_type}.v1".encode() for kind in (EffectConfirmed, ConfirmationFailed)}
+
+_SUBMIT = f"io.aetheris.{Submit.type_name}.v1".encode()
+"""The planner's; its plan may be long, and is passed over unparsed."""
 
 _log = structlog.get_logger(__name__)
 
@@ -176,6 +180,8 @@ class LedgerHandler(PartitionHandler):
             self._edge.bells.quarantine(record, "a request of a newer version: upgrade, then redrive it")
 
     def _command(self, record: Record) -> None:
+        if record.header("ce_type") == _SUBMIT:
+            return
         try:
             found = decode_message(record)
         except Undecodable:

@@ -112,7 +112,7 @@ class PlannerHandler(PartitionHandler):
         self._watch()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
-        """Fold the events, take up the commands, append what follows: one append for the round."""
+        """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
         decided = self._partition.decide(self._clock.monotonic())  # first: who has just been born takes up room
         groups: list[Group] = []
@@ -126,9 +126,11 @@ class PlannerHandler(PartitionHandler):
         ends = any(_ends_job(output) for output in outputs)
         if ends and self._partition.watch.moving <= _FEW:
             self._ring()  # a client waits for this; with more jobs it is read together with others soon enough
-        await self._append(groups)
+        lines = [group for group in groups if group[0].topic == Topic.JOBS_INDEX]
+        await self._append([group for group in groups if group[0].topic != Topic.JOBS_INDEX])
         if ends or Topic.JOBS_COMMANDS in batch or self._partition.has_planned():
             self._wake()  # a birth, a plan, an end go on when they are folded like any other event: that is awaited
+        await self._append(lines)  # behind what jobs wait for
         await self._take_up_backlog(self._partition.make_room())
         self._watch()
 
