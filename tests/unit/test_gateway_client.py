@@ -1,6 +1,7 @@
 """The client: what errors become, and streams that go on where a connection broke."""
 
 import json
+import time
 from collections.abc import Callable
 
 import httpx
@@ -126,6 +127,41 @@ async def test_so_does_the_async_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with AsyncClient("http://gateway", "token", transport=httpx.MockTransport(in_parts(asked))) as api:
         assert [one.seq async for one in api.follow("j", after=1)] == [2, 3, 4]
     assert asked == ["1", "2", "3", "3"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_stream_may_be_cut_anywhere(size: int) -> None:
+    """Line ends are those of event streams: a text may hold what others take for one."""
+    text = "line\u2028separator\x85é"
+    first = json.dumps({**json.loads(event(1).split("data: ")[1]), "data": {"said": text}}, ensure_ascii=False)
+    move = 'event: execution_state\ndata: {"seq": 2}\n\n'
+    streamed = (
+        f": stream\nretry: 1000\n\ndata: {first}\r\n\r\n{move}{event(2)}: alive\n\n{event(3, 'job_failed')}{event(4)}"
+    )
+    raw = streamed.encode()
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=(raw[at : at + size] for at in range(0, len(raw), size)))
+
+    with client(answer) as api:
+        found = list(api.follow("j"))
+    assert [one.seq for one in found] == [1, 2, 3]
+    assert found[0].data == {"said": text}
+
+
+def test_a_line_in_many_parts_is_put_together_once() -> None:
+    """32 MiB in parts of 1 KiB: where each part copied what came before it, that would take minutes."""
+    body = json.loads(event(1, "job_completed").split("data: ")[1])
+    raw = b"data: " + json.dumps({**body, "data": "x" * 2**25}).encode() + b"\n\n"
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=(raw[at : at + 1024] for at in range(0, len(raw), 1024)))
+
+    began = time.process_time()
+    with client(answer) as api:
+        (found,) = api.follow("j")
+    assert len(found.data) == 2**25
+    assert time.process_time() - began < 10
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:

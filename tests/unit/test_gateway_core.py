@@ -13,7 +13,7 @@ from aetheris.protocol import standing
 from aetheris.protocol.approvals import request_id
 from aetheris.protocol.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.contract import Status
-from aetheris.protocol.job_log import Sequence
+from aetheris.protocol.job_log import Sequence, told
 from aetheris.protocol.plan import EffectClass
 from aetheris.protocol.prompts import Brief, Limits
 from aetheris.protocol.records import Record
@@ -272,6 +272,38 @@ def test_what_has_no_id_is_never_a_repeat() -> None:
 
 def test_what_is_no_json_is_shown_as_bytes() -> None:
     assert wire.event_view(1, record("x", "1", 0, b"\xff"))["data"] == {"$raw": "/w=="}
+
+
+FINISHED = {
+    "job_id": "job-1",
+    "node_id": "a",
+    "idempotency_key": "k",
+    "invocation_id": "i",
+    "outcome": "success",
+    "via": "executor",
+}
+PAYLOADS: dict[str, tuple[str, bytes, str | None]] = {
+    "as it lies in the log": ("job_created", b"", "status"),
+    "text": ("tool_invocation_finished", json.dumps(FINISHED | {"usage": {"model": "m"}}).encode(), "text"),
+    "result": ("tool_invocation_finished", json.dumps(FINISHED | {"result": "é\u2028"}).encode(), "tool_result"),
+    "raw line end": ("job_completed", b'{"job_id":\n\r\n"job-1"}', "done"),
+    "form": ("job_waiting", b'{"job_id":"job-1","wait_type":"human","form":{"id":"r"}}', "ecs"),
+    "no form": ("job_waiting", b'{"job_id":"job-1","wait_type":"timer"}', "status"),
+    "of a later version": ("nothing_known", b'{"job_id":"job-1","said":"\\ud800"}', None),
+    "no JSON": ("job_completed", b'{"job_id":"job-1"}\n\ndata: x', "done"),
+    "not UTF-8": ("job_completed", b'{"job_id":"job-1","x":"\xff"}', "done"),
+}
+
+
+@pytest.mark.parametrize(("event_type", "payload", "name"), PAYLOADS.values(), ids=PAYLOADS)
+def test_a_streamed_event_is_its_view_on_one_line(event_type: str, payload: bytes, name: str | None) -> None:
+    given = payload or h.created().model_dump_json(exclude_none=True).encode()
+    event = told(Sequence(), record(event_type, "1", 7, given))
+    *lines, end, behind = wire.sse_bytes(wire.Moved(3, event)).split(b"\n")
+    fields = dict(line.split(b": ", 1) for line in lines)
+    assert (end, behind, fields.pop(b"id")) == (b"", b"", b"3")
+    assert json.loads(fields.pop(b"data")) == wire.event_view(3, event.record)
+    assert fields == ({b"event": name.encode()} if name is not None else {})
 
 
 def test_answers_of_the_log() -> None:

@@ -1,5 +1,7 @@
 """Listeners of the live feed: the slow are cut off, none is left waiting."""
 
+import asyncio
+
 import pytest
 
 from aetheris.gateway.feed import MAX_UNREAD, Feed, FeedClosed, Subscription
@@ -23,6 +25,20 @@ async def test_who_lags_too_far_is_cut_off() -> None:
     for _ in range(2):
         with pytest.raises(FeedClosed):
             await subscription.get()
+
+
+async def test_what_arrived_together_is_taken_together_and_in_order() -> None:
+    subscription = Subscription()
+    taking = asyncio.ensure_future(subscription.take(4))
+    await asyncio.sleep(0)
+    for offset in range(6):
+        subscription.put(record(offset))
+    subscription.close()
+    subscription.put(record(6))
+    assert [one.offset for one in await taking] == [0, 1, 2, 3]
+    assert [one.offset for one in await subscription.take(4)] == [4, 5]
+    with pytest.raises(FeedClosed):
+        await subscription.take(4)
 
 
 async def test_a_closed_feed_lets_nobody_wait() -> None:

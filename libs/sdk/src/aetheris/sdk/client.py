@@ -12,7 +12,7 @@ ApiError                an answer other than yes: `code`, `message`, `details`
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, cast
@@ -31,8 +31,8 @@ ENDS = frozenset({"job_completed", "job_failed", "job_cancelled"})
 _TIMEOUT_S = 30.0
 _SILENCE_S = 60.0
 """The gateway sends at least a comment every 15 s: a stream silent for longer is broken."""
-_ALIVE = ": alive"
-_MOVE = "execution_state"
+_ALIVE = b": alive"
+_MOVE = b"execution_state"
 """A contract's move, told before the event that it follows from; `contracts` has them all."""
 _PAUSE_S = 0.5
 
@@ -389,10 +389,8 @@ class Client:
                     if answer.status_code != 200:
                         answer.read()
                         _checked(answer)
-                    for line in answer.iter_lines():
-                        event = course.take(line, time.monotonic())
-                        if event is not None:
-                            yield event
+                    for part in answer.iter_bytes():
+                        yield from course.take(part, time.monotonic())
                         if course.over:
                             return
                 course.broke(_EARLY_END, time.monotonic())
@@ -567,9 +565,8 @@ class AsyncClient:
                     if answer.status_code != 200:
                         await answer.aread()
                         _checked(answer)
-                    async for line in answer.aiter_lines():
-                        event = course.take(line, time.monotonic())
-                        if event is not None:
+                    async for part in answer.aiter_bytes():
+                        for event in course.take(part, time.monotonic()):
                             yield event
                         if course.over:
                             return
@@ -659,34 +656,55 @@ class _Course:
         self._end = frozenset({"job_sealed"}) if to_seal else ENDS | {"job_sealed"}
         self._patience_s = patience_s
         self._heard_s = now_s
-        self._data: list[str] = []
+        self._unended: list[bytes] = []
+        """The parts of a line whose end has not come."""
+        self._data: list[bytes] = []
         self._moves = False
         self.over = False
 
     def arguments(self) -> dict[str, Any]:
         """Of the request that goes on from the last event seen."""
+        self._unended.clear()
         self._data.clear()
         self._moves = False
         headers = {"accept": "text/event-stream", "last-event-id": str(self._last)}
         return {"headers": headers, "timeout": httpx.Timeout(_TIMEOUT_S, read=_SILENCE_S)}
 
-    def take(self, line: str, now_s: float) -> JobEvent | None:
-        """One line of the stream; an event where it completes one (id and name are repeated in its data)."""
-        if line.startswith("data:") or line == _ALIVE:
+    def take(self, part: bytes, now_s: float) -> Iterator[JobEvent]:
+        """A part of the stream, cut anywhere; the events that it completes, none after the one that ends the walk."""
+        ended, line_end, rest = part.rpartition(b"\n")
+        if line_end:
+            lines = b"".join((*self._unended, ended)).split(b"\n")
+            self._unended = [rest]
+        else:
+            lines = []
+            self._unended.append(rest)
+        for line in lines:
+            event = self._line(line.removesuffix(b"\r"), now_s)
+            if event is not None:
+                yield event
+                if self.over:
+                    return
+
+    def _line(self, line: bytes, now_s: float) -> JobEvent | None:
+        """One line; an event where it completes one (id and name are repeated in its data)."""
+        if line.startswith(b"data:"):
             self._heard_s = now_s
-        if line.startswith("data:"):
-            self._data.append(line.removeprefix("data:").removeprefix(" "))
-        if line.startswith("event:"):
-            self._moves = line.removeprefix("event:").strip() == _MOVE
-        if line != "" or not self._data:
-            return None
-        text = "\n".join(self._data)
+            self._data.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"event:"):
+            self._moves = line[6:].strip() == _MOVE
+        elif line == _ALIVE:
+            self._heard_s = now_s
+        elif not line and self._data:
+            return self._event()
+        return None
+
+    def _event(self) -> JobEvent | None:
+        text, moves = b"\n".join(self._data), self._moves
         self._data.clear()
-        if self._moves:
-            self._moves = False
-            return None
-        event = JobEvent.model_validate_json(text)
-        if event.seq <= self._last:
+        self._moves = False
+        event = None if moves else JobEvent.model_validate_json(text)
+        if event is None or event.seq <= self._last:
             return None
         self._last = event.seq
         self.over = event.type in self._end

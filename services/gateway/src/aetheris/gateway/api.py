@@ -1,7 +1,6 @@
 """The HTTP API: routes, and how answers, refusals and event streams look on the wire (docs/http-api.md)."""
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -16,14 +15,14 @@ from fastapi.sse import format_sse_event
 from starlette.exceptions import HTTPException
 
 from aetheris.gateway.core import submissions, wire
+from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.courses import Asked, Courses
 from aetheris.gateway.feed import FeedClosed
-from aetheris.gateway.handlers import Jobs, Numbered
+from aetheris.gateway.handlers import Jobs
 from aetheris.gateway.problems import BadRequest, Problem, Unavailable
 from aetheris.gateway.tokens import Caller, Tokens
 from aetheris.gateway.views import Row
-from aetheris.protocol.contracts import Level, Transition
-from aetheris.protocol.job_log import event_type_of
+from aetheris.protocol.contracts import Level
 from aetheris.streams.health import Health
 
 _log = structlog.get_logger(__name__)
@@ -251,53 +250,34 @@ async def _sse(jobs: Jobs, row: Row, after: int, keepalive_s: float) -> AsyncIte
     yield format_sse_event(comment="stream", retry=1000)
     async with aclosing(_paced(jobs.stream(row, after), keepalive_s)) as events:
         try:
-            async for event in events:
-                yield format_sse_event(comment="alive") if event is None else sse_bytes(event)
+            async for portion in events:
+                yield format_sse_event(comment="alive") if portion is None else b"".join(map(wire.sse_bytes, portion))
         except FeedClosed:
             return
         except Exception as error:  # noqa: BLE001  the answer has begun: the client resumes
             _log.warning("event stream broke", error=type(error).__name__)
 
 
-async def _paced(events: AsyncIterator[Numbered], pause_s: float) -> AsyncGenerator[Numbered | None]:
+async def _paced(portions: AsyncIterator[list[Moved]], pause_s: float) -> AsyncGenerator[list[Moved] | None]:
     """The events, and None whenever none came for `pause_s`."""
-    coming: asyncio.Future[Numbered] | None = None
+    coming: asyncio.Future[list[Moved]] | None = None
     try:
         while True:
-            coming = coming or asyncio.ensure_future(anext(events))
+            coming = coming or asyncio.ensure_future(anext(portions))
             done, _ = await asyncio.wait({coming}, timeout=pause_s)
             if not done:
                 yield None
                 continue
             ready, coming = coming, None
             try:
-                event = ready.result()
+                portion = ready.result()
             except StopAsyncIteration:
                 return
-            yield event
+            yield portion
     finally:
         if coming is not None:
             coming.cancel()
             await asyncio.wait({coming})
-
-
-def sse_bytes(event: Numbered) -> bytes:
-    """One event on the wire, behind the moves of contracts that follow from it.
-
-    The moves have no id: whoever lost the connection between them and their event gets both again.
-    """
-    view = wire.event_view(event.sequence, event.record)
-    return b"".join(_move_bytes(event.sequence, moved) for moved in event.moved) + format_sse_event(
-        data_str=json.dumps(view, ensure_ascii=False, separators=(",", ":")),
-        event=wire.sse_name(event_type_of(event.record), view["data"]),
-        id=str(event.sequence),
-    )
-
-
-def _move_bytes(sequence: int, moved: Transition) -> bytes:
-    named = {"seq": sequence, "execution_id": moved.execution_id, "node_id": moved.node_id}
-    text = json.dumps(named | moved.view(), ensure_ascii=False, separators=(",", ":"))
-    return format_sse_event(data_str=text, event=wire.EXECUTION_STATE)
 
 
 async def _on_problem(_request: Request, error: Exception) -> Response:

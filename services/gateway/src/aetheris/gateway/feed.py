@@ -5,6 +5,7 @@ then drop the live records that lie below it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -38,7 +39,9 @@ class Subscription:
     """The records of one job that arrive from now on."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[Record | None] = asyncio.Queue()
+        self._unread: deque[Record] = deque()
+        self._bell = asyncio.Event()
+        self._closed = False
 
     async def get(self) -> Record:
         """The next record.
@@ -46,22 +49,39 @@ class Subscription:
         Raises:
             FeedClosed: none will come.
         """
-        record = await self._queue.get()
-        if record is None:
-            self._queue.put_nowait(None)
-            raise FeedClosed
-        return record
+        await self._some()
+        return self._unread.popleft()
+
+    async def take(self, at_most: int) -> list[Record]:
+        """The next records, at least one: what is there by now.
+
+        Raises:
+            FeedClosed: none will come.
+        """
+        await self._some()
+        return [self._unread.popleft() for _ in range(min(at_most, len(self._unread)))]
 
     def put(self, record: Record) -> None:
         """Hand a record to the listener, or cut it off if it lags too far."""
-        if self._queue.qsize() < MAX_UNREAD:
-            self._queue.put_nowait(record)
+        if self._closed:
+            return
+        if len(self._unread) < MAX_UNREAD:
+            self._unread.append(record)
+            self._bell.set()
         else:
             self.close()
 
     def close(self) -> None:
         """Let the listener end after what it has."""
-        self._queue.put_nowait(None)
+        self._closed = True
+        self._bell.set()
+
+    async def _some(self) -> None:
+        while not self._unread:
+            if self._closed:
+                raise FeedClosed
+            self._bell.clear()
+            await self._bell.wait()
 
 
 class Feed:

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
+from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.index import Index
 from aetheris.gateway.problems import Conflict, NotFound, Unavailable
@@ -21,7 +21,7 @@ from aetheris.protocol import standing
 from aetheris.protocol.approvals import job_of
 from aetheris.protocol.commands import Cancel, CancelContract, JobCommand, Reconcile, Resolve, Respond, Signal, Submit
 from aetheris.protocol.confirmation import recorded_effects
-from aetheris.protocol.contracts import Contracts, Level, Transition
+from aetheris.protocol.contracts import Contracts, Level
 from aetheris.protocol.envelope import Envelope, decode_event, draft
 from aetheris.protocol.fold import JobState, KeyState
 from aetheris.protocol.ids import derived, job_id_of
@@ -43,18 +43,11 @@ _LIST_LAG_S = 1.0
 """After so long without an answer the log is asked whether somebody else had answered before."""
 _BREATH = 500
 """Records after which a long fold lets other requests go on."""
+_PORTION = 100
+"""Events of a stream that are sent at once, at most."""
 
 Answers = Callable[[answers.Heard], bool]
 """Whether an event answers a command with yes; raises Conflict where it answers with no."""
-
-
-@dataclass(frozen=True, slots=True)
-class Numbered:
-    """An event of a job with its place in it, from 1, and the contracts that it moved."""
-
-    sequence: int
-    record: Record
-    moved: tuple[Transition, ...] = ()
 
 
 class Jobs:
@@ -402,21 +395,28 @@ class Jobs:
         async with self.deadline():
             return await self._row(caller, job_id)
 
-    async def stream(self, row: Row, after: int) -> AsyncIterator[Numbered]:
+    async def stream(self, row: Row, after: int) -> AsyncIterator[list[Moved]]:
         """A job's events with sequence above `after`: history, then live, until the job is sealed.
+
+        What was read together comes together.
 
         Raises:
             FeedClosed: resume later from the last sequence.
         """
         numbers, contracts = Sequence(), Contracts()
         async with self._listening(row.job_id) as news:
-            async for record in self._spliced(row, news):
-                event = told(numbers, record)
-                moved = contracts.take(event)
-                if event.sequence is not None and event.sequence > after:
-                    yield Numbered(event.sequence, record, tuple(moved))
-                if event.type == "job_sealed":
-                    return
+            async for records in self._spliced(row, news):
+                found: list[Moved] = []
+                for record in records:
+                    event = told(numbers, record)
+                    moved = contracts.take(event)
+                    if event.sequence is not None and event.sequence > after:
+                        found.append(Moved(event.sequence, event, moved))
+                    if event.type == "job_sealed":
+                        yield found
+                        return
+                if found:
+                    yield found
 
     async def proof(self, caller: Caller, job_id: str, what: str) -> httpx.Response:
         """The verifier's answer about a job: verify, stream, evidence or inclusion.
@@ -643,18 +643,17 @@ class Jobs:
         """The job's records below `end`, from its birth on."""
         (_, partition), _ = self._feed.place_of(row.job_id)
         start = row.first_offset
-        if start is None:
+        if start is None or start >= end:
             return []
         return list(since_birth(await self._history.read_job(row.job_id, partition, start, end, self._request_s)))
 
-    async def _spliced(self, row: Row, news: Subscription) -> AsyncIterator[Record]:
+    async def _spliced(self, row: Row, news: Subscription) -> AsyncIterator[list[Record]]:
         end = await self._end(row.job_id)
-        for record in await self._records(row, end):
-            yield record
+        history = await self._records(row, end)
+        for start in range(0, len(history), _PORTION):
+            yield history[start : start + _PORTION]
         while True:
-            record = await news.get()
-            if record.offset >= end:
-                yield record
+            yield [record for record in await news.take(_PORTION) if record.offset >= end]
 
     @asynccontextmanager
     async def _listening(self, job_id: str) -> AsyncGenerator[Subscription]:

@@ -2,10 +2,13 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from aetheris.protocol.job_log import event_type_of, text_of
+from aetheris.protocol.contracts import Transition
+from aetheris.protocol.events import Event, JobWaiting, ToolInvocationFinished
+from aetheris.protocol.job_log import Told, event_type_of, text_of
 from aetheris.protocol.records import Record
 
 SSE_NAMES: Mapping[str, str] = {
@@ -27,18 +30,58 @@ EXECUTION_STATE = "execution_state"
 """The name of a contract's move, which is told beside the event that it follows from."""
 
 
-def sse_name(event_type: str, data: Any) -> str | None:
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """An event of a job with its place in it, from 1, and the moves of contracts that follow from it."""
+
+    sequence: int
+    told: Told
+    moves: Sequence[Transition] = ()
+
+
+def sse_bytes(event: Moved) -> bytes:
+    """One event of a stream, behind the moves that follow from it.
+
+    The moves have no id: whoever lost the connection between them and their event gets both again.
+    """
+    name = sse_name(event.told)
+    named = b"event: %b\n" % name.encode() if name is not None else b""
+    view = b"%bdata: %b\nid: %d\n\n" % (named, event_json(event.sequence, event.told), event.sequence)
+    return b"".join((*(_move_bytes(event.sequence, move) for move in event.moves), view))
+
+
+def sse_name(told: Told) -> str | None:
     """The name of an event in a stream; a form of the plan is one to answer, as a request for an approval is; what a
     model said is text."""
-    if event_type == "job_waiting" and isinstance(data, dict) and "form" in data:
+    if isinstance(told.said, JobWaiting) and told.said.form is not None:
         return "ecs"
-    if event_type == "tool_invocation_finished" and isinstance(data, dict) and "usage" in data:
+    if isinstance(told.said, ToolInvocationFinished) and told.said.usage is not None:
         return "text"
-    return SSE_NAMES.get(event_type)
+    return SSE_NAMES.get(told.type)
+
+
+def event_json(sequence: int, told: Told) -> bytes:
+    """An event's view as one line of JSON: its payload as it lies in the log, where it was decoded from there."""
+    value = told.record.value
+    if isinstance(told.said, Event) and b"\n" not in value and b"\r" not in value:
+        return b'%b,"data":%b}' % (_encode(_envelope(sequence, told.record))[:-1].encode(), value)
+    return json.dumps(event_view(sequence, told.record), separators=(",", ":")).encode()
+
+
+def _move_bytes(sequence: int, moved: Transition) -> bytes:
+    named = {"seq": sequence, "execution_id": moved.execution_id, "node_id": moved.node_id}
+    return b"event: %b\ndata: %b\n\n" % (EXECUTION_STATE.encode(), _encode(named | moved.view()).encode())
 
 
 def event_view(sequence: int, record: Record) -> dict[str, Any]:
     """An event as clients get it: its envelope, and its payload under `data`."""
+    return {**_envelope(sequence, record), "data": payload_of(record)}
+
+
+def _envelope(sequence: int, record: Record) -> dict[str, Any]:
     return {
         "seq": sequence,
         "id": text_of(record.header("ce_id")),
@@ -48,7 +91,6 @@ def event_view(sequence: int, record: Record) -> dict[str, Any]:
         "subject": text_of(record.header("ce_subject")),
         "partition": record.partition,
         "offset": record.offset,
-        "data": payload_of(record),
     }
 
 
