@@ -6,8 +6,11 @@ import pytest
 
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
+from aetheris.protocol.envelope import Envelope, decode_event, draft
 from aetheris.protocol.fold import Settled, St, apply, start_is_void
 from aetheris.protocol.keys import args_hash
+from aetheris.protocol.records import Record
+from aetheris.protocol.topics import Topic
 from tests.histories import JOB, about, finished, fold, graph, key_of, planned, started
 
 PLAN = planned(graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
@@ -344,3 +347,14 @@ def test_the_plan_in_force_keeps_its_order_and_takes_no_node_twice() -> None:
     assert fold(first, changed).order == ("b", "a", "c", "d")
     twice = planned(graph({"id": "d"}, {"id": "b"}, {"id": "b"}), 1)
     assert (fold(first, twice).revision, fold(first, twice).order) == (0, ("a", "c", "b"))
+
+
+def test_a_decoded_event_is_like_one_that_was_made_and_so_are_its_copies() -> None:
+    written = draft(Topic.JOBS_EVENTS, started("a", "n1"), key=JOB, id="1", source="test", time="")
+    record = Record(Topic.JOBS_EVENTS, 0, 0, 0, written.key, written.headers, written.value)
+    for node in ("b", "c"):
+        found = decode_event(record)
+        assert isinstance(found, Envelope)
+        assert found.body == started("a", "n1")
+        copied = found.body.model_copy(update={"node_id": node})
+        assert (copied.model_fields_set, found.body.model_fields_set) == ({"node_id"}, set())

@@ -234,16 +234,20 @@ class Partition:
             yield cancelled
 
     def _go_on(self, progress: Progress) -> Iterator[Output]:
+        job = progress.job
         if progress.waits_for_upgrade:
             yield from _unpause(progress)
-        yield from _report(progress)
+        if progress.settled:
+            yield from _report(progress)
         if progress.answered is not None:
             self._planned = True
             yield from answered(progress)
-        if _starts(progress):
+        if progress.ready and _starts(progress):
             yield from _requests(progress, runs=self.runs)
-        yield from _stop(progress)
-        yield from _ended(progress)
+        if progress.failure is not None or job.compensations:
+            yield from _stop(progress)
+        if job.stopping is not None or progress.is_complete:
+            yield from _ended(progress)
 
     def _line_in_index(self, progress: Progress) -> tuple[str, tuple[OpenRequest, ...]] | None:
         entry = self.indexed(progress.job.job_id)

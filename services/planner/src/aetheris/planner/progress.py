@@ -164,12 +164,12 @@ class Progress:
                 self._spend(event)
             if isinstance(event, ev.ApprovalRequested) and event.idempotency_key in self.asking:
                 self._ask(event.idempotency_key, "approval", event, event.form)
-        elif isinstance(event, ev.JobWaiting | ev.WaitCompleted):
-            self._follow_wait(event)
-        elif isinstance(event, ev.PlanGenerated):
-            self._follow_plan()
         elif isinstance(event, ev.NodeFinished):
             self._follow_node(event)
+        elif isinstance(event, ev.PlanGenerated):
+            self._follow_plan()
+        elif isinstance(event, (ev.JobWaiting, ev.WaitCompleted)):
+            self._follow_wait(event)
 
     def fail(self, node_id: str, reason: str) -> None:
         """Remember the first failure, and the first of a compensation; later ones change nothing."""

@@ -29,7 +29,7 @@ class Stuck:
     outputs: tuple[Output, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Quiet:
     since_s: float
     looked_s: float
@@ -112,10 +112,12 @@ def unstarted(progress: Progress) -> list[str]:
 def _rests(progress: Progress) -> bool:
     """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes."""
     job = progress.job
-    as_a_whole = any(node_id is None for _, node_id in job.open_waits)
-    if job.terminal is not None or job.sealed or job.needs_upgrade or as_a_whole:
+    if job.terminal is not None or job.sealed or job.needs_upgrade:
         return True
-    return progress.waits and not progress.running and not unstarted(progress)
+    if not progress.waits:
+        return False
+    as_a_whole = any(node_id is None for _, node_id in job.open_waits)
+    return as_a_whole or (not progress.running and not unstarted(progress))
 
 
 def _silence_s(progress: Progress, key: str) -> float:
