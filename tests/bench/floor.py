@@ -24,7 +24,7 @@ from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
 
-_PLACE = TopicPartition("floor", 0)
+PLACE = TopicPartition("floor", 0)
 _RESULT = json.dumps({"note": "x" * 189}).encode()
 _BATCH_BYTES = 900_000
 
@@ -86,26 +86,33 @@ class Floor:
             for _ in range(2):
                 batch.append(key=key.encode(), value=_RESULT, timestamp=None)
         await pipeline.execute()
-        sent = await self._producer.send_batch(batch, _PLACE.topic, partition=_PLACE.partition)
+        sent = await self._producer.send_batch(batch, PLACE.topic, partition=PLACE.partition)
         last = (await sent).offset + 2 * len(keys) - 1
-        while await self._consumer.position(_PLACE) <= last:
+        while await self._consumer.position(PLACE) <= last:
             await self._consumer.getmany(timeout_ms=1000)
 
 
 @asynccontextmanager
 async def running(data: Path, progress: Progress) -> AsyncGenerator[Floor]:
-    """Start the servers, with the tuning that Aetheris is measured with."""
+    """The servers, and the process that does the work."""
+    async with clients(data, progress) as (producer, consumer, redis):
+        floor = Floor(data, producer, consumer, redis)
+        working = asyncio.create_task(floor.work())
+        try:
+            yield floor
+        finally:
+            working.cancel()
+            await asyncio.wait({working})
+
+
+@asynccontextmanager
+async def clients(data: Path, progress: Progress) -> AsyncGenerator[tuple[AIOKafkaProducer, AIOKafkaConsumer, Redis]]:
+    """Start the servers, with the tuning that Aetheris is measured with, and connect; the consumer is at PLACE."""
     with alone({}):
         state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
     try:
-        async with _clients(state) as (producer, consumer, redis):
-            floor = Floor(data, producer, consumer, redis)
-            working = asyncio.create_task(floor.work())
-            try:
-                yield floor
-            finally:
-                working.cancel()
-                await asyncio.wait({working})
+        async with _clients(state) as connected:
+            yield connected
     finally:
         lifecycle.down(data)
 
@@ -114,7 +121,7 @@ async def running(data: Path, progress: Progress) -> AsyncGenerator[Floor]:
 async def _clients(state: State) -> AsyncGenerator[tuple[AIOKafkaProducer, AIOKafkaConsumer, Redis]]:
     admin = AIOKafkaAdminClient(bootstrap_servers=state.kafka)
     await admin.start()
-    await admin.create_topics([NewTopic(_PLACE.topic, num_partitions=1, replication_factor=1)])
+    await admin.create_topics([NewTopic(PLACE.topic, num_partitions=1, replication_factor=1)])
     await admin.close()
     producer = AIOKafkaProducer(
         bootstrap_servers=state.kafka, acks="all", enable_idempotence=True, max_batch_size=_BATCH_BYTES
@@ -123,8 +130,8 @@ async def _clients(state: State) -> AsyncGenerator[tuple[AIOKafkaProducer, AIOKa
     redis = Redis.from_url(state.redis)
     await producer.start()
     await consumer.start()
-    consumer.assign([_PLACE])
-    consumer.seek(_PLACE, 0)
+    consumer.assign([PLACE])
+    consumer.seek(PLACE, 0)
     try:
         yield producer, consumer, redis
     finally:
