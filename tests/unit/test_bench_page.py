@@ -143,8 +143,8 @@ def test_the_bound_takes_the_peers_from_the_page_and_says_what_is_beyond() -> No
         "| **a step** |  |  |  | **133** | **181** |" in shown
     )  # 48 readings and writings of 1 or 2 µs, and the floor's 85
     assert "at most 7,117 steps a second: 3.6 times what Restate does" in shown
-    assert "| W1: 4 times Restate's | 8,000 steps/s | 7,117 steps/s | **no** |" in shown
-    assert "| W1, runs off: 2.5 times Restate's | 5,000 steps/s | 7,117 steps/s | yes |" in shown
-    assert "| W2, p50: 0.8 times Restate's | 1.2 ms | 1 ms | yes |" in shown
-    assert "| W2, p99: 1 times Restate's | 1.5 ms | 1.6 ms | **no** |" in shown
-    assert "| W3: 1.4 times Restate's | 700 steps/s | 1,000 steps/s | yes |" in shown
+    assert "| W1: 4 × Restate | 8,000 steps/s | 7,117 steps/s | **no** |" in shown
+    assert "| W1, runs off: 2.5 × Restate | 5,000 steps/s | 7,117 steps/s | yes |" in shown
+    assert "| W2, p50: 0.8 × Restate | 1.2 ms | 1 ms | yes |" in shown
+    assert "| W2, p99: 1 × Restate | 1.5 ms | 1.6 ms | **no** |" in shown
+    assert "| W3: 1.4 × Restate | 700 steps/s | 1,000 steps/s | yes |" in shown

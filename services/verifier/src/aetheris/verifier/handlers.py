@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import structlog
 
@@ -256,5 +256,10 @@ def _violation(job: LiveJob, found: Violation) -> tuple[ViolationFound, str]:
 
 def _event_type(record: Record) -> str:
     """The snake_case name in ce_type; "" where there is none."""
-    name = (record.header("ce_type") or b"").decode(errors="replace").split(".")
+    return _name_in(record.header("ce_type") or b"")
+
+
+@lru_cache(maxsize=256)
+def _name_in(ce_type: bytes) -> str:
+    name = ce_type.decode(errors="replace").split(".")
     return name[2] if len(name) == 4 and name[:2] == ["io", "aetheris"] else ""
