@@ -33,11 +33,11 @@ async def note_slowly(ctx: ToolContext) -> dict[str, str]:
 @note_slowly.probe
 async def noted(external_key: str) -> Found | NotFound:
     """Whether the file has a line with the key."""
-    found = any(line.split()[1:] == [external_key] for line in _path().read_text().splitlines())
+    found = any(line.split()[1:] == [external_key] for line in Path(_path()).read_text().splitlines())
     return Found({"note": _NOTE}) if found else NotFound()
 
 
-def append(path: Path, external_key: str) -> None:
+def append(path: str | Path, external_key: str) -> None:
     """One line; whole, since it is one write to a file opened for appending."""
     line = f"{time.monotonic_ns()} {external_key}\n".encode()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -47,5 +47,5 @@ def append(path: Path, external_key: str) -> None:
         os.close(file)
 
 
-def _path() -> Path:
-    return Path(os.environ["AETHERIS_BENCH_FILE"])
+def _path() -> str:
+    return os.environ["AETHERIS_BENCH_FILE"]
