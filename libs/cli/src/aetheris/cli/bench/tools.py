@@ -33,7 +33,7 @@ async def note_slowly(ctx: ToolContext) -> dict[str, str]:
 @note_slowly.probe
 async def noted(external_key: str) -> Found | NotFound:
     """Whether the file has a line with the key."""
-    found = any(line.split()[1:] == [external_key] for line in Path(_path()).read_text().splitlines())
+    found = any(line.split()[1:] == [external_key] for line in _lines())
     return Found({"note": _NOTE}) if found else NotFound()
 
 
@@ -45,6 +45,10 @@ def append(path: str | Path, external_key: str) -> None:
         os.write(file, line)
     finally:
         os.close(file)
+
+
+def _lines() -> list[str]:
+    return Path(_path()).read_text().splitlines()
 
 
 def _path() -> str:
