@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.sse import format_sse_event
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aetheris.gateway.core import submissions, wire
 from aetheris.gateway.core.wire import Moved
@@ -37,7 +36,6 @@ _MAX_LIMIT = 10_000
 def build_api(jobs: Jobs, courses: Courses, tokens: Tokens, health: Health, keepalive_s: float) -> FastAPI:
     """The ASGI app."""
     app = FastAPI(title="Aetheris", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Turns)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_validation)
@@ -46,19 +44,6 @@ def build_api(jobs: Jobs, courses: Courses, tokens: Tokens, health: Health, keep
     app.state.tokens = tokens
     app.include_router(_routes(jobs, courses, keepalive_s), prefix="/api")
     return app
-
-
-class Turns:
-    """Begins one request in each pass of the event loop: many that arrive at once don't hold up what goes on."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._turn = asyncio.Lock()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._turn:
-            await asyncio.sleep(0)
-        await self._app(scope, receive, send)
 
 
 def _probes(health: Health) -> APIRouter:
