@@ -269,3 +269,16 @@ async def test_effects_that_come_together_are_written_together() -> None:
     assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [False] * 5
     store.down = False
     assert not await writer.put(effects[0]), "a store that failed is left alone for a while"
+
+
+async def test_a_failure_that_nobody_expects_reaches_whoever_waits_for_an_effect() -> None:
+    class Broken(EffectStore):
+        async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+            raise ZeroDivisionError
+
+    writer = EffectWriter(Broken(NOWHERE, 60), SystemClock(), 0.2, 60)
+    for _ in range(2):  # and the next one is not left waiting either
+        found = await asyncio.gather(
+            *(writer.put(Effect("j", key, "n", b"{}")) for key in "ab"), return_exceptions=True
+        )
+        assert [type(one) for one in found] == [ZeroDivisionError] * 2

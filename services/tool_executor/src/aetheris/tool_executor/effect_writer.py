@@ -43,11 +43,13 @@ class EffectWriter:
                 for _, keeping in group:
                     if not keeping.done():
                         keeping.set_result(kept)
+        except Exception as error:  # noqa: BLE001  a bug here must reach whoever waits, and end the process
+            for _, keeping in (*group, *self._gathered):
+                if not keeping.done():
+                    keeping.set_exception(error)
+            self._gathered = []
         finally:
             self._writing = None
-            for _, keeping in (*group, *self._gathered):  # of a failure that nobody expects: none waits for ever
-                keeping.cancel()
-            self._gathered = []
 
     async def _kept(self, effects: Sequence[Effect]) -> bool:
         try:
