@@ -4,17 +4,47 @@ import asyncio
 import uuid
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.records import Draft
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import BrokerRefused, check_broker, ensure_topics, topic_specs
 from aetheris.streams.history import History
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.partitioning import partition_of
+from aetheris.testkit.clock import VirtualClock
 
 pytestmark = pytest.mark.real
 
 PARTITIONS = 4
+
+
+class Pausing(VirtualClock):
+    """Every pause is long and takes no time; another service may create the topics in it."""
+
+    def __init__(self, kafka: str, *, creates: bool) -> None:
+        super().__init__()
+        self.created: list[list[str]] = []
+        self._kafka = kafka
+        self._creates = creates
+
+    async def sleep(self, delay_s: float) -> None:
+        if self._creates:
+            self.created.append(await ensure_topics(self._kafka, PARTITIONS))
+        else:
+            await self.advance(100 * delay_s)
+
+
+async def delete(kafka: str, topic: str) -> None:
+    """Return once the broker knows no such topic."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    await admin.delete_topics([topic])
+    while True:
+        if topic not in await admin.list_topics():
+            break
+        await asyncio.sleep(0.05)
+    await admin.close()
 
 
 async def test_topics_are_made_once_and_checked(kafka: str) -> None:
@@ -23,8 +53,21 @@ async def test_topics_are_made_once_and_checked(kafka: str) -> None:
     await check_broker(kafka, PARTITIONS, dev=True)
     with pytest.raises(BrokerRefused, match=r"min\.insync\.replicas must be at least 2"):
         await check_broker(kafka, PARTITIONS)
+    clock = Pausing(kafka, creates=True)
     with pytest.raises(BrokerRefused, match="4 partitions, must be 5"):
-        await check_broker(kafka, PARTITIONS + 1, dev=True)
+        await check_broker(kafka, PARTITIONS + 1, dev=True, clock=clock)
+    assert clock.created == []  # at once
+
+
+async def test_a_topic_that_no_broker_knows_is_waited_for_and_then_refused(kafka: str) -> None:
+    await ensure_topics(kafka, PARTITIONS)
+    late = dead_letters(Topic.LEDGER_CONTENTS)
+    await delete(kafka, late)
+    with pytest.raises(BrokerRefused, match=f"^{late}: 0 partitions, must be 4$"):
+        await check_broker(kafka, PARTITIONS, dev=True, clock=Pausing(kafka, creates=False))
+    clock = Pausing(kafka, creates=True)
+    await check_broker(kafka, PARTITIONS, dev=True, clock=clock)
+    assert clock.created[0] == [late]
 
 
 def test_nothing_is_checked_that_is_not_made() -> None:

@@ -11,6 +11,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
 from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.streams.clock import Clock, SystemClock
 from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import LogUnreachable
 from aetheris.streams.refusal import Refused
@@ -37,6 +38,10 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
 }
 _TOPIC_ALREADY_EXISTS = 36
 _MIN_IN_SYNC = 2
+
+_KNOWN_WITHIN_S = 10.0
+"""A topic that another service has just created is not known to every broker at once: for so long it is looked for."""
+_LOOK_AGAIN_S = 0.2
 
 
 class BrokerRefused(Refused):
@@ -84,10 +89,12 @@ async def ensure_topics(
     return created
 
 
-async def check_broker(bootstrap: str, partitions: int, *, dev: bool = False, tls: SSLContext | None = None) -> None:
+async def check_broker(
+    bootstrap: str, partitions: int, *, dev: bool = False, tls: SSLContext | None = None, clock: Clock | None = None
+) -> None:
     """Refuse to run where an acknowledged record could be lost or a key could move.
 
-    `dev` lets too few replicas pass, with a warning.
+    `dev` lets too few replicas pass, with a warning. Topics that no broker knows are waited for, for ten seconds.
 
     Raises:
         BrokerRefused: naming every topic and key that is wrong.
@@ -95,15 +102,9 @@ async def check_broker(bootstrap: str, partitions: int, *, dev: bool = False, tl
     """
     specs = topic_specs(partitions)
     async with _Admin(bootstrap, tls) as admin:
-        described: Any = await admin.describe_topics([spec.name for spec in specs])
-        configs = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, s.name) for s in specs])
-    counts = {one["topic"]: len(one["partitions"]) for one in described}
-    copies = {
-        one["topic"]: min(len(p["replicas"]) for p in one["partitions"]) for one in described if counts[one["topic"]]
-    }
-    found = dict(_configs(configs))
-    wrong = [fault for spec in specs for fault in _faults(spec, counts, found)]
-    risky = [fault for spec in specs for fault in _risks(spec, found, copies)]
+        looked = await _looked(admin, specs, clock or SystemClock())
+    wrong = [fault for spec in specs for fault in _faults(spec, looked)]
+    risky = [fault for spec in specs for fault in _risks(spec, looked)]
     if dev and risky:
         _log.warning("acknowledged records could be lost (allowed by dev)", wrong=len(risky), first=risky[0])
     refused = wrong if dev else wrong + risky
@@ -111,21 +112,59 @@ async def check_broker(bootstrap: str, partitions: int, *, dev: bool = False, tl
         raise BrokerRefused("; ".join(refused))
 
 
-def _faults(spec: TopicSpec, counts: Mapping[str, int], found: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    count = counts.get(spec.name, 0)
+@dataclass(frozen=True)
+class _Looked:
+    """What the brokers say of the topics that they know."""
+
+    counts: Mapping[str, int]
+    """Topic → how many partitions it has."""
+    copies: Mapping[str, int]
+    """Topic → how many replicas its partitions have at least."""
+    configs: Mapping[str, Mapping[str, str]]
+
+    def lacks(self, spec: TopicSpec) -> bool:
+        """Whether it isn't known, or not whole yet."""
+        return not self.counts.get(spec.name) or not self.configs.get(spec.name)
+
+
+async def _looked(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], clock: Clock) -> _Looked:
+    """Look until every topic is known or one is wrong, for a while."""
+    until_s = clock.monotonic() + _KNOWN_WITHIN_S
+    while True:
+        looked = await _look(admin, specs)
+        lacking = [spec for spec in specs if looked.lacks(spec)]
+        wrong = any(looked.counts.get(spec.name, 0) not in (0, spec.partitions) for spec in specs)
+        if not lacking or wrong or clock.monotonic() >= until_s:
+            return looked
+        await clock.sleep(_LOOK_AGAIN_S)
+
+
+async def _look(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> _Looked:
+    described: Any = await admin.describe_topics([spec.name for spec in specs])
+    configs = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, s.name) for s in specs])
+    counts = {one["topic"]: len(one["partitions"]) for one in described}
+    copies = {
+        one["topic"]: min(len(p["replicas"]) for p in one["partitions"]) for one in described if counts[one["topic"]]
+    }
+    return _Looked(counts, copies, dict(_configs(configs)))
+
+
+def _faults(spec: TopicSpec, looked: _Looked) -> Iterator[str]:
+    count = looked.counts.get(spec.name, 0)
     if count != spec.partitions:
         yield f"{spec.name}: {count} partitions, must be {spec.partitions}"
         return
+    configs = looked.configs.get(spec.name, {})
     for key, value in spec.configs.items():
-        if found[spec.name].get(key) != value:
+        if configs.get(key) != value:
             yield f"{spec.name}: {key} must be {value}"
 
 
-def _risks(spec: TopicSpec, found: Mapping[str, Mapping[str, str]], copies: Mapping[str, int]) -> Iterator[str]:
-    configs = found.get(spec.name, {})
+def _risks(spec: TopicSpec, looked: _Looked) -> Iterator[str]:
+    configs = looked.configs.get(spec.name, {})
     if int(configs.get("min.insync.replicas", "1")) < _MIN_IN_SYNC:
         yield f"{spec.name}: min.insync.replicas must be at least {_MIN_IN_SYNC}"
-    if copies.get(spec.name, 0) < _MIN_IN_SYNC:
+    if looked.copies.get(spec.name, 0) < _MIN_IN_SYNC:
         yield f"{spec.name}: must have at least {_MIN_IN_SYNC} replicas"
     if configs.get("unclean.leader.election.enable", "false") != "false":
         yield f"{spec.name}: unclean.leader.election.enable must be false"
