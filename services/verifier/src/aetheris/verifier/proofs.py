@@ -20,6 +20,10 @@ from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.reports import loader
 from aetheris.verifier.seallog import SealLog
 
+KNOWN_WITHIN_S = 5.0
+"""A job's line comes into its index a moment after its first events: this long it may be waited for."""
+_LOOK_AGAIN_S = 0.02
+
 
 class UnknownJob(Exception):
     """A job that was never born."""
@@ -50,12 +54,7 @@ class Proofs:
         Raises:
             UnknownJob, StillReading, LogError.
         """
-        if not self.index.loaded:
-            raise StillReading("the index of jobs is being read")
-        row = self.index.get(job_id)
-        if row is None:
-            raise UnknownJob(f"no job {job_id}")
-        birth = JobIndexEntry.model_validate_json(row).birth
+        birth = (await self._line(job_id)).birth
         partition = partition_of(job_id, self.runtime.settings.partitions)
         return await self.history.read_job(job_id, partition, birth, deadline_s=self.read_s)
 
@@ -93,6 +92,17 @@ class Proofs:
         records, judged = await self._checked(job_id)
         inclusion = await self._inclusion(records, judged)
         return await asyncio.to_thread(self._pack, job_id, records, judged, inclusion)
+
+    async def _line(self, job_id: str) -> JobIndexEntry:
+        """The job's line in the index, which is behind the log of events, and read in pauses."""
+        if not self.index.loaded:
+            raise StillReading("the index of jobs is being read")
+        until_s = self.runtime.clock.monotonic() + KNOWN_WITHIN_S
+        while (row := self.index.get(job_id)) is None:
+            if self.runtime.clock.monotonic() >= until_s:
+                raise UnknownJob(f"no job {job_id}")
+            await self.runtime.clock.sleep(_LOOK_AGAIN_S)
+        return JobIndexEntry.model_validate_json(row)
 
     async def _checked(self, job_id: str) -> tuple[list[RawRecord], Judged]:
         """The job's records, judged and held against what the log of seals says of it."""
