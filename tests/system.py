@@ -130,6 +130,18 @@ class System:
             return {}
         return answer.json() if answer.status_code == 200 else {}
 
+    def report(self, job_id: str) -> dict[str, Any]:
+        """The verifier's report on a job; shows the answer where it is none."""
+        answer = self.api.get(f"/jobs/{job_id}/verify")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def verified(self, job_id: str) -> dict[str, Any]:
+        """The report on a job whose proofs hold; shows it where they don't."""
+        report = self.report(job_id)
+        assert report["ok"], report
+        return report
+
     def wait_ended(self, jobs: Iterable[str], deadline_s: float = 60.0) -> None:
         """Return once all of them have ended; names those that haven't."""
         open_jobs = set(jobs)

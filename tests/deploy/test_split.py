@@ -118,7 +118,7 @@ def test_a_split_duplicates_nothing_and_heals_by_itself(
     for number, job in enumerate([during, *jobs]):
         assert world.system.job(job)["status"] == "completed"
         assert [world.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
-        assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+        world.system.verified(job)
     world.wait_ready()
 
 
@@ -126,7 +126,7 @@ def test_a_split_duplicates_nothing_and_heals_by_itself(
 @pytest.mark.parametrize("who", ["tool_executor", "ledger"])
 def test_a_split_from_redis_that_is_shorter_than_a_lease_is_nobodys_doubt(world: World, who: str, how: str) -> None:
     world.wait_ready()
-    name = f"short-{who}-{how}"
+    name = fresh(f"short-{who}-{how}")
     held = world.outside.hold(name)
     begun_s = time.monotonic()
     during = world.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
@@ -140,7 +140,7 @@ def test_a_split_from_redis_that_is_shorter_than_a_lease_is_nobodys_doubt(world:
     for number, job in enumerate([during, begun]):
         assert world.system.job(job)["status"] == "completed"
         assert [world.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
-        assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+        world.system.verified(job)
         told = {event["type"] for event in world.system.api.get(f"/jobs/{job}/events").json()}
         if lasted_s < LEASE_S:  # on a machine that stalls for longer, a lease may run out without any split
             assert not told & {"invocation_in_doubt", "invocation_reopened", "invocation_parked"}, told
