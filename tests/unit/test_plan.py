@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from aetheris.protocol import plain_schema, schemas
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.plan import InvalidPlan, Node, TaskGraph, check_graph
 from aetheris.protocol.references import UnresolvedReference, references, resolve
@@ -77,6 +80,68 @@ def test_arguments_against_the_schema(args: dict[str, Any], field: str) -> None:
 def test_what_a_reference_stands_for_is_not_judged() -> None:
     check_args(SCHEMA, {"amount": {"$ref": "a#/x"}, "lines": [{"$ref": "a#/line"}]})
     check_args(SCHEMA, {"amount": 1, "lines": {"$ref": "a#/lines"}})
+
+
+NAMES = st.sampled_from(["a", "b"])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([None, True, 0, 1, 1.0, 0.5, "", "x", {"$ref": "n#/x"}, {"$ref": 5}, {"$secret": "s@1"}]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=5,
+)
+
+
+def objects(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    said = {
+        "type": st.just("object"),
+        "properties": st.dictionaries(NAMES, schema, max_size=2),
+        "required": st.lists(NAMES, max_size=1),
+        "additionalProperties": st.booleans() | schema,
+    }
+    return st.fixed_dictionaries({}, optional=said)
+
+
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.booleans()
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["string", "integer", "number", "boolean", "null", "array", ["null", "string"]])},
+        optional={"minimum": st.just(1), "default": st.just(7), "enum": st.just([1, "x"])},
+    ),
+    lambda inner: (
+        objects(inner)
+        | st.fixed_dictionaries({"items": inner})
+        | st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=2)})
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(objects(SCHEMAS), st.dictionaries(NAMES, VALUES, max_size=2))
+def test_what_is_plainly_taken_the_validator_takes(schema: dict[str, Any], args: dict[str, Any]) -> None:
+    if plain_schema.takes(schema, args):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(schemas, "takes", lambda *_: False)
+            check_args(schema, args)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "integer"}, True),
+        ({"type": "number"}, False),
+        ({"type": "string"}, {"$ref": 5}),
+        ({"type": "string", "minLength": 2}, "x"),
+        (False, "x"),
+    ],
+)
+def test_what_the_validator_refuses_is_not_plain(schema: Any, value: Any) -> None:
+    assert not plain_schema.takes(schema, value)
+
+
+def test_what_most_tools_say_is_plain() -> None:
+    args = {"amount": 1.5, "currency": "EUR", "lines": [{"$ref": "a#/line"}, {"sku": True}]}
+    assert plain_schema.takes(SCHEMA, args)
+    assert not plain_schema.takes(SCHEMA, args | {"currency": 5})
 
 
 def test_absent_and_default_are_one_plan() -> None:

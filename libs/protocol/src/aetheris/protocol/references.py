@@ -10,6 +10,8 @@ from typing import Any, cast
 REF = "$ref"
 SECRET = "$secret"  # noqa: S105 - the name of a field
 
+_NESTS = (dict, list, tuple)
+"""What may hold more: plain values are most of what a walk meets, and not worth a step of it."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}@[A-Za-z0-9_.-]{1,64}")
 
 
@@ -144,10 +146,12 @@ def _walk(value: Any, at: str) -> Iterator[Reference]:
         yield Reference(at, node_id, pointer)
     elif isinstance(value, dict):
         for name, inner in cast("dict[str, Any]", value).items():
-            yield from _walk(inner, at + pointer_part(name))
+            if isinstance(inner, _NESTS):
+                yield from _walk(inner, at + pointer_part(name))
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(cast("list[Any]", value)):
-            yield from _walk(inner, f"{at}/{index}")
+            if isinstance(inner, _NESTS):
+                yield from _walk(inner, f"{at}/{index}")
 
 
 def _secrets(value: Any, at: str) -> Iterator[SecretUse]:
@@ -160,10 +164,12 @@ def _secrets(value: Any, at: str) -> Iterator[SecretUse]:
             yield SecretUse(at, name)
             return
         for key, inner in held.items():
-            yield from _secrets(inner, at + pointer_part(key))
+            if isinstance(inner, _NESTS):
+                yield from _secrets(inner, at + pointer_part(key))
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(cast("list[Any]", value)):
-            yield from _secrets(inner, f"{at}/{index}")
+            if isinstance(inner, _NESTS):
+                yield from _secrets(inner, f"{at}/{index}")
 
 
 def _names_secret(value: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aetheris.protocol.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.commands import RegistryEntry
+from aetheris.protocol.plain_schema import takes
 from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph
 from aetheris.protocol.references import REF, SECRET, pointer_part, references, secrets
 
@@ -95,7 +96,10 @@ def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
         ArgsRefused: naming the field and the rule, never the value.
     """
     given = dict(args)
-    unknown = {one.at for one in (*references(given), *secrets(given))}
+    named = tuple(secrets(given))
+    if takes(schema, given):
+        return
+    unknown = {one.at for one in (*references(given), *named)}
     for error in _validator(schema).iter_errors(given):
         at = "".join(map(pointer_part, error.absolute_path))
         if any(at == place or at.startswith(f"{place}/") or _about(error, at, place) for place in unknown):
@@ -125,7 +129,8 @@ def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph
         if undo is not None:
             args = _pin(undo.tool, undo.args, f"{at}.compensate_with", registry, pins)
             filled["compensate_with"] = undo.model_copy(update={"args": args})
-        nodes.append(node.model_copy(update=filled))
+        unchanged = undo is None and filled["args"] == node.args  # defaults only add names
+        nodes.append(node if unchanged else node.model_copy(update=filled))
     return TaskGraph(tools=pins, nodes=tuple(nodes))
 
 
@@ -141,7 +146,8 @@ def _pin(
         check_args(entry.schema_, args)
     except ArgsRefused as error:
         raise InvalidPlan(f"{at}.args{error.field}", error.rule) from None
-    pins[tool] = pin_of(entry)
+    if tool not in pins:
+        pins[tool] = pin_of(entry)
     return args
 
 
@@ -163,11 +169,10 @@ def pin_of(entry: RegistryEntry) -> ToolPin:
 
 def graph_json(graph: TaskGraph) -> dict[str, Any]:
     """A task graph as it lies in job_created and plan_generated; its digest is the plan_hash."""
-    return graph.model_dump(mode="json", exclude_defaults=True) | {
-        "nodes": [
-            node.model_dump(mode="json", exclude_defaults=True) | {"kind": node.kind.value} for node in graph.nodes
-        ]
-    }
+    dumped = graph.model_dump(mode="json", exclude_defaults=True)
+    for node, said in zip(graph.nodes, dumped["nodes"], strict=True):
+        said["kind"] = node.kind.value
+    return dumped
 
 
 def plan_hash(graph: Mapping[str, Any]) -> str:

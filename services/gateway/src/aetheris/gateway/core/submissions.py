@@ -1,5 +1,6 @@
 """What a client sends: bodies parsed strictly, plans pinned to the registry, refusals by field."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -8,7 +9,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.problems import BadRequest
-from aetheris.protocol.canonical import InvalidArgs, canonical, digest, parse
+from aetheris.protocol.canonical import InvalidArgs, canonical, parse
 from aetheris.protocol.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
@@ -104,15 +105,20 @@ def body_of(raw: bytes) -> dict[str, Any]:
     Raises:
         BadRequest: naming the field.
     """
+    return _read(raw)[0]
+
+
+def _read(raw: bytes) -> tuple[dict[str, Any], bytes]:
+    """The body and its canonical form."""
     try:
         value: Any = parse(raw) if raw else {}
         _check_depth(value)
-        canonical(value)
+        canonised = canonical(value)
     except InvalidArgs as error:
         raise BadRequest(error.code, _dotted(error.field), error.rule) from None
     if not isinstance(value, dict):
         raise BadRequest("bad_request", "body", "must be a JSON object")
-    return cast("dict[str, Any]", value)
+    return cast("dict[str, Any]", value), canonised
 
 
 def read_cancel(raw: bytes) -> CancelBody:
@@ -194,7 +200,7 @@ def submit_command(
     """
     if len(raw) > MAX_BODY_BYTES:
         raise plan_too_large(MAX_BODY_BYTES)
-    body = body_of(raw)
+    body, canonised = _read(raw)
     try:
         wanted = Submission.model_validate(body)
     except ValidationError as error:
@@ -212,7 +218,7 @@ def submit_command(
         job_id=asked.job_id,
         by=asked.by,
         tenant=asked.tenant,
-        request_hash=digest(body),
+        request_hash=hashlib.sha256(canonised).hexdigest(),
         plan=plan,
         goal=wanted.goal,
         brief=brief,
@@ -325,15 +331,16 @@ def _dotted(pointer: str) -> str:
 
 
 def _check_depth(value: Any) -> None:
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _children(outer)]
+    level = _holding_more([value])
+    for _ in range(MAX_DEPTH - 1):
         if not level:
             return
-    raise InvalidArgs("", f"nested deeper than {MAX_DEPTH} levels")
+        level = [inner for outer in level for inner in _holding_more(outer)]
+    if level:
+        raise InvalidArgs("", f"nested deeper than {MAX_DEPTH} levels")
 
 
-def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value).values()
-    return cast("list[Any]", value) if isinstance(value, list) else ()
+def _holding_more(value: Any) -> list[Any]:
+    """The objects and arrays right in it that aren't empty."""
+    inside: Iterable[Any] = value.values() if isinstance(value, dict) else value
+    return [inner for inner in inside if inner and isinstance(inner, dict | list)]
