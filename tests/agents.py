@@ -35,8 +35,7 @@ class World:
 
     def outcome(self, job: str) -> str:
         """The outcome_hash of a job that holds."""
-        report = self.system.api.get(f"/jobs/{job}/verify").json()
-        assert report["ok"], report
+        report = self.system.verified(job)
         return report["outcome_hash"]
 
 

@@ -131,10 +131,17 @@ class System:
         return answer.json() if answer.status_code == 200 else {}
 
     def report(self, job_id: str) -> dict[str, Any]:
-        """The verifier's report on a job; shows the answer where it is none."""
-        answer = self.api.get(f"/jobs/{job_id}/verify")
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        """The verifier's report on a job, asked for again while it can't be had (503); shows any other answer."""
+        found: list[httpx.Response] = []
+
+        def answered() -> bool:
+            found[:] = [self.api.get(f"/jobs/{job_id}/verify")]
+            return found[0].status_code != 503
+
+        with suppress(TimeoutError):
+            until(answered, 60)
+        assert found[0].status_code == 200, found[0].text
+        return found[0].json()
 
     def verified(self, job_id: str) -> dict[str, Any]:
         """The report on a job whose proofs hold; shows it where they don't."""

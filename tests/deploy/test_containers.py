@@ -136,8 +136,7 @@ def test_a_job_goes_through_pods_that_are_killed_in_the_middle(world: World) -> 
     for node in ("before", "middle", "after", "first", "second", "third"):
         assert world.outside.count(f"{tag}-{node}") == 1, node
     for one in (job, other):
-        answer = world.system.api.get(f"/jobs/{one}/verify").json()
-        assert answer["ok"], answer
+        world.system.verified(one)
 
 
 def test_a_pod_ends_within_its_grace(world: World) -> None:

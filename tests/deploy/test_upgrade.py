@@ -155,7 +155,7 @@ def test_each_service_is_replaced_while_jobs_run(world: tuple[Fleet, Outside]) -
         for tag, job in jobs.items():
             assert new.job(job)["status"] == "completed", tag
             assert [outside.count(f"{tag}-{node}") for node in "abc"] == [1, 1, 1], tag
-            report = new.api.get(f"/jobs/{job}/verify").json()
+            report = new.report(job)
             assert report["ok"], (tag, report["violations"])
             for event in new.api.get(f"/jobs/{job}/events").json():
                 written.setdefault(event["type"], set()).add(FIELD in event["data"])

@@ -119,7 +119,7 @@ def test_what_an_agent_has_done_is_not_done_again(world: World) -> None:
     assert world.model.calls_for(asked) == [0, 0, 1, 0, 1]
     until(lambda: world.jobs() > before, PATIENCE_S)
     (job,) = world.jobs() - before
-    assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
+    assert world.system.report(job)["violations"] == []
 
 
 def test_what_is_meant_twice_is_done_twice_and_what_was_refused_may_be_corrected(world: World) -> None:

@@ -176,7 +176,7 @@ def test_a_yes_counts_once_for_what_was_shown_and_a_replayed_one_starts_nothing(
     assert respond(system, "bob", request, "approve").status_code == 200
     assert outside.count(tag) == 1
     assert system.api.post("/ecs/continue", json={"request_id": request}).json()["status"] == "approved"
-    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    system.verified(job)
     (decided,) = events(system, job, "approval_decided")
     assert decided["approver"] == "bob"
 
@@ -190,7 +190,7 @@ def test_a_no_rejects_and_nothing_is_called(system: System, outside: Outside) ->
     assert (step["state"], step["reason"]) == ("rejected", "approval")
     assert outside.count(tag) == 0
     assert respond(system, "bob", request, "approve").status_code == 409
-    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    system.verified(job)
 
 
 def test_of_two_answers_at_once_one_wins_and_the_other_is_told(system: System, outside: Outside) -> None:
@@ -232,7 +232,7 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
     system.wait_ended([job])
     assert system.job(job)["status"] == "completed"
     assert (outside.count(before), outside.count(after)) == (0, 1)
-    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    system.verified(job)
     assert system.api.get(f"/ecs/status/{request}").json()["status"] == "edited"
 
 
@@ -255,7 +255,7 @@ def test_other_arguments_do_not_run_on_an_approval(system: System, outside: Outs
     assert rejected["reason"] == "approval_mismatch"
     assert [step["state"] for step in system.job(job)["steps"]] == ["rejected"]
     assert (outside.count(reviewed), outside.count(other)) == (0, 0)
-    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    system.verified(job)
 
 
 def test_an_approval_does_not_fire_again_on_a_later_turn(system: System, outside: Outside) -> None:
@@ -399,8 +399,7 @@ def test_a_form_of_the_plan_gives_its_answer_to_the_next_step(system: System, ou
     system.wait_ended([job])
     assert system.job(job)["status"] == "completed"
     assert outside.count(answer["tag"]) == 1
-    report = system.api.get(f"/jobs/{job}/verify").json()
-    assert report["ok"], report
+    system.verified(job)
     (done,) = events(system, job, "wait_completed")
     assert (done["by"], done["payload"]) == ("bob", answer | {"hurry": False})
 

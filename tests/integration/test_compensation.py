@@ -70,8 +70,7 @@ def test_each_compensation_is_counted_once_through_kills_of_each_service(system:
         keys = [effect["key"] for effect in effects if effect["key"].startswith(f"aetheris:{job}:")]
         assert keys[STEPS:] == [f"aetheris:{job}:{name}.undo:0" for name in order]
     for job in jobs[:4]:
-        report = system.api.get(f"/jobs/{job}/verify").json()
-        assert report["ok"], report
+        system.verified(job)
 
 
 def told(system: System, job: str, kind: str, *names: str) -> list[tuple[str, ...]]:
@@ -108,7 +107,7 @@ def test_every_outcome_that_a_step_may_have(system: System, outside: Outside) ->
     ]
     assert told(system, refused, "node_finished", "result_type") == [("permanent_failure",)]
     assert [outside.count(f"{tag}-{name}") for name in ("a", "b", "never")] == [2, 2, 0]
-    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    system.verified(job)
 
 
 def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, outside: Outside) -> None:
@@ -165,7 +164,7 @@ def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, outs
     assert (outside.count(done), outside.count(lost)) == (2, 1)
     again = system.api.post(f"/jobs/{job}/cancel", json={"compensate": False})
     assert again.status_code == 409
-    assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    system.verified(job)
 
 
 def test_after_an_unsure_failure_a_human_decides(system: System, outside: Outside) -> None:
@@ -179,8 +178,7 @@ def test_after_an_unsure_failure_a_human_decides(system: System, outside: Outsid
     system.api.post(f"/jobs/{job}/cancel", json={"compensate": True})
     assert system.wait_status(job, "cancelled", PATIENCE_S)["compensated"] == ["a"]
     assert outside.count(unsure) == 2
-    report = system.api.get(f"/jobs/{job}/verify").json()
-    assert report["ok"], report
+    system.verified(job)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_what_a_sealed_job_did_is_compared_with_the_outside(world: World) -> Non
     assert (found["ok"], found["confirmed"], found["failed"]) == (False, 1, 1)
     (drift,) = [one for one in found["effects"] if one["event"] == "confirmation_failed"]
     assert (drift["node_id"], drift["reason"], set(drift["detail"])) == ("b", "drift", {"etag"})
-    report = world.system.api.get(f"/jobs/{job}/verify").json()
+    report = world.system.report(job)
     assert (report["violations"], report["seal"]["ok"]) == ([], True)
     ran = subprocess.run(
         [sys.executable, "-m", "aetheris.cli", "reconcile", job, "--json", "--data", str(world.system.data)],
@@ -151,4 +151,4 @@ def test_a_human_lets_it_go_on_all_the_same(world: World) -> None:
     world.signal(job, key)
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
-    assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
+    assert world.system.report(job)["violations"] == []

@@ -138,4 +138,4 @@ def test_what_it_cannot_finish_is_left_to_the_ladder(world: World) -> None:
     world.system.wait_status(job, "completed", PATIENCE_S)
     assert world.events(job, "tool_invocation_finished")[0]["via"] in ("probe", "catch_up")
     assert (world.outside.count(unfinished), world.outside.count(f"{unfinished}-b")) == (1, 1)
-    assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    world.system.verified(job)

@@ -156,8 +156,7 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
     settled, late = (event["data"] for event in world.events(job, "tool_invocation_finished"))
     assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
     assert {effect["key"] for effect in world.outside.effects(tag=name)} == {first["external_key"]}
-    report = world.system.api.get(f"/jobs/{job}/verify").json()
-    assert report["ok"], report
+    world.system.verified(job)
 
 
 def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises_an_alarm(world: World) -> None:
@@ -178,7 +177,7 @@ def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises
     settled, late = (event["data"] for event in world.events(job, "tool_invocation_finished"))
     assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
     assert world.outside.count(name) == 2
-    report = world.system.api.get(f"/jobs/{job}/verify").json()
+    report = world.system.report(job)
     assert not report["tool_invocation_ledger_proof"]["ok"]
     assert late["invocation_id"] in str(report["violations"]), report
     broken = {one["rule"] for one in report["violations"]}

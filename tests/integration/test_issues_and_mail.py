@@ -177,7 +177,7 @@ def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_dr
         1,
         {"closed": {"issue": "is not there"}, "mail": {"mail": "is not in the mailbox"}},
     )
-    assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
+    assert world.system.report(job)["violations"] == []
 
 
 def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(world: World) -> None:
@@ -205,4 +205,4 @@ def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(world: World) -> N
     for job in (strict, warn, human):
         (said,) = world.events(job, "confirmation_failed")
         assert (said["reason"], said["detail"]) == ("drift", {"issue": "is not there"})
-        assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
+        assert world.system.report(job)["violations"] == []

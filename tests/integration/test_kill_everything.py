@@ -34,7 +34,7 @@ def steps(tag: str) -> list[dict[str, Any]]:
 
 def outcome(system: System, job: str) -> str:
     """The job's outcome_hash: that of its plan and results, whatever happened on the way."""
-    report = system.api.get(f"/jobs/{job}/verify").json()
+    report = system.report(job)
     assert report["outcome_hash"], report
     return report["outcome_hash"]
 
@@ -94,8 +94,7 @@ def test_every_service_is_killed_once(world: World) -> None:
     assert [job for job in jobs if system.job(job)["status"] != "completed"] == []
     assert Counter(effects()) == {f"{tag}/{step}": 1 for tag in tags for step in range(STEPS)}
     for job in jobs[:10]:
-        report = system.api.get(f"/jobs/{job}/verify").json()
-        assert report["ok"], report
+        system.verified(job)
     undisturbed = system.submit(*steps(tags[0]))
     system.wait_ended([undisturbed])
     assert outcome(system, undisturbed) == outcome(system, jobs[0]) != outcome(system, jobs[1])
@@ -122,7 +121,7 @@ def test_twenty_kills_leave_the_outcome_of_a_clean_run(world: World) -> None:
     assert set(world.keys(job)) == {f"aetheris:{job}:{node['id']}:0" for node in plan}
     counts = Counter(key for key in world.keys(job) if key.split(":")[2].endswith("a"))
     assert set(counts.values()) == {1}
-    reports = [system.api.get(f"/jobs/{name}/verify").json() for name in (clean, job)]
+    reports = [system.report(name) for name in (clean, job)]
     assert [(report["ok"], report["violations"]) for report in reports] == [(True, []), (True, [])]
     assert reports[0]["outcome_hash"] == reports[1]["outcome_hash"] != ""
 

@@ -97,7 +97,8 @@ def test_a_long_job_costs_the_same_at_its_end_goes_on_after_kills_and_slows_nobo
     load.system.wait_ended([job], 240)
     assert load.system.job(job)["status"] == "completed"
     assert set(load.effects().values()) == {1}
-    assert load.system.api.get(f"/jobs/{job}/verify", timeout=120).json()["ok"]
+    answer = load.system.api.get(f"/jobs/{job}/verify", timeout=120)
+    assert answer.json().get("ok"), answer.text
     alone_ms, beside_ms = statistics.median(alone_s) * 1000, statistics.median(beside_s) * 1000
     back = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in back_s.items())
     with capsys.disabled():

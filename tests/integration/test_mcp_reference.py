@@ -168,4 +168,4 @@ def test_the_executor_is_killed_in_calls(world: World) -> None:
         until(lambda job=opaque: "is parked" in str(world.system.job(job).get("why")), 60)
     executed = {place: len(calls(world.folder, world.key(job))) for place, job in jobs.items()}
     assert all(executed[tool, kill] == (1 if tool.startswith("memory") else 2) for tool, kill in executed), executed
-    assert all(world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == [] for job in jobs.values())
+    assert all(world.system.report(job)["violations"] == [] for job in jobs.values())

@@ -88,7 +88,7 @@ def test_no_call_is_executed_twice_where_that_can_be_known(world: World) -> None
         assert len(done) == len(started) == (2 if tool in ("look", "put") else 1), (tool, done)
         status = world.system.job(job)["status"]
         assert status == ("completed" if tool in ("look", "put") else "waiting")
-        assert world.system.api.get(f"/jobs/{job}/verify").json()["violations"] == []
+        assert world.system.report(job)["violations"] == []
 
 
 def test_a_server_that_dies_in_a_call_leaves_it_to_a_human(world: World) -> None:

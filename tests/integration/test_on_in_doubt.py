@@ -41,8 +41,7 @@ def check_not_known(system: System, job: str) -> None:
     assert view["error"] == "failed, not sure: nobody can tell whether an opaque call took effect"
     (step,) = view["steps"]
     assert (step["state"], step["result_type"], step["attempts"]) == ("failed", "permanent_failure", 1)
-    report = system.api.get(f"/jobs/{job}/verify").json()
-    assert report["ok"], report
+    system.verified(job)
 
 
 @pytest.mark.parametrize(

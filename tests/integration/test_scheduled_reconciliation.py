@@ -74,6 +74,6 @@ def test_drift_is_found_by_itself_and_counted_as_long_as_it_lasts(world: World) 
     count = len(world.said(job, "effect_confirmed"))
     again = world.wait_said(job, "effect_confirmed", count + 4)[count:]
     assert "b" in {one["node_id"] for one in again}
-    report = world.system.api.get(f"/jobs/{job}/verify").json()
+    report = world.system.report(job)
     assert (report["violations"], report["seal"]["ok"]) == ([], True)
     assert [one["type"] for one in world.system.api.get(f"/jobs/{empty}/events").json()][-1] == "job_sealed"

@@ -83,7 +83,7 @@ def test_a_signal_lets_a_waiting_job_go_on(world: World) -> None:
     assert world.outside.count(shipped) == 1
     assert world.signal(job, "p", {"tag": shipped}).json() == first.json()
     assert len(world.events(job, "signal_received", "wait_completed")) == 2
-    assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    world.system.verified(job)
 
 
 def test_a_signal_may_come_before_its_wait(world: World) -> None:
@@ -399,4 +399,4 @@ def test_everything_is_killed_while_jobs_wait(world: World) -> None:
     (ended,) = world.events(timer, "wait_completed")
     assert ended["time"] >= due["data"]["due_at"].replace("+00:00", "Z")
     for job in [jobs[0], early[0], timer]:
-        assert system.api.get(f"/jobs/{job}/verify").json()["ok"]
+        system.verified(job)
