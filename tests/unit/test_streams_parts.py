@@ -6,13 +6,16 @@ import json
 import uuid
 from pathlib import Path
 
+import httpx
 import pytest
+from starlette.applications import Starlette
 
 from aetheris.protocol.records import Draft
 from aetheris.protocol.topics import Topic, dead_letters
 from aetheris.streams.admin import topic_specs
 from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobRef, FolderBlobs
 from aetheris.streams.health import Health
+from aetheris.streams.http import HttpServer
 from aetheris.streams.ids import fresh_id, fresh_nonce
 from aetheris.streams.log import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup
 from aetheris.streams.partitioning import partition_of, place_of, weigh
@@ -139,3 +142,12 @@ async def _get(port: int, path: str) -> tuple[int, object]:
     writer.close()
     head, body = answer.split(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)
+
+
+def test_a_server_keeps_an_idle_connection_longer_than_a_client_does() -> None:
+    """Else a request that is sent at that moment is answered by nobody."""
+    client_s = httpx.Limits().keepalive_expiry
+    server = HttpServer(Starlette(), "127.0.0.1", 0)
+    server._socket.close()
+    assert client_s is not None
+    assert server._server.config.timeout_keep_alive > 2 * client_s

@@ -11,6 +11,8 @@ from starlette.applications import Starlette
 _GRACE_S = 3
 _TICK_S = 1.0
 """How old the Date header may be."""
+_KEEP_ALIVE_S = 65
+"""Longer than clients keep an idle connection (httpx: 5 s): else one is closed just as the next request is sent."""
 
 
 class _Server(uvicorn.Server):
@@ -47,6 +49,7 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
         )
         self._server = _Server(config)
