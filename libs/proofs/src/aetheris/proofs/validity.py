@@ -88,7 +88,9 @@ class Validity:
 
     def starts_before(self, key: str, at: int) -> list[Fact]:
         """The valid starts of a key before a position."""
-        starts = self.valid.get(key, [])
+        starts = self.valid.get(key)
+        if not starts:
+            return []
         return starts[: bisect_left(starts, at, key=lambda start: start.at)]
 
     def live(self, key: str, at: int) -> set[str]:
@@ -192,18 +194,19 @@ class Validity:
 
     def _void_reasons(self, start: Fact, *, irreversible: bool) -> tuple[str, ...]:
         key, at = start.key, start.at
+        opens, attempt = self._unsettled_phase(key, at) in OPEN, self.attempt(key, at)
         rules = (
             ("unnamed", not (key and start.nonce and start.node)),
             ("settled", self.settlement(key, at) is not None),
-            ("not_open", self._unsettled_phase(key, at) not in OPEN),
-            ("token", not is_number(start.body.get("token"), self.token(key, at))),
+            ("not_open", not opens),
+            ("token", not is_number(start.body.get("token"), len(self.starts_before(key, at)) + opens)),
             ("plan", not self._plan_in_force(start)),
             ("stopped", self._stopped(start)),
             ("ended", self.history.end is not None and self.history.end.at < at),
             ("refused", self._decision(key, at) not in (None, "approve")),
             ("node_guard", self._node_taken(start)),
-            ("attempt", not is_number(start.body.get("attempt_id"), self.attempt(key, at))),
-            ("external_key", start.text("external_key") != self._external_key(start)),
+            ("attempt", not is_number(start.body.get("attempt_id"), attempt)),
+            ("external_key", start.text("external_key") != f"aetheris:{start.text('job_id')}:{start.node}:{attempt}"),
             ("after", not self._after_holds(start)),
             ("not_approved", irreversible and not self._approved(start)),
             ("content_guard", irreversible and self._content_taken(start)),
@@ -212,6 +215,8 @@ class Validity:
 
     def _find_handover(self, start: Fact) -> Handover | None:
         named = (start.key, start.nonce)
+        if named not in self.history.retries and named not in self.history.reopens:
+            return None
         retry = _first_after(self.history.retries.get(named, []), start.at)
         parked = _first_after(self.history.parks.get(named, []), start.at)
         given_up = (
@@ -316,9 +321,6 @@ class Validity:
     def _blocks_content(self, key: str, at: int) -> bool:
         settled = self.settlement(key, at)
         return settled is None or settled.succeeded or not settled.sure
-
-    def _external_key(self, start: Fact) -> str:
-        return f"aetheris:{start.text('job_id')}:{start.node}:{self.attempt(start.key, start.at)}"
 
     def _after_holds(self, start: Fact) -> bool:
         named = start.body.get("after")

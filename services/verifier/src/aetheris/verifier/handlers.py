@@ -119,9 +119,10 @@ class VerifierPartition(PartitionHandler):
 
     def _audit(self, record: Record) -> None:
         """Judge a record; what the planner decodes, it also puts into the DLQ where it must."""
-        if record.header("ce_type") in UNREAD:
+        ce_type = record.header("ce_type") or b""
+        if ce_type in UNREAD:
             self._check(record)
-        name = _event_type(record)
+        name = _name_in(ce_type)
         if name in _COUNTED:
             self._parts.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
         job = self._core.evolve(record, name)
