@@ -85,7 +85,7 @@ def _is_plain(value: Any) -> bool:
         return True
     if kind is dict:
         for key, inner in value.items():
-            if type(key) is not str or not key.isascii() or not _is_plain(inner):
+            if type(key) is not str or not key.isascii() or not (type(inner) is str or _is_plain(inner)):
                 return False
         return True
     if kind is list or kind is tuple:

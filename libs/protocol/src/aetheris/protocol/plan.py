@@ -210,7 +210,7 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
         _check_secrets(node, at)
         by_id[node.id] = node
     for index, node in enumerate(by_id.values()):
-        if node.id in node.depends_on or any(node.id == ref.node_id for ref in node.refs):
+        if node.id in node.depends_on or (node.args and any(node.id == ref.node_id for ref in node.refs)):
             raise InvalidPlan(f"nodes[{index}].depends_on", f"{node.id} depends on itself")
         if node.compensate_with is not None:
             _check_compensation(node, node.compensate_with, by_id, f"nodes[{index}].compensate_with")
@@ -248,7 +248,7 @@ def tools_of(node: Node) -> tuple[str, ...]:
 
 def dependencies(node: Node) -> tuple[str, ...]:
     """What must be done before a node: its `depends_on` and whatever its arguments refer to."""
-    if not node.refs and len(node.depends_on) < 2:
+    if len(node.depends_on) < 2 and not (node.args and node.refs):
         return node.depends_on
     return tuple(dict.fromkeys((*node.depends_on, *(ref.node_id for ref in node.refs))))
 

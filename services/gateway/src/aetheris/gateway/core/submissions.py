@@ -21,6 +21,8 @@ MAX_PAYLOAD_BYTES = 64 * 1024
 MAX_DEPTH = 64
 """Levels of nesting: every service parses the plan again, none may run out of stack."""
 
+_NESTS = (dict, list)
+
 Loc = Iterable[int | str]
 
 
@@ -331,16 +333,10 @@ def _dotted(pointer: str) -> str:
 
 
 def _check_depth(value: Any) -> None:
-    level = _holding_more([value])
-    for _ in range(MAX_DEPTH - 1):
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH):
+        insides: list[Iterable[Any]] = [outer.values() if isinstance(outer, dict) else outer for outer in level]
+        level = [inner for inside in insides for inner in inside if inner and isinstance(inner, _NESTS)]
         if not level:
             return
-        level = [inner for outer in level for inner in _holding_more(outer)]
-    if level:
-        raise InvalidArgs("", f"nested deeper than {MAX_DEPTH} levels")
-
-
-def _holding_more(value: Any) -> list[Any]:
-    """The objects and arrays right in it that aren't empty."""
-    inside: Iterable[Any] = value.values() if isinstance(value, dict) else value
-    return [inner for inner in inside if inner and isinstance(inner, dict | list)]
+    raise InvalidArgs("", f"nested deeper than {MAX_DEPTH} levels")
