@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.attempts import cleared_by, fresh
 from tests.mcp_relay import calls
 from tests.outside import until
 from tests.system import REPOSITORY, System, running_system
@@ -65,7 +66,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         "AETHERIS_MCP": str(folder / "mcp.json"),
         "AETHERIS_POLICY": str(folder / "policy.toml"),
     }
-    with running_system(folder / "data", env) as system:
+    held = folder / "hold"
+    with running_system(folder / "data", env) as system, cleared_by(lambda: held.unlink(missing_ok=True)):
         yield World(system, folder, files)
 
 
@@ -87,9 +89,10 @@ def everything() -> list[tuple[str, dict[str, Any]]]:
 
 
 def filesystem(root: Path) -> list[tuple[str, dict[str, Any]]]:
-    one, other = str(root / "d" / "one.txt"), str(root / "d" / "other.txt")
+    """Calls below the folder `root`, which isn't there yet."""
+    one, other = str(root / "one.txt"), str(root / "other.txt")
     return [
-        ("create_directory", {"path": str(root / "d")}),
+        ("create_directory", {"path": str(root)}),
         ("write_file", {"path": one, "content": "line\n"}),
         ("edit_file", {"path": one, "edits": [{"oldText": "line", "newText": "words"}]}),
         ("read_file", {"path": one}),
@@ -107,25 +110,29 @@ def filesystem(root: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def memory() -> list[tuple[str, dict[str, Any]]]:
-    ada = {"name": "ada", "entityType": "person", "observations": ["counts"]}
-    bob = {"name": "bob", "entityType": "person", "observations": []}
-    knows = {"from": "ada", "to": "bob", "relationType": "knows"}
+    ada, bob = fresh("ada"), fresh("bob")
+    people = [
+        {"name": ada, "entityType": "person", "observations": ["counts"]},
+        {"name": bob, "entityType": "person", "observations": []},
+    ]
+    knows = {"from": ada, "to": bob, "relationType": "knows"}
     return [
-        ("create_entities", {"entities": [ada, bob]}),
+        ("create_entities", {"entities": people}),
         ("create_relations", {"relations": [knows]}),
-        ("add_observations", {"observations": [{"entityName": "bob", "contents": ["sings"]}]}),
+        ("add_observations", {"observations": [{"entityName": bob, "contents": ["sings"]}]}),
         ("read_graph", {}),
-        ("search_nodes", {"query": "ada"}),
-        ("open_nodes", {"names": ["bob"]}),
-        ("delete_observations", {"deletions": [{"entityName": "bob", "observations": ["sings"]}]}),
+        ("search_nodes", {"query": ada}),
+        ("open_nodes", {"names": [bob]}),
+        ("delete_observations", {"deletions": [{"entityName": bob, "observations": ["sings"]}]}),
         ("delete_relations", {"relations": [knows]}),
-        ("delete_entities", {"entityNames": ["bob"]}),
+        ("delete_entities", {"entityNames": [bob]}),
     ]
 
 
 def test_every_tool_can_be_called_in_a_job(world: World) -> None:
     tools = {tool["name"]: tool for tool in world.system.api.get("/tools").json()["tools"]}
-    plan = {"everything": everything(), "files": filesystem(world.files), "memory": memory()}
+    root = world.files / fresh("d")
+    plan = {"everything": everything(), "files": filesystem(root), "memory": memory()}
     known = {f"{server}.{name}" for server, wanted in plan.items() for name, _ in wanted}
     assert {name for name in tools if "." in name} == known, "all but the one that is called as a task only"
     meant = {name: (tools[name]["effect_class"], tools[name]["irreversible"]) for name in known}
@@ -143,18 +150,18 @@ def test_every_tool_can_be_called_in_a_job(world: World) -> None:
     for job in jobs:
         shown = world.system.job(job)
         assert shown["status"] == "completed", [step for step in shown["steps"] if step["state"] != "completed"]
-    assert (world.files / "d" / "other.txt").read_text() == "words\n"
+    assert (root / "other.txt").read_text() == "words\n"
 
 
 def test_the_executor_is_killed_in_calls(world: World) -> None:
-    held = world.folder / "hold"
+    held, tag = world.folder / "hold", fresh("k")
     jobs: dict[tuple[str, int], str] = {}
     for kill in range(KILLS):
         held.touch()
-        entity = {"name": f"e{kill}", "entityType": "t", "observations": []}
+        entity = {"name": f"{tag}-{kill}", "entityType": "t", "observations": []}
         args = {
             "everything.get-sum": {"a": kill, "b": 1},
-            "files.write_file": {"path": str(world.files / f"k{kill}"), "content": "x"},
+            "files.write_file": {"path": str(world.files / f"{tag}-{kill}"), "content": "x"},
             "memory.create_entities": {"entities": [entity]},
         }
         for tool, given in args.items():
