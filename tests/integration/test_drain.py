@@ -87,15 +87,18 @@ class World:
         first, *_ = self.events(job, "tool_invocation_started")
         return first["worker_id"], first["incarnation"]
 
-    def drained(self, job: str) -> tuple[str, int]:
-        """SIGTERM to whoever runs the job's call, and wait until it says that it is not ready: its name, and pid."""
-        worker = self.runner_of(job)[0]
+    def log(self, worker: str) -> list[str]:
+        """The lines that it has logged since the system was started."""
+        return (self.system.data / "logs" / f"{worker}.log").read_text().splitlines()
+
+    def drained(self, worker: str) -> int:
+        """SIGTERM to an executor, and wait until it says that it is not ready: its pid."""
         part = next(one for one in Plan.load(self.system.data).parts if one.name == worker)
         pid = self.system.pid(worker)
         os.kill(pid, signal.SIGTERM)
         until(lambda: asked(int(part.target), "/readyz")[1].get("unready", {}).get("service") == "is stopping", 30)
         assert asked(int(part.target), "/livez")[0] == 200
-        return worker, pid
+        return pid
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +115,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
 def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(world: World) -> None:
     finishes, other = f"finishes-{uuid4()}", f"other-{uuid4()}"
     job = world.held_call(finishes)
-    worker, pid = world.drained(job)
+    worker = world.runner_of(job)[0]
+    said_before = len(world.log(worker))
+    pid = world.drained(worker)
     others = [
         world.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{other}-{number}"}})
         for number in range(8)  # of every partition
@@ -123,8 +128,8 @@ def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(world: World
     assert world.runner_of(job) not in [world.runner_of(other) for other in others]
     assert [one["via"] for one in world.events(job, "tool_invocation_finished")] == ["executor", "executor"]
     assert len(world.events(job, "tool_invocation_started")) == 2
-    log = (world.system.data / "logs" / f"{worker}.log").read_text()
-    assert not any(json.loads(line)["event"] == "did not stop in time" for line in log.splitlines() if line[:1] == "{")
+    said = [json.loads(line) for line in world.log(worker)[said_before:] if line[:1] == "{"]
+    assert not any(one["event"] == "did not stop in time" for one in said)
     for tag in (finishes, f"{finishes}-b", *(f"{other}-{number}" for number in range(8))):
         assert world.outside.count(tag) == 1
 
@@ -132,7 +137,8 @@ def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(world: World
 def test_what_it_cannot_finish_is_left_to_the_ladder(world: World) -> None:
     unfinished = f"unfinished-{uuid4()}"
     job = world.held_call(unfinished)
-    worker, pid = world.drained(job)
+    worker = world.runner_of(job)[0]
+    pid = world.drained(worker)
     until(lambda: world.system.pid(worker) != pid, PATIENCE_S)  # its grace is over, and its successor is there
     (world.outside.folder / unfinished).unlink()
     world.system.wait_status(job, "completed", PATIENCE_S)
