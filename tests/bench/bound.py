@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import median
 
 import uvloop
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from aetheris.cli.bench.notes import percentile
 from aetheris.cli.console import progress
+from aetheris.streams.log import Appender, Reader
 from tests.bench import floor
 from tests.bench.machine import busy_neighbour
 from tests.bench.page import number, placed, table
@@ -153,23 +153,17 @@ def _value(cell: str) -> float:
 
 async def _trips_ms(data: Path) -> tuple[float, float]:
     """p50 and p99 of the quietest round."""
-    async with floor.clients(data, progress) as (producer, consumer, _):
+    async with floor.clients(data, progress) as (appender, reader, _):
         warm = time.perf_counter() + WARM_UP_S
         while time.perf_counter() < warm:
-            await _trip_ms(producer, consumer)
-        rounds = [[await _trip_ms(producer, consumer) for _ in range(TRIPS)] for _ in range(ROUNDS)]
+            await _trip_ms(appender, reader)
+        rounds = [[await _trip_ms(appender, reader) for _ in range(TRIPS)] for _ in range(ROUNDS)]
         return min(((percentile(one, 50) or 0.0, percentile(one, 99) or 0.0) for one in rounds), key=itemgetter(1))
 
 
-async def _trip_ms(producer: AIOKafkaProducer, consumer: AIOKafkaConsumer) -> float:
+async def _trip_ms(appender: Appender, reader: Reader) -> float:
     began = time.perf_counter()
-    batch = producer.create_batch()
-    for value in BATCH:
-        batch.append(key=b"job", value=value, timestamp=None)
-    sent = await producer.send_batch(batch, floor.PLACE.topic, partition=floor.PLACE.partition)
-    last = (await sent).offset + len(BATCH) - 1
-    while await consumer.position(floor.PLACE) <= last:
-        await consumer.getmany(timeout_ms=1000)
+    await floor.there_and_back(appender, reader, [tuple(floor.record(b"job", value) for value in BATCH)])
     return (time.perf_counter() - began) * 1e3
 
 

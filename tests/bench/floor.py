@@ -7,11 +7,10 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from redis.asyncio import Redis
 
@@ -23,19 +22,21 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
+from aetheris.protocol.records import Draft, Group
+from aetheris.streams.kafka import KafkaLog
+from aetheris.streams.log import Appender, Reader
 
-PLACE = TopicPartition("floor", 0)
+PLACE = ("floor", 0)
 _RESULT = json.dumps({"note": "x" * 189}).encode()
-_BATCH_BYTES = 900_000
 
 
 class Floor:
     """Kafka and Valkey, and one process that does all of it."""
 
-    def __init__(self, data: Path, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer, redis: Redis) -> None:
+    def __init__(self, data: Path, appender: Appender, reader: Reader, redis: Redis) -> None:
         self._data = data
-        self._producer = producer
-        self._consumer = consumer
+        self._appender = appender
+        self._reader = reader
         self._redis = redis
         self._due: list[tuple[str, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
@@ -79,24 +80,20 @@ class Floor:
 
     async def _together(self, keys: list[str]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
-        batch = self._producer.create_batch()
+        groups: list[Group] = []
         for key in keys:
             append(notes_in(self._data), key)
             pipeline.set(key, _RESULT)
-            for _ in range(2):
-                batch.append(key=key.encode(), value=_RESULT, timestamp=None)
+            groups.append((record(key.encode(), _RESULT),) * 2)
         await pipeline.execute()
-        sent = await self._producer.send_batch(batch, PLACE.topic, partition=PLACE.partition)
-        last = (await sent).offset + 2 * len(keys) - 1
-        while await self._consumer.position(PLACE) <= last:
-            await self._consumer.getmany(timeout_ms=1000)
+        await there_and_back(self._appender, self._reader, groups)
 
 
 @asynccontextmanager
 async def running(data: Path, progress: Progress) -> AsyncGenerator[Floor]:
     """The servers, and the process that does the work."""
-    async with clients(data, progress) as (producer, consumer, redis):
-        floor = Floor(data, producer, consumer, redis)
+    async with clients(data, progress) as (appender, reader, redis):
+        floor = Floor(data, appender, reader, redis)
         working = asyncio.create_task(floor.work())
         try:
             yield floor
@@ -105,9 +102,23 @@ async def running(data: Path, progress: Progress) -> AsyncGenerator[Floor]:
             await asyncio.wait({working})
 
 
+def record(key: bytes, value: bytes) -> Draft:
+    """One for PLACE."""
+    topic, partition = PLACE
+    return Draft(topic, key, value, (), partition)
+
+
+async def there_and_back(appender: Appender, reader: Reader, groups: Sequence[Group]) -> None:
+    """Append the groups, and read them: nobody else writes to PLACE."""
+    wanted = sum(map(len, groups))
+    await appender.append(groups)
+    while wanted > 0:
+        wanted -= sum(map(len, (await reader.poll(1.0)).values()))
+
+
 @asynccontextmanager
-async def clients(data: Path, progress: Progress) -> AsyncGenerator[tuple[AIOKafkaProducer, AIOKafkaConsumer, Redis]]:
-    """Start the servers, with the tuning that Aetheris is measured with, and connect; the consumer is at PLACE."""
+async def clients(data: Path, progress: Progress) -> AsyncGenerator[tuple[Appender, Reader, Redis]]:
+    """Start the servers, with the tuning that Aetheris is measured with, and connect; the reader is at PLACE."""
     with alone({}):
         state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
     try:
@@ -118,23 +129,21 @@ async def clients(data: Path, progress: Progress) -> AsyncGenerator[tuple[AIOKaf
 
 
 @asynccontextmanager
-async def _clients(state: State) -> AsyncGenerator[tuple[AIOKafkaProducer, AIOKafkaConsumer, Redis]]:
+async def _clients(state: State) -> AsyncGenerator[tuple[Appender, Reader, Redis]]:
     admin = AIOKafkaAdminClient(bootstrap_servers=state.kafka)
     await admin.start()
-    await admin.create_topics([NewTopic(PLACE.topic, num_partitions=1, replication_factor=1)])
+    await admin.create_topics([NewTopic(PLACE[0], num_partitions=1, replication_factor=1)])
     await admin.close()
-    producer = AIOKafkaProducer(
-        bootstrap_servers=state.kafka, acks="all", enable_idempotence=True, max_batch_size=_BATCH_BYTES
-    )
-    consumer = AIOKafkaConsumer(bootstrap_servers=state.kafka, max_poll_records=10_000)
-    redis = Redis.from_url(state.redis)
-    await producer.start()
-    await consumer.start()
-    consumer.assign([PLACE])
-    consumer.seek(PLACE, 0)
+    log = KafkaLog(state.kafka)
+    await log.start()
+    appender, reader, redis = log.appender(), log.reader(), Redis.from_url(state.redis)
+    await appender.start()
+    await reader.start()
+    reader.assign({PLACE: 0})
     try:
-        yield producer, consumer, redis
+        yield appender, reader, redis
     finally:
-        await producer.stop()
-        await consumer.stop()
+        await appender.stop()
+        await reader.stop()
         await redis.aclose()
+        await log.stop()

@@ -5,26 +5,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from aiokafka import TopicPartition
-from aiokafka.consumer.fetcher import READ_UNCOMMITTED, PartitionRecords
-from aiokafka.producer.message_accumulator import BatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
-
 from aetheris.cli import streamfile
 from aetheris.proofs import Audit
 from aetheris.protocol.envelope import Envelope, decode_event, draft
 from aetheris.protocol.fold import JobState
 from aetheris.protocol.job_log import fold_event
-from aetheris.protocol.records import Record
+from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
-from aetheris.streams.kafka.reader import _record as taken
+from aetheris.streams.kafka.batches import pack, unpack
 
 STREAM = Path(__file__).parents[1] / "replay" / "golden" / "0.1" / "a-run.jsonl"
 """A job of five steps that ran as one chain."""
 _LOOPS = 50
 _ROUNDS = 40
-_PLACE = TopicPartition(Topic.JOBS_EVENTS, 0)
-_BATCH_BYTES = 900_000
+_PLACE = (Topic.JOBS_EVENTS, 0)
 
 
 def alone(of: Callable[[Iterable[float]], float] = min) -> Mapping[str, float]:
@@ -48,20 +42,17 @@ def alone(of: Callable[[Iterable[float]], float] = min) -> Mapping[str, float]:
             judge.add(raw)
 
     def write() -> None:
-        batch = BatchBuilder(_BATCH_BYTES, 0)
-        for found in events:
-            made = draft(
-                Topic.JOBS_EVENTS, found.body, key=found.body.job_id, id=found.id, source="aetheris/bench", time=""
-            )
-            batch.append(timestamp=None, key=made.key, value=made.value, headers=list(made.headers))
-        batch._build()
+        made = (
+            draft(Topic.JOBS_EVENTS, found.body, key=found.body.job_id, id=found.id, source="aetheris/bench", time="")
+            for found in events
+        )
+        pack(made, 0, 0, 0, 0)
 
     fetched = _batch(records)
 
     def fetch() -> None:
-        unpacked = PartitionRecords(_PLACE, MemoryRecords(fetched), [], 0, None, None, True, READ_UNCOMMITTED)
-        for one in list(unpacked):
-            taken(one)
+        for _ in unpack(fetched, _PLACE, 0):
+            pass
 
     gc.freeze()
     return {work.__name__: of(_costs_us(work)) / len(records) for work in (write, fetch, decode, fold, audit)}
@@ -69,10 +60,8 @@ def alone(of: Callable[[Iterable[float]], float] = min) -> Mapping[str, float]:
 
 def _batch(records: Sequence[Record]) -> bytes:
     """The records as a broker hands them out, in one batch; its offsets begin at 0."""
-    batch = BatchBuilder(_BATCH_BYTES, 0)
-    for record in records:
-        batch.append(timestamp=None, key=record.key, value=record.value, headers=list(record.headers))
-    return bytes(batch._build())
+    drafts = (Draft(record.topic, record.key or b"", record.value, record.headers) for record in records)
+    return pack(drafts, 0, 0, 0, 0)
 
 
 def _costs_us(work: Callable[[], None]) -> list[float]:

@@ -175,6 +175,24 @@ async def test_a_paused_place_waits_and_loses_nothing(bench: Bench, appender: Ap
     assert [record.offset for record in await _read(reader, (topic, 0), 3)] == [0, 1, 2]
 
 
+async def test_what_is_added_or_resumed_while_a_poll_waits_is_heard_at_once(bench: Bench, appender: Appender) -> None:
+    topic = await bench.create(3)
+    await appender.append([(Draft(topic, b"k", b"%d" % n, (), n),) for n in range(3)])
+    reader = bench.log.reader(max_wait_s=120.0)
+    await reader.start()
+    reader.assign({(topic, 0): 1, (topic, 1): 0})
+    reader.pause([(topic, 1)])
+    try:
+        for change, number in ((reader.add, 2), (lambda _: reader.resume([(topic, 1)]), 1)):
+            polling = asyncio.create_task(reader.poll(100.0))
+            assert not (await asyncio.wait({polling}, timeout=0.3))[0]
+            change({(topic, number): 0})
+            found = await asyncio.wait_for(polling, DEADLINE_S)
+            assert [record.value for record in found[topic, number]] == [b"%d" % number]
+    finally:
+        await reader.stop()
+
+
 async def test_an_offset_that_the_log_does_not_have_is_a_gap(bench: Bench, appender: Appender, reader: Reader) -> None:
     topic = await bench.create(1)
     await _fill(appender, topic, 0, 1)

@@ -1,4 +1,4 @@
-"""Partitions that are restored together are read together; one that takes longer doesn't hold up the others."""
+"""A partition that takes longer to restore holds up no other."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -45,14 +45,13 @@ class Reading(PartitionHandler):
 
 
 class Fed:
-    """A worker on a log in memory, and how its readers were told of partitions."""
+    """A worker on a log in memory, and which of its partitions are being read."""
 
     def __init__(self) -> None:
         self.log = MemoryLog(partitions=PARTITIONS)
         self.appender = self.log.appender()
         self.gates = [asyncio.Event() for _ in range(PARTITIONS)]
         self.handlers = [Reading(gate) for gate in self.gates]
-        self.added: list[set[int]] = []
         self.read = [asyncio.Event() for _ in range(PARTITIONS)]
 
     @asynccontextmanager
@@ -82,21 +81,12 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> Fed:
     add: Callable[[Pump, Mapping[Place, int]], None] = Pump.add
 
     def noted(pump: Pump, positions: Mapping[Place, int]) -> None:
-        fed.added.append({number for _, number in positions})
         add(pump, positions)
-        for number in fed.added[-1]:
+        for _, number in positions:
             fed.read[number].set()
 
     monkeypatch.setattr(Pump, "add", noted)
     return fed
-
-
-async def test_partitions_that_are_restored_together_are_read_together(fed: Fed) -> None:
-    for gate in fed.gates:
-        gate.set()
-    async with fed.running():
-        await asyncio.gather(*map(fed.reaches, range(PARTITIONS)))
-    assert fed.added == [set(range(PARTITIONS))]
 
 
 async def test_one_that_takes_longer_holds_up_no_other(fed: Fed) -> None:
@@ -108,4 +98,3 @@ async def test_one_that_takes_longer_holds_up_no_other(fed: Fed) -> None:
         assert not fed.handlers[slow].given.is_set()
         fed.gates[slow].set()
         await fed.reaches(slow)
-    assert fed.added == [set(quick), {slow}]

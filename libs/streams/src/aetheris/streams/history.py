@@ -10,6 +10,7 @@ from aetheris.streams.log import Log, LogUnreachable, Place, Reader
 from aetheris.streams.replay import stretch
 
 _STRETCH_WAIT_S = 0.01
+_RETRY_PAUSE_S = 0.1
 
 
 class History:
@@ -35,7 +36,11 @@ class History:
         try:
             async with asyncio.timeout(deadline_s):
                 end = (await self._log.end_offsets([place], deadline_s))[place] if until is None else until
-                return await self._read(place, job_id.encode(), start, end)
+                while True:
+                    try:
+                        return await self._read(place, job_id.encode(), start, end)
+                    except LogUnreachable:
+                        await asyncio.sleep(_RETRY_PAUSE_S)
         except TimeoutError:
             raise LogUnreachable(f"{self._topic}[{partition}] was not read within {deadline_s} s") from None
 

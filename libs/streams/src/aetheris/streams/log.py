@@ -195,10 +195,7 @@ class Log(Protocol):
         ...
 
     def reader(self, max_wait_s: float = 0.1) -> Reader:
-        """A new reader, whose idle fetches wait at the broker for `max_wait_s`.
-
-        What is added or resumed meanwhile waits for as long, so readers of bounded stretches take a short one.
-        """
+        """A new reader, whose fetches wait at the broker for `max_wait_s` where nothing is there yet."""
         ...
 
     def membership(self, group: str, member: str, topics: Collection[str]) -> Membership:

@@ -14,6 +14,8 @@ Sink = Callable[[Place, list[Record]], None]
 _log = structlog.get_logger(__name__)
 
 _POLL_S = 1.0
+_IDLE_S = 5.0
+"""What a fetch waits at the broker while nothing arrives."""
 _RETRY_PAUSE_S = 0.2
 _OFFSETS_DEADLINE_S = 5.0
 _MANY = 30
@@ -28,15 +30,13 @@ class Pump:
 
     With a pause, it takes what has arrived once a pause (one request for all of it); `wake` cuts the pause
     short. Without one it delivers at once, but gathers a little where many jobs go on side by side. The first record
-    after a silence is delivered at once. While nothing arrives, a fetch waits at the broker
-    for `idle_s`: longer is cheaper, and delays what is added meanwhile.
+    after a silence is delivered at once.
     """
 
-    def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0, idle_s: float = 0.5) -> None:
+    def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0) -> None:
         self._log = log
         self._sink = sink
         self._pause_s = pause_s
-        self._idle_s = idle_s
         self._reader: Reader | None = None
         self._positions: dict[Place, int] = {}
         self._held: set[Place] = set()
@@ -133,18 +133,15 @@ class Pump:
                 self._positions[place] = records[-1].offset + 1
                 self._sink(place, records)
         if batch and reader is self._reader:
-            await self._nap(reader, _gathering_s(batch), self._pause_s * _stretch(batch))
+            await self._nap(_gathering_s(batch), self._pause_s * _stretch(batch))
 
-    async def _nap(self, reader: Reader, least_s: float, most_s: float) -> None:
+    async def _nap(self, least_s: float, most_s: float) -> None:
         """Let records gather at the broker; what is not fetched meanwhile costs nothing."""
         if asyncio.get_running_loop().time() < self._awake_until:
             most_s = 0.0
         if least_s or most_s:
-            reader.pause(list(self._positions))
             await asyncio.sleep(least_s)
             await self._rings(most_s - least_s)
-            if reader is self._reader:
-                reader.resume([place for place in self._positions if place not in self._held])
         self._rung.clear()
 
     async def _rings(self, within_s: float) -> None:
@@ -154,7 +151,7 @@ class Pump:
                     await self._rung.wait()
 
     async def _connect(self) -> Reader:
-        reader = self._log.reader(self._idle_s)
+        reader = self._log.reader(_IDLE_S)
         await reader.start()
         reader.assign(self._positions)
         reader.pause(self._held)

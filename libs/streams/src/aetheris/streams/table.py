@@ -12,7 +12,6 @@ OnChange = Callable[[str, bytes | None], None]
 """A key, and its new value; None where it was deleted."""
 
 _PAUSE_S = 0.1
-_IDLE_S = 5.0
 
 
 class Table:
@@ -21,7 +20,7 @@ class Table:
     def __init__(self, log: Log, topic: str) -> None:
         self.topic = topic
         self._log = log
-        self._pump = Pump(log, self._take, _PAUSE_S, _IDLE_S)
+        self._pump = Pump(log, self._take, _PAUSE_S)
         self._rows: dict[str, bytes] = {}
         self.loaded = False
         self._listeners: list[OnChange] = []

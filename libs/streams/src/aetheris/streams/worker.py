@@ -22,11 +22,6 @@ __all__ = ["Cadence", "HandlerFactory", "Inputs", "Pace", "PartitionHandler", "P
 
 _log = structlog.get_logger(__name__)
 
-_IDLE_S = 1.5
-"""What an idle fetch waits at the broker; a partition that is assigned meanwhile waits too."""
-_TOGETHER_S = 0.05
-"""For how long partitions that are restored wait for others: each that is added alone waits behind one more fetch."""
-
 READY_LAG = 100_000
 """Records behind, beyond which a worker says that it is not ready."""
 
@@ -71,14 +66,12 @@ class PartitionWorker:
         self._membership: Membership = log.membership(group, member, inputs.topics)
         self._tables = {topic: Table(log, topic) for topic in inputs.tables}
         self._pumps = {
-            cadence: Pump(log, self._deliver, self._pace.lazy_pause_s if cadence is Cadence.LAZY else 0.0, _IDLE_S)
+            cadence: Pump(log, self._deliver, self._pace.lazy_pause_s if cadence is Cadence.LAZY else 0.0)
             for cadence in sorted({inputs.cadence(topic) for topic in inputs.topics})
         }
         self._partitions: dict[int, Partition] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._committed: dict[Place, int] = {}
-        self._unfed: dict[Place, int] = {}
-        self._feeding: asyncio.TimerHandle | None = None
         self._joined = False
         self.dead_letters = 0
         """Records that were quarantined here since the start."""
@@ -106,8 +99,6 @@ class PartitionWorker:
                 await self._abandon()
             await self._membership.stop(self._pace.drain_s)
         finally:
-            if self._feeding is not None:
-                self._feeding.cancel()
             stopping.cancel()
             await _cancelled([stopping, *background, *self._tasks.values()])
         if self._crash.done():
@@ -173,8 +164,6 @@ class PartitionWorker:
         _log.info("revoked", partitions=sorted(numbers))
         ours = [number for number in numbers if number in self._partitions]
         gone = [place for number in ours for place in self._partitions[number].places]
-        for place in gone:
-            self._unfed.pop(place, None)
         for pump in self._pumps.values():
             pump.remove(gone)
         await asyncio.gather(*(self._retire(number) for number in ours))
@@ -248,16 +237,6 @@ class PartitionWorker:
         )
 
     def _feed(self, positions: Mapping[Place, int]) -> None:
-        self._unfed.update(positions)
-        if all(partition.restored for partition in self._partitions.values()):
-            self._feed_all()
-        elif self._feeding is None:
-            self._feeding = asyncio.get_running_loop().call_later(_TOGETHER_S, self._feed_all)
-
-    def _feed_all(self) -> None:
-        if self._feeding is not None:
-            self._feeding.cancel()
-        positions, self._unfed, self._feeding = self._unfed, {}, None
         for cadence, pump in self._pumps.items():
             pump.add({place: at for place, at in positions.items() if self._inputs.cadence(place[0]) is cadence})
 

@@ -24,9 +24,6 @@ _log = structlog.get_logger(__name__)
 MAX_UNREAD = 10_000
 """Records that a listener may lag behind; it is then cut off, and resumes from the log."""
 
-_IDLE_S = 0.1
-"""What an idle fetch waits at the broker: a partition that is joined meanwhile waits too."""
-
 _LOOK_S = 5.0
 """Pause between looks at whether the reader fell silent."""
 
@@ -93,7 +90,7 @@ class Feed:
     def __init__(self, log: Log, clock: Clock, pause_s: float) -> None:
         self._log = log
         self._clock = clock
-        self._pump = Pump(log, self._hand_out, pause_s, _IDLE_S)
+        self._pump = Pump(log, self._hand_out, pause_s)
         self._ends: dict[Place, int] = {}
         self._listeners: dict[Place, dict[bytes, list[Subscription]]] = {}
         self._joining = asyncio.Lock()

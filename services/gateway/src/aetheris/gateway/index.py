@@ -21,7 +21,6 @@ _log = structlog.get_logger(__name__)
 
 _RETRY_S = 0.5
 _PAUSE_S = 0.02
-_IDLE_S = 5.0
 _LOOK_S = 1.0
 """Pause between looks at whether Redis still has the views; a read that finds them lost wakes at once."""
 
@@ -83,7 +82,7 @@ class Index:
     async def _follow(self, positions: Mapping[Place, int]) -> None:
         """Project what is appended, until Redis has lost the views."""
         self._arrived = []
-        pump = Pump(self._log, self._arrive, _PAUSE_S, _IDLE_S)
+        pump = Pump(self._log, self._arrive, _PAUSE_S)
         pump.add(positions)
         reading = asyncio.create_task(pump.run())
         try:

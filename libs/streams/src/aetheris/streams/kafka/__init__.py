@@ -1,4 +1,4 @@
-"""The log on Kafka, by aiokafka: its traps are closed here (docs/architecture.md, "The log")."""
+"""The log on Kafka: records by own requests, the rest by aiokafka (docs/adr/0005-own-requests-for-records.md)."""
 
 from aetheris.streams.kafka.log import KafkaLog
 

@@ -3,25 +3,38 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from ssl import SSLContext
+from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka import errors
 
-from aetheris.protocol.records import Group
-from aetheris.streams.kafka.clients import close_producer, open_client
-from aetheris.streams.kafka.tls import secured
+from aetheris.protocol.records import Draft, Group
+from aetheris.streams.kafka import wire
+from aetheris.streams.kafka.batches import HEADER_BYTES, pack
+from aetheris.streams.kafka.brokers import Brokers
+from aetheris.streams.kafka.connection import Address, Connection, Disconnected
 from aetheris.streams.log import MAX_GROUP_BYTES, LogUnreachable, Place
 from aetheris.streams.partitioning import place_of, weigh
 
 _log = structlog.get_logger(__name__)
 
 _RETRY_PAUSE_S = 0.1
-_BATCH_HEADER_BYTES = 61
+_LOST = wire.NOT_LEADER
+_UNKNOWN = errors.UnknownError.errno
+_WRITTEN = frozenset({wire.NO_ERROR, wire.DUPLICATE_SEQUENCE_NUMBER})
+_SOON = frozenset(
+    error.errno
+    for error in (
+        errors.CoordinatorLoadInProgressError,
+        errors.CoordinatorNotAvailableError,
+        errors.NotCoordinatorError,
+    )
+)
+"""A broker that has just started gives no producer ids yet."""
+_BIRTH_S = 10.0
 
 
 class _Ticket:
@@ -48,112 +61,95 @@ class _Parcel:
 
 
 class _Lane:
-    """The outbox of one partition."""
+    """The outbox of one partition: its oldest groups make up the batch that is being written."""
 
-    __slots__ = ("place", "queue", "task")
+    __slots__ = ("batch", "in_flight", "parcels", "place", "queue", "records")
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.queue: deque[_Parcel] = deque()
-        self.task: asyncio.Task[None] | None = None
+        self.in_flight = False
+        self.forget()
 
-    def fitting(self) -> list[_Parcel]:
-        """As many whole groups, from the oldest on, as one record batch holds."""
-        room = MAX_GROUP_BYTES - _BATCH_HEADER_BYTES
-        taken: list[_Parcel] = []
+    def forget(self) -> None:
+        """What was sent of it is unknown; it is written anew."""
+        self.batch: bytes | None = None
+        self.parcels = self.records = 0
+
+    def close_batch(self, producer: "_Producer") -> bytes:
+        """As many whole groups, from the oldest on, as one record batch holds; the same until it is acknowledged."""
+        if self.batch is None:
+            room = MAX_GROUP_BYTES - HEADER_BYTES
+            drafts: list[Draft] = []
+            self.parcels = 0
+            for parcel in self.queue:
+                room -= parcel.weight
+                if room < 0:
+                    break
+                self.parcels += 1
+                drafts += parcel.group
+            self.records = len(drafts)
+            sequence = producer.sequences.get(self.place, 0)
+            self.batch = pack(drafts, round(time.time() * 1000), producer.id, producer.epoch, sequence)
+        return self.batch
+
+    def settle(self) -> None:
+        """The batch is acknowledged."""
+        for _ in range(self.parcels):
+            self.queue.popleft().ticket.settle()
+        self.forget()
+
+    def fail(self, error: BaseException) -> None:
         for parcel in self.queue:
-            room -= parcel.weight
-            if room < 0:
-                break
-            taken.append(parcel)
-        return taken
+            if not parcel.ticket.done.done():
+                parcel.ticket.done.set_exception(error)
+        self.queue.clear()
+        self.forget()
 
 
 class _Producer:
     """One life of an idempotent producer; after the first doubt it is abandoned, never asked again."""
 
-    def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
-        self._kafka = AIOKafkaProducer(
-            bootstrap_servers=bootstrap,
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=0,
-            max_batch_size=MAX_GROUP_BYTES,
-            **secured(tls),
-        )
-        self._waiting: set[asyncio.Future[None]] = set()
+    def __init__(self, number: int, epoch: int) -> None:
+        self.id = number
+        self.epoch = epoch
+        self.sequences: dict[Place, int] = {}
+        self.leaders: dict[Place, Address] = {}
+        self.seeking = False
+        """Leaders are being asked for."""
+        self.connections: dict[Address, Connection] = {}
+        self.busy: set[Address] = set()
+        """Brokers that have a request to answer, or to which a connection is being made."""
 
-    async def start(self, bootstrap: str) -> None:
-        await open_client(self._kafka, bootstrap)
+    def acknowledge(self, lane: _Lane) -> None:
+        """The lane's batch is written."""
+        self.sequences[lane.place] = (self.sequences.get(lane.place, 0) + lane.records) & 0x7FFFFFFF
+        lane.settle()
 
-    async def deliver(self, place: Place, parcels: Sequence[_Parcel], deadline_s: float) -> bool:
-        """Whether the brokers acknowledged the parcels, in one record batch; False: unknown."""
-        try:
-            async with asyncio.timeout(deadline_s):
-                await self._send(place, parcels)
-        except (KafkaError, TimeoutError, OSError) as error:
-            _log.warning("append unknown", topic=place[0], partition=place[1], error=type(error).__name__)
-            return False
-        return True
-
-    async def _send(self, place: Place, parcels: Sequence[_Parcel]) -> None:
-        batch = self._kafka.create_batch()
-        for parcel in parcels:
-            for draft in parcel.group:
-                written = batch.append(
-                    timestamp=None, key=draft.key, value=draft.value or None, headers=list(draft.headers)
-                )
-                if written is None:
-                    raise RuntimeError("a record batch is full before its groups are in: weigh() is wrong")
-        batch.close()
-        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(acknowledged)
-        try:
-            sent = await self._kafka.send_batch(batch, place[0], partition=place[1])
-            sent.add_done_callback(partial(_pass_on, acknowledged))
-            await acknowledged
-        finally:
-            self._waiting.discard(acknowledged)
-
-    async def abandon(self, deadline_s: float) -> None:
-        """Whoever waits learns that its fate is unknown."""
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_exception(KafkaError("abandoned"))
-        await close_producer(self._kafka, deadline_s)
-
-
-def _pass_on(acknowledged: "asyncio.Future[None]", sent: "asyncio.Future[object]") -> None:
-    error = None if sent.cancelled() else sent.exception()
-    if acknowledged.done():
-        return
-    if sent.cancelled() or error is not None:
-        acknowledged.set_exception(error or KafkaError("cancelled"))
-    else:
-        acknowledged.set_result(None)
+    def close(self) -> None:
+        """Disconnect: what is under way stays unknown."""
+        for connection in self.connections.values():
+            connection.close()
 
 
 class KafkaAppender:
     """Groups of a partition in their order, each whole in one record batch, again and again until acknowledged."""
 
     def __init__(
-        self,
-        bootstrap: str,
-        partitions: Callable[[str], Awaitable[int]],
-        send_deadline_s: float = 10.0,
-        *,
-        tls: SSLContext | None = None,
+        self, brokers: Brokers, partitions: Callable[[str], Awaitable[int]], send_deadline_s: float = 10.0
     ) -> None:
-        self._tls = tls
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._ask_partitions = partitions
         self._send_deadline_s = send_deadline_s
         self._partitions: dict[str, int] = {}
         self._lanes: dict[Place, _Lane] = {}
+        self._waiting: dict[Place, _Lane] = {}
+        """Lanes that have something to send, or to send again."""
         self._producer: _Producer | None = None
         self._stopping = False
         self._asking = asyncio.Lock()
-        self._renewing = asyncio.Lock()
+        self._flushing = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Connect.
@@ -161,26 +157,25 @@ class KafkaAppender:
         Raises:
             LogUnreachable: no broker answers.
         """
-        self._producer = await self._connect()
+        self._producer = await self._born()
 
     async def stop(self, deadline_s: float = 5.0) -> None:
         """Write what is queued, as far as the deadline allows, and disconnect."""
         self._stopping = True
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=deadline_s)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-        for lane in self._lanes.values():
-            _fail(lane, LogUnreachable("the appender was stopped: written or not"))
+        left = {parcel.ticket.done for lane in self._lanes.values() for parcel in lane.queue}
+        if left:
+            await asyncio.wait(left, timeout=deadline_s)
         producer, self._producer = self._producer, None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._fail(LogUnreachable("the appender was stopped: written or not"))
         if producer is not None:
-            await producer.abandon(deadline_s)
+            producer.close()
 
     async def append(self, groups: Sequence[Group]) -> None:
         """Write every group; see `aetheris.streams.log.Appender`."""
-        if self._stopping or self._producer is None:
+        if self._stopping:
             raise LogUnreachable("the appender is stopped")
         if not groups:
             return
@@ -190,7 +185,12 @@ class KafkaAppender:
         places = [place_of(group, self._partitions[group[0].topic] if group else 1) for group in groups]
         ticket, now = _Ticket(len(groups)), time.monotonic()
         for group, weight, place in zip(groups, weights, places, strict=True):
-            self._enqueue(place, _Parcel(group, weight, now, ticket))
+            lane = self._lanes.get(place)
+            if lane is None:
+                lane = self._lanes[place] = _Lane(place)
+            lane.queue.append(_Parcel(group, weight, now, ticket))
+            self._waiting[place] = lane
+        self._flush_soon()
         await ticket.done
 
     def stuck_s(self) -> float:
@@ -204,56 +204,172 @@ class KafkaAppender:
             for topic in {draft.topic for group in groups for draft in group} - self._partitions.keys():
                 self._partitions[topic] = await self._ask_partitions(topic)
 
-    def _enqueue(self, place: Place, parcel: _Parcel) -> None:
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = _Lane(place)
-        lane.queue.append(parcel)
-        if lane.task is None:
-            lane.task = asyncio.create_task(self._drain(lane))
+    def _flush_soon(self) -> None:
+        """In the next pass of the loop: all that is appended in this one goes together."""
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
-    async def _drain(self, lane: _Lane) -> None:
+    def _flush(self) -> None:
+        """Each broker that is free gets all that waits for it, in one request."""
+        self._flushing = False
+        producer = self._producer
+        if producer is None:
+            return
+        loads: dict[Address, list[_Lane]] = {}
+        unknown: set[Place] = set()
+        for place, lane in self._waiting.items():
+            address = producer.leaders.get(place)
+            if address is None:
+                unknown.add(place)
+            elif address not in producer.busy and not lane.in_flight:
+                loads.setdefault(address, []).append(lane)
+        if unknown and not producer.seeking:
+            producer.seeking = True
+            self._begin(self._seek(producer, unknown))
+        for address, lanes in loads.items():
+            producer.busy.add(address)
+            connection = producer.connections.get(address)
+            if connection is None or connection.lost:
+                self._begin(self._connect(producer, address))
+            else:
+                self._send(producer, address, connection, lanes)
+
+    def _send(self, producer: _Producer, address: Address, connection: Connection, lanes: Iterable[_Lane]) -> None:
+        batches: dict[Place, bytes] = {}
+        sent: list[_Lane] = []
+        for lane in lanes:
+            del self._waiting[lane.place]
+            try:
+                batches[lane.place] = lane.close_batch(producer)
+            except Exception as error:  # noqa: BLE001  a bug here must reach whoever waits, or it would wait for ever
+                lane.fail(error)
+            else:
+                lane.in_flight = True
+                sent.append(lane)
+        answer = connection.call(wire.PRODUCE, wire.produce(batches, round(self._send_deadline_s * 1000)))
+        late = asyncio.get_running_loop().call_later(self._send_deadline_s, self._doubt, producer, "no answer")
+        answer.add_done_callback(partial(self._answered, producer, address, sent, late))
+
+    def _answered(
+        self,
+        producer: _Producer,
+        address: Address,
+        sent: Sequence[_Lane],
+        late: asyncio.TimerHandle,
+        answer: "asyncio.Future[bytes]",
+    ) -> None:
+        late.cancel()
+        error = answer.exception()
+        if producer is not self._producer:
+            return
         try:
-            while lane.queue:
-                parcels = lane.fitting()
-                await self._deliver(lane.place, parcels)
-                for parcel in parcels:
-                    lane.queue.popleft()
-                    parcel.ticket.settle()
-        except Exception as error:  # noqa: BLE001  a bug here must reach whoever waits, or it would wait for ever
-            _fail(lane, error)
-        finally:
-            lane.task = None
-
-    async def _deliver(self, place: Place, parcels: Sequence[_Parcel]) -> None:
-        """For ever: what is unknown is written again, by a new producer (aiokafka #1017, #510)."""
-        while True:
-            producer = self._producer
-            if producer is None:
-                raise LogUnreachable("the appender is stopped")
-            if await producer.deliver(place, parcels, self._send_deadline_s):
+            codes = dict.fromkeys((lane.place for lane in sent), _LOST) if error else wire.produced(answer.result())
+        except wire.Malformed:
+            codes = {}
+        again = False
+        for lane in sent:
+            code = codes.get(lane.place, _UNKNOWN)
+            if code in _WRITTEN:
+                producer.acknowledge(lane)
+            elif code in wire.PASSING:
+                again = True
+            else:
+                self._doubt(producer, errors.for_code(code).__name__)
                 return
-            await self._renew(producer)
+            lane.in_flight = False
+            if lane.queue:
+                self._waiting[lane.place] = lane
+        if again:
+            self._begin(self._rest(producer, address))
+        else:
+            producer.busy.discard(address)
+            if self._waiting:
+                self._flush_soon()
 
-    async def _renew(self, doubtful: _Producer) -> None:
-        async with self._renewing:
-            if self._producer is not doubtful:
-                return
-            await doubtful.abandon(2.0)
-            while self._producer is doubtful:
+    def _doubt(self, producer: _Producer, why: str) -> None:
+        """Whether something was written is unknown: it is written again, by a new producer."""
+        if producer is not self._producer:
+            return
+        _log.warning("append unknown", error=why)
+        self._producer = None
+        producer.close()
+        self._brokers.doubt()
+        for lane in self._lanes.values():
+            lane.in_flight = False
+            lane.forget()
+            if lane.queue:
+                self._waiting[lane.place] = lane
+        self._begin(self._renew())
+
+    async def _renew(self) -> None:
+        while self._producer is None:
+            try:
+                self._producer = await self._born()
+            except LogUnreachable:
+                await asyncio.sleep(_RETRY_PAUSE_S)
+        self._flush_soon()
+
+    async def _born(self) -> _Producer:
+        try:
+            async with asyncio.timeout(_BIRTH_S):
+                connection = await self._brokers.any()
                 try:
-                    self._producer = await self._connect()
-                except LogUnreachable:
-                    await asyncio.sleep(_RETRY_PAUSE_S)
+                    while True:
+                        code, number, epoch = wire.producer_id(
+                            await connection.call(wire.INIT_PRODUCER_ID, wire.init_producer_id())
+                        )
+                        if code not in _SOON:
+                            break
+                        await asyncio.sleep(_RETRY_PAUSE_S)
+                finally:
+                    connection.close()
+        except (Disconnected, TimeoutError, wire.Malformed) as error:
+            raise LogUnreachable(f"no producer id: {type(error).__name__}") from None
+        if code:
+            raise LogUnreachable(f"no producer id: {errors.for_code(code).__name__}")
+        return _Producer(number, epoch)
 
-    async def _connect(self) -> _Producer:
-        producer = _Producer(self._bootstrap, self._tls)
-        await producer.start(self._bootstrap)
-        return producer
+    async def _seek(self, producer: _Producer, places: set[Place]) -> None:
+        try:
+            producer.leaders.update(await self._brokers.leaders(places))
+        except LogUnreachable:
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        producer.seeking = False
+        self._flush_soon()
 
+    async def _connect(self, producer: _Producer, address: Address) -> None:
+        try:
+            connection = await self._brokers.connect(address)
+        except Disconnected:
+            await self._rest(producer, address)
+            return
+        if producer is not self._producer:
+            connection.close()
+            return
+        producer.connections[address] = connection
+        producer.busy.discard(address)
+        self._flush_soon()
 
-def _fail(lane: _Lane, error: Exception) -> None:
-    for parcel in lane.queue:
-        if not parcel.ticket.done.done():
-            parcel.ticket.done.set_exception(error)
-    lane.queue.clear()
+    async def _rest(self, producer: _Producer, address: Address) -> None:
+        """Let things settle, then ask who leads, and send the same batches again."""
+        self._brokers.doubt()
+        await asyncio.sleep(_RETRY_PAUSE_S)
+        producer.leaders.clear()
+        producer.busy.discard(address)
+        self._flush_soon()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # a bug, that must reach whoever waits
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        for lane in self._lanes.values():
+            lane.fail(error)

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from aetheris.streams.log import LogUnreachable
@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 _START_S = 2.0
 
 
-async def open_client(client: AIOKafkaConsumer | AIOKafkaProducer, bootstrap: str) -> None:
+async def open_client(client: AIOKafkaConsumer, bootstrap: str) -> None:
     """Start it; whatever keeps it from starting, it is closed.
 
     Raises:
@@ -37,17 +37,6 @@ async def open_client(client: AIOKafkaConsumer | AIOKafkaProducer, bootstrap: st
 async def close_consumer(consumer: AIOKafkaConsumer, deadline_s: float) -> None:
     """Stop it; past the deadline it is left to die with its connections."""
     await _attempt(consumer.stop(), deadline_s, "consumer")
-
-
-async def close_producer(producer: AIOKafkaProducer, deadline_s: float) -> None:
-    """Stop it without sending what it still holds: first its sender, so that nothing is sent late."""
-    sender = producer._sender  # pyright: ignore[reportPrivateUsage]  it has no public way to abandon
-    held = producer._message_accumulator  # pyright: ignore[reportPrivateUsage]
-    if sender.sender_task is not None:
-        sender.sender_task.cancel()
-    await _attempt(producer.client.close(), deadline_s, "producer's connections")
-    held.fail_all(KafkaError("abandoned"))
-    await _attempt(producer.stop(), deadline_s, "producer")
 
 
 async def _attempt(closing: Coroutine[Any, Any, None], deadline_s: float, what: str) -> None:

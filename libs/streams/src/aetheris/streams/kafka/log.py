@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from aetheris.streams.kafka.appender import KafkaAppender
+from aetheris.streams.kafka.brokers import Brokers
 from aetheris.streams.kafka.clients import close_consumer, open_client
 from aetheris.streams.kafka.membership import KafkaMembership
 from aetheris.streams.kafka.reader import KafkaReader
@@ -39,10 +40,12 @@ class KafkaLog:
         self._session_timeout_s = session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self._asker: AIOKafkaConsumer | None = None
+        self._brokers = Brokers(bootstrap, tls)
         self._partitions: dict[str, int] = {}
 
     async def start(self) -> None:
         """Connect, for the questions below."""
+        await self._brokers.start()
         asker = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False, **secured(self._tls))
         await open_client(asker, self._bootstrap)
         self._asker = asker
@@ -52,14 +55,15 @@ class KafkaLog:
         asker, self._asker = self._asker, None
         if asker is not None:
             await close_consumer(asker, deadline_s)
+        await self._brokers.stop()
 
     def appender(self) -> KafkaAppender:
         """A new appender; one for a process is enough."""
-        return KafkaAppender(self._bootstrap, self.partitions, self._send_deadline_s, tls=self._tls)
+        return KafkaAppender(self._brokers, self.partitions, self._send_deadline_s)
 
     def reader(self, max_wait_s: float = 0.1) -> KafkaReader:
         """A new reader, whose idle fetches wait at the broker for `max_wait_s`."""
-        return KafkaReader(self._bootstrap, max_wait_s, tls=self._tls)
+        return KafkaReader(self._brokers, max_wait_s)
 
     def membership(self, group: str, member: str, topics: Collection[str]) -> KafkaMembership:
         """A static member of `group`: back within the session timeout, it finds its partitions unmoved."""

@@ -9,11 +9,12 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from aetheris.streams.kafka.clients import close_consumer, open_client
-from aetheris.streams.kafka.reader import LOOK_MS
 from aetheris.streams.kafka.tls import secured
 from aetheris.streams.log import Listener, LogUnreachable, MembershipLost, Place
 
 _NEVER_IDLE_MS = 2**31 - 1
+_LOOK_MS = 2_000
+"""Pause between a consumer's looks at what it could fetch, beside those that an event causes."""
 
 
 class _Rebalances(ConsumerRebalanceListener):
@@ -173,7 +174,7 @@ class KafkaMembership:
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=session_ms // 3,
             rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
-            consumer_timeout_ms=LOOK_MS,
+            consumer_timeout_ms=_LOOK_MS,
             max_poll_interval_ms=_NEVER_IDLE_MS,  # it is never polled for records
             **secured(self._tls),
         )
