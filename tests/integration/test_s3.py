@@ -143,8 +143,9 @@ def test_a_job_is_sealed_when_its_large_result_can_be_asked_for_again(world: Wor
 
 
 def test_large_results_lie_on_s3_and_are_proven(world: World) -> None:
+    key, word, other = fresh("large"), fresh("")[-5:], fresh("")[-5:]
     world.die_at("after_call:large")
-    job = world.done(make("a", "abcde"), put("b", "large", {"$ref": "a#/text"}, "a"), make("c", "fghij", "b"))
+    job = world.done(make("a", word), put("b", key, {"$ref": "a#/text"}, "a"), make("c", other, "b"))
     assert world.has_died()
     finished = world.events(job, "tool_invocation_finished")
     refs = {one["data"]["node_id"]: one["data"]["result_ref"] for one in finished if one["data"].get("result_ref")}
@@ -152,9 +153,9 @@ def test_large_results_lie_on_s3_and_are_proven(world: World) -> None:
     first, last = (refs[node]["sha256"] for node in "ac")
     assert (world.s3.versions(blob(first)), world.s3.versions(blob(last))) == (1, 1)
     assert not (world.system.data / "blobs").exists()
-    assert world.s3.client.get_object(Bucket=BUCKET, Key="large")["Body"].read() == b"abcde" * TIMES
+    assert world.s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == word.encode() * TIMES
     world.sealed(job)
-    again = world.done(make("a", "abcde"))
+    again = world.done(make("a", word))
     assert (world.s3.versions(blob(first)), world.verified(again)["violations"]) == (1, [])
     assert world.verified(job)["ok"]
     bundle, stream = str(world.folder / "job.zip"), str(world.folder / "job.jsonl")
@@ -177,7 +178,7 @@ def test_large_results_lie_on_s3_and_are_proven(world: World) -> None:
     world.s3.client.put_object(Bucket=BUCKET, Key=blob(last), Body=held)
     assert world.verified(job)["ok"]
 
-    world.s3.kill()
+    world.s3.kill()  # the end of this file's store: what fails from here on has no second chance
     for what in ("verify", "replay", "evidence"):
         answer = world.api_of(job, what)
         assert (answer.status_code, "blobs_unreachable" in answer.text) == (503, True), (what, answer.text[:1000])
