@@ -47,9 +47,10 @@ class Brokers:
 
     def __init__(self, *brokers: Broker) -> None:
         self.left = list(brokers)
+        self.leaderless: set[tuple[str, int]] = set()
 
     async def leaders(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
-        return dict.fromkeys(places, ("broker", 1))
+        return dict.fromkeys(places - self.leaderless, ("broker", 1))
 
     async def connect(self, _address: tuple[str, int]) -> Connection:
         if not self.left:
@@ -132,4 +133,20 @@ async def test_a_lost_connection_is_made_again_and_a_missing_one_is_said() -> No
     assert values(await made.poll(5.0)) == [b"a"]
     with pytest.raises(LogUnreachable):
         await made.poll(5.0)
+    await made.stop()
+
+
+async def test_a_place_that_nobody_leads_holds_up_no_other_and_is_read_later() -> None:
+    brokers = Brokers(Broker(found(9, (0, 0, b"a"))), Broker(found(10, (1, 0, b"b"))))
+    brokers.leaderless = {PLACES[1]}
+    made = KafkaReader(cast("Any", brokers), 5.0)
+    await made.start()
+    made.assign(dict.fromkeys(PLACES, 0))
+    assert values(await made.poll(20.0)) == [b"a"]
+    brokers.leaderless = set()
+    heard: list[bytes] = []
+    async with asyncio.timeout(20):
+        while not heard:
+            heard = values(await made.poll(0.1))
+    assert heard == [b"b"]
     await made.stop()

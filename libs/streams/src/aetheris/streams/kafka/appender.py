@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -331,9 +332,10 @@ class KafkaAppender:
         return _Producer(number, epoch)
 
     async def _seek(self, producer: _Producer, places: set[Place]) -> None:
-        try:
+        with suppress(LogUnreachable):
             producer.leaders.update(await self._brokers.leaders(places))
-        except LogUnreachable:
+        self._flush_soon()
+        if not places <= producer.leaders.keys():
             await asyncio.sleep(_RETRY_PAUSE_S)
         producer.seeking = False
         self._flush_soon()

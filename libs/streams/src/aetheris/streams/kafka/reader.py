@@ -1,6 +1,7 @@
 """KafkaReader: places assigned by hand, positions of our own, one fetch at a time for each broker that leads some."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Collection, Mapping
 
@@ -16,6 +17,9 @@ from aetheris.streams.log import Batch, LogGap, LogUnreachable, Place
 _RETRY_PAUSE_S = 0.1
 _ANSWER_S = 10.0
 """How much later than it said a broker may answer a fetch."""
+_LEADERLESS_S = 0.5
+"""After which a place that nobody led is looked for again."""
+_NEVER = -math.inf
 _NEW_SESSION = {wire.FETCH_SESSION_ID_NOT_FOUND, wire.INVALID_FETCH_SESSION_EPOCH}
 
 
@@ -92,7 +96,8 @@ class KafkaReader:
         self._positions: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._sources: dict[Address, _Source] = {}
-        self._arranged = False
+        self._arranged_until = _NEVER
+        """When the places are to be arranged anew."""
         self._tired = False
         """A broker doesn't lead what it was asked for: its places are arranged anew, after a pause."""
         self._stirring: asyncio.Future[None] | None = None
@@ -179,7 +184,7 @@ class KafkaReader:
                 if isinstance(done, asyncio.Task):
                     raise self._broken(str(error)) from None
                 source.close()  # it may only have been idle for too long
-                self._arranged = False
+                self._arranged_until = _NEVER
                 self._brokers.doubt()
             except wire.Malformed:
                 raise self._broken("an answer that can't be read") from None
@@ -242,9 +247,9 @@ class KafkaReader:
 
     async def _ask(self) -> None:
         """A fetch from each broker that has none to answer."""
-        if not self._arranged:
-            await self._arrange()
         now_s = asyncio.get_running_loop().time()
+        if now_s >= self._arranged_until:
+            await self._arrange(now_s)
         for source in self._sources.values():
             if source.under_way is not None:
                 if now_s > source.due_s:
@@ -258,8 +263,9 @@ class KafkaReader:
                 asked.add_done_callback(self._stir)
                 source.under_way, source.due_s = asked, now_s + self._limits.wait_ms / 1000 + _ANSWER_S
 
-    async def _arrange(self) -> None:
+    async def _arrange(self, now_s: float) -> None:
         """Each wanted place to the broker that leads it. One that waits is asked anew where it should give more."""
+        self._arranged_until = math.inf  # unless the assignment changes meanwhile
         wanted = self._positions.keys() - self._paused
         try:
             leaders = await self._brokers.leaders(wanted) if wanted else {}
@@ -271,15 +277,16 @@ class KafkaReader:
             self._sources.setdefault(address, _Source(address)).places.append(place)
             if self._sources[address].misses(place):
                 self._sources[address].close()
-        self._arranged = True
+        if len(leaders) < len(wanted):
+            self._arranged_until = min(self._arranged_until, now_s + _LEADERLESS_S)
 
     def _rearrange(self) -> None:
-        self._arranged = False
+        self._arranged_until = _NEVER
         self._stir()
 
     async def _stirred(self, within_s: float) -> None:
         """Return once something was answered, or the assignment changed."""
-        if not self._arranged or any(source.answered() for source in self._sources.values()):
+        if self._arranged_until == _NEVER or any(source.answered() for source in self._sources.values()):
             return
         loop = asyncio.get_running_loop()
         self._stirring = loop.create_future()
@@ -303,7 +310,7 @@ class KafkaReader:
         for source in self._sources.values():
             source.close()
         self._sources.clear()
-        self._arranged = False
+        self._arranged_until = _NEVER
 
     def _check_started(self) -> None:
         if not self._started:
