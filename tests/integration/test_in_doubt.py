@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PARTITIONS = 4
 PATIENCE_S = 90.0
-LEDGER = "aetheris.ledger"
+LEDGER, EXECUTORS = "aetheris.ledger", "aetheris.tool_executor"
 
 
 @dataclass(frozen=True)
@@ -241,9 +241,29 @@ async def taken_up(world: World, partition: int) -> None:
         await admin.close()
 
 
+async def executors_settled(world: World) -> None:
+    """Return once both are members: one that comes back from its sleep takes calls from the other."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=world.system.state().kafka)
+    await admin.start()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while await stable_members(admin, EXECUTORS) != 2:  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0.05)
+    finally:
+        await admin.close()
+
+
+async def stable_members(admin: AIOKafkaAdminClient, group: str) -> int:
+    """How many members a group has; 0 while it is being rebalanced."""
+    described: Any = await admin.describe_consumer_groups([group])
+    ((_error, _name, state, _type, _protocol, members, *_),) = described[0].groups
+    return len(members) if state == "Stable" else 0
+
+
 @pytest.mark.parametrize("round_", range(20))
 async def test_fifty_requests_for_one_key_are_one_execution(world: World, round_: int) -> None:
     """By two producers: one execution, nobody polls, and waiting uses up no try."""
+    await executors_settled(world)
     name = fresh(f"fifty-{round_}")
     held = world.outside.hold(name)
     job = await asyncio.to_thread(world.held_call, "poke_probeable", name)
