@@ -150,3 +150,16 @@ async def test_a_place_that_nobody_leads_holds_up_no_other_and_is_read_later() -
             heard = values(await made.poll(0.1))
     assert heard == [b"b"]
     await made.stop()
+
+
+async def test_a_poll_under_way_ends_when_the_reader_is_stopped_and_connects_no_more() -> None:
+    brokers = Brokers(Broker(), Broker())
+    made = KafkaReader(cast("Any", brokers), 5.0)
+    await made.start()
+    made.assign(dict.fromkeys(PLACES, 0))
+    polling = asyncio.create_task(made.poll(100.0))
+    assert not (await asyncio.wait({polling}, timeout=0.2))[0]
+    await made.stop()
+    with pytest.raises(LogUnreachable):
+        await asyncio.wait_for(polling, 20)
+    assert len(brokers.left) == 1

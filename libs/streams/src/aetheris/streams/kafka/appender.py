@@ -26,15 +26,6 @@ _RETRY_PAUSE_S = 0.1
 _LOST = wire.NOT_LEADER
 _UNKNOWN = errors.UnknownError.errno
 _WRITTEN = frozenset({wire.NO_ERROR, wire.DUPLICATE_SEQUENCE_NUMBER})
-_SOON = frozenset(
-    error.errno
-    for error in (
-        errors.CoordinatorLoadInProgressError,
-        errors.CoordinatorNotAvailableError,
-        errors.NotCoordinatorError,
-    )
-)
-"""A broker that has just started gives no producer ids yet."""
 _BIRTH_S = 10.0
 
 
@@ -320,7 +311,7 @@ class KafkaAppender:
                         code, number, epoch = wire.producer_id(
                             await connection.call(wire.INIT_PRODUCER_ID, wire.init_producer_id())
                         )
-                        if code not in _SOON:
+                        if code not in wire.STARTING:
                             break
                         await asyncio.sleep(_RETRY_PAUSE_S)
                 finally:

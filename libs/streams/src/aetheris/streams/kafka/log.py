@@ -47,7 +47,11 @@ class KafkaLog:
         """Connect, for the questions below."""
         await self._brokers.start()
         asker = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False, **secured(self._tls))
-        await open_client(asker, self._bootstrap)
+        try:
+            await open_client(asker, self._bootstrap)
+        except LogUnreachable:
+            await self._brokers.stop()
+            raise
         self._asker = asker
 
     async def stop(self, deadline_s: float = 5.0) -> None:

@@ -63,10 +63,10 @@ class _Source:
         self, connection: Connection, positions: Mapping[Place, int], limits: wire.Limits
     ) -> "asyncio.Future[bytes]":
         """Send a fetch."""
+        if not self.session.epoch:
+            self.sent.clear()
         moved = {place: positions[place] for place in self.places if self.sent.get(place) != positions[place]}
         left = [place for place in self.sent if place not in self.places]
-        if not self.session.epoch:
-            moved, left, self.sent = {place: positions[place] for place in self.places}, [], {}
         for place in left:
             del self.sent[place]
         self.sent.update(moved)
@@ -107,9 +107,10 @@ class KafkaReader:
         self._started = True
 
     async def stop(self, deadline_s: float = 5.0) -> None:  # noqa: ARG002  nothing that it waits for
-        """Disconnect."""
+        """Disconnect; a poll under way ends with LogUnreachable."""
         self._started = False
         self._forget()
+        self._stir()
 
     def assign(self, positions: Mapping[Place, int]) -> None:
         """Read exactly these places from now on."""
@@ -151,10 +152,10 @@ class KafkaReader:
             LogGap: a place's offset is out of range.
             LogUnreachable: the connection is broken; make a new reader.
         """
-        self._check_started()
         clock = asyncio.get_running_loop().time
         until_s = clock() + timeout_s
         while True:
+            self._check_started()
             self._hear()
             batch = self._taken(max_records)
             if batch:
@@ -271,6 +272,7 @@ class KafkaReader:
             leaders = await self._brokers.leaders(wanted) if wanted else {}
         except LogUnreachable as error:
             raise self._broken(str(error)) from None
+        self._check_started()  # it may have been stopped meanwhile
         for source in self._sources.values():
             source.places = []
         for place, address in leaders.items():

@@ -16,6 +16,8 @@ OFFSET_OUT_OF_RANGE = 1
 NOT_LEADER = 6
 PASSING = frozenset({3, 5, NOT_LEADER, 7, 9, 19, 20, 56, 78})
 """A topic or leader not known yet or no longer, too few replicas, a disk that fails: ask again, maybe another."""
+STARTING = frozenset({14, 15, 16})
+"""A broker that has just started gives no producer ids yet."""
 DUPLICATE_SEQUENCE_NUMBER = 46
 FETCH_SESSION_ID_NOT_FOUND = 70
 INVALID_FETCH_SESSION_EPOCH = 71
