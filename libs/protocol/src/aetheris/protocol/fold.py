@@ -272,17 +272,24 @@ def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:
         return "a human said no or edited the call"
-    return _not_in_force(job, e) or _node_is_taken(job, e) or _after_fails(job, e) or _irreversible_fails(job, e, state)
+    entry = job.entry(e.node_id)
+    void = _not_in_force(job, e, entry) or _node_is_taken(job, e)
+    if void is None and e.after:
+        void = _after_fails(job, e)
+    if void is None and entry is not None and entry.irreversible:
+        void = _irreversible_fails(job, e, state)
+    return void
 
 
-def _not_in_force(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+def _not_in_force(job: JobState, e: ev.ToolInvocationStarted, current: Entry | None) -> str | None:
     if job.terminal is not None:
         return "the job has ended"
-    named, current = job.entry(e.node_id, e.revision), job.entry(e.node_id)
-    if named is None or current is None or e.revision > job.revision:
+    if current is None or e.revision > job.revision:
         return "the node's entry is not the one in force"
-    if named is not current and not named.same_as(current):
-        return "the node's entry is not the one in force"
+    if current.revision > e.revision:
+        named = job.entry(e.node_id, e.revision)
+        if named is None or not named.same_as(current):
+            return "the node's entry is not the one in force"
     return "the job is stopping" if is_stopped(job, current) else None
 
 
@@ -337,9 +344,6 @@ def _after_fails(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
 
 
 def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeyState) -> str | None:
-    entry = job.entry(e.node_id)
-    if entry is None or not entry.irreversible:
-        return None
     if not _approved(e, state) and e.tool_version not in state.allowed_versions:
         return "irreversible, and neither approved nor allowed by policy"
     for key in job.contents.get((e.content_key, e.occurrence), ()):

@@ -188,6 +188,11 @@ class Telemetry:
             batches = Batches(service)
             self._deliver, self._close = batches.add, batches.close
 
+    @property
+    def on(self) -> bool:
+        """Whether anything takes its spans."""
+        return self._deliver is not None
+
     def sampled(self, job_id: str, wanted: bool | None) -> bool:
         """Whether this job's calls are traced: the same answer in every service with the same rate."""
         if self._deliver is None:

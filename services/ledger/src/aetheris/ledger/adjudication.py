@@ -235,37 +235,30 @@ def _allow(
         if of.state.requested is not None:
             return Step()
         return Step((ask_human(of, call, rule, cost, terms=terms, now=now),), again_s)
-    needs_word = call.entry.irreversible or not terms.policy.may_follow(call.entry.node.tool_name)
+    needs_word = call.entry.irreversible or terms.policy.plain(call.entry.node.tool_name) is None
     if needs_word and not approved and version not in of.state.allowed_versions:
         return Step((_policy_allows(of, call, rule, cost),), again_s)
     pending.grants += 1
-    nodes = _cut(of.job, pending.nodes, terms)
-    rules = (rule.name, *(_plain_rule(of.job, node_id, terms) for node_id in nodes[1:]))
-    granted = _grant(nodes, rules, of, terms, pending.parent)
+    rules = _run(of.job, pending.nodes, rule, terms)
+    granted = _grant(pending.nodes[: len(rules)], rules, of, terms, pending.parent)
     return Step((granted,), now.mono_s + _rarer(terms, pending.grants))
 
 
-def _cut(job: JobState, nodes: tuple[str, ...], terms: Terms) -> tuple[str, ...]:
-    """The run up to the first later node that must be judged by itself."""
-    if not terms.limits.runs:
-        return nodes[:1]
-    for place, node_id in enumerate(nodes[1:LONGEST_RUN], start=1):
-        if not _may_follow(job, node_id, terms):
-            return nodes[:place]
-    return nodes[:LONGEST_RUN]
+def _run(job: JobState, nodes: tuple[str, ...], rule: Rule, terms: Terms) -> tuple[str, ...]:
+    """The rule of each node, up to the first later one that must be judged by itself."""
+    rules = [rule.name]
+    for node_id in nodes[1:LONGEST_RUN] if terms.limits.runs else ():
+        plain = _rule_to_follow(job, node_id, terms)
+        if plain is None:
+            break
+        rules.append(plain)
+    return tuple(rules)
 
 
-def _may_follow(job: JobState, node_id: str, terms: Terms) -> bool:
+def _rule_to_follow(job: JobState, node_id: str, terms: Terms) -> str | None:
     entry = job.entry(node_id)
     if entry is None or entry.irreversible or entry.node.kind not in RUNNABLE or job.node_keys.get(node_id):
-        return False
-    return terms.policy.may_follow(entry.node.tool_name)
-
-
-def _plain_rule(job: JobState, node_id: str, terms: Terms) -> str:
-    entry = job.entry(node_id)
-    if entry is None:
-        raise LookupError("a run holds nodes of the plan")
+        return None
     return terms.policy.plain(entry.node.tool_name)
 
 

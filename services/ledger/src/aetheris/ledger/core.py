@@ -31,7 +31,7 @@ VIEWS_AFTER_RESTART = 10_000
 """Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
 
 
-_PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished, ev.NodeFinished})
+_PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
 """What a step that goes well writes: it moves its key, and nothing else follows."""
 
 
@@ -104,7 +104,8 @@ class Partition:
             self._moved(job, key, before, event, offset=offset, now=now)
         elif before is St.SETTLED and isinstance(event, ev.ToolInvocationFinished):
             self.contradictions.append(event)
-        self._react(job, event, now, at_s)
+        if type(event) not in _PLAIN:
+            self._react(job, event, now, at_s)
 
     def confirm(self, answer: ev.EffectConfirmed | ev.ConfirmationFailed, offset: int, now: Now) -> None:
         """Take what the outside says of a recorded effect; what waits for it is looked at again."""
@@ -212,8 +213,6 @@ class Partition:
     # what events change
 
     def _react(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
-        if type(event) in _PLAIN:
-            return
         match event:
             case ev.WorkerEnded():
                 self._end_worker(job, (event.worker_id, event.incarnation), now)
@@ -647,7 +646,13 @@ class Partition:
         job = self.jobs.get(item.job_id)
         if job is None:
             return None
-        held = {"node": job.pending, "key": job.keys, "request": job.asked}[item.what].get(item.name)
+        match item.what:
+            case "key":
+                held = job.keys.get(item.name)
+            case "node":
+                held = job.pending.get(item.name)
+            case "request":
+                held = job.asked.get(item.name)
         return held.due_s if held is not None else None
 
     def _put(self, due_s: float, item: Item) -> None:

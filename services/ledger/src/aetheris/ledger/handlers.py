@@ -30,7 +30,9 @@ from aetheris.protocol.events import (
     ApprovalRequested,
     ConfirmationFailed,
     EffectConfirmed,
+    Event,
     JobWaiting,
+    NodeFinished,
     PolicyAllowed,
     SignalReceived,
     WaitCompleted,
@@ -54,7 +56,13 @@ SOURCE = "aetheris/ledger"
 _ORDINARY = (PolicyAllowed, ApprovalRequested, JobWaiting, SignalReceived, WaitCompleted)
 """Nothing has failed where these are written: their spans are sampled like all others."""
 
-_UNREAD = UNREAD - {f"io.aetheris.{kind.event_type}.v1".encode() for kind in (EffectConfirmed, ConfirmationFailed)}
+
+def _types(*kinds: type[Event]) -> frozenset[bytes]:
+    return frozenset(f"io.aetheris.{kind.event_type}.v1".encode() for kind in kinds)
+
+
+_UNREAD = (UNREAD | _types(NodeFinished)) - _types(EffectConfirmed, ConfirmationFailed)
+"""Facts that decide nothing here, passed over unparsed: whether a node is done is said by its key."""
 
 _SUBMIT = f"io.aetheris.{Submit.type_name}.v1".encode()
 """The planner's; its plan may be long, and is passed over unparsed."""
@@ -152,17 +160,21 @@ class LedgerHandler(PartitionHandler):
     # in
 
     def _fold(self, record: Record, now: Now) -> None:
+        if record.header("ce_type") in _UNREAD:
+            self._partition.pass_over(record.offset)
+            return
         try:
-            found = decode_event(record, _UNREAD)
+            found = decode_event(record)
         except Undecodable:
             self._partition.pass_over(record.offset)
             return
         if isinstance(found, Envelope):
-            if isinstance(found.body, (EffectConfirmed, ConfirmationFailed)):
-                self._hear(found.body, record)
-                self._partition.confirm(found.body, record.offset, now)
+            body = found.body
+            if type(body) is EffectConfirmed or type(body) is ConfirmationFailed:  # dearer by `isinstance`
+                self._hear(body, record)
+                self._partition.confirm(body, record.offset, now)
             else:
-                self._partition.evolve(found.body, record.offset, now, record.timestamp_ms / 1000)
+                self._partition.evolve(body, record.offset, now, record.timestamp_ms / 1000)
         elif isinstance(found, NeedsUpgrade):
             self._partition.needs_upgrade(found.job_id, record.offset)
         else:
@@ -238,9 +250,12 @@ class LedgerHandler(PartitionHandler):
         groups = [self._group(decision, time, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
-        await asyncio.gather(
-            self._edge.appender.append(groups), self._edge.stores.grant(leases), self._edge.stores.forget(settled)
-        )
+        writing = [self._edge.appender.append(groups)]
+        if leases:
+            writing.append(self._edge.stores.grant(leases))
+        if settled:
+            writing.append(self._edge.stores.forget(settled))
+        await asyncio.gather(*writing)
         if self._edge.crash.armed:
             self._reach(decisions)
 
@@ -335,8 +350,11 @@ class LedgerHandler(PartitionHandler):
 
     def _trace_joined(self, now: Now) -> None:
         """The later nodes of a run are not granted one by one: their span is made when they have started."""
+        joined = self._partition.joined()
+        if not self._edge.telemetry.on:
+            return
         at_ns = _ns(now)
-        for job_id, key in self._partition.joined():
+        for job_id, key in joined:
             self._edge.telemetry.record(self._trace_of(job_id, key), "adjudicate", at_ns, at_ns, kind=Kind.PRODUCER)
 
     def _view(self, record: LedgerRecord, time: str) -> Draft:

@@ -163,6 +163,7 @@ class Policy:
         self.rules = tuple(rules)
         self.limited: Mapping[str, Rule] = {rule.name: rule for rule in rules if rule.is_limited}
         self._known: dict[tuple[str, bool], tuple[Rule, ...]] = {}
+        self._plain: dict[str, str | None] = {}
 
     def verdict(self, tool: str, irreversible: bool, facts: Callable[[], Facts]) -> Verdict:
         """What the first rule that matches says; `facts` are asked for only where a condition looks at them.
@@ -181,14 +182,13 @@ class Policy:
                 return Verdict(rule, PolicyEffect.DENY, f"{rule.name}: can't be judged ({type(error).__name__})")
         return Verdict(_DENY, PolicyEffect.DENY, NO_RULE)
 
-    def may_follow(self, tool: str) -> bool:
-        """Whether a call that can be undone is allowed whatever its arguments are, so that it may ride in a run."""
-        rule = self._candidates(tool, irreversible=False)[0]
-        return rule.effect is PolicyEffect.ALLOW and not rule.judges_each_call
-
-    def plain(self, tool: str) -> str:
-        """The name of the rule by which a call that `may_follow` does."""
-        return self._candidates(tool, irreversible=False)[0].name
+    def plain(self, tool: str) -> str | None:
+        """The rule that allows a call that can be undone, whatever its arguments are, so that it may ride in a run."""
+        if tool not in self._plain:
+            rule = self._candidates(tool, irreversible=False)[0]
+            plain = rule.effect is PolicyEffect.ALLOW and not rule.judges_each_call
+            self._plain[tool] = rule.name if plain else None
+        return self._plain[tool]
 
     def _candidates(self, tool: str, irreversible: bool) -> tuple[Rule, ...]:
         """The rules about a tool, up to the first without a condition; cached, for most calls need only this."""
