@@ -34,7 +34,7 @@ class Pace:
     commit_interval_s: float = 1.0
     drain_s: float = 5.0
     watchdog_s: float = 5.0
-    queue_limit: int = 10_000
+    queue_limit: int = 2_000
 
     @classmethod
     def of(cls, settings: RuntimeSettings) -> "Pace":
