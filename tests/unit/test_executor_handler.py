@@ -82,7 +82,7 @@ class Bench:
             crash=CrashPoints(),
         )
         heartbeat = Heartbeat(Leases(NOWHERE), 5, clock)
-        self.slots, self.bell = Slots(8), Rings()
+        self.slots, self.bell = Slots(8, self._spawn), Rings()
         parts = Parts(
             worker=Worker("w", "i"),
             appender=self,

@@ -123,7 +123,7 @@ def executor(
         clock=on.clock,
         crash=crash,
     )
-    slots = Slots(settings.running_tools)
+    slots = Slots(settings.running_tools, spawn)
 
     def handler(_partition: int) -> ExecutorHandler:
         return ExecutorHandler(
