@@ -259,6 +259,10 @@ def apply(job: JobState, event: Event, offset: int) -> bool:
 
 def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
     """Why this `started` would be void at this place in the log; None where it would count."""
+    return _start_is_void(job, e, job.entry(e.node_id))
+
+
+def _start_is_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) -> str | None:
     state = job.keys.get(e.idempotency_key, _UNTOUCHED)
     if state.node_id != e.node_id and state is not _UNTOUCHED:
         return "the key belongs to another node"
@@ -272,7 +276,6 @@ def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:
         return "a human said no or edited the call"
-    entry = job.entry(e.node_id)
     void = _not_in_force(job, e, entry) or _node_is_taken(job, e)
     if void is None and e.after:
         void = _after_fails(job, e)
@@ -414,7 +417,8 @@ def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
 
 
 def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
-    if start_is_void(job, e) is not None:
+    entry = job.entry(e.node_id)
+    if _start_is_void(job, e, entry) is not None:
         return False
     state = job.key(e.idempotency_key, e.node_id)
     state.st, state.n, state.started = St.STARTED, e.invocation_id, e
@@ -422,7 +426,6 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
     state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
     state.in_doubt = state.parked_because = state.retry_due = None
     job.nonces[e.invocation_id] = e.idempotency_key
-    entry = job.entry(e.node_id)
     if entry is not None and entry.irreversible:
         same = job.contents.setdefault((e.content_key, e.occurrence), [])
         if e.idempotency_key not in same:

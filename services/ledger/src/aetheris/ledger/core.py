@@ -96,11 +96,13 @@ class Partition:
             if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
                 self.jobs[event.job_id] = LiveJob(birth(event, offset))
             return
+        keys = job.state.keys
         key = event.idempotency_key if isinstance(event, ev.KeyEvent) else None
-        before = _standing(job, key)
+        known = keys.get(key) if key is not None else None
+        before = known.st if known is not None else St.NONE
         if not apply(job.state, event, offset):
             return
-        if key is not None and job.state.keys[key].st is not before:
+        if key is not None and (known or keys[key]).st is not before:
             self._moved(job, key, before, event, offset=offset, now=now)
         elif before is St.SETTLED and isinstance(event, ev.ToolInvocationFinished):
             self.contradictions.append(event)
@@ -680,11 +682,6 @@ class Partition:
 def _give_back(job: LiveJob, key: str) -> None:
     for account in job.accounts.values():
         account.give_back(key)
-
-
-def _standing(job: LiveJob, key: str | None) -> St:
-    state = job.state.keys.get(key) if key is not None else None
-    return state.st if state is not None else St.NONE
 
 
 def _in_force(job: LiveJob, request: ToolRequest) -> bool:

@@ -267,8 +267,8 @@ class LedgerHandler(PartitionHandler):
 
     def _group(self, decision: Decision, time: str, now: Now) -> Group:
         match decision:
-            case Emit():
-                return self._events(decision, time, now)
+            case View():
+                return (self._view(decision.record, time),)
             case Grant():
                 message = decision.message
                 context = self._traced(decision, now)
@@ -278,8 +278,8 @@ class LedgerHandler(PartitionHandler):
                 raise LookupError("its resources are read first")
             case Ask():
                 return (self._question(decision.message, time),)
-            case View():
-                return (self._view(decision.record, time),)
+            case Emit():
+                return self._events(decision, time, now)
             case Done():
                 line = decision.record
                 id_ = derived("content", line.scope_key, line.execution_id)

@@ -1,7 +1,5 @@
 """The line of ledger.records that a settlement becomes: a view for downstream systems, never a source."""
 
-from typing import Literal
-
 from aetheris.protocol.commands import LedgerRecord
 from aetheris.protocol.fold import JobState, KeyState, Settled
 
@@ -9,30 +7,23 @@ from aetheris.protocol.fold import JobState, KeyState, Settled
 def record_of(job: JobState, key: str, offset: int) -> LedgerRecord:
     """The record of a settled key, as of the settlement's offset in jobs.events."""
     state = job.keys[key]
+    entry = job.entry(state.node_id)
+    success = state.outcome is Settled.SUCCESS
     return LedgerRecord(
         invocation_id=state.settled_by or state.n or key,
         job_id=job.job_id,
         step_id=state.node_id,
-        tool_name=_tool_name(job, state),
+        tool_name=entry.node.tool_name if entry is not None else "",
         args_hash=_args_hash(state),
         idempotency_key=key,
-        status=_status(state),
-        committed=state.outcome is Settled.SUCCESS,
+        status="success" if success else "failure",
+        committed=success,
         attempt_id=state.x - 1,
         token=state.t,
         offset=offset,
         result=state.result,
         external_id=state.external_id,
     )
-
-
-def _status(state: KeyState) -> Literal["success", "failure"]:
-    return "success" if state.outcome is Settled.SUCCESS else "failure"
-
-
-def _tool_name(job: JobState, state: KeyState) -> str:
-    entry = job.entry(state.node_id)
-    return entry.node.tool_name if entry is not None else ""
 
 
 def _args_hash(state: KeyState) -> str:
