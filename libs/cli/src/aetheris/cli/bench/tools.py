@@ -33,8 +33,7 @@ async def note_slowly(ctx: ToolContext) -> dict[str, str]:
 @note_slowly.probe
 async def noted(external_key: str) -> Found | NotFound:
     """Whether the file has a line with the key."""
-    found = any(line.split()[1:] == [external_key] for line in _lines())
-    return Found({"note": _NOTE}) if found else NotFound()
+    return Found({"note": _NOTE}) if f" {external_key}\n".encode() in _notes() else NotFound()
 
 
 def append(path: str | Path, external_key: str) -> None:
@@ -47,8 +46,9 @@ def append(path: str | Path, external_key: str) -> None:
         os.close(file)
 
 
-def _lines() -> list[str]:
-    return Path(_path()).read_text().splitlines()
+def _notes() -> bytes:
+    """Searched as a whole: lines taken apart are 5 ms of CPU where there are 10,000, for each probe."""
+    return Path(_path()).read_bytes()
 
 
 def _path() -> str:
