@@ -19,6 +19,10 @@ _IDLE_S = 5.0
 _RETRY_PAUSE_S = 0.2
 _OFFSETS_DEADLINE_S = 5.0
 _MANY = 30
+_FULL = 1000
+"""Records of one poll, behind which there are likely more."""
+_FAR_BEHIND = 10_000
+"""Records from which on nothing is put off: with a pause after each poll, the backlog of a lasting load only grows."""
 _LONGEST_STRETCH = 4
 _FEW = 4
 _GATHERING_S = 0.0003
@@ -29,8 +33,8 @@ class Pump:
     """Delivers what arrives to `sink`, in log order per place.
 
     With a pause, it takes what has arrived once a pause (one request for all of it); `wake` cuts the pause
-    short. Without one it delivers at once, but gathers a little where many jobs go on side by side. The first record
-    after a silence is delivered at once.
+    short, and who is far behind makes none. Without one it delivers at once, but gathers a little where many jobs go
+    on side by side. The first record after a silence is delivered at once.
     """
 
     def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0) -> None:
@@ -132,7 +136,9 @@ class Pump:
             if place in self._positions:
                 self._positions[place] = records[-1].offset + 1
                 self._sink(place, records)
-        if batch and reader is self._reader:
+        if self.lag >= _FAR_BEHIND and sum(map(len, batch.values())) >= _FULL:
+            await asyncio.sleep(0)
+        elif batch and reader is self._reader:
             await self._nap(_gathering_s(batch), self._pause_s * _stretch(batch))
 
     async def _nap(self, least_s: float, most_s: float) -> None:

@@ -42,7 +42,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
-        freeze_memory()
+        freeze_memory(only_facts=True)
         await worker.run(stop)
 
 

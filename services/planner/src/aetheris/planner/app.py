@@ -35,7 +35,7 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
-        freeze_memory()
+        freeze_memory(only_facts=True)
         listening = asyncio.create_task(parts.bell.listen("planner", partial(worker.wake, AWAKE_S)))
         try:
             await worker.run(stop)

@@ -59,7 +59,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
         http = HttpServer(api(proofs), settings.listen, settings.http_port)
         tasks.create_task(http.run())
-        freeze_memory()
+        freeze_memory(only_facts=True)
         try:
             await worker.run(stop)
         finally:
