@@ -124,9 +124,9 @@ _UNTOUCHED = KeyState("")
 """How a key stands that no record has named; never changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
-    """A node with its tool's pin, in force from `revision` on."""
+    """A node with its tool's pin, in force from `revision` on; never changed."""
 
     revision: int
     node: Node

@@ -34,7 +34,8 @@ class Invocation:
 
 def uses(entry: Entry) -> tuple[str, ...]:
     """The nodes whose results a node's arguments refer to."""
-    return tuple(dict.fromkeys(reference.node_id for reference in entry.node.refs))
+    refs = entry.node.refs
+    return tuple(dict.fromkeys(reference.node_id for reference in refs)) if refs else ()
 
 
 def needs(entry: Entry) -> tuple[str, ...]:
@@ -60,7 +61,10 @@ def blobs_needed(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
     Raises:
         NotReady: a node it refers to has not succeeded.
     """
-    found = (success(job, node_id).result_ref for node_id in uses(entry))
+    used = uses(entry)
+    if not used:
+        return ()
+    found = (success(job, node_id).result_ref for node_id in used)
     return tuple(ref for ref in found if ref is not None)
 
 

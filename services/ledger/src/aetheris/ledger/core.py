@@ -35,7 +35,7 @@ _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
 """What a step that goes well writes: it moves its key, and nothing else follows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Ahead:
     """A request that the fold has not caught up with."""
 

@@ -35,7 +35,7 @@ class Terms:
         return entry is not None and entry.verifier
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
     """What to do about one thing now, and when to look at it again; `due_s` None: not by the clock."""
 

@@ -147,7 +147,7 @@ class Rule(_Strict):
 _DENY = Rule(name=NO_RULE, tools=("*",), effect=PolicyEffect.DENY)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     """What the policy says of a call: the rule that decides, and in words why where it refuses."""
 

@@ -18,7 +18,7 @@ CANCELLED = RejectReason.CANCELLED.value
 """The error of a call that ended because it was cancelled: whether it took effect is told by `sure`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Key:
     """A key of a job, and its state."""
 
