@@ -21,6 +21,7 @@ from aetheris.streams.log import (
     MixedGroup,
     Place,
     Reader,
+    Written,
 )
 from aetheris.streams.partitioning import partition_of
 from aetheris.streams.replay import replay
@@ -189,6 +190,41 @@ async def test_what_is_added_or_resumed_while_a_poll_waits_is_heard_at_once(benc
             change({(topic, number): 0})
             found = await asyncio.wait_for(polling, DEADLINE_S)
             assert [record.value for record in found[topic, number]] == [b"%d" % number]
+    finally:
+        await reader.stop()
+
+
+async def test_who_appends_is_told_what_readers_get(bench: Bench, appender: Appender) -> None:
+    topic = await bench.create(2)
+    told: list[Written] = []
+    appender.tell(told.append)
+    headers = (("ce_id", b"1"), ("traceparent", b"\x00\xff"))
+    groups = [tuple(Draft(topic, b"job", b"%d" % n, headers, part) for n in range(3)) for part in (0, 1, 1)]
+    await asyncio.gather(*(appender.append([group]) for group in groups))
+    for number in range(2):
+        heard = [record for written in told if written.place == (topic, number) for record in written.records()]
+        assert heard == await _partition(bench.log, (topic, number))
+        assert max(written.following for written in told if written.place == (topic, number)) == len(heard)
+
+
+async def test_what_is_skipped_is_not_read_and_what_follows_is(bench: Bench, appender: Appender) -> None:
+    topic = await bench.create(2)
+    reader = bench.log.reader(max_wait_s=120.0)
+    await reader.start()
+    reader.assign({(topic, 0): 0})
+    reader.skip((topic, 1), 0)  # which it doesn't read
+    appender.tell(lambda written: reader.skip(written.place, written.following))
+    try:
+        polling = asyncio.create_task(reader.poll(100.0))  # a fetch waits at the broker, for what will be skipped
+        assert not (await asyncio.wait({polling}, timeout=0.3))[0]
+        await appender.append([(Draft(topic, b"k", b"known", partition=0),), (Draft(topic, b"k", b"-", partition=1),)])
+        appender.tell(lambda _written: None)
+        await appender.append([(Draft(topic, b"k", b"new", partition=0),)])
+        found = await asyncio.wait_for(polling, DEADLINE_S)
+        while not found[topic, 0]:
+            found = await asyncio.wait_for(reader.poll(100.0), DEADLINE_S)
+        assert [(record.offset, record.value) for record in found[topic, 0]] == [(1, b"new")]
+        assert await reader.position((topic, 0)) == 2
     finally:
         await reader.stop()
 

@@ -21,6 +21,7 @@ from aetheris.streams.clock import SystemClock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect, EffectStore
 from aetheris.streams.leases import Leases
+from aetheris.streams.log import Written
 from aetheris.streams.metrics import Metrics
 from aetheris.streams.redis import Redis, RedisUnavailable
 from aetheris.streams.telemetry import RecordedSpan, Telemetry
@@ -95,6 +96,7 @@ class Bench:
             bell=self.bell,
             spawn=self._spawn,
             quarantine=self._refuse,
+            wake=lambda: None,
         )
         self.handler = ExecutorHandler(parts)
         self.after_append: Callable[[], None] = lambda: None
@@ -105,6 +107,9 @@ class Bench:
 
     async def stop(self, deadline_s: float = 5.0) -> None:
         """Disconnected."""
+
+    def tell(self, listener: Callable[[Written], None]) -> None:
+        """Nobody reads what it writes."""
 
     def stuck_s(self) -> float:
         return 0.0

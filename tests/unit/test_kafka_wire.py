@@ -50,7 +50,7 @@ def test_a_produce_waits_for_all_in_sync() -> None:
         ("b", [(0, b"")]),
     ]
     raw = theirs_produce.ProduceResponse_v7([("a", [(1, 0, 5, -1, 0), (2, 6, -1, -1, -1)])], 0).encode()
-    assert wire.produced(raw) == {("a", 1): 0, ("a", 2): 6}
+    assert wire.produced(raw) == {("a", 1): wire.Produced(0, first=5), ("a", 2): wire.Produced(6)}
 
 
 def test_a_producer_id_is_asked_for_without_a_transaction() -> None:
@@ -80,6 +80,7 @@ def test_a_damaged_batch_is_never_read() -> None:
     ]
     assert following == 2
     assert [records for records, _ in unpack(raw, ("a", 0), 1)] == [records[1:]]
+    assert list(unpack(raw, ("a", 0), 2)) == []
     assert list(unpack(raw[:-1], ("a", 0), 0)) == []
     for at in range(21, len(raw)):  # what lies before is no part of the checksum
         torn = bytearray(raw)

@@ -13,6 +13,8 @@ class Cadence(StrEnum):
     """How soon a topic's records are wanted."""
 
     EAGER = "eager"
+    OWN = "own"
+    """In pauses, and at once up to what this process has appended itself."""
     LAZY = "lazy"
 
 

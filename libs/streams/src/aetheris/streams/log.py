@@ -11,9 +11,10 @@ Two implementations stand behind it, `kafka.KafkaLog` and the test kit's `Memory
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from aetheris.protocol.records import Group, Record
+from aetheris.protocol.records import Draft, Group, Record
 
 Place = tuple[str, int]
 """A partition of a topic: (topic, partition)."""
@@ -64,6 +65,29 @@ class MembershipLost(LogError):
     code = "membership_lost"
 
 
+@dataclass(slots=True)
+class Written:
+    """Drafts that were acknowledged together: they lie behind one another from offset `first` on."""
+
+    place: Place
+    first: int
+    timestamp_ms: int
+    drafts: Sequence[Draft]
+
+    @property
+    def following(self) -> int:
+        """The offset behind the last of them."""
+        return self.first + len(self.drafts)
+
+    def records(self) -> list[Record]:
+        """What a reader of the place gets."""
+        topic, partition = self.place
+        return [
+            Record(topic, partition, at, self.timestamp_ms, draft.key, draft.headers, draft.value)
+            for at, draft in enumerate(self.drafts, self.first)
+        ]
+
+
 class Appender(Protocol):
     """Writes groups, for as long as it takes."""
 
@@ -85,6 +109,13 @@ class Appender(Protocol):
         Raises:
             GroupTooLarge: nothing was written.
             MixedGroup: nothing was written.
+        """
+        ...
+
+    def tell(self, listener: Callable[[Written], None]) -> None:
+        """From now on call `listener`, and no other, with what is acknowledged, before its `append` returns.
+
+        Not with everything: of a batch whose first acknowledgement was lost, the place may not be known.
         """
         ...
 
@@ -116,6 +147,10 @@ class Reader(Protocol):
         """Read these no longer."""
         ...
 
+    def skip(self, place: Place, position: int) -> None:
+        """Read the place from `position` on: what lies before it is known. (A place that isn't read stays so.)"""
+        ...
+
     def pause(self, places: Collection[Place]) -> None:
         """Fetch nothing from these until `resume`; positions are kept."""
         ...
@@ -133,7 +168,7 @@ class Reader(Protocol):
         ...
 
     async def poll(self, timeout_s: float, max_records: int = 2000) -> Batch:
-        """Records that arrived, or nothing after `timeout_s`.
+        """Records that arrived, or nothing after `timeout_s`; none of a place where all that came was known already.
 
         Raises:
             LogGap: a place's offset is out of range.

@@ -7,7 +7,7 @@ from contextlib import suppress
 import structlog
 
 from aetheris.protocol.records import Record
-from aetheris.streams.log import Batch, Log, LogGap, LogUnreachable, Place, Reader
+from aetheris.streams.log import Batch, Log, LogGap, LogUnreachable, Place, Reader, Written
 
 Sink = Callable[[Place, list[Record]], None]
 
@@ -37,16 +37,22 @@ class Pump:
     on side by side. The first record after a silence is delivered at once.
     """
 
-    def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0) -> None:
+    def __init__(self, log: Log, sink: Sink, pause_s: float = 0.0, *, own: bool = False) -> None:
         self._log = log
         self._sink = sink
         self._pause_s = pause_s
+        self._own = own
         self._reader: Reader | None = None
         self._positions: dict[Place, int] = {}
         self._held: set[Place] = set()
         self._behind: dict[Place, int] = {}
         self._shrunk: set[Place] = set()
         self._rung = asyncio.Event()
+        self._napping = False
+        self._unread: dict[Place, int] = {}
+        """Up to where this process has appended, beyond what was delivered."""
+        self._hurried = False
+        """Somebody waits for that."""
         self._awake_until = 0.0
         self.lag = 0
         """Records that the log had beyond what was delivered, at the last look (see `check_silence`)."""
@@ -86,6 +92,28 @@ class Pump:
         """Read now, and without pauses for so long."""
         self._awake_until = asyncio.get_running_loop().time() + awake_s
         self._rung.set()
+
+    def written(self, written: Written) -> None:
+        """What this process has appended: right behind what was read it counts as read, else it is read at once."""
+        place = written.place
+        position = self._positions.get(place)
+        if position is None or written.first < position or place in self._held:
+            return
+        if written.first > position:
+            self._unread[place] = written.following
+            if self._own:
+                self.catch_up()
+            return
+        self._positions[place] = written.following
+        if self._reader is not None:
+            self._reader.skip(place, written.following)
+        self._sink(place, written.records())
+
+    def catch_up(self) -> None:
+        """Read at once up to what this process has appended."""
+        self._hurried = True
+        if self._napping and self._is_behind():
+            self._rung.set()
 
     async def run(self) -> None:
         """Pump until cancelled; connections are made anew as often as it takes.
@@ -133,7 +161,7 @@ class Pump:
     async def _round(self, reader: Reader) -> None:
         batch = await reader.poll(_POLL_S)
         for place, records in batch.items():
-            if place in self._positions:
+            if place in self._positions and records:
                 self._positions[place] = records[-1].offset + 1
                 self._sink(place, records)
         if self.lag >= _FAR_BEHIND and sum(map(len, batch.values())) >= _FULL:
@@ -143,12 +171,19 @@ class Pump:
 
     async def _nap(self, least_s: float, most_s: float) -> None:
         """Let records gather at the broker; what is not fetched meanwhile costs nothing."""
-        if asyncio.get_running_loop().time() < self._awake_until:
+        self._hurried = self._hurried and self._is_behind()
+        if self._hurried or asyncio.get_running_loop().time() < self._awake_until:
             most_s = 0.0
         if least_s or most_s:
+            self._napping = True
             await asyncio.sleep(least_s)
             await self._rings(most_s - least_s)
+            self._napping = False
         self._rung.clear()
+
+    def _is_behind(self) -> bool:
+        self._unread = {place: at for place, at in self._unread.items() if at > self._positions.get(place, at)}
+        return bool(self._unread)
 
     async def _rings(self, within_s: float) -> None:
         if within_s > 0:

@@ -66,9 +66,15 @@ class PartitionWorker:
         self._membership: Membership = log.membership(group, member, inputs.topics)
         self._tables = {topic: Table(log, topic) for topic in inputs.tables}
         self._pumps = {
-            cadence: Pump(log, self._deliver, self._pace.lazy_pause_s if cadence is Cadence.LAZY else 0.0)
+            cadence: Pump(
+                log,
+                self._deliver,
+                0.0 if cadence is Cadence.EAGER else self._pace.lazy_pause_s,
+                own=cadence is Cadence.OWN,
+            )
             for cadence in sorted({inputs.cadence(topic) for topic in inputs.topics})
         }
+        appender.tell(self._pumps[inputs.authority_cadence].written)
         self._partitions: dict[int, Partition] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._committed: dict[Place, int] = {}
@@ -105,9 +111,14 @@ class PartitionWorker:
             self._crash.result()
 
     def wake(self, awake_s: float = 0.0) -> None:
-        """Read the lazy topics now, and without pauses for so long."""
-        if Cadence.LAZY in self._pumps:
-            self._pumps[Cadence.LAZY].wake(awake_s)
+        """Read now what is read in pauses, and without pauses for so long."""
+        for cadence, pump in self._pumps.items():
+            if cadence is not Cadence.EAGER:
+                pump.wake(awake_s)
+
+    def catch_up(self) -> None:
+        """Read the authority at once, up to what this process has appended."""
+        self._pumps[self._inputs.authority_cadence].catch_up()
 
     def call_at(self, partition: int, due_s: float) -> None:
         """Call the handler's `tick` when the clock's monotonic() reaches `due_s`; the earliest call wins."""

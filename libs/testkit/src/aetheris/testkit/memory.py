@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
 from aetheris.protocol.records import Draft, Group, Record
-from aetheris.streams.log import Batch, Listener, LogGap, LogUnreachable, MembershipLost, Place
+from aetheris.streams.log import Batch, Listener, LogGap, LogUnreachable, MembershipLost, Place, Written
 from aetheris.streams.partitioning import place_of, weigh
 
 
@@ -123,14 +123,16 @@ class MemoryLog:
             raise LogGap(f"out of range: {place[0]}[{place[1]}]@{position}")
         return held.records[position - held.first : position - held.first + at_most]
 
-    async def write(self, place: Place, group: Group) -> None:
-        """One group, whole."""
+    async def write(self, place: Place, group: Group) -> tuple[int, int]:
+        """One group, whole; the offset of its first record, and their time."""
         held = self._places[place]
+        first = held.end
         self._clock_ms += 1
         for draft in group:
             held.records.append(_record(draft, place, held.end, self._clock_ms))
         async with self._written:
             self._written.notify_all()
+        return first, self._clock_ms
 
     async def arrival(self, timeout_s: float) -> None:
         """Return when something was written, or after `timeout_s`."""
@@ -149,6 +151,7 @@ class MemoryAppender:
         self._queue: deque[tuple[Place, Group]] = deque()
         self._writing = asyncio.Lock()
         self._started = False
+        self._listener: Callable[[Written], None] | None = None
 
     async def start(self) -> None:
         """Nothing to connect to."""
@@ -172,20 +175,26 @@ class MemoryAppender:
             for place, group in zip(places, groups, strict=True):
                 await self._write(place, group)
 
+    def tell(self, listener: Callable[[Written], None]) -> None:
+        """Call `listener` with what is acknowledged; see `aetheris.streams.log.Appender`."""
+        self._listener = listener
+
     def stuck_s(self) -> float:
         """Nothing gets stuck here."""
         return 0.0
 
     async def _write(self, place: Place, group: Group) -> None:
-        """Once, and again for every acknowledgement that is lost."""
-        await self._log.write(place, group)
+        """Once, and again for every acknowledgement that is lost; the last is heard."""
+        first = await self._log.write(place, group)
         faults = self._log.faults
         while faults.lost_acks or faults.duplicates:
             if faults.lost_acks:
                 faults.lost_acks -= 1
             else:
                 faults.duplicates -= 1
-            await self._log.write(place, group)
+            first = await self._log.write(place, group)
+        if self._listener is not None and group:
+            self._listener(Written(place, first[0], first[1], group))
 
 
 class MemoryReader:
@@ -218,6 +227,11 @@ class MemoryReader:
             self._positions.pop(place, None)
             self._paused.discard(place)
 
+    def skip(self, place: Place, position: int) -> None:
+        """The place from there on."""
+        if place in self._positions:
+            self._positions[place] = position
+
     def pause(self, places: Collection[Place]) -> None:
         """Nothing from these until `resume`."""
         self._paused.update(place for place in places if place in self._positions)
@@ -237,10 +251,10 @@ class MemoryReader:
             raise LogUnreachable("fault")
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
+            await asyncio.sleep(0)
             batch = {} if self.silent else self._take(max_records)
             left = deadline - asyncio.get_running_loop().time()
             if batch or left <= 0:
-                await asyncio.sleep(0)
                 return batch
             await self._log.arrival(min(left, 0.05))
 

@@ -63,7 +63,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             stuck_after_s=settings.stuck_after_s,
             jobs_in_flight=settings.jobs_in_flight,
             call_at=partial(worker.call_at, partition),
-            wake=worker.wake,
+            catch_up=worker.catch_up,
             ring=partial(parts.bell.ring, "gateway"),
         )
         return handlers[partition]

@@ -78,7 +78,7 @@ class PlannerHandler(PartitionHandler):
         stuck_after_s: float = STUCK_AFTER_S,
         jobs_in_flight: int = JOBS_IN_FLIGHT,
         call_at: Callable[[float], None] | None = None,
-        wake: Callable[[], None] = lambda: None,
+        catch_up: Callable[[], None] = lambda: None,
         ring: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
@@ -89,7 +89,7 @@ class PlannerHandler(PartitionHandler):
         self._crash = crash
         self._again = again
         self._call_at = call_at
-        self._wake = wake
+        self._catch_up = catch_up
         self._ring = ring
         self._live = False
         self._partition = Partition(indexed, runs, Watch(stuck_after_s), Backlog(jobs_in_flight))
@@ -129,7 +129,7 @@ class PlannerHandler(PartitionHandler):
         lines = [group for group in groups if group[0].topic == Topic.JOBS_INDEX]
         await self._append([group for group in groups if group[0].topic != Topic.JOBS_INDEX])
         if ends or Topic.JOBS_COMMANDS in batch or self._partition.has_planned():
-            self._wake()  # a birth, a plan, an end go on when they are folded like any other event: that is awaited
+            self._catch_up()  # a birth, a plan, an end go on when they are folded like any other event: that is awaited
         await self._append(lines)  # behind what jobs wait for
         await self._take_up_backlog(self._partition.make_room())
         self._watch()

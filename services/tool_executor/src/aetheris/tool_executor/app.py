@@ -37,7 +37,7 @@ GROUP = "aetheris.tool_executor"
 
 INPUTS = Inputs(
     commands={Topic.TOOLS_GRANTS: Cadence.EAGER},
-    authority_cadence=Cadence.EAGER,
+    authority_cadence=Cadence.OWN,
     quarantines=frozenset({Topic.TOOLS_GRANTS}),
 )
 
@@ -127,7 +127,20 @@ def executor(
 
     def handler(_partition: int) -> ExecutorHandler:
         return ExecutorHandler(
-            Parts(me, on.appender, calls, performer, scribe, slots, heartbeat, crash, on.bell, spawn, worker.quarantine)
+            Parts(
+                worker=me,
+                appender=on.appender,
+                calls=calls,
+                performer=performer,
+                scribe=scribe,
+                slots=slots,
+                heartbeat=heartbeat,
+                crash=crash,
+                bell=on.bell,
+                spawn=spawn,
+                quarantine=worker.quarantine,
+                wake=worker.wake,
+            )
         )
 
     worker = PartitionWorker(

@@ -174,6 +174,10 @@ class Partition:
             self._line_up(heapq.heappop(self._waiting)[2])
         return bool(self._due)
 
+    def is_behind(self) -> bool:
+        """Whether there is a grant that the fold has not caught up with."""
+        return bool(self._waiting)
+
     def next_grant(self) -> Taken:
         """The first of them: each job gets a turn, in the order of its grants, before any gets another."""
         self._turn, _, taken = heapq.heappop(self._due)

@@ -55,6 +55,8 @@ class Parts:
     bell: Bell
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
+    wake: Callable[[], None]
+    """Reads the authority at once."""
 
 
 class ExecutorHandler(PartitionHandler):
@@ -86,6 +88,8 @@ class ExecutorHandler(PartitionHandler):
         for record in batch.get(Topic.TOOLS_GRANTS, ()):
             self._receive(record)
         self._take_up()
+        if self._core.is_behind():
+            self._parts.wake()
 
     def mark(self) -> int | None:
         """The birth of the oldest live job."""

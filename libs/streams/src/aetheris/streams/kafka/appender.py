@@ -17,14 +17,14 @@ from aetheris.streams.kafka import wire
 from aetheris.streams.kafka.batches import HEADER_BYTES, pack
 from aetheris.streams.kafka.brokers import Brokers
 from aetheris.streams.kafka.connection import Address, Connection, Disconnected
-from aetheris.streams.log import MAX_GROUP_BYTES, LogUnreachable, Place
+from aetheris.streams.log import MAX_GROUP_BYTES, LogUnreachable, Place, Written
 from aetheris.streams.partitioning import place_of, weigh
 
 _log = structlog.get_logger(__name__)
 
 _RETRY_PAUSE_S = 0.1
-_LOST = wire.NOT_LEADER
-_UNKNOWN = errors.UnknownError.errno
+_LOST = wire.Produced(wire.NOT_LEADER)
+_UNKNOWN = wire.Produced(errors.UnknownError.errno)
 _WRITTEN = frozenset({wire.NO_ERROR, wire.DUPLICATE_SEQUENCE_NUMBER})
 _BIRTH_S = 10.0
 
@@ -55,7 +55,7 @@ class _Parcel:
 class _Lane:
     """The outbox of one partition: its oldest groups make up the batch that is being written."""
 
-    __slots__ = ("batch", "in_flight", "parcels", "place", "queue", "records")
+    __slots__ = ("batch", "drafts", "in_flight", "parcels", "place", "queue", "time_ms")
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -66,24 +66,30 @@ class _Lane:
     def forget(self) -> None:
         """What was sent of it is unknown; it is written anew."""
         self.batch: bytes | None = None
-        self.parcels = self.records = 0
+        self.drafts: list[Draft] = []
+        self.parcels = self.time_ms = 0
 
     def close_batch(self, producer: "_Producer") -> bytes:
         """As many whole groups, from the oldest on, as one record batch holds; the same until it is acknowledged."""
         if self.batch is None:
             room = MAX_GROUP_BYTES - HEADER_BYTES
-            drafts: list[Draft] = []
-            self.parcels = 0
+            self.drafts, self.parcels = [], 0
             for parcel in self.queue:
                 room -= parcel.weight
                 if room < 0:
                     break
                 self.parcels += 1
-                drafts += parcel.group
-            self.records = len(drafts)
+                self.drafts += parcel.group
+            self.time_ms = round(time.time() * 1000)
             sequence = producer.sequences.get(self.place, 0)
-            self.batch = pack(drafts, round(time.time() * 1000), producer.id, producer.epoch, sequence)
+            self.batch = pack(self.drafts, self.time_ms, producer.id, producer.epoch, sequence)
         return self.batch
+
+    def written(self, said: wire.Produced) -> Written | None:
+        """Where the batch lies, if that is known."""
+        if said.first < 0:
+            return None
+        return Written(self.place, said.first, self.time_ms if said.time_ms < 0 else said.time_ms, self.drafts)
 
     def settle(self) -> None:
         """The batch is acknowledged."""
@@ -115,7 +121,7 @@ class _Producer:
 
     def acknowledge(self, lane: _Lane) -> None:
         """The lane's batch is written."""
-        self.sequences[lane.place] = (self.sequences.get(lane.place, 0) + lane.records) & 0x7FFFFFFF
+        self.sequences[lane.place] = (self.sequences.get(lane.place, 0) + len(lane.drafts)) & 0x7FFFFFFF
         lane.settle()
 
     def close(self) -> None:
@@ -142,6 +148,7 @@ class KafkaAppender:
         self._asking = asyncio.Lock()
         self._flushing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: Callable[[Written], None] | None = None
 
     async def start(self) -> None:
         """Connect.
@@ -184,6 +191,10 @@ class KafkaAppender:
             self._waiting[place] = lane
         self._flush_soon()
         await ticket.done
+
+    def tell(self, listener: Callable[[Written], None]) -> None:
+        """Call `listener` with what is acknowledged; see `aetheris.streams.log.Appender`."""
+        self._listener = listener
 
     def stuck_s(self) -> float:
         """For how long the oldest unfinished group has been waiting, in seconds."""
@@ -256,18 +267,19 @@ class KafkaAppender:
         if producer is not self._producer:
             return
         try:
-            codes = dict.fromkeys((lane.place for lane in sent), _LOST) if error else wire.produced(answer.result())
+            said = {} if error else wire.produced(answer.result())
         except wire.Malformed:
-            codes = {}
+            said = {}
         again = False
         for lane in sent:
-            code = codes.get(lane.place, _UNKNOWN)
-            if code in _WRITTEN:
+            of_it = said.get(lane.place, _LOST if error else _UNKNOWN)
+            if of_it.error in _WRITTEN:
+                self._pass_on(lane.written(of_it))
                 producer.acknowledge(lane)
-            elif code in wire.PASSING:
+            elif of_it.error in wire.PASSING:
                 again = True
             else:
-                self._doubt(producer, errors.for_code(code).__name__)
+                self._doubt(producer, errors.for_code(of_it.error).__name__)
                 return
             lane.in_flight = False
             if lane.queue:
@@ -278,6 +290,10 @@ class KafkaAppender:
             producer.busy.discard(address)
             if self._waiting:
                 self._flush_soon()
+
+    def _pass_on(self, written: Written | None) -> None:
+        if written is not None and self._listener is not None:
+            self._listener(written)
 
     def _doubt(self, producer: _Producer, why: str) -> None:
         """Whether something was written is unknown: it is written again, by a new producer."""

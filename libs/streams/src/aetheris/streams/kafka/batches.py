@@ -45,6 +45,8 @@ def unpack(raw: bytes, place: Place, position: int) -> Iterator[tuple[list[Recor
     while (batch := batches.next_batch()) is not None:
         if not batch.validate_crc():
             raise Damaged(f"{topic}[{partition}]: a record batch at {position} or later is damaged")
+        if batch.next_offset <= position:
+            continue
         records = [
             Record(topic, partition, one.offset, one.timestamp, one.key, tuple(one.headers), one.value or b"")
             for one in (() if batch.is_control_batch else batch)

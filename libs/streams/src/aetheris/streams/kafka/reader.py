@@ -130,6 +130,11 @@ class KafkaReader:
             self._paused.discard(place)
         self._rearrange()
 
+    def skip(self, place: Place, position: int) -> None:
+        """Read the place from `position` on; what a fetch under way brings of it from there on is taken."""
+        if place in self._positions:
+            self._positions[place] = position
+
     def pause(self, places: Collection[Place]) -> None:
         """Fetch nothing from these until `resume`."""
         self._paused.update(place for place in places if place in self._positions)
@@ -146,7 +151,7 @@ class KafkaReader:
         return self._positions[place]
 
     async def poll(self, timeout_s: float, max_records: int = 2000) -> Batch:
-        """Records that arrived, or nothing after `timeout_s`.
+        """Records that arrived, or nothing after `timeout_s`; none of a place where all that came was known already.
 
         Raises:
             LogGap: a place's offset is out of range.
@@ -200,7 +205,7 @@ class KafkaReader:
         source.session.follow(number)
         for part in parts:
             position = self._positions.get(part.place)
-            if position is None or part.place in self._paused or source.sent.get(part.place) != position:
+            if position is None or part.place in self._paused or source.sent.get(part.place, position + 1) > position:
                 continue  # the assignment changed meanwhile
             if part.error == wire.OFFSET_OUT_OF_RANGE:
                 topic, partition = part.place
@@ -221,6 +226,7 @@ class KafkaReader:
                 records = self._next(arrived)
                 if records is None:
                     source.arrived.popleft()
+                    found.setdefault(arrived.place, [])
                 elif records:
                     found.setdefault(arrived.place, []).extend(records)
                     count += len(records)

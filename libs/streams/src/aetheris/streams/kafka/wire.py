@@ -89,20 +89,32 @@ def produce(batches: Mapping[Place, bytes | bytearray], timeout_ms: int) -> byte
     return b"".join(parts)
 
 
-def produced(answer: bytes) -> dict[Place, int]:
-    """The error of each place.
+@dataclass(slots=True)
+class Produced:
+    """What became of a batch: an error, or the offset of its first record, if the broker still knows it (else -1).
+
+    `time_ms` is the broker's time where it sets the records' time, else -1.
+    """
+
+    error: int
+    first: int = -1
+    time_ms: int = -1
+
+
+def produced(answer: bytes) -> dict[Place, Produced]:
+    """What became of the batch of each place.
 
     Raises:
         Malformed.
     """
-    found: dict[Place, int] = {}
+    found: dict[Place, Produced] = {}
     (topics,) = _INT.unpack_from(answer)
     at = _INT.size
     for _ in range(topics):
         topic, count, at = _topic(answer, at)
         for _ in range(count):
-            partition, found_error, _base_offset, _time_ms, _start = _PRODUCED.unpack_from(answer, at)
-            found[topic, partition] = found_error
+            partition, code, first, time_ms, _start = _PRODUCED.unpack_from(answer, at)
+            found[topic, partition] = Produced(code, first, time_ms)
             at += _PRODUCED.size
     return found
 
