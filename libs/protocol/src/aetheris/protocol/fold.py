@@ -409,8 +409,10 @@ def _undoes(job: JobState, node: Node) -> bool:
 
 def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
     """The plan in force with what is added to it; who replaces a node has its place."""
+    if not job.entries:
+        return added.nodes
     replacing = {node.id: node for node in added.nodes}
-    if not job.entries or len(replacing) < len(added.nodes):  # a node that stands twice is for `check_graph` to refuse
+    if len(replacing) < len(added.nodes):  # a node that stands twice is for `check_graph` to refuse
         return added.nodes
     kept = [replacing.get(node_id, entries[-1].node) for node_id, entries in job.entries.items()]
     return [*kept, *(node for node in added.nodes if node.id not in job.entries)]

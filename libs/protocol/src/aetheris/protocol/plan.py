@@ -197,17 +197,19 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
     """
     by_id: dict[str, Node] = {}
     keys: set[str] = set()
+    tool, human = Kind.TOOL, Kind.HUMAN  # a look into an enum takes as long as the rest of a test
     for index, node in enumerate(nodes):
-        at = f"nodes[{index}]"
+        kind = node.kind
         if node.id in by_id:
-            raise InvalidPlan(f"{at}.id", f"{node.id} stands twice")
-        if (node.tool is None) == (node.kind is Kind.TOOL):
-            raise InvalidPlan(f"{at}.tool", "a node of kind tool names its tool, no other does")
-        if node.wait is not None or node.kind in AWAITED:
-            _check_wait(node, node.wait or Wait(), at, keys)
-        if (node.form is not None) is not (node.kind is Kind.HUMAN):
-            raise InvalidPlan(f"{at}.form", "a node of kind human has a form, no other does")
-        _check_secrets(node, at)
+            raise InvalidPlan(f"nodes[{index}].id", f"{node.id} stands twice")
+        if (node.tool is None) == (kind is tool):
+            raise InvalidPlan(f"nodes[{index}].tool", "a node of kind tool names its tool, no other does")
+        if node.wait is not None or kind in AWAITED:
+            _check_wait(node, node.wait or Wait(), f"nodes[{index}]", keys)
+        if (node.form is not None) is not (kind is human):
+            raise InvalidPlan(f"nodes[{index}].form", "a node of kind human has a form, no other does")
+        if node.args or node.compensate_with is not None:
+            _check_secrets(node, f"nodes[{index}]")
         by_id[node.id] = node
     for index, node in enumerate(by_id.values()):
         if node.id in node.depends_on or (node.args and any(node.id == ref.node_id for ref in node.refs)):
@@ -242,8 +244,8 @@ def compensation_of(node: Node) -> Node | None:
 
 def tools_of(node: Node) -> tuple[str, ...]:
     """The tools that a node may call: its own, and the one that undoes it."""
-    named = (node.tool, node.compensate_with.tool if node.compensate_with is not None else None)
-    return tuple(tool for tool in named if tool is not None)
+    own = () if node.tool is None else (node.tool,)
+    return own if node.compensate_with is None else (*own, node.compensate_with.tool)
 
 
 def dependencies(node: Node) -> tuple[str, ...]:
@@ -276,8 +278,6 @@ def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
 def _check_secrets(node: Node, at: str) -> None:
     """Only a tool is given secrets; whether it is given this one is for the executor to say."""
     undo = node.compensate_with
-    if not node.args and undo is None:
-        return
     for place, args in (("args", node.args), ("compensate_with.args", undo.args if undo is not None else {})):
         try:
             used = tuple(secrets(args)) if args else ()

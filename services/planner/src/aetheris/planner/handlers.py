@@ -263,7 +263,9 @@ class PlannerHandler(PartitionHandler):
         return (_index_draft(output, time),)
 
     def _traceparent(self, fact: Fact) -> bytes | None:
-        return None if fact.key is None else self._telemetry.traceparent(self._traced(fact.event.job_id, fact.key))
+        if fact.key is None or not self._telemetry.on:
+            return None
+        return self._telemetry.traceparent(self._traced(fact.event.job_id, fact.key))
 
     def _traced(self, job_id: str, key: str) -> Traced:
         return Traced(job_id, key, self._partition.wants_trace(job_id))
@@ -309,8 +311,11 @@ class PlannerHandler(PartitionHandler):
 
     def _trace_joined(self) -> None:
         """The later nodes of a run are never requested: their span is made when they have started."""
+        found = self._partition.joined()
+        if not self._telemetry.on:
+            return
         now_ns = round(self._clock.now().timestamp() * 1e9)
-        for joined in self._partition.joined():
+        for joined in found:
             traced = self._traced(joined.job_id, joined.key)
             if self._telemetry.sampled(joined.job_id, traced.wanted):
                 attributes = {"aetheris.job_id": joined.job_id, "aetheris.node_id": joined.node_id}

@@ -36,6 +36,8 @@ SMALL_REQUEST_BYTES = 8 * 1024
 
 NO_GRAPH = Graph({}, {}, {}, {})
 
+_RUNNING = frozenset({St.STARTED, St.REOPENED})
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -219,20 +221,24 @@ class Progress:
 
     def _follow_key(self, key: str) -> None:
         state = self.job.keys[key]
-        for held in (self.running, self.parked, self.asking, self.waiting):
-            held.discard(key)
-        if self.requests and (state.st is not St.NONE or state.decision is not None):
+        st = state.st
+        for held in (self.parked, self.asking, self.waiting):
+            if held:
+                held.discard(key)
+        if self.requests and (st is not St.NONE or state.decision is not None):
             self.requests.pop(key, None)
-        if state.st in (St.STARTED, St.REOPENED):
+        if st in _RUNNING:
             self.running.add(key)
-        elif state.st is St.PARKED:
+            return
+        self.running.discard(key)
+        if st is St.SETTLED:
+            self._follow_settlement(state.node_id)
+        elif st is St.PARKED:
             self.parked.add(key)
         elif state.is_waiting:
             self.waiting.add(key)
-        elif state.st is St.NONE and state.requested is not None and state.decision is None:
+        elif state.is_asking:
             self.asking.add(key)
-        elif state.st is St.SETTLED:
-            self._follow_settlement(state.node_id)
 
     def _follow_wait(self, event: ev.JobWaiting | ev.WaitCompleted) -> None:
         keys = self.job.node_keys.get(event.node_id, ()) if event.node_id is not None else ()
@@ -263,8 +269,10 @@ class Progress:
         )
 
     def _follow_settlement(self, node_id: str) -> None:
+        if node_id in self.ended or node_id not in self.graph.declared:
+            return
         final = self.job.settled_key(node_id)
-        if final is None or node_id in self.ended or node_id not in self.graph.declared:
+        if final is None:
             return
         _, state = final
         self.settled.append(node_id)

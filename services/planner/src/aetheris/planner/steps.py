@@ -105,8 +105,7 @@ def is_untouched(progress: Progress, node_id: str) -> bool:
     A call that a human has changed is no more the node's: another key stands for it.
     """
     job = progress.job
-    keys = (job.keys[key] for key in job.node_keys.get(node_id, ()))
-    return all(_is_free(state) for state in keys)
+    return all(_is_free(job.keys[key]) for key in job.node_keys.get(node_id, ()))
 
 
 def _is_free(state: KeyState) -> bool:
