@@ -246,10 +246,11 @@ def take_all(server: socket.socket, receive: Callable[[bytes], None]) -> None:
 @pytest.mark.timeout(60)
 def test_what_is_killed_restarts_without_growing_pauses(tmp_path: Path) -> None:
     """kill -9 says nothing of a process; one that exits by itself is waited for longer each time."""
+    from aetheris.cli.embedded.forking import Template
     from aetheris.cli.embedded.plan import Part, PartState
     from aetheris.cli.embedded.supervisor import Child
 
-    child = Child(Part("sleeper", "service", ("sleep", "60"), "http", "0"), tmp_path, PartState("sleeper"))
+    child = Child(Part("sleeper", "service", ("sleep", "60"), "http", "0"), tmp_path, PartState("sleeper"), Template())
     for _ in range(4):
         child.start()
         assert child.state.pid is not None

@@ -4,6 +4,7 @@ The services are stand-ins that only answer /readyz: what is tested here is who 
 """
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import TopicPartition
 
-from aetheris.cli.embedded import bytecode, doctor, jars, lifecycle
+from aetheris.cli.embedded import bytecode, doctor, forking, jars, lifecycle
 from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, fetch_jars, locked_jars
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
@@ -201,6 +202,60 @@ def test_children_die_with_a_killed_supervisor_and_up_starts_anew(data: Path) ->
     assert not lifecycle.status(data).ready
     again = lifecycle.up(data, services=SERVICES, progress=Lines())
     assert again.kafka == state.kafka
+
+
+def test_services_are_forked_and_share_only_what_is_unchanged(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the supervisor's files a fork holds none: not its lock, which would outlive it."""
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
+    monkeypatch.setenv("PYTHONPATH", str(data))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    told = (
+        "import json, os, signal, sys\n"
+        "import stand_in_common\n"
+        "fds = [int(fd) for fd in os.listdir('/proc/self/fd')]\n"
+        "files = sorted({os.readlink(f'/proc/self/fd/{fd}') for fd in fds if os.path.exists(f'/proc/self/fd/{fd}')})\n"
+        "term = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
+        "print('TOLD', json.dumps([__name__, os.getsid(0) == os.getpid(), term, files]))\n"
+    )
+    (data / "stand_in.py").write_text(told + STAND_IN)
+    (data / "stand_in_common.py").write_text("")
+    common = (*forking.COMMON, "stand_in_common")
+    (data / "sitecustomize.py").write_text(f"from aetheris.cli.embedded import forking\nforking.COMMON = {common}\n")
+    services = (Service("executor", (sys.executable, "-m", "stand_in")),)
+    lifecycle.up(data, services=services, progress=Lines())
+    supervisor = lifecycle.supervisor_pid(data)
+    forked = pid(data, "executor-0")
+    assert command(forked) == command(supervisor)
+    log = log_path(data, "executor-0")
+    line = next(line for line in log.read_text().splitlines() if line.startswith("TOLD"))
+    assert json.loads(line[5:]) == ["__main__", True, True, ["/dev/null", str(log)]]
+
+    os.kill(forked, signal.SIGKILL)
+    until(lambda: lifecycle.status(data).ready and part(data, "executor-0").incarnation == 2)
+    assert command(pid(data, "executor-0")) == command(supervisor)
+
+    (data / "stand_in_common.py").write_text("NEW = 1")
+    os.kill(pid(data, "executor-0"), signal.SIGTERM)
+    until(lambda: lifecycle.status(data).ready and part(data, "executor-0").incarnation == 3)
+    assert command(pid(data, "executor-0")) == [sys.executable, "-m", "stand_in"]
+
+
+def command(pid: int | None) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+
+
+def test_a_forked_service_that_keeps_exiting_fails_up(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
+    monkeypatch.setenv("PYTHONPATH", str(data))
+    (data / "broken.py").write_text("print('BROKEN')\nraise SystemExit(7)")
+    broken = (Service("planner", (sys.executable, "-m", "broken")),)
+    with pytest.raises(NotReadyError, match="planner-0 keeps exiting"):
+        lifecycle.up(data, services=broken, progress=Lines())
+    assert part(data, "planner-0").pid is None
+    assert "exited with 7" in log_path(data, "supervisor").read_text()
+    assert "BROKEN" in log_path(data, "planner-0").read_text()
 
 
 def test_up_twice_starts_nothing_twice(data: Path) -> None:

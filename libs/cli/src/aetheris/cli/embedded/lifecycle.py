@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aetheris.cli.embedded import kafka, valkey
+from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
@@ -169,6 +170,11 @@ def _supervisor(data: Path) -> tuple[str, ...]:
     return (sys.executable, "-m", "aetheris.cli.embedded.supervisor", str(data))
 
 
+def _supervisor_env() -> dict[str, str]:
+    """Services are forked from it: they keep bytecode where it does, and buffer what they print as little."""
+    return {**os.environ, **kept_bytecode(), "PYTHONUNBUFFERED": "1"}
+
+
 def _detached(data: Path, plan: Plan, progress: Progress) -> State:
     """The supervisor holds its lock before its starter returns."""
     supervisor_log = log_path(data, "supervisor")
@@ -176,7 +182,8 @@ def _detached(data: Path, plan: Plan, progress: Progress) -> State:
     try:
         with supervisor_log.open("ab") as log:
             argv = (*_supervisor(data), "--detach")
-            subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+            env = _supervisor_env()
+            subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, check=True)
         return _await_ready(data, plan, progress, lambda: supervisor_pid(data) is not None)
     except BaseException:
         pid = _pid_of_starting(data)
@@ -203,7 +210,8 @@ def _held(data: Path) -> bool:
 
 def _in_foreground(data: Path, plan: Plan, progress: Progress) -> State:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    child = spawn(_supervisor(data), log=log_path(data, "supervisor"), death_signal=signal.SIGTERM)
+    log, env = log_path(data, "supervisor"), _supervisor_env()
+    child = spawn(_supervisor(data), log=log, env=env, death_signal=signal.SIGTERM)
     try:
         state = _await_ready(data, plan, progress, lambda: child.poll() is None)
         with suppress(KeyboardInterrupt):

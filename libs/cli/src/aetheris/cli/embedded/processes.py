@@ -29,7 +29,7 @@ def spawn(
 
     def before_exec() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        _die_with(parent, death_signal)
+        die_with(parent, death_signal)
 
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -69,7 +69,8 @@ def exclusive(lock: Path) -> Generator[None]:
         yield
 
 
-def _die_with(parent: int, death_signal: int) -> None:
+def die_with(parent: int, death_signal: int) -> None:
+    """Called by a child: end by that signal when its parent has ended (Linux)."""
     if sys.platform != "linux":
         return
     _LIBC.prctl(_PR_SET_PDEATHSIG, death_signal)

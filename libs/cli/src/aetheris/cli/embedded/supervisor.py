@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from aetheris.cli.embedded.forking import Forked, Template, runs_module
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
 from aetheris.cli.embedded.processes import kill_group, spawn
 
@@ -40,12 +41,13 @@ def next_backoff(previous_s: float, uptime_s: float) -> float:
 class Child:
     """One part: its process, and when it is to be started again."""
 
-    def __init__(self, part: Part, data: Path, former: PartState) -> None:
+    def __init__(self, part: Part, data: Path, former: PartState, template: Template) -> None:
         self.part = part
+        self._template = template
         self.state = PartState(part.name, incarnation=former.incarnation)
         self.due: float | None = 0.0  # on the monotonic clock; None while it runs
         self._log = log_path(data, part.name)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._started = 0.0
         self._backoff_s = 0.0
 
@@ -56,7 +58,7 @@ class Child:
         incarnation = self.state.incarnation + 1
         self.due = None
         try:
-            self._process = spawn(self.part.argv, log=self._log, env={**os.environ, **self.part.env})
+            self._process = self._begun()
         except OSError as error:
             _say(f"{self.part.name} can't be started: {error.strerror}")
             self.state = PartState(self.part.name, None, incarnation)
@@ -64,6 +66,12 @@ class Child:
             return
         self.state = PartState(self.part.name, self._process.pid, incarnation, time.time())
         _say(f"{self.part.name} started, incarnation {incarnation}, pid {self._process.pid}")
+
+    def _begun(self) -> subprocess.Popen[bytes] | Forked:
+        argv, env = self.part.argv, self.part.env
+        if self._template.may_fork(argv):
+            return self._template.fork(argv[2], log=self._log, env=env)
+        return spawn(argv, log=self._log, env={**os.environ, **env})
 
     def reap(self) -> bool:
         """Whether the process has ended since it was last asked; if so, a restart is scheduled."""
@@ -135,13 +143,17 @@ class Supervisor:
         known: Mapping[str, PartState] = former.parts if former else {}
         self._plan = plan
         self._data = data
-        self._children = [Child(p, data, known.get(p.name, PartState(p.name))) for p in plan.parts]
+        self._template = Template()
+        self._children = [Child(p, data, known.get(p.name, PartState(p.name)), self._template) for p in plan.parts]
         self._starting = self._of_kind("server")
 
     def run(self, signals: Signals) -> None:
         """Returns once all parts have ended, after a SIGTERM or SIGINT."""
         self._save(os.getpid())
         received: frozenset[int] = frozenset()
+        self._step()
+        if any(runs_module(child.part.argv) for child in self._children):
+            self._template.load()  # while the servers start
         while not received & {signal.SIGTERM, signal.SIGINT}:
             self._step()
             received = signals.wait(self._idle_s())
