@@ -170,13 +170,14 @@ async def _ended(process: Process, stdin: bytes, largest: int) -> Printed:
             err = tasks.create_task(_read(err_pipe, largest))
             await _exit(process)
             _kill_group(process.pid)  # its children may hold the outputs open
+        return Printed(out.result(), err.result())
     except* OutputTooLarge:
-        raise OutputTooLarge(f"more than {largest} bytes") from None
+        pass  # raised in here, the first Pythons 3.11 would make a group of it
     finally:
         if process.returncode is None:
             _kill_group(process.pid)
         await asyncio.shield(_exit(process))
-    return Printed(out.result(), err.result())
+    raise OutputTooLarge(f"more than {largest} bytes")
 
 
 async def _exit(process: Process) -> None:
