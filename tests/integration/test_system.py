@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,6 +197,32 @@ def test_a_bad_plan_is_refused_by_field_and_appends_nothing(world: World, plan: 
     assert answer.status_code == 400, answer.text
     assert field in answer.json()["error"]["message"]
     assert world.system.ends(Topic.JOBS_COMMANDS) == before
+
+
+def test_one_request_submits_and_waits(world: World) -> None:
+    def submit(wait_s: int, *nodes: dict[str, Any], key: str = "") -> tuple[int, dict[str, Any]]:
+        headers = {"Prefer": f"wait={wait_s}"} | ({"Idempotency-Key": key} if key else {})
+        answer = world.system.api.post("/jobs", json={"plan": {"nodes": list(nodes)}}, headers=headers)
+        return answer.status_code, answer.json()
+
+    for _ in range(8):  # on every partition, soon after one another: each answer comes from the log
+        code, job = submit(50, poke("a", fresh("waited")), poke("b", fresh("waited"), "a"))
+        assert (code, job["status"]) == (200, "completed")
+    code, job = submit(50, {"id": "a", "tool": "poke_refused", "args": {}})
+    assert (code, job["status"]) == (200, "failed")
+    tag = fresh("slow")
+    held = world.outside.hold(tag)
+    node = poke("a", tag, hold=tag)
+    code, job = submit(1, node, key=tag)
+    assert (code, job["status"] in ("submitted", "running")) == (202, True)
+    with ThreadPoolExecutor(2) as asking:
+        again = asking.submit(submit, 50, node, key=tag)
+        seen = asking.submit(world.system.api.get, f"/jobs/{job['job_id']}", headers={"Prefer": "wait=50"})
+        world.outside.wait_for(1, tag)
+        held.unlink()
+        assert again.result() == (200, {"job_id": job["job_id"], "status": "completed"})
+        assert seen.result().json()["status"] == "completed"
+    assert world.outside.count(tag) == 1
 
 
 def test_state_survives_a_flush(world: World) -> None:

@@ -114,6 +114,18 @@ def test_submit_sends_the_plan_and_prints_the_job(gateway: Gateway, plan: str) -
     assert (headers["idempotency-key"], headers["authorization"]) == ("once", "Bearer token-of-a-test")
 
 
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1)])
+def test_submit_waits_for_the_end(gateway: Gateway, plan: str, status: str, code: int) -> None:
+    gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "running"})
+    gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": status})
+    shown = call("submit", plan, "--wait", "90")
+    assert (shown.exit_code, shown.stdout) == (code, f"j1 {status}\n")
+    waits = [headers.get("prefer") for _, _, _, headers in gateway.asked]
+    assert waits[0] == "wait=90"
+    assert len(waits) == 2
+    assert call("submit", plan, "--wait", "0").exit_code == 1
+
+
 def test_submit_sends_a_goal_with_what_its_model_may_do(gateway: Gateway, plan: str) -> None:
     gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
     shown = call("submit", "--goal", "pay ann", "--tool", "pay", "--tool", "look*", "--limit", "turns=3")

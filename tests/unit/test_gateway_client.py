@@ -80,6 +80,24 @@ def test_requests_are_as_the_api_wants_them() -> None:
     assert json.loads(seen[0].content) == {"plan": {"nodes": []}, "agent": "a"}
 
 
+async def test_who_waits_says_so_and_is_patient() -> None:
+    seen: list[tuple[str, str | None, float]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append((request.method, request.headers.get("prefer"), request.extensions["timeout"]["read"]))
+        named = {"created_at": "", "submitted_by": "", "tenant": ""}
+        return httpx.Response(200, json={"job_id": "j", "status": "completed", **named})
+
+    with client(answer) as api:
+        assert api.submit({"nodes": []}, wait_s=50).ended
+        assert api.job("j", wait_s=50).ended
+    async with AsyncClient("http://gateway", "token", transport=httpx.MockTransport(answer)) as waiting:
+        assert (await waiting.submit({"nodes": []}, wait_s=50)).ended
+        assert (await waiting.job("j", wait_s=50)).ended
+        assert (await waiting.job("j")).ended
+    assert seen == [("POST", "wait=50", 80.0), ("GET", "wait=50", 80.0)] * 2 + [("GET", None, 30.0)]
+
+
 async def test_one_step_is_cancelled_by_both_clients() -> None:
     seen: list[tuple[str, bytes]] = []
 

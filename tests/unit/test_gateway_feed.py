@@ -41,6 +41,18 @@ async def test_what_arrived_together_is_taken_together_and_in_order() -> None:
         await subscription.take(4)
 
 
+async def test_who_asks_for_some_types_is_not_woken_by_others() -> None:
+    subscription = Subscription({b"io.aetheris.job_completed.v1"})
+    taking = asyncio.ensure_future(subscription.take(10))
+    for offset in range(MAX_UNREAD + 5):
+        subscription.put(record(offset))
+    subscription.put(Record("t", 0, 0, 0, b"job-1", (), b"{}"))
+    await asyncio.sleep(0)
+    assert not taking.done()
+    subscription.put(record(MAX_UNREAD + 6, "job_completed"))
+    assert [one.offset for one in await taking] == [MAX_UNREAD + 6]
+
+
 async def test_a_closed_feed_lets_nobody_wait() -> None:
     log = MemoryLog()
     await log.start()

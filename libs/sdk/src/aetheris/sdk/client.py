@@ -98,10 +98,15 @@ class _Answer(BaseModel):
 
 
 class Submitted(_Answer):
-    """A submission that was taken."""
+    """A submission that was taken, and where its job stands."""
 
     job_id: str
     status: str
+
+    @property
+    def ended(self) -> bool:
+        """Completed, failed or cancelled."""
+        return f"job_{self.status}" in ENDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,10 +285,14 @@ class _Call:
     body: Any = None
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    wait_s: int | None = None
 
     def arguments(self) -> dict[str, Any]:
         """As httpx takes them; JSON is made here, so that NaN is never sent."""
         found: dict[str, Any] = {"params": self.params, "headers": dict(self.headers)}
+        if self.wait_s is not None:
+            found["headers"]["prefer"] = f"wait={self.wait_s}"
+            found["timeout"] = _TIMEOUT_S + self.wait_s
         if self.body is not None:
             found["content"] = json.dumps(self.body, allow_nan=False, ensure_ascii=False).encode()
             found["headers"]["content-type"] = "application/json"
@@ -318,21 +327,25 @@ class Client:
         session: str | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
+        wait_s: int | None = None,
     ) -> Submitted:
         """Submit a plan, or a goal that a model plans for; the same idempotency key and request name the same job.
+
+        With `wait_s` the answer comes when the job has ended, after so many seconds (60 at most) at the latest.
 
         Raises:
             ApiError.
         """
-        return Submitted.model_validate(self._send(_submit(plan, agent, session, options, idempotency_key)))
+        call = _submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
+        return Submitted.model_validate(self._send(call))
 
     def jobs(self, *, status: str | None = None, cursor: str | None = None, limit: int = 50) -> JobPage:
         """Jobs, newest first; raises ApiError."""
         return JobPage.model_validate(self._send(_jobs(status, cursor, limit)))
 
-    def job(self, job_id: str) -> Job:
-        """How a job stands; raises ApiError."""
-        return Job.model_validate(self._send(_Call("GET", f"/jobs/{job_id}")))
+    def job(self, job_id: str, *, wait_s: int | None = None) -> Job:
+        """How a job stands: now, or when it has ended or `wait_s` seconds (60 at most) are over; raises ApiError."""
+        return Job.model_validate(self._send(_Call("GET", f"/jobs/{job_id}", wait_s=wait_s)))
 
     def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
@@ -501,17 +514,19 @@ class AsyncClient:
         session: str | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
+        wait_s: int | None = None,
     ) -> Submitted:
         """As `Client.submit`."""
-        return Submitted.model_validate(await self._send(_submit(plan, agent, session, options, idempotency_key)))
+        call = _submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
+        return Submitted.model_validate(await self._send(call))
 
     async def jobs(self, *, status: str | None = None, cursor: str | None = None, limit: int = 50) -> JobPage:
         """As `Client.jobs`."""
         return JobPage.model_validate(await self._send(_jobs(status, cursor, limit)))
 
-    async def job(self, job_id: str) -> Job:
+    async def job(self, job_id: str, *, wait_s: int | None = None) -> Job:
         """As `Client.job`."""
-        return Job.model_validate(await self._send(_Call("GET", f"/jobs/{job_id}")))
+        return Job.model_validate(await self._send(_Call("GET", f"/jobs/{job_id}", wait_s=wait_s)))
 
     async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """As `Client.cancel`."""
@@ -726,11 +741,13 @@ def _submit(
     session: str | None,
     options: Mapping[str, Any] | None,
     idempotency_key: str | None,
+    *,
+    wait_s: int | None,
 ) -> _Call:
     asked = plan.body() if isinstance(plan, Goal) else {"plan": dict(plan)}
     body = asked | _given(agent=agent, session=session, options=dict(options) if options else None)
     headers = {"idempotency-key": idempotency_key} if idempotency_key is not None else {}
-    return _Call("POST", "/jobs", body, headers=headers)
+    return _Call("POST", "/jobs", body, headers=headers, wait_s=wait_s)
 
 
 def _jobs(status: str | None, cursor: str | None, limit: int) -> _Call:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Annotated, Any, cast
 
 import httpx
@@ -15,11 +15,11 @@ from fastapi.sse import format_sse_event
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from aetheris.gateway.core import submissions, wire
+from aetheris.gateway.core import preferences, submissions, wire
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.courses import Asked, Courses
 from aetheris.gateway.feed import FeedClosed
-from aetheris.gateway.handlers import Jobs
+from aetheris.gateway.handlers import Jobs, Wait, ended
 from aetheris.gateway.problems import BadRequest, Problem, Unavailable
 from aetheris.gateway.tokens import Caller, Tokens
 from aetheris.gateway.views import Row
@@ -77,8 +77,15 @@ def _submission(jobs: Jobs, tokens: Tokens) -> Route:
         idempotency_key = request.headers.get("idempotency-key")
         if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
             raise BadRequest("bad_request", "Idempotency-Key", "1 to 255 visible ASCII characters")
-        job_id, status = await jobs.submit(caller, await _body(request), idempotency_key)
-        return JSONResponse({"job_id": job_id, "status": status}, 202)
+        within_s = preferences.wait_s(request.headers.getlist("prefer"))
+        body = await _body(request)
+        if within_s is None:
+            job_id, status = await jobs.submit(caller, body, idempotency_key)
+            return JSONResponse({"job_id": job_id, "status": status}, 202)
+        async with _waiting(request, within_s) as wait:
+            job_id, status = await jobs.submit(caller, body, idempotency_key, wait)
+        answer = {"job_id": job_id, "status": status}
+        return JSONResponse(answer, 200 if ended(status) else 202, _applied(wait))
 
     return Route("/api/jobs", submit, methods=["POST"])
 
@@ -94,8 +101,13 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
         return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
 
     @router.get("/jobs/{job_id}")
-    async def job(caller: Who, job_id: str) -> JSONResponse:
-        return JSONResponse(await jobs.job(caller, job_id))
+    async def job(request: Request, caller: Who, job_id: str) -> JSONResponse:
+        within_s = preferences.wait_s(request.headers.getlist("prefer"))
+        if within_s is None:
+            return JSONResponse(await jobs.job(caller, job_id))
+        async with _waiting(request, within_s) as wait:
+            view = await jobs.job(caller, job_id, wait)
+        return JSONResponse(view, headers=_applied(wait))
 
     @router.post("/jobs/{job_id}/cancel")
     async def cancel(request: Request, caller: Who, job_id: str) -> JSONResponse:
@@ -225,6 +237,25 @@ def _relayed(answer: httpx.Response) -> Response:
     if answer.status_code == 422:
         return JSONResponse(BadRequest("bad_request", "query", "not as the verifier takes it").body(), 400)
     return Response(answer.content, answer.status_code, headers)
+
+
+@asynccontextmanager
+async def _waiting(request: Request, within_s: int) -> AsyncGenerator[Wait]:
+    """A wait that is over at the latest when the request's client has gone; its body must have been read."""
+    leaving = asyncio.create_task(_left(request))
+    try:
+        yield Wait(within_s, leaving)
+    finally:
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _applied(wait: Wait) -> dict[str, str]:
+    return {"Preference-Applied": f"wait={wait.within_s}"}
 
 
 async def _body(request: Request) -> bytes:

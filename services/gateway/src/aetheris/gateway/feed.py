@@ -6,7 +6,7 @@ then drop the live records that lie below it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import asynccontextmanager
 
 import structlog
@@ -33,9 +33,10 @@ class FeedClosed(Exception):
 
 
 class Subscription:
-    """The records of one job that arrive from now on."""
+    """The records of one job that arrive from now on; with `types` only those whose ce_type is one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, types: Container[bytes | None] | None = None) -> None:
+        self._types = types
         self._unread: deque[Record] = deque()
         self._bell = asyncio.Event()
         self._closed = False
@@ -60,7 +61,7 @@ class Subscription:
 
     def put(self, record: Record) -> None:
         """Hand a record to the listener, or cut it off if it lags too far."""
-        if self._closed:
+        if self._closed or (self._types is not None and record.header("ce_type") not in self._types):
             return
         if len(self._unread) < MAX_UNREAD:
             self._unread.append(record)
@@ -122,14 +123,16 @@ class Feed:
         return place, self._pump.positions.get(place, self._ends[place])
 
     @asynccontextmanager
-    async def subscribe(self, job_id: str) -> AsyncGenerator[Subscription]:
-        """Listen to a job; nothing appended after this is missed.
+    async def subscribe(
+        self, job_id: str, types: Container[bytes | None] | None = None
+    ) -> AsyncGenerator[Subscription]:
+        """Listen to a job, or to some types (ce_type) of its records; nothing appended after this is missed.
 
         Raises:
             LogUnreachable: no answer from the brokers.
         """
         place, _ = self.place_of(job_id)
-        listeners, key, subscription = self._listeners[place], job_id.encode(), Subscription()
+        listeners, key, subscription = self._listeners[place], job_id.encode(), Subscription(types)
         listeners.setdefault(key, []).append(subscription)
         try:
             await self._join(place)

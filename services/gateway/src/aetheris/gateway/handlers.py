@@ -1,8 +1,9 @@
 """What the API does: write commands, wait for the event that answers them, read jobs from the log."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -46,8 +47,26 @@ _BREATH = 500
 _PORTION = 100
 """Events of a stream that are sent at once, at most."""
 
+_ENDS = {f"io.aetheris.job_{status}.v1".encode(): status for status in ("completed", "failed", "cancelled")}
+"""ce_type → the status of a job that it ends."""
+_FIRST_LOOK_S = 0.1
+"""After so long a wait asks the list whether the job had ended before it listened; then each time twice as late."""
+
 Answers = Callable[[answers.Heard], bool]
 """Whether an event answers a command with yes; raises Conflict where it answers with no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long a request waits for its job's end; until its client has `left` at most."""
+
+    within_s: int
+    left: asyncio.Future[None]
+
+
+def ended(status: str) -> bool:
+    """Whether a job of this status has ended."""
+    return status in _ENDS.values()
 
 
 class Jobs:
@@ -84,8 +103,12 @@ class Jobs:
 
     # Commands
 
-    async def submit(self, caller: Caller, raw: bytes, idempotency_key: str | None) -> tuple[str, str]:
-        """Take a submission: (job_id, status). The same key and request name the same job.
+    async def submit(
+        self, caller: Caller, raw: bytes, idempotency_key: str | None, wait: Wait | None = None
+    ) -> tuple[str, str]:
+        """Take a submission: (job_id, status), at once or when the job has ended or the wait is over.
+
+        The same key and request name the same job.
 
         Raises:
             BadRequest, Conflict, Unavailable.
@@ -93,9 +116,15 @@ class Jobs:
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
         asked = submissions.Asked(job_id, caller.name, caller.tenant, idempotency_key)
         command = submissions.submit_command(raw, asked, self._registry.newest(), self._registry.models())
-        async with self.deadline():
-            standing = await self._standing(command) if idempotency_key is not None else None
-            return (job_id, standing.status) if standing is not None else await self._submit(command)
+        if wait is None:
+            row, _ = await self._taken(command)
+            return job_id, row.status
+        async with self._listening(job_id, _ENDS) as news:
+            row, is_new = await self._taken(command)
+            if is_new:
+                return job_id, await self._ended(news, row, wait)
+            await self._ended(news, row, wait)
+        return job_id, (await self.job(caller, job_id))["status"]
 
     async def cancel(self, caller: Caller, job_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
         """Ask a job to stop: (whether the log has answered, the answer).
@@ -338,12 +367,15 @@ class Jobs:
         async with self.deadline():
             return await self._views.page(caller.tenant, status, cursor, limit)
 
-    async def job(self, caller: Caller, job_id: str) -> dict[str, Any]:
-        """How a job stands, from its log.
+    async def job(self, caller: Caller, job_id: str, wait: Wait | None = None) -> dict[str, Any]:
+        """How a job stands, from its log: now, or when it has ended or the wait is over.
 
         Raises:
             NotFound, Unavailable.
         """
+        if wait is not None:
+            async with self._listening(job_id, _ENDS) as news:
+                await self._ended(news, await self.check(caller, job_id), wait)
         async with self.deadline():
             row = await self._row(caller, job_id)
             state, _ = await self._fold(row)
@@ -519,6 +551,37 @@ class Jobs:
         except httpx.HTTPError:
             raise Unavailable("verifier_unreachable", "the verifier does not answer") from None
 
+    async def _ended(self, news: Subscription, row: Row, wait: Wait) -> str:
+        """The status that a job ended with; where the wait is over before, the one that the list has.
+
+        Its end is told by the log at once. One that came before `news` is seen in the list, which follows the log.
+        """
+        wait.left.add_done_callback(lambda _: news.close())
+        over_s, pause_s = self._clock.monotonic() + wait.within_s, _FIRST_LOOK_S
+        while not ended(row.status) and (left_s := over_s - self._clock.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(min(pause_s, left_s)):
+                    return _ENDS[(await news.get()).header("ce_type") or b""]
+            except TimeoutError:
+                row = await self._seen(row)
+                pause_s *= 2
+            except FeedClosed:
+                break
+        return row.status
+
+    async def _seen(self, row: Row) -> Row:
+        """A job's row as it is now, if that can be said."""
+        with suppress(Unavailable):
+            async with self.deadline():
+                return await self._views.job(row.job_id) or row
+        return row
+
+    async def _taken(self, command: Submit) -> tuple[Row, bool]:
+        """(the row of a submission's job, whether it was taken now)."""
+        async with self.deadline():
+            standing = await self._standing(command) if command.idempotency_key is not None else None
+            return (standing, False) if standing is not None else (await self._submit(command), True)
+
     async def _standing(self, command: Submit) -> Row | None:
         """The job that an Idempotency-Key already named; None where it must be submitted (again)."""
         row = await self._views.job(command.job_id)
@@ -531,7 +594,7 @@ class Jobs:
             )
         return None
 
-    async def _submit(self, command: Submit) -> tuple[str, str]:
+    async def _submit(self, command: Submit) -> Row:
         _, since = self._feed.place_of(command.job_id)
         row = Row(
             job_id=command.job_id,
@@ -551,7 +614,7 @@ class Jobs:
             await self._index.announce(row)
         except RedisUnavailable as error:  # the command is in the log: it is taken, and will be shown
             _log.warning("submitted, not shown yet", reason=error.code)
-        return command.job_id, row.status
+        return row
 
     async def _send(self, command: JobCommand, trace: bool | None, command_id: str | None = None) -> str:
         """Append a command, `trace` being its job's option; its ce_id."""
@@ -656,10 +719,12 @@ class Jobs:
             yield [record for record in await news.take(_PORTION) if record.offset >= end]
 
     @asynccontextmanager
-    async def _listening(self, job_id: str) -> AsyncGenerator[Subscription]:
+    async def _listening(
+        self, job_id: str, types: Container[bytes | None] | None = None
+    ) -> AsyncGenerator[Subscription]:
         async with AsyncExitStack() as leaving:
             async with self.deadline():
-                news = await leaving.enter_async_context(self._feed.subscribe(job_id))
+                news = await leaving.enter_async_context(self._feed.subscribe(job_id, types))
             yield news
 
     @asynccontextmanager

@@ -1,6 +1,8 @@
 """`aetheris submit | run | jobs | job | events | contracts | cancel | signal | resolve | tools | models`, by HTTP."""
 
 import json
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +31,19 @@ from aetheris.cli.steps import Steps
 from aetheris.protocol.ids import check_name
 from aetheris.protocol.plan import Confirmation, OnInDoubt
 from aetheris.protocol.prompts import Planning
-from aetheris.sdk.client import Client, Commanded, Contract, Goal, Job, JobEvent, JobSummary, Level, Step, Verdict
+from aetheris.sdk.client import (
+    Client,
+    Commanded,
+    Contract,
+    Goal,
+    Job,
+    JobEvent,
+    JobSummary,
+    Level,
+    Step,
+    Submitted,
+    Verdict,
+)
 
 INTERRUPTED = 130
 
@@ -58,6 +72,9 @@ Traced = Annotated[
     bool | None,
     typer.Option("--trace/--no-trace", help="Whether its calls are traced, whatever the share of jobs is that are."),
 ]
+WaitS = Annotated[
+    int | None, typer.Option("--wait", min=0, help="Seconds to wait for the job's end; 1 if it does not complete then.")
+]
 IdempotencyKey = Annotated[str | None, typer.Option(help="The same key and plan name the same job.")]
 
 
@@ -71,23 +88,33 @@ def submit(
     planning: PlanningBy = None,
     limit: LimitsOf = None,
     idempotency_key: IdempotencyKey = None,
+    wait_s: WaitS = None,
     on_in_doubt: InDoubt = None,
     confirmation: Confirming = None,
     trace: Traced = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Submit a plan, or a goal; print the job's id and status."""
+    """Submit a plan, or a goal; print the job's id and status, with --wait those at its end."""
     with errors_as_exits(as_json=as_json):
         wanted = _plan_or_goal(plan, goal, model=model, tools=tool, system=system, planning=planning, limits=limit)
         with connected(data) as client:
+            until_s = time.monotonic() + (wait_s or 0)
             submitted = client.submit(
-                wanted, options=_options(on_in_doubt, confirmation, trace=trace), idempotency_key=idempotency_key
+                wanted,
+                options=_options(on_in_doubt, confirmation, trace=trace),
+                idempotency_key=idempotency_key,
+                wait_s=wait_s,
             )
+            while wait_s is not None and not submitted.ended and (left_s := until_s - time.monotonic()) > 0:
+                found = client.job(submitted.job_id, wait_s=math.ceil(left_s))
+                submitted = Submitted(job_id=found.job_id, status=found.status)
         if as_json:
             print_json(submitted.model_dump(mode="json"))
         else:
             typer.echo(f"{submitted.job_id} {submitted.status}")
+    if wait_s is not None and submitted.status != "completed":
+        end(Exit.FAILED)
 
 
 def run(
