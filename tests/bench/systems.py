@@ -14,7 +14,7 @@ from aetheris.cli.bench import runner
 from aetheris.cli.bench.measuring import System, measure_all, notes_in
 from aetheris.cli.bench.workloads import Workload, workload
 from aetheris.cli.embedded.jars import Progress
-from tests.bench import dbos, floor, langgraph, restate, temporal
+from tests.bench import dbos, floor, langgraph, restate, skeleton, temporal
 from tests.bench.environment import Environment
 
 ALL = ("W1", "W2", "W3", "W3x5", "W4", "W5")
@@ -74,16 +74,19 @@ def peer(running: Running) -> Measure:
     return measure
 
 
-def measure_floor(workloads: Sequence[Workload], environment: Environment, progress: Progress) -> Figures:  # noqa: ARG001  one signature
-    """On the loop that the services run on."""
+def bare(running: Callable[[Path, Progress], AbstractAsyncContextManager[System]]) -> Measure:
+    """Less than a system: on the loop that the services run on."""
 
-    async def session() -> Figures:
-        with tempfile.TemporaryDirectory(prefix="aetheris-bench-") as folder:
-            async with floor.running(Path(folder), progress) as system:
+    async def session(workloads: Sequence[Workload], progress: Progress) -> Figures:
+        with tempfile.TemporaryDirectory(prefix="aetheris-bench-", ignore_cleanup_errors=True) as folder:
+            async with running(Path(folder), progress) as system:
                 return await measure_all(system, workloads, notes_in(Path(folder)), JVM_WARM_UP_S, progress)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-        return loop.run(session())
+    def measure(workloads: Sequence[Workload], environment: Environment, progress: Progress) -> Figures:  # noqa: ARG001  one signature
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            return loop.run(session(workloads, progress))
+
+    return measure
 
 
 _PAGE_CACHE = "Kafka, one node, acks=all: acknowledged from the page cache; Valkey appendfsync everysec"
@@ -150,10 +153,18 @@ SYSTEMS = (
         once=True,
     ),
     Entry(
+        "skeleton",
+        "skeleton: our processes and records, nothing decided",
+        _PAGE_CACHE,
+        bare(skeleton.running),
+        workloads=("W1", "W2", "W3", "W3x5", "W4"),
+        peer=False,
+    ),
+    Entry(
         "floor",
         "floor: no framework",
         _PAGE_CACHE,
-        measure_floor,
+        bare(floor.running),
         workloads=("W1", "W2", "W3", "W3x5", "W4"),
         peer=False,
     ),

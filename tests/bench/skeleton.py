@@ -1,0 +1,82 @@
+"""The skeleton: our processes and records, with nothing decided (`skeleton_parts`); the client asks over Kafka.
+
+What it takes, every step takes in this design; what Aetheris takes beyond it goes into what it promises.
+"""
+
+import sys
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aetheris.cli.bench.completions import Completions, completions
+from aetheris.cli.bench.runner import Variant
+from aetheris.cli.bench.workloads import Workload
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.environment import alone
+from aetheris.cli.embedded.jars import Progress
+from aetheris.cli.embedded.plan import State
+from aetheris.protocol.topics import Topic
+from aetheris.streams.admin import ensure_topics
+from aetheris.streams.kafka import KafkaLog
+from aetheris.streams.log import Appender
+from tests.bench.skeleton_parts import PARTS, draft, job_key
+from tests.bench.workers import Processes, processes_in
+
+
+class Skeleton:
+    """Kafka and Valkey, and four processes."""
+
+    def __init__(self, data: Path, processes: Processes, appender: Appender, seen: Completions) -> None:
+        self._data = data
+        self._processes = processes
+        self._appender = appender
+        self._seen = seen
+
+    def pids(self) -> Mapping[str, int]:
+        """The servers', and the parts'."""
+        state = State.load(self._data)
+        servers = {name: part.pid for name, part in (state.parts if state else {}).items() if part.pid is not None}
+        return {**servers, **self._processes.pids()}
+
+    async def job(self, workload: Workload) -> str:
+        """One job."""
+        job = uuid.uuid4().hex
+        key = job_key(job, workload.steps, parallel=workload.parallel)
+        await self._appender.append([(draft(Topic.JOBS_COMMANDS, "submit", key),)])
+        await self._seen.wait(key.decode())
+        return job
+
+    def crash_worker(self) -> None:
+        """Nothing could be recovered."""
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def running(data: Path, progress: Progress) -> AsyncGenerator[Skeleton]:
+    """The servers, with the tuning that Aetheris is measured with, and the parts."""
+    with alone({}):
+        state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
+    try:
+        await ensure_topics(state.kafka, 4)
+        async with processes_in(data) as processes, _appender(state) as appender, completions(state.kafka) as seen:
+            env = {"AETHERIS_KAFKA": state.kafka, "AETHERIS_REDIS": state.redis}
+            env |= {"AETHERIS_DATA": str(data), "AETHERIS_DEV": "1", "AETHERIS_TRACE_SAMPLE": "0"}
+            for part in PARTS:
+                processes.start(part, (sys.executable, "-m", "tests.bench.skeleton_parts", part), env)
+            yield Skeleton(data, processes, appender, seen)
+    finally:
+        lifecycle.down(data)
+
+
+@asynccontextmanager
+async def _appender(state: State) -> AsyncGenerator[Appender]:
+    log = KafkaLog(state.kafka)
+    await log.start()
+    appender = log.appender()
+    await appender.start()
+    try:
+        yield appender
+    finally:
+        await appender.stop()
+        await log.stop()

@@ -1,0 +1,322 @@
+"""A part of the skeleton, as a process: `python -m tests.bench.skeleton_parts planner|ledger|tool_executor|verifier`.
+
+It reads and writes the records that the service of that name does, of the sizes that they have in W1, on the same
+streams and in the same pauses. It parses, checks, folds, judges and verifies nothing: whatever comes is right.
+"""
+
+import asyncio
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
+from aetheris.cli.bench.tools import append
+from aetheris.protocol.records import Draft, Group, Record
+from aetheris.protocol.topics import Topic
+from aetheris.streams import lifecycle
+from aetheris.streams.bell import AWAKE_S
+from aetheris.streams.effects import Effect, EffectStore
+from aetheris.streams.handler import PartitionHandler
+from aetheris.streams.leases import Lease, Leases
+from aetheris.streams.lifecycle import freeze_memory
+from aetheris.streams.runtime import Runtime, runtime
+from aetheris.streams.settings import RuntimeSettings, load
+from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.tool_executor.effect_writer import EffectWriter
+
+NOTES = "notes"
+"""The tool's file, in the folder of data."""
+TTL_S = 5.0
+FEW = 4
+RESULT = b'{"note": "' + b"x" * 189 + b'"}'
+
+SIZES = {
+    "submit": 915,
+    "job_created": 963,
+    "plan_generated": 979,
+    "tool_request": 233,
+    "tool_grant": 615,
+    "tool_invocation_started": 822,
+    "tool_invocation_finished": 528,
+    "command_committed": 342,
+    "node_finished": 210,
+    "job_completed": 266,
+    "job_sealed": 503,
+    "job_index": 260,
+    "ledger_record": 581,
+}
+"""Bytes of a record's value in W1, on average."""
+COMPLETED_LINE = b'{"status": "completed", "x": "' + b"x" * 228 + b'"}'
+_VALUES = {kind: b'{"status": "running", "x": "' + b"x" * (size - 30) + b'"}' for kind, size in SIZES.items()}
+_CE = (("ce_specversion", b"1.0"), ("ce_id", b"x" * 36), ("ce_source", b"x" * 16))
+_TAIL = (("ce_time", b"x" * 27), ("content-type", b"application/json"))
+
+
+def draft(topic: Topic, kind: str, job: bytes, subject: bytes = b"", value: bytes | None = None) -> Draft:
+    """A record of that kind, about a job, or one of its nodes."""
+    headers = (*_CE, ("ce_type", kind.encode()), ("ce_subject", subject), *_TAIL)
+    return Draft(topic, job, _VALUES[kind] if value is None else value, headers)
+
+
+def job_key(job: str, steps: int, *, parallel: bool) -> bytes:
+    """A job's id, which says how many steps it has, and whether they are one run or none waits for another."""
+    return f"{job}:{steps}:{'parallel' if parallel else 'run'}".encode()
+
+
+def _shape(job: bytes) -> tuple[int, bool]:
+    """How many steps, and whether they are parallel."""
+    _, steps, kind = job.rsplit(b":", 2)
+    return int(steps), kind == b"parallel"
+
+
+def _kinds(records: Iterable[Record]) -> Iterable[tuple[bytes, bytes, bytes]]:
+    """(kind, job, node) of each."""
+    for record in records:
+        yield record.header("ce_type") or b"", record.key or b"", record.header("ce_subject") or b""
+
+
+class _Handler(PartitionHandler):
+    """What all four are: nothing is kept over a restart."""
+
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
+        self.on = on
+        self.worker = worker
+
+    def mark(self) -> int | None:
+        """Nothing is needed again."""
+        return None
+
+    def fold(self, records: Sequence[Record]) -> None:
+        """History is of no interest."""
+
+    async def restored(self) -> None:
+        """Nothing is open."""
+
+    async def append(self, groups: Sequence[Group]) -> None:
+        """Where there is something to append."""
+        if groups:
+            await self.on.appender.append(groups)
+
+
+class Planner(_Handler):
+    """Births, requests, node_finished, ends, and the lines of the index."""
+
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
+        super().__init__(on, worker)
+        self._done: Counter[bytes] = Counter()
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        """One append for what jobs wait for, then one for the index."""
+        groups: list[Group] = []
+        lines: list[Group] = []
+        hurry = Topic.JOBS_COMMANDS in batch
+        for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+            if kind == b"plan_generated":
+                groups += _requests(job)
+                lines.append((draft(Topic.JOBS_INDEX, "job_index", job),))
+            elif kind == b"tool_invocation_finished":
+                hurry = self._settled(job, node, groups) or hurry
+            elif kind == b"job_completed":
+                lines.append((draft(Topic.JOBS_INDEX, "job_index", job, value=COMPLETED_LINE),))
+        for _, job, _ in _kinds(batch.get(Topic.JOBS_COMMANDS, ())):
+            born = ("job_created", "plan_generated")
+            groups.append(tuple(draft(Topic.JOBS_EVENTS, kind, job) for kind in born))
+        await self.append(groups)
+        if hurry:
+            self.worker().catch_up()
+        await self.append(lines)
+
+    def _settled(self, job: bytes, node: bytes, groups: list[Group]) -> bool:
+        groups.append((draft(Topic.JOBS_EVENTS, "node_finished", job, node),))
+        self._done[job] += 1
+        if self._done[job] < _shape(job)[0]:
+            return False
+        del self._done[job]
+        groups.append((draft(Topic.JOBS_EVENTS, "job_completed", job),))
+        return True
+
+
+class _Asked(_Handler):
+    """Who is asked for something, and waits for the job's plan first."""
+
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
+        super().__init__(on, worker)
+        self._planned: set[bytes] = set()
+        self._held: list[tuple[bytes, bytes]] = []
+
+    def fold(self, records: Sequence[Record]) -> None:
+        """Plans that were there before."""
+        self._planned.update(job for kind, job, _ in _kinds(records) if kind == b"plan_generated")
+
+    def due(self, asked: Iterable[Record]) -> list[tuple[bytes, bytes]]:
+        """What was asked for, and can be done now; the rest is kept, and the plans are read at once."""
+        asked_now = self._held + [(job, node) for _, job, node in _kinds(asked)]
+        self._held = [one for one in asked_now if one[0] not in self._planned]
+        if self._held:
+            self.worker().wake()
+        return [one for one in asked_now if one[0] in self._planned]
+
+
+class Ledger(_Asked):
+    """Grants with their leases, once the plan was read; and a line for each settled key."""
+
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
+        super().__init__(on, worker)
+        self._leases = Leases(on.redis)
+        self._effects = EffectStore(on.redis, TTL_S)
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        """One append, one pipeline of leases, one of effects that are needed no more."""
+        settled: list[tuple[bytes, bytes]] = []
+        for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+            if kind == b"plan_generated":
+                self._planned.add(job)
+            elif kind == b"tool_invocation_finished":
+                settled.append((job, node))
+            elif kind == b"job_completed":
+                self._planned.discard(job)
+        granted = self.due(batch.get(Topic.TOOLS_REQUESTS, ()))
+        groups: list[Group] = [(draft(Topic.TOOLS_GRANTS, "tool_grant", *one),) for one in granted]
+        groups += [(draft(Topic.LEDGER_RECORDS, "ledger_record", *one),) for one in settled]
+        writing = [self.append(groups)]
+        if granted:
+            writing.append(self._leases.grant([Lease(_name(*one), "x" * 36, TTL_S) for one in granted]))
+        if settled:
+            writing.append(self._effects.drop([(job.decode(), _name(job, node)) for job, node in settled]))
+        await asyncio.gather(*writing)
+
+
+class Executor(_Asked):
+    """Declares, reads back, calls, keeps the effect, reports."""
+
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
+        super().__init__(on, worker)
+        self._effects = EffectWriter(EffectStore(on.redis, TTL_S), on.clock, TTL_S, TTL_S)
+        self._notes = on.settings.data / NOTES
+        self._declared: dict[tuple[bytes, bytes], asyncio.Future[None] | None] = {}
+        """What is not read back yet → who waits for it; nobody does for the first of a grant."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        """What was read back is called; what was granted is declared, by one append."""
+        for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+            if kind == b"tool_invocation_started":
+                self._read_back(job, node)
+            elif kind == b"plan_generated":
+                self._planned.add(job)
+            elif kind == b"job_completed":
+                self._planned.discard(job)
+        taken = self.due(batch.get(Topic.TOOLS_GRANTS, ()))
+        if taken:
+            self._declared.update(dict.fromkeys(taken))
+            self._begin(self.append([(_started(*one),) for one in taken]))
+
+    def _read_back(self, job: bytes, node: bytes) -> None:
+        waiting = self._declared.pop((job, node), None)
+        if waiting is None:
+            self._begin(self._run(job, node))
+        else:
+            waiting.set_result(None)
+
+    async def _run(self, job: bytes, node: bytes) -> None:
+        """The nodes of a run, one after the other, each only after its `started` was read back."""
+        steps, parallel = _shape(job)
+        going_on = True
+        while going_on:
+            name = _name(job, node)
+            append(self._notes, name)
+            report = tuple(
+                draft(Topic.JOBS_EVENTS, kind, job, node) for kind in ("tool_invocation_finished", "command_committed")
+            )
+            await self._effects.put(Effect(job.decode(), name, "x" * 36, RESULT))
+            going_on = not parallel and int(node) + 1 < steps
+            if not going_on:
+                if len(self._tasks) <= FEW:
+                    self.on.bell.ring("planner")
+                await self.append([report])
+                break
+            node = b"%d" % (int(node) + 1)
+            won = self._declared[job, node] = asyncio.get_running_loop().create_future()
+            await self.append([(*report, _started(job, node))])
+            await won
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Verifier(_Handler):
+    """A chain of hashes over each job's events, and its seal."""
+
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
+        super().__init__(on, worker)
+        self._chains: dict[bytes, bytes] = {}
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        """Every record is hashed."""
+        groups: list[Group] = []
+        for record in batch.get(Topic.JOBS_EVENTS, ()):
+            job = record.key or b""
+            self._chains[job] = hashlib.sha256(self._chains.get(job, b"") + record.value).digest()
+            if record.header("ce_type") == b"job_completed":
+                del self._chains[job]
+                groups += [(draft(topic, "job_sealed", job),) for topic in (Topic.JOBS_EVENTS, Topic.JOBS_SEALS)]
+            elif record.header("ce_type") == b"job_sealed":
+                del self._chains[job]
+        await self.append(groups)
+
+
+def _requests(job: bytes) -> list[Group]:
+    """A run is one request, for its first node."""
+    steps, parallel = _shape(job)
+    return [(draft(Topic.TOOLS_REQUESTS, "tool_request", job, b"%d" % n),) for n in range(steps if parallel else 1)]
+
+
+def _started(job: bytes, node: bytes) -> Draft:
+    return draft(Topic.JOBS_EVENTS, "tool_invocation_started", job, node)
+
+
+def _name(job: bytes, node: bytes) -> str:
+    """As the notes have it."""
+    return f"skeleton:{job.decode().split(':')[0]}:n{node.decode()}"
+
+
+PARTS: Mapping[str, tuple[type[_Handler], Inputs]] = {
+    "planner": (Planner, Inputs(commands={Topic.JOBS_COMMANDS: Cadence.EAGER})),
+    "ledger": (Ledger, Inputs(commands={Topic.TOOLS_REQUESTS: Cadence.EAGER})),
+    "tool_executor": (
+        Executor,
+        Inputs(commands={Topic.TOOLS_GRANTS: Cadence.EAGER}, authority_cadence=Cadence.OWN),
+    ),
+    "verifier": (Verifier, Inputs()),
+}
+
+
+async def serve(service: str, settings: RuntimeSettings, stop: asyncio.Event) -> None:
+    """Until `stop` is set."""
+    kind, inputs = PARTS[service]
+    async with runtime(settings, service, stop) as on:
+        worker = PartitionWorker(
+            on.log,
+            on.appender,
+            inputs,
+            lambda _partition: kind(on, lambda: worker),
+            group=f"skeleton.{service}",
+            member=f"{service}-0",
+            pace=Pace.of(settings),
+        )
+        freeze_memory(only_facts=True)
+        listening = asyncio.create_task(on.bell.listen(service, partial(worker.wake, AWAKE_S)))
+        try:
+            await worker.run(stop)
+        finally:
+            listening.cancel()
+
+
+if __name__ == "__main__":
+    name = sys.argv[1]
+    sys.exit(lifecycle.run(lambda stop: serve(name, load(RuntimeSettings), stop), service=name))
