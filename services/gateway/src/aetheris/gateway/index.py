@@ -35,6 +35,8 @@ class Index:
         self._arrived: list[Record] = []
         self._ahead: dict[str, Row] = {}
         self._bell = asyncio.Event()
+        self._doubted = False
+        """A read found the views lost."""
         self._loaded = False
 
     async def announce(self, row: Row) -> None:
@@ -48,6 +50,7 @@ class Index:
 
     def report_loss(self) -> None:
         """A read found the views lost: look now."""
+        self._doubted = True
         self._bell.set()
 
     def unready(self) -> str | None:
@@ -85,8 +88,14 @@ class Index:
         pump = Pump(self._log, self._arrive, _PAUSE_S)
         pump.add(positions)
         reading = asyncio.create_task(pump.run())
+        look_s = 0.0
         try:
-            while not reading.done() and not await self._views.lost():
+            while not reading.done():
+                if self._doubted or self._clock.monotonic() >= look_s:
+                    self._doubted = False
+                    if await self._views.lost():
+                        break
+                    look_s = self._clock.monotonic() + _LOOK_S
                 await self._rung()
                 records, self._arrived = self._arrived, []
                 await self._project(records)
