@@ -1,7 +1,6 @@
 """Fresh ids: the only randomness of the services."""
 
 import os
-import secrets
 import time
 import uuid
 
@@ -21,4 +20,4 @@ def fresh_id() -> str:
 
 def fresh_nonce() -> str:
     """A nonce for one try (docs/guarantees.md, "Nonce"): 128 random bits, kept in memory only."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
