@@ -68,8 +68,6 @@ class Bench:
     def __init__(self, folder: Path, sample: float = 0.0) -> None:
         self.spans: list[RecordedSpan] = []
         self.records: list[Record] = []
-        self.appends: list[int] = []
-        """Of how many groups each was."""
         self.tasks: set[asyncio.Task[None]] = set()
         clock, telemetry = SystemClock(), Telemetry("tool_executor", sample, self.spans.append)
         calls = Calls(Toolbox({one.key: one for one in (act, lose)}), clock, Secrets(()))
@@ -117,7 +115,6 @@ class Bench:
         return 0.0
 
     async def append(self, groups: Sequence[Group]) -> None:
-        self.appends.append(len(groups))
         for one in (one for group in groups for one in group):
             self.records.append(self._record(one, len(self.records)))
         self.after_append()
@@ -139,18 +136,27 @@ class Bench:
             await self.read()
             await asyncio.sleep(0)
 
-    async def grant(self, name: str, *nodes: str) -> str:
-        """Plan nodes with that tool (default: one), and grant each; the key of the last."""
-        names = nodes or ("a",)
+    async def grant(self, name: str) -> str:
+        """Plan one node with that tool, and grant it; its key."""
         entry = RegistryEntry.model_validate({"act": act, "lose": lose}[name].registry_entry())
-        pin = pin_of(entry).model_dump(mode="json")
-        plan = planned(graph(*({"id": node, "tool": name} for node in names), **{name: pin}))
+        plan = planned(graph({"id": "a", "tool": name}, **{name: pin_of(entry).model_dump(mode="json")}))
         await self.write(created(), plan)
         await self.read()
-        grants = [self._granted(plan, node, name) for node in names]
-        records = [self._record(self._draft(Topic.TOOLS_GRANTS, one), at) for at, one in enumerate(grants)]
-        await self.handler.handle({Topic.TOOLS_GRANTS: records})
-        return grants[-1].idempotency_key
+        key = idempotency_key(JOB, "a", name, {})
+        granted = ToolGrant(
+            job_id=JOB,
+            birth=0,
+            as_of=1,
+            revision=0,
+            plan_hash=plan.plan_hash,
+            nodes=("a",),
+            idempotency_key=key,
+            token=1,
+            lease_id="l",
+            deadline_s=5,
+        )
+        await self.handler.handle({Topic.TOOLS_GRANTS: [self._record(self._draft(Topic.TOOLS_GRANTS, granted), 0)]})
+        return key
 
     async def declared(self) -> ev.ToolInvocationStarted:
         await asyncio.gather(*self.tasks)
@@ -165,20 +171,6 @@ class Bench:
 
     def _refuse(self, _record: Record, reason: str) -> None:
         raise AssertionError(reason)
-
-    def _granted(self, plan: ev.PlanGenerated, node: str, tool_name: str) -> ToolGrant:
-        return ToolGrant(
-            job_id=JOB,
-            birth=0,
-            as_of=1,
-            revision=0,
-            plan_hash=plan.plan_hash,
-            nodes=(node,),
-            idempotency_key=idempotency_key(JOB, node, tool_name, {}),
-            token=1,
-            lease_id="l",
-            deadline_s=5,
-        )
 
     def _draft(self, topic: Topic, body: Any) -> Draft:
         return draft(topic, body, key=JOB, id="1", source="test", time="2026-01-01T00:00:00Z")
@@ -196,15 +188,6 @@ async def test_what_was_declared_and_not_read_back_is_reported_as_not_executed(t
     assert isinstance(last, ev.ToolInvocationFinished)
     assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the executor stopped before it")
     assert isinstance(bench.events()[-2], ev.ToolInvocationStarted)
-
-
-async def test_calls_that_end_together_are_reported_by_one_append(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    await bench.grant("act", "a", "b", "c")
-    await bench.settle()
-    ended = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
-    assert (ended, bench.appends[1:]) == (["a", "b", "c"], [3, 3])
-    assert bench.slots.taken == 0
 
 
 async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Fresh ids: the only randomness of the services."""
 
 import os
+import secrets
 import time
 import uuid
 
@@ -20,4 +21,4 @@ def fresh_id() -> str:
 
 def fresh_nonce() -> str:
     """A nonce for one try (docs/guarantees.md, "Nonce"): 128 random bits, kept in memory only."""
-    return os.urandom(16).hex()
+    return secrets.token_hex(16)

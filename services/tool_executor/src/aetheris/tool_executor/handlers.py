@@ -59,15 +59,6 @@ class Parts:
     """Reads the authority at once."""
 
 
-@dataclass(slots=True)
-class _Said:
-    """What is to be written of a try that ran: its report, and the `started` of the one that follows, if any."""
-
-    group: Group
-    tried: Try
-    following: Try | None = None
-
-
 class ExecutorHandler(PartitionHandler):
     """Declares, reads back, executes, reports."""
 
@@ -76,8 +67,6 @@ class ExecutorHandler(PartitionHandler):
         self._core = Partition(parts.worker, parts.calls.refuses, parts.calls.kind)
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
         self._declaring: set[asyncio.Task[None]] = set()
-        self._said: list[_Said] = []
-        self._writing: asyncio.Task[None] | None = None
         self._closing = False
 
     def fold(self, records: Sequence[Record]) -> None:
@@ -168,13 +157,9 @@ class ExecutorHandler(PartitionHandler):
             else:
                 self._sort(taken, verdict, tries)
         if tries:
-            self._background(self._declare(tries))
-
-    def _background(self, declaring: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._parts.spawn(declaring)
-        self._declaring.add(task)
-        task.add_done_callback(self._declaring.discard)
-        return task
+            declaring = self._parts.spawn(self._declare(tries))
+            self._declaring.add(declaring)
+            declaring.add_done_callback(self._declaring.discard)
 
     def _next_with_slot(self) -> Taken | None:
         if self._closing or not self._core.is_due() or not self._parts.slots.take(self._take_up):
@@ -253,18 +238,21 @@ class ExecutorHandler(PartitionHandler):
 
     async def _run(self, first: Try) -> None:
         """The nodes of a run, one after the other, each only after its `started` won."""
-        tried, going_on = first, True
+        tried, going_on, rung = first, True, False
         while going_on:
             report = await self._parts.performer.perform(tried)
             following = await self._following(tried.run, report.told)
             await self._parts.performer.keep(tried, report)
             if following is None:
-                self._write(_Said(report.drafts, tried))
-                return
+                rung = self._ring(_FEW)
+                await self._append([report.drafts])
+                self._parts.crash.reach("after_append", tried.started.tool_name)
+                break
             going_on = await self._hand_on(report.drafts, tried, following)
             tried = following
         self._end(tried)
-        self._ring(0)
+        if not rung:
+            self._ring(0)
 
     def _ring(self, at_work: int) -> bool:
         """Where no more than so many are at work: among many, what comes of a run is read with others soon enough.
@@ -297,40 +285,15 @@ class ExecutorHandler(PartitionHandler):
         self._parts.crash.reach("before_started", following.started.tool_name)
         won: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._verdicts[following.nonce] = won
-        self._parts.heartbeat.hold(following.started.idempotency_key, tried.run.taken.grant.lease_id)
-        writing = self._write(_Said((*report, *self._declaration(following)), tried, following))
-        if self._parts.crash.armed:  # else whoever has read it back needn't wait until it is acknowledged, too
-            await asyncio.wait({writing})
-        return await won
-
-    def _write(self, said: _Said) -> asyncio.Task[None]:
-        """Write a report, in one append with those of other runs that come in this pass of the loop."""
-        self._said.append(said)
-        if self._writing is None:
-            self._writing = self._background(self._write_said())
-        return self._writing
-
-    async def _write_said(self) -> None:
-        said, self._said, self._writing = self._said, [], None
-        ends = any(one.following is None for one in said)
-        rung = ends and self._ring(_FEW)
-        await self._append([one.group for one in said])
+        grant, key = tried.run.taken.grant, tried.started.idempotency_key
+        self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id)
+        await self._append([(*report, *self._declaration(following))])
         if self._parts.crash.armed:
-            for one in said:
-                if one.following is not None:
-                    await self._parts.crash.unheard(one.following.started.tool_name)
-        for one in said:
-            self._written(one.tried, one.following)
-        if ends and not rung:
-            self._ring(0)
-
-    def _written(self, tried: Try, following: Try | None) -> None:
+            await self._parts.crash.unheard(following.started.tool_name)
         self._parts.crash.reach("after_append", tried.started.tool_name)
-        if following is None:
-            self._end(tried)
-            return
         self._parts.crash.reach("between_nodes", following.started.tool_name)
-        self._parts.heartbeat.let_go(tried.started.idempotency_key, tried.run.taken.grant.lease_id)
+        self._parts.heartbeat.let_go(key, grant.lease_id)
+        return await won
 
     def _unexecuted(self, tried: Try, reason: str) -> Group:
         return self._parts.scribe.write(tried, [reports.not_executed(tried, reason)])

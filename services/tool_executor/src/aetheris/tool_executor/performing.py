@@ -68,9 +68,7 @@ class Scribe:
 
     def write(self, tried: Try, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
         """The records of one try's events, its first one naming the nonce."""
-        parent = traceparent
-        if parent is None and self._telemetry.on:
-            parent = self._telemetry.traceparent(_traced(tried))
+        parent = traceparent or self._telemetry.traceparent(_traced(tried))
         time, cause = self._clock.now().isoformat(), reports.cause_of(events)
         return tuple(self._draft(event, cause, time, parent) for event in events)
 
@@ -213,8 +211,7 @@ class Performer:
         value = reports.effect_value([one.value for one in drafts])
         begun_ns = 0 if parent is None else _ns(self._clock.now())
         keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
-        if tried.run.following is not None:
-            await asyncio.sleep(0)  # so that it is on its way before the next call is thought about
+        await asyncio.sleep(0)  # so that it is on its way before anything else is thought about
         told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
         return Report(drafts, told, keeping, begun_ns, parent)
 
