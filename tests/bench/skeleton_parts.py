@@ -234,9 +234,9 @@ class Executor(_Asked):
             await self._effects.put(Effect(job.decode(), name, "x" * 36, RESULT))
             going_on = not parallel and int(node) + 1 < steps
             if not going_on:
+                await self.append([report])
                 if len(self._tasks) <= FEW:
                     self.on.bell.ring("planner")
-                await self.append([report])
                 break
             node = b"%d" % (int(node) + 1)
             won = self._declared[job, node] = asyncio.get_running_loop().create_future()
