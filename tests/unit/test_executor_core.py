@@ -119,7 +119,15 @@ def test_what_won_is_not_ours_any_more_after_a_reopen() -> None:
     made = bench()
     tried = made.declared("a")
     made.log(tried.started, about(ev.InvocationReopened, "a", invocation_id=tried.nonce, next_token=2, by="policy"))
-    assert not made.core.still_ours(tried)
+    assert made.core.why_not(tried) == "superseded before the call"
+
+
+def test_what_won_does_not_run_where_something_unreadable_was_read() -> None:
+    made = bench()
+    tried = made.declared("a")
+    made.core.needs_upgrade(JOB, 9)
+    assert made.log(tried.started).won
+    assert made.core.why_not(tried) == "the job waits for a newer version"
 
 
 def test_a_grant_waits_for_its_as_of() -> None:

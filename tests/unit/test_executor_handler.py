@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,18 @@ async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path)
     last = bench.events()[-1]
     assert isinstance(last, ev.ToolInvocationFinished)
     assert last.error == "NotExecuted: superseded before the call"
+
+
+async def test_what_lies_behind_a_record_that_nobody_here_can_read_is_not_called(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act")
+    await bench.declared()
+    headers = dict(bench.records[0].headers) | {"ce_type": b"io.aetheris.policy_allowed.v2"}
+    bench.records.append(replace(bench.records[0], headers=tuple(headers.items()), offset=len(bench.records)))
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.ToolInvocationFinished)
+    assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the job waits for a newer version")
 
 
 async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_try(tmp_path: Path) -> None:

@@ -526,7 +526,9 @@ class Jobs:
     async def _respond_heard(
         self, news: Subscription, row: Row, question: requests.Question, said: requests.Answer, command_id: str
     ) -> answers.Heard | None:
-        """The event that answers; where none comes soon, the log is asked: the list may have been behind it.
+        """The event that answers; where none comes soon, or one says no, the log is asked.
+
+        The list may have been behind it: then the same answer was given before, and the job has gone on.
 
         Raises:
             Conflict: what came first contradicts it.
@@ -536,14 +538,21 @@ class Jobs:
         def settles(heard: answers.Heard) -> bool:
             return requests.settles(question, said, command_id, heard)
 
-        heard = await self._hear(news, 0, settles, min(_LIST_LAG_S, self._answer_s))
-        if heard is not None:
-            return heard
-        async with self.deadline():
-            _, given, _ = await self._standing_answer(row, said)
-        if given is not None:
-            return answers.Heard(given.event_type, given.caused_by, question.key, None, None)
-        return await self._hear(news, 0, settles, max(0.0, ends_s - self._clock.monotonic()))
+        for within_s in (_LIST_LAG_S, self._answer_s):
+            refused: Conflict | None = None
+            try:
+                heard = await self._hear(news, 0, settles, min(within_s, ends_s - self._clock.monotonic()))
+            except Conflict as conflict:
+                heard, refused = None, conflict
+            if heard is not None:
+                return heard
+            async with self.deadline():
+                _, given, _ = await self._standing_answer(row, said)
+            if given is not None:
+                return answers.Heard(given.event_type, given.caused_by, question.key, None, None)
+            if refused is not None:
+                raise refused
+        return None
 
     async def _ask_verifier(self, path: str, params: Mapping[str, str] | None = None) -> httpx.Response:
         try:

@@ -115,7 +115,7 @@ class Drop:
 
 @dataclass(slots=True)
 class ReadBack:
-    """A try of ours that came back in the log; `won` says that it may run."""
+    """A try of ours that came back in the log; `won` says that the fold put it in charge."""
 
     tried: Try
     won: bool
@@ -237,13 +237,12 @@ class Partition:
         run.place += 1
         return self._claim(Try(run, self._started(job, prepared, run, nonce, 1), prepared))
 
-    def still_ours(self, tried: Try) -> bool:
-        """Whether the key is still in this try's charge, as far as the log was read."""
-        job = self.jobs.get(tried.started.job_id)
-        if job is None or job.birth != tried.run.taken.grant.birth:
-            return False  # sealed and forgotten; a repeated job_created does not bring it back
-        state = job.keys.get(tried.started.idempotency_key)
-        return state is not None and state.st is St.STARTED and state.n == tried.nonce
+    def why_not(self, tried: Try) -> str | None:
+        """Why a try that won may not be called, as far as the log was read; None if it may."""
+        job = self._born(tried)
+        if job is None or not _in_charge(job, tried):
+            return "superseded before the call"
+        return "the job waits for a newer version" if job.needs_upgrade else None
 
     def withdraw(self) -> list[Try]:
         """The tries that were declared and not read back; they will not run."""
@@ -314,7 +313,13 @@ class Partition:
         if tried is None:
             return None
         self._claimed.discard((event.idempotency_key, event.token))
-        return ReadBack(tried, self.still_ours(tried))
+        job = self._born(tried)
+        return ReadBack(tried, job is not None and _in_charge(job, tried))
+
+    def _born(self, tried: Try) -> JobState | None:
+        """Its job; None once that is sealed and forgotten: a repeated job_created does not bring it back."""
+        job = self.jobs.get(tried.started.job_id)
+        return job if job is not None and job.birth == tried.run.taken.grant.birth else None
 
     def _started(self, job: JobState, call: Invocation, run: Run, nonce: str, token: int) -> ev.ToolInvocationStarted:
         state = job.keys.get(call.key)
@@ -341,6 +346,11 @@ class Partition:
             worker_id=self._worker.worker_id,
             incarnation=self._worker.incarnation,
         )
+
+
+def _in_charge(job: JobState, tried: Try) -> bool:
+    state = job.keys.get(tried.started.idempotency_key)
+    return state is not None and state.st is St.STARTED and state.n == tried.nonce
 
 
 def _missing(job: JobState, run: Run, used: tuple[str, ...], blobs: Blobs) -> tuple[BlobRef, ...]:

@@ -216,14 +216,14 @@ class ExecutorHandler(PartitionHandler):
         return self._parts.scribe.write(tried, events)
 
     def _clear(self, told: ReadBack) -> None:
-        """Run what won, unless a later record that has come with it took the key away again."""
+        """Run what won, unless a record that has come with it forbids that: a reopen, or one that can't be read."""
         tried = told.tried
         if self._parts.crash.armed:
             self._parts.crash.reach("after_started", tried.started.tool_name)
-        ours = told.won and self._core.still_ours(tried)
-        if told.won and not ours:
-            self._parts.spawn(self._append([self._unexecuted(tried, "superseded before the call")]))
-        self._say(tried, won=ours)
+        reason = self._core.why_not(tried) if told.won else None
+        if reason is not None:
+            self._parts.spawn(self._append([self._unexecuted(tried, reason)]))
+        self._say(tried, won=told.won and reason is None)
 
     def _say(self, tried: Try, *, won: bool) -> None:
         """To the run that waits for it; the first of a run has nobody waiting yet."""

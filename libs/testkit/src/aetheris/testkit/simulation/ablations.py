@@ -44,12 +44,10 @@ def _without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_birth_in_read_back(_: Callable[..., Any]) -> Callable[..., Any]:
-    def still_ours(core: Any, tried: Try) -> bool:
-        job = core.jobs.get(tried.started.job_id)
-        state = job.keys.get(tried.started.idempotency_key) if job is not None else None
-        return state is not None and state.st is St.STARTED and state.n == tried.nonce
+    def born(core: Any, tried: Try) -> Any:
+        return core.jobs.get(tried.started.job_id)
 
-    return still_ours
+    return born
 
 
 def _without_birth_in_ledger(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,7 +104,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         10_000,
         {
             "aetheris.tool_executor.core.Partition._in_force": _without_birth_in_executor,
-            "aetheris.tool_executor.core.Partition.still_ours": _without_birth_in_read_back,
+            "aetheris.tool_executor.core.Partition._born": _without_birth_in_read_back,
             "aetheris.ledger.core._in_force": _without_birth_in_ledger,
         },
     ),

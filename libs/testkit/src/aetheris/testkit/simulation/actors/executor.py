@@ -190,10 +190,10 @@ class Executor:
         if self._around.gate != "log":
             self._say(tried, won=self._unguarded(tried))
             return
-        ours = told.won and self.core.still_ours(tried)
-        if told.won and not ours:
-            self._append([(reports.not_executed(tried, "superseded before the call"),)])
-        self._say(tried, won=ours)
+        reason = self.core.why_not(tried) if told.won else None
+        if reason is not None:
+            self._append([(reports.not_executed(tried, reason),)])
+        self._say(tried, won=told.won and reason is None)
 
     def _say(self, tried: Try, *, won: bool) -> None:
         waiting = self._verdicts.pop(tried.nonce, None)
