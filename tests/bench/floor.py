@@ -4,7 +4,6 @@ Steps that are due at the same time share all three. Nothing is decided, nothing
 """
 
 import asyncio
-import json
 import os
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -16,7 +15,7 @@ from redis.asyncio import Redis
 
 from aetheris.cli.bench.measuring import notes_in
 from aetheris.cli.bench.runner import Variant
-from aetheris.cli.bench.tools import append
+from aetheris.cli.bench.tools import RESULT, append
 from aetheris.cli.bench.workloads import Workload
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.environment import alone
@@ -27,7 +26,6 @@ from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.log import Appender, Reader
 
 PLACE = ("floor", 0)
-_RESULT = json.dumps({"note": "x" * 189}).encode()
 
 
 class Floor:
@@ -43,9 +41,7 @@ class Floor:
 
     def pids(self) -> Mapping[str, int]:
         """The servers', and the bench's own: it does the work."""
-        state = State.load(self._data)
-        servers = {name: part.pid for name, part in (state.parts if state else {}).items() if part.pid is not None}
-        return {**servers, "floor": os.getpid()}
+        return {**servers(self._data), "floor": os.getpid()}
 
     async def job(self, workload: Workload) -> str:
         """One job."""
@@ -83,8 +79,8 @@ class Floor:
         groups: list[Group] = []
         for key in keys:
             append(notes_in(self._data), key)
-            pipeline.set(key, _RESULT)
-            groups.append((record(key.encode(), _RESULT),) * 2)
+            pipeline.set(key, RESULT)
+            groups.append((record(key.encode(), RESULT),) * 2)
         await pipeline.execute()
         await there_and_back(self._appender, self._reader, groups)
 
@@ -100,6 +96,12 @@ async def running(data: Path, progress: Progress) -> AsyncGenerator[Floor]:
         finally:
             working.cancel()
             await asyncio.wait({working})
+
+
+def servers(data: Path) -> Mapping[str, int]:
+    """The pids of what was started on a folder."""
+    state = State.load(data)
+    return {name: part.pid for name, part in (state.parts if state else {}).items() if part.pid is not None}
 
 
 def record(key: bytes, value: bytes) -> Draft:

@@ -20,6 +20,7 @@ from aetheris.protocol.topics import Topic
 from aetheris.streams.admin import ensure_topics
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.log import Appender
+from tests.bench.floor import servers
 from tests.bench.skeleton_parts import PARTS, draft, job_key
 from tests.bench.workers import Processes, processes_in
 
@@ -35,9 +36,7 @@ class Skeleton:
 
     def pids(self) -> Mapping[str, int]:
         """The servers', and the parts'."""
-        state = State.load(self._data)
-        servers = {name: part.pid for name, part in (state.parts if state else {}).items() if part.pid is not None}
-        return {**servers, **self._processes.pids()}
+        return {**servers(self._data), **self._processes.pids()}
 
     async def job(self, workload: Workload) -> str:
         """One job."""

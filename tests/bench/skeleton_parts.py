@@ -6,6 +6,7 @@ streams and in the same pauses. It parses, checks, folds, judges and verifies no
 
 import asyncio
 import hashlib
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
-from aetheris.cli.bench.tools import append
+from aetheris.cli.bench.tools import RESULT, append
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams import lifecycle
@@ -27,11 +28,8 @@ from aetheris.streams.settings import RuntimeSettings, load
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.tool_executor.effect_writer import EffectWriter
 
-NOTES = "notes"
-"""The tool's file, in the folder of data."""
 TTL_S = 5.0
 FEW = 4
-RESULT = b'{"note": "' + b"x" * 189 + b'"}'
 
 SIZES = {
     "submit": 915,
@@ -149,7 +147,15 @@ class _Asked(_Handler):
 
     def fold(self, records: Sequence[Record]) -> None:
         """Plans that were there before."""
-        self._planned.update(job for kind, job, _ in _kinds(records) if kind == b"plan_generated")
+        for kind, job, _ in _kinds(records):
+            self.note(kind, job)
+
+    def note(self, kind: bytes, job: bytes) -> None:
+        """Which jobs have a plan, and have not ended."""
+        if kind == b"plan_generated":
+            self._planned.add(job)
+        elif kind == b"job_completed":
+            self._planned.discard(job)
 
     def due(self, asked: Iterable[Record]) -> list[tuple[bytes, bytes]]:
         """What was asked for, and can be done now; the rest is kept, and the plans are read at once."""
@@ -172,12 +178,9 @@ class Ledger(_Asked):
         """One append, one pipeline of leases, one of effects that are needed no more."""
         settled: list[tuple[bytes, bytes]] = []
         for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
-            if kind == b"plan_generated":
-                self._planned.add(job)
-            elif kind == b"tool_invocation_finished":
+            self.note(kind, job)
+            if kind == b"tool_invocation_finished":
                 settled.append((job, node))
-            elif kind == b"job_completed":
-                self._planned.discard(job)
         granted = self.due(batch.get(Topic.TOOLS_REQUESTS, ()))
         groups: list[Group] = [(draft(Topic.TOOLS_GRANTS, "tool_grant", *one),) for one in granted]
         groups += [(draft(Topic.LEDGER_RECORDS, "ledger_record", *one),) for one in settled]
@@ -195,7 +198,7 @@ class Executor(_Asked):
     def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
         super().__init__(on, worker)
         self._effects = EffectWriter(EffectStore(on.redis, TTL_S), on.clock, TTL_S, TTL_S)
-        self._notes = on.settings.data / NOTES
+        self._notes = os.environ["BENCH_FILE"]
         self._declared: dict[tuple[bytes, bytes], asyncio.Future[None] | None] = {}
         """What is not read back yet → who waits for it; nobody does for the first of a grant."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -203,12 +206,9 @@ class Executor(_Asked):
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """What was read back is called; what was granted is declared, by one append."""
         for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+            self.note(kind, job)
             if kind == b"tool_invocation_started":
                 self._read_back(job, node)
-            elif kind == b"plan_generated":
-                self._planned.add(job)
-            elif kind == b"job_completed":
-                self._planned.discard(job)
         taken = self.due(batch.get(Topic.TOOLS_GRANTS, ()))
         if taken:
             self._declared.update(dict.fromkeys(taken))

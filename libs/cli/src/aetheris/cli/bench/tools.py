@@ -4,6 +4,7 @@ Environment: AETHERIS_BENCH_FILE. A line is `<monotonic ns> <external key>`, and
 """
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 from aetheris.sdk import Found, NotFound, ToolContext, tool
 
 _NOTE = "x" * 189
-"""Makes the result 200 bytes of JSON."""
+RESULT = json.dumps({"note": _NOTE}).encode()
+"""What a call returns: 200 bytes."""
 
 
 @tool("note", effect_class="probeable", timeout_s=30)
