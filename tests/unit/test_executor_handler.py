@@ -66,7 +66,7 @@ class Rings(Bell):
 class Bench:
     """One handler, its log as a list, and its appender."""
 
-    def __init__(self, folder: Path, sample: float = 0.0) -> None:
+    def __init__(self, folder: Path, sample: float = 0.0, store: EffectStore | None = None) -> None:
         self.spans: list[RecordedSpan] = []
         self.records: list[Record] = []
         self.tasks: set[asyncio.Task[None]] = set()
@@ -75,7 +75,7 @@ class Bench:
         scribe = Scribe(clock, telemetry)
         performer = Performer(
             calls=calls,
-            effects=EffectWriter(EffectStore(NOWHERE, 60), clock, 0.2, 60),
+            effects=EffectWriter(store or EffectStore(NOWHERE, 60), clock, 0.2, 60),
             blobs=FolderBlobs(folder),
             scribe=scribe,
             telemetry=telemetry,
@@ -137,10 +137,12 @@ class Bench:
             await self.read()
             await asyncio.sleep(0)
 
-    async def grant(self, name: str) -> str:
-        """Plan one node with that tool, and grant it; its key."""
+    async def grant(self, name: str, nodes: str = "a") -> str:
+        """Plan nodes with that tool, one behind the other, and grant them as a run; the key of the first."""
         entry = RegistryEntry.model_validate({"act": act, "lose": lose}[name].registry_entry())
-        plan = planned(graph({"id": "a", "tool": name}, **{name: pin_of(entry).model_dump(mode="json")}))
+        before = dict(zip(nodes[1:], nodes, strict=False))
+        chain = [{"id": one, "tool": name, "depends_on": [before[one]] if one in before else []} for one in nodes]
+        plan = planned(graph(*chain, **{name: pin_of(entry).model_dump(mode="json")}))
         await self.write(created(), plan)
         await self.read()
         key = idempotency_key(JOB, "a", name, {})
@@ -150,7 +152,7 @@ class Bench:
             as_of=1,
             revision=0,
             plan_hash=plan.plan_hash,
-            nodes=("a",),
+            nodes=tuple(nodes),
             idempotency_key=key,
             token=1,
             lease_id="l",
@@ -259,6 +261,43 @@ async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: 
         await bench.settle()
         assert sorted(span.name for span in bench.spans) == sorted(expected)
         assert all(span.place.trace_id.hex() == trace_id(key) for span in bench.spans)
+
+
+class _Slow(EffectStore):
+    """Keeps nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE, 60)
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+        self.asked.set()
+        await self.may.wait()
+
+
+async def test_what_is_withdrawn_while_an_effect_is_kept_is_not_declared_any_more(tmp_path: Path) -> None:
+    store = _Slow()
+    bench = Bench(tmp_path, store=store)
+    await bench.grant("act", "ab")
+    await bench.declared()
+    await bench.read()
+    await store.asked.wait()
+    await bench.handler.close()
+    store.may.set()
+    await asyncio.gather(*bench.tasks)
+    nodes = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationStarted)]
+    done = [event.node_id for event in bench.events() if isinstance(event, ev.CommandCommitted)]
+    assert (nodes, done, bench.slots.taken) == (["a"], ["a"], 0)
+
+
+async def test_the_nodes_of_a_run_are_called_one_after_the_other(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act", "abc")
+    await bench.settle()
+    ends = (ev.ToolInvocationStarted, ev.ToolInvocationFinished)
+    told = [(event.event_type[16:], event.node_id) for event in bench.events() if isinstance(event, ends)]
+    assert told == [(what, node) for node in "abc" for what in ("started", "finished")]
+    assert bench.slots.taken == 0
 
 
 class _Store(EffectStore):

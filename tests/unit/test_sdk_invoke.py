@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aetheris.protocol.canonical import canonical
 from aetheris.sdk import (
     Confirmed,
     Failed,
@@ -27,6 +28,7 @@ from aetheris.sdk import (
 )
 from aetheris.sdk.invoke import ask_probe, invoke, verify
 from aetheris.sdk.outcomes import InDoubt, Outcome, Permanent, Retryable, Succeeded
+from aetheris.sdk.redaction import Redactor
 
 PAYLOAD = "hunter2"
 
@@ -208,6 +210,22 @@ async def test_who_cancels_the_caller_cancels_the_call() -> None:
     await asyncio.wait_for(ended.wait(), 10)
 
 
+async def test_a_tool_is_a_task_of_its_own() -> None:
+    @tool()
+    async def act() -> str:
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0)
+        me = asyncio.current_task()
+        assert me is not None
+        return me.get_name()
+
+    outcome = await invoke(act, {}, context())
+    here = asyncio.current_task()
+    assert isinstance(outcome, Succeeded)
+    assert here is not None
+    assert outcome.result != here.get_name()
+
+
 async def test_bad_arguments_fail_for_good_and_nothing_is_called() -> None:
     @tool()
     def act(amount: int) -> None:
@@ -261,6 +279,19 @@ async def test_a_circular_result_is_never_an_error() -> None:
     circular: list[Any] = []
     circular.append(circular)
     assert isinstance(await both_ways(returning(circular)), Succeeded)
+
+
+@pytest.mark.parametrize("value", [{"b": 1.5, "a": "é"}, math.nan, {"s": "hunter2hunter2"}, [], None])
+async def test_the_bytes_that_go_with_a_result_are_its_own(value: Any) -> None:
+    @tool()
+    def act() -> Any:
+        return value
+
+    outcome = await invoke(act, {}, context(), Redactor({"s@1": "hunter2hunter2"}))
+    assert isinstance(outcome, Succeeded)
+    data = canonical(outcome.result)
+    assert outcome.canonical == data
+    assert b"hunter2" not in data
 
 
 async def test_dataclasses_and_tuples_become_json() -> None:

@@ -62,12 +62,17 @@ def canonical_result(result: Any) -> Any:
 
     A result comes after its effect, so it is never an error.
     """
+    return recorded_result(result)[0]
+
+
+def recorded_result(result: Any) -> tuple[Any, bytes]:
+    """As `canonical_result`, with its JCS bytes."""
     try:
-        canonical(result)
+        return result, canonical(result)
     except InvalidArgs:
         raw = json.dumps(result, default=repr, ensure_ascii=True).encode()
-        return {"$raw": base64.b64encode(raw).decode()}
-    return result
+        kept = {"$raw": base64.b64encode(raw).decode()}
+        return kept, canonical(kept)
 
 
 _plain_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))

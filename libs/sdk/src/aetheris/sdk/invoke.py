@@ -9,11 +9,12 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from aetheris.protocol.canonical import canonical_result
+from aetheris.protocol.canonical import canonical_result, recorded_result
 from aetheris.sdk import redaction
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import (
@@ -63,7 +64,8 @@ async def invoke(
     if within_s <= 0:
         return Retryable("the deadline passed before the call")
     call = _call(tool.function, (ctx,) if tool.signature.injected else (), bound)
-    return await _within(within_s, _outcome(call, tool.pure, redactor), lambda name: _doubt(name, tool.pure))
+    outcome = partial(_outcome, call, tool.pure, redactor)
+    return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
 
 
 async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answer:
@@ -77,7 +79,7 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answe
     call = _call(tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
     answer = await _asked(call, min(timeout_s, ctx.remaining()))
     if isinstance(answer, Found):
-        return Found(_as_json(answer.result), answer.external_id, answer.evidence, tuple(answer.changes))
+        return Found(_as_json(answer.result)[0], answer.external_id, answer.evidence, tuple(answer.changes))
     return answer if isinstance(answer, NotFound | Unknown) else _no_answer(answer)
 
 
@@ -95,7 +97,7 @@ async def verify(tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_
 
 
 async def _asked(call: Callable[[], Awaitable[Any]], within_s: float) -> Any:
-    return await _within(within_s, _answer(call), Unknown)
+    return await _within(within_s, partial(_answer, call), Unknown)
 
 
 async def _answer(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -133,19 +135,28 @@ def _succeeded(returned: Any, redactor: Redactor) -> Succeeded:
     partial = isinstance(returned, Partial)
     inner = returned.result if isinstance(returned, Partial) else returned
     if not isinstance(inner, Result):
-        return Succeeded(redactor.value(_as_json(inner)), partial=partial)
+        result, data = _recorded(inner, redactor)
+        return Succeeded(result, partial=partial, canonical=data)
     external_id = None if inner.external_id is None else redactor.text(str(inner.external_id))
     changes = tuple(redactor.change(change) for change in inner.changes)
-    return Succeeded(redactor.value(_as_json(inner.value)), external_id, changes, partial)
+    result, data = _recorded(inner.value, redactor)
+    return Succeeded(result, external_id, changes, partial, canonical=data)
 
 
-def _as_json(value: Any) -> Any:
+def _recorded(value: Any, redactor: Redactor) -> tuple[Any, bytes]:
+    """A result without secrets, and its canonical bytes."""
+    result, data = _as_json(value)
+    clean = redactor.value(result)
+    return (result, data) if clean is result else recorded_result(clean)
+
+
+def _as_json(value: Any) -> tuple[Any, bytes]:
     """A result comes after its effect, so it is never an error: what JSON can't say is kept as bytes."""
     try:
         value = _ANY.dump_python(value, mode="json")
     except Exception:  # noqa: BLE001 - a result's own serialiser may raise anything
         value = _shown(value)
-    return canonical_result(value)
+    return recorded_result(value)
 
 
 def _shown(value: Any) -> Any:
@@ -176,24 +187,41 @@ def _call(
     return call
 
 
-async def _within(within_s: float, work: Awaitable[T], otherwise: Callable[[str], T]) -> T:
-    """What `work` comes to, or `otherwise(class name)` after the timeout or where the work cancels itself."""
-    task = asyncio.ensure_future(work)
+async def _within(within_s: float, work: Callable[[], Awaitable[T]], otherwise: Callable[[str], T]) -> T:
+    """What `work()` comes to, or `otherwise(class name)` after the timeout or where the work cancels itself.
+
+    The work is a task of its own, cancelled without waiting: a tool that won't be cancelled may not hold up whoever
+    waits for it. It hands over what it comes to by itself: no callback, and a pass of the loop less.
+    """
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[T] = loop.create_future()
+    task = loop.create_task(_hand_over(work, told, otherwise))
+    late = loop.call_later(within_s, _give, told, otherwise, "TimeoutError")
     try:
-        done, _ = await asyncio.wait({task}, timeout=within_s)
+        return await told
+    finally:
+        late.cancel()
+        task.cancel()
+
+
+async def _hand_over(
+    work: Callable[[], Awaitable[T]], told: "asyncio.Future[T]", otherwise: Callable[[str], T]
+) -> None:
+    try:
+        came = await work()
     except asyncio.CancelledError:
-        _abandon(task)
-        raise
-    if not done:
-        _abandon(task)
-        return otherwise("TimeoutError")
-    return otherwise("CancelledError") if task.cancelled() else task.result()
+        _give(told, otherwise, "CancelledError")
+    except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+        if not told.done():
+            told.set_exception(error)
+    else:
+        if not told.done():
+            told.set_result(came)
 
 
-def _abandon(task: "asyncio.Future[Any]") -> None:
-    """Cancel without waiting: a tool that won't be cancelled may not hold up whoever waits for it."""
-    task.cancel()
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+def _give(told: "asyncio.Future[T]", otherwise: Callable[[str], T], error_class: str) -> None:
+    if not told.done():
+        told.set_result(otherwise(error_class))
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:

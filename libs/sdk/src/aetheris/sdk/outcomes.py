@@ -8,7 +8,7 @@ Whatever else leaves a tool that isn't pure says nothing about the world: the ca
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -66,6 +66,8 @@ class Succeeded:
     partial: bool = False
     usage: Mapping[str, Any] | None = None
     """Of a model's answer: what it used."""
+    canonical: bytes | None = field(default=None, compare=False, repr=False)
+    """The JCS bytes of `result`, where they were made."""
 
 
 @dataclass(frozen=True, slots=True)

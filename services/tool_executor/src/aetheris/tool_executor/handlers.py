@@ -24,7 +24,7 @@ from aetheris.streams.log import Appender
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
 from aetheris.tool_executor.heartbeat import Heartbeat
-from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.performing import Performer, Report, Scribe
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
@@ -115,9 +115,6 @@ class ExecutorHandler(PartitionHandler):
                 self._say(tried, won=False)
 
     def _evolve(self, record: Record) -> ReadBack | None:
-        if record.header("ce_type") in _UNREAD:
-            self._core.pass_over(record.offset)
-            return None
         match self._decoded(record):
             case Envelope(body=body):
                 return self._core.evolve(body, record.offset)
@@ -130,7 +127,7 @@ class ExecutorHandler(PartitionHandler):
     def _decoded(self, record: Record) -> Envelope[Event] | NeedsUpgrade | None:
         """None: nothing that a fold reads. (Another service quarantines what can't be decoded here.)"""
         try:
-            decoded = decode_event(record)
+            decoded = decode_event(record, _UNREAD)
         except Undecodable:
             return None
         return decoded if isinstance(decoded, Envelope | NeedsUpgrade) else None
@@ -242,13 +239,13 @@ class ExecutorHandler(PartitionHandler):
         while going_on:
             report = await self._parts.performer.perform(tried)
             following = await self._following(tried.run, report.told)
-            await self._parts.performer.keep(tried, report)
             if following is None:
+                await self._parts.performer.keep(tried, report)
                 rung = self._ring(_FEW)
                 await self._append([report.drafts])
                 self._parts.crash.reach("after_append", tried.started.tool_name)
                 break
-            going_on = await self._hand_on(report.drafts, tried, following)
+            going_on = await self._hand_on(report, tried, following)
             tried = following
         self._end(tried)
         if not rung:
@@ -280,14 +277,22 @@ class ExecutorHandler(PartitionHandler):
                 return None
         return None
 
-    async def _hand_on(self, report: Group, tried: Try, following: Try) -> bool:
-        """Report, and declare the next in the same group; whether it won."""
-        self._parts.crash.reach("before_started", following.started.tool_name)
+    async def _hand_on(self, report: Report, tried: Try, following: Try) -> bool:
+        """Report, and declare the next in the same group; whether it won.
+
+        All of it is drafted before the effect is kept: the log is all that the run then waits for.
+        """
         won: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._verdicts[following.nonce] = won
         grant, key = tried.run.taken.grant, tried.started.idempotency_key
         self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id)
-        await self._append([(*report, *self._declaration(following))])
+        group = (*report.drafts, *self._declaration(following))
+        await self._parts.performer.keep(tried, report)
+        if won.done():  # withdrawn before it was declared
+            await self._append([report.drafts])
+            return False
+        self._parts.crash.reach("before_started", following.started.tool_name)
+        await self._append([group])
         if self._parts.crash.armed:
             await self._parts.crash.unheard(following.started.tool_name)
         self._parts.crash.reach("after_append", tried.started.tool_name)

@@ -201,7 +201,7 @@ class Performer:
     async def _succeed(self, tried: Try, said: Succeeded, parent: bytes | None) -> Report:
         key = tried.started.idempotency_key
         try:
-            kept = await self._keep(said.result)
+            kept = await self._keep(said)
         except BlobsUnreachable as error:
             return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
@@ -222,11 +222,11 @@ class Performer:
         traceparent = self._telemetry.traceparent(_traced(tried))
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
-    async def _keep(self, result: Any) -> _Kept:
-        data = canonical(result)
+    async def _keep(self, said: Succeeded) -> _Kept:
+        data = canonical(said.result) if said.canonical is None else said.canonical
         output_hash = hashlib.sha256(data).hexdigest()
         if len(data) <= INLINE_LIMIT:
-            return _Kept(output_hash, result)
+            return _Kept(output_hash, said.result)
         ref = await self._blobs.put(data)
         return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
 
