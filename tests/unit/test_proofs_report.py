@@ -154,6 +154,12 @@ def test_a_wait_ends_without_an_invocation() -> None:
     assert _check(log).ok
 
 
+def test_a_kind_that_is_no_text_ends_by_no_wait() -> None:
+    log = Log(node("a", kind=["timer"]))
+    said = log.done()
+    assert ("unfounded_node", said) in _rules(log)
+
+
 def test_a_wait_ends_once_and_with_its_own_payload() -> None:
     expired_first = Log({"id": "w", "kind": "wait", "depends_on": []})
     _wait(expired_first, "invocation_rejected", "wait_completed")

@@ -120,9 +120,8 @@ def _identity(facts: list[Fact]) -> Iterator[Violation]:
     first = facts[0]
     if first.type != "job_created":
         yield violation("not_born", first, "the first record is not job_created")
-    job = first.text("job_id")
     for fact in facts[1:]:
-        if fact.text("job_id") != job and fact.body:
+        if fact.job != first.job and fact.body:
             yield violation("foreign_record", fact, "its job_id is not that of the first record")
         if fact.type == "job_created" and fact.event_id != first.event_id:
             yield violation("born_twice", fact, f"the job was created by event {first.event_id}")

@@ -37,7 +37,7 @@ def _undone_by(validity: Validity, at: int) -> dict[str, str]:
 
 def _is_whole(settled: Settlement | None) -> bool:
     """What took effect in part has not undone its node."""
-    return settled is not None and settled.fact.text("outcome") == "success"
+    return settled is not None and settled.fact.outcome == "success"
 
 
 def _nodes(validity: Validity) -> Iterator[Violation]:
@@ -67,14 +67,14 @@ def _order(validity: Validity) -> Iterator[Violation]:
 
 def _compensating(validity: Validity) -> list[tuple[Fact, int]]:
     """The first valid start of each compensation, with the place where what it undoes was committed."""
-    plans = validity.history.plans
-    first: dict[str, Fact] = {}
+    first: dict[str, tuple[Fact, str]] = {}
     for start in validity.history.starts:
-        if validity.is_valid(start) and plans.compensates(start.node, plans.in_force(start.at)):
-            first.setdefault(start.node, start)
+        undone = validity.planned(start).entry.get("compensates")
+        if undone and isinstance(undone, str) and validity.is_valid(start):
+            first.setdefault(start.node, (start, undone))
     found: list[tuple[Fact, int]] = []
-    for start in first.values():
-        committed = succeeded(validity, plans.compensates(start.node, plans.in_force(start.at)), start.at)
+    for start, undone in first.values():
+        committed = succeeded(validity, undone, start.at)
         if committed is not None:
             found.append((start, committed.fact.at))
     return found

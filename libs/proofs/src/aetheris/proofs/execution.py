@@ -52,11 +52,10 @@ def plan_hash(history: History, limit: int) -> str:
 
 def plan_violations(history: History) -> Iterator[Violation]:
     """Plans whose plan_hash is not theirs, and second plans for a revision."""
-    for fact in history.facts:
-        if fact.type == "plan_generated" and fact.at in history.plans.effective:
-            part = "task_graph" if fact.body.get("revision") == 0 else "diff"
-            if fact.text("plan_hash") != history.hash_of(fact, part):
-                yield violation("plan_hash_mismatch", fact, f"plan_hash is not that of the {part}")
+    for fact in [history.facts[at] for at in sorted(history.plans.effective)]:
+        part = "task_graph" if fact.body.get("revision") == 0 else "diff"
+        if fact.text("plan_hash") != history.hash_of(fact, part):
+            yield violation("plan_hash_mismatch", fact, f"plan_hash is not that of the {part}")
 
 
 def outcome_hash(validity: Validity, load_blob: LoadBlob | None = None, upto: int | None = None) -> OutcomeHash:

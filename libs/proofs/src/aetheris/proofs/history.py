@@ -92,7 +92,7 @@ class History:
 
     def _finished(self, fact: Fact) -> None:
         self.finishes[fact.key, fact.nonce].append(fact)
-        if fact.text("outcome") == RETRYABLE:
+        if fact.outcome == RETRYABLE:
             self.retries[fact.key, fact.nonce].append(fact.at)
         else:
             self.closings[fact.key].append(fact)

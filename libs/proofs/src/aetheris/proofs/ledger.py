@@ -1,17 +1,20 @@
 """The tool invocation ledger proof: at most once, stated over raw history (docs/verification.md)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
 
-from aetheris.proofs.history import RETRYABLE, SUCCESSES, History
+from aetheris.proofs.history import RETRYABLE, SUCCESSES, History, Try
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.validity import Settlement, Validity
 
 DIRECT = frozenset({"executor", "catch_up"})
 INDIRECT = frozenset({"probe", "human", "late"})
 OWN_TRY = frozenset({"executor", "late"})
+
+Reports = tuple[Try, list[Fact]]
+"""What was told of a try, one of each statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +38,30 @@ class LedgerProof:
 def ledger_proof(validity: Validity) -> LedgerProof:
     """Judge every invocation of a history."""
     pending = [key for key in validity.started_keys() if validity.final(key) is None]
-    found: list[Violation] = []
-    for rule in (_unclosed, _reports_disagree, _second_successes, _unstarted, _contradictions, _foreign_retries):
+    repeated = [(named, _distinct(told)) for named, told in validity.history.finishes.items() if len(told) > 1]
+    found = [*_unclosed(validity, pending), *_reports_disagree(repeated)]
+    for rule in (_second_successes, _unstarted, _contradictions, _foreign_retries):
         found.extend(rule(validity))
     for rule in (_reused_nonces, _moved_keys, _other_tools, _wrong_hashes):
         found.extend(rule(validity))
-    return LedgerProof(tuple(sorted(pending)), tuple(sorted(found)), tuple(sorted(_byte_differences(validity))))
+    return LedgerProof(tuple(sorted(pending)), tuple(sorted(found)), tuple(sorted(_byte_differences(repeated))))
 
 
-def _unclosed(validity: Validity) -> Iterator[Violation]:
+def _unclosed(validity: Validity, pending: Iterable[str]) -> Iterator[Violation]:
     """A job that has ended leaves no try open."""
     if validity.history.end is None:
         return
-    for key in validity.started_keys():
-        if validity.final(key) is None:
-            for start in validity.valid[key]:
-                if validity.handover(start) is None:
-                    yield violation(
-                        "unclosed_start", start, f"the job has ended, but try {start.nonce} of key {key} has no end"
-                    )
+    for key in pending:
+        for start in validity.valid[key]:
+            if validity.handover(start) is None:
+                yield violation(
+                    "unclosed_start", start, f"the job has ended, but try {start.nonce} of key {key} has no end"
+                )
 
 
-def _reports_disagree(validity: Validity) -> Iterator[Violation]:
-    for (key, nonce), reports in validity.history.finishes.items():
-        for first, second in combinations(_distinct(reports), 2):
+def _reports_disagree(repeated: Iterable[Reports]) -> Iterator[Violation]:
+    for (key, nonce), reports in repeated:
+        for first, second in combinations(reports, 2):
             if _via(first) in DIRECT and _via(second) in DIRECT:
                 if _stated(first) != _stated(second):
                     yield violation(
@@ -74,9 +77,9 @@ def _reports_disagree(validity: Validity) -> Iterator[Violation]:
                 )
 
 
-def _byte_differences(validity: Validity) -> Iterator[Violation]:
-    for (key, nonce), reports in validity.history.finishes.items():
-        for first, second in combinations(_distinct(reports), 2):
+def _byte_differences(repeated: Iterable[Reports]) -> Iterator[Violation]:
+    for (key, nonce), reports in repeated:
+        for first, second in combinations(reports, 2):
             both = _took_effect(first) and _took_effect(second)
             if both and _is_truth(first, second) and _hash(first) != _hash(second):
                 yield violation(
@@ -88,8 +91,8 @@ def _byte_differences(validity: Validity) -> Iterator[Violation]:
 
 def _second_successes(validity: Validity) -> Iterator[Violation]:
     """At most one nonce of a key succeeds, unless the outside can't have seen two effects."""
-    for key in validity.started_keys():
-        winners = _succeeding_starts(validity, key)
+    for key, starts in validity.valid.items():
+        winners = _succeeding_starts(validity, key) if len(starts) > 1 else ()
         for (first, _), (second, success) in pairwise(winners):
             if not _harmless(validity, first, second):
                 yield violation(
@@ -113,10 +116,9 @@ def _successes(validity: Validity, key: str, nonce: str) -> Iterator[Fact]:
 
 
 def _harmless(validity: Validity, first: Fact, second: Fact) -> bool:
-    plans = validity.history.plans
-    pinned = {start.at: plans.tool_of(start.node, plans.in_force(start.at)) for start in (first, second)}
-    kinds = {str(tool.get("effect_class")) for tool in pinned.values()}
-    if first.text("kind") in ("llm", "time", "random") and not any(pinned.values()):
+    pinned = [validity.planned(start).tool for start in (first, second)]
+    kinds = {str(tool.get("effect_class")) for tool in pinned}
+    if first.text("kind") in ("llm", "time", "random") and not any(pinned):
         return True
     same = first.text("external_key") == second.text("external_key")
     return kinds == {"pure"} or (kinds == {"idempotent"} and same)
@@ -124,19 +126,30 @@ def _harmless(validity: Validity, first: Fact, second: Fact) -> bool:
 
 def _unstarted(validity: Validity) -> Iterator[Violation]:
     """No success names a nonce that was never validly started."""
-    void: dict[tuple[str, str], list[str]] = {}
+    unfounded = [
+        fact
+        for reports in validity.history.finishes.values()
+        for fact in reports
+        if _took_effect(fact) and not _started(validity, fact)
+    ]
+    if not unfounded:
+        return
+    void: dict[Try, list[str]] = {}
     for start in validity.history.starts:
         void.setdefault((start.key, start.nonce), []).extend(validity.void_reasons(start))
-    for (key, nonce), reports in validity.history.finishes.items():
-        valid = [start.at for start in validity.valid.get(key, []) if start.nonce == nonce]
-        for fact in reports:
-            if _took_effect(fact) and not (valid and valid[0] < fact.at):
-                reasons = ", ".join(dict.fromkeys(void.get((key, nonce), []))) or "no start precedes it"
-                yield violation(
-                    "success_without_valid_start",
-                    fact,
-                    f"try {nonce} of key {key} succeeds, but never validly started: {reasons}",
-                )
+    for fact in unfounded:
+        reasons = ", ".join(dict.fromkeys(void.get((fact.key, fact.nonce), []))) or "no start precedes it"
+        yield violation(
+            "success_without_valid_start",
+            fact,
+            f"try {fact.nonce} of key {fact.key} succeeds, but never validly started: {reasons}",
+        )
+
+
+def _started(validity: Validity, report: Fact) -> bool:
+    """Was the try that a report is about validly started before it?"""
+    starts = validity.valid.get(report.key, ())
+    return next((start.at for start in starts if start.nonce == report.nonce), report.at) < report.at
 
 
 def _contradictions(validity: Validity) -> Iterator[Violation]:
@@ -163,9 +176,10 @@ def _excused(validity: Validity, settled: Settlement, start: Fact) -> bool:
 
 
 def _foreign_retries(validity: Validity) -> Iterator[Violation]:
-    for (key, nonce), reports in validity.history.finishes.items():
-        for fact in reports:
-            if fact.text("outcome") == RETRYABLE and _via(fact) not in OWN_TRY:
+    finishes = validity.history.finishes
+    for key, nonce in validity.history.retries:
+        for fact in finishes[key, nonce]:
+            if fact.outcome == RETRYABLE and _via(fact) not in OWN_TRY:
                 yield violation(
                     "retryable_not_by_try",
                     fact,
@@ -194,16 +208,11 @@ def _identity(start: Fact) -> tuple[Any, ...]:
 
 def _other_tools(validity: Validity) -> Iterator[Violation]:
     """What is started is the plan's tool, in the version that the plan pins."""
-    plans = validity.history.plans
     for starts in validity.valid.values():
         for start in starts:
-            revision = plans.in_force(start.at)
-            entry = plans.node(start.node, revision)
-            pinned = plans.tool_of(start.node, revision)
-            planned = entry.get("tool") or entry.get("kind")
-            if start.text("tool_name") != planned or start.text("tool_version") != pinned.get(
-                "version", start.text("tool_version")
-            ):
+            planned, version = validity.planned(start), start.text("tool_version")
+            named = planned.entry.get("tool") or planned.entry.get("kind")
+            if start.text("tool_name") != named or version != planned.tool.get("version", version):
                 yield violation("other_tool", start, f"node {start.node} starts another tool than its plan pins")
 
 
@@ -225,8 +234,6 @@ def _names_blob(fact: Fact) -> bool:
 
 def _distinct(reports: list[Fact]) -> list[Fact]:
     """One of each statement: a writer may repeat itself without end."""
-    if len(reports) == 1:
-        return reports
     found: dict[tuple[str, str, str], Fact] = {}
     for fact in reports:
         found.setdefault((_via(fact), *_stated(fact)), fact)
@@ -234,7 +241,7 @@ def _distinct(reports: list[Fact]) -> list[Fact]:
 
 
 def _stated(fact: Fact) -> tuple[str, str]:
-    return fact.text("outcome"), _hash(fact)
+    return fact.outcome, _hash(fact)
 
 
 def _saying(fact: Fact) -> str:
@@ -254,4 +261,4 @@ def _hash(fact: Fact) -> str:
 
 
 def _took_effect(fact: Fact) -> bool:
-    return fact.text("outcome") in SUCCESSES
+    return fact.outcome in SUCCESSES

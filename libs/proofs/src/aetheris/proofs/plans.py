@@ -77,13 +77,6 @@ class Plans:
             and hash_or_empty(self.tool_of(node_id, named)) == hash_or_empty(self.tool_of(node_id, forced))
         )
 
-    def irreversible(self, node_id: str, revision: int) -> bool:
-        """Declared by the tool, or raised by the planner."""
-        return (
-            self.tool_of(node_id, revision).get("irreversible") is True
-            or self.node(node_id, revision).get("irreversible") is True
-        )
-
     def order(self, revision: int) -> list[str]:
         """The node ids of a revision in topological order: Kahn, ties by the bytes of the id.
 

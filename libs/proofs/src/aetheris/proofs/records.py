@@ -77,18 +77,24 @@ class Fact:
     event_id: str
     type: str
     body: Body
+    job: str = field(init=False)
+    """The job that it names."""
     key: str = field(init=False)
     """The idempotency key that it is about."""
     nonce: str = field(init=False)
     """The try that it names."""
     node: str = field(init=False)
     """The node that it is about."""
+    outcome: str = field(init=False)
+    """How a call ended."""
 
     def __post_init__(self) -> None:
         # asked for many times a record, so looked up once
+        self.job = self.text("job_id")
         self.key = self.text("idempotency_key")
         self.nonce = self.text("invocation_id")
         self.node = self.text("node_id")
+        self.outcome = self.text("outcome")
 
     def text(self, name: str) -> str:
         """A text field; what is missing or no text counts as empty."""
@@ -193,7 +199,7 @@ def _ambiguous(header: bytes) -> bool:
 def _repeated_fields(key: bytes | None, subject: bytes, fact: Fact) -> list[Violation]:
     """No other header is in the chain, so one that repeats a payload field must equal it."""
     found: list[Violation] = []
-    job = fact.text("job_id").encode(errors="replace")
+    job = fact.job.encode(errors="replace")
     if key is not None and key != job:
         found.append(violation("key_mismatch", fact, "the record's key is not the payload's job_id"))
     if subject and subject not in (job, fact.node.encode(errors="replace")):

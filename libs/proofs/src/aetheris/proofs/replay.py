@@ -11,8 +11,12 @@ from aetheris.proofs.validity import Settlement, Validity, is_number
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
 TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_failure"})
-WAITING = frozenset({"wait", "timer", "human"})
+WAITING = ("wait", "timer", "human")
 """Kinds of nodes that nobody runs."""
+
+_UNSEEN = frozenset({"success"})
+_COMMITTED = frozenset({"side_effect_committed"})
+_PARTIAL = _COMMITTED | {"compensatable_failure"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,9 @@ def _closes(fact: Fact, state: _Seen) -> bool:
         return state.open and not late
     if fact.type != "tool_invocation_finished":
         return False
-    outcome = fact.text("outcome")
-    if outcome in SUCCESSES:
+    if fact.outcome in SUCCESSES:
         return fact.nonce in state.alive
-    if outcome != PERMANENT or not state.holder or fact.nonce != state.holder:
+    if fact.outcome != PERMANENT or not state.holder or fact.nonce != state.holder:
         return False
     match fact.text("via"):
         case "executor" | "late":
@@ -120,7 +123,7 @@ def _closes(fact: Fact, state: _Seen) -> bool:
 
 def _hand_over(fact: Fact, state: _Seen) -> None:
     holds = fact.nonce == state.holder and not state.open
-    if fact.type == "tool_invocation_finished" and fact.text("outcome") == RETRYABLE:
+    if fact.type == "tool_invocation_finished" and fact.outcome == RETRYABLE:
         if fact.nonce in state.alive:
             state.alive.discard(fact.nonce)
             if holds:
@@ -141,6 +144,8 @@ def _compare(history: History, first: Context, second: Context) -> Iterator[Viol
 
 def _tokens(validity: Validity) -> Iterator[Violation]:
     """The ledger's own derivation, as far as the history holds it: the token that follows a reopening."""
+    if not validity.history.reopens:
+        return
     for key in validity.started_keys():
         for token, start in enumerate(validity.valid[key], 1):
             given_up = validity.handover(start)
@@ -158,7 +163,7 @@ def _uncommitted(validity: Validity) -> Iterator[Violation]:
         if settled is None or not settled.succeeded or settled.fact.at == len(history.facts) - 1:
             continue
         wanted = settled.fact.body.get("output_hash")
-        if not any(commit.body.get("output_hash") == wanted for commit in history.commits.get(key, [])):
+        if wanted not in [commit.body.get("output_hash") for commit in history.commits.get(key, ())]:
             yield violation(
                 "not_committed", settled.fact, f"key {key} succeeded, but no command_committed says the same"
             )
@@ -167,8 +172,8 @@ def _uncommitted(validity: Validity) -> Iterator[Violation]:
 def _stray_commits(validity: Validity) -> Iterator[Violation]:
     """A command_committed stands beside a success of its key, counted or void."""
     for key, commits in validity.history.commits.items():
-        successes = (fact for fact in validity.history.closings.get(key, []) if fact.text("outcome") in SUCCESSES)
-        said = {fact.text("output_hash") for fact in successes}
+        closings = validity.history.closings.get(key, ())
+        said = {fact.text("output_hash") for fact in closings if fact.outcome in SUCCESSES}
         for commit in commits:
             if commit.text("output_hash") not in said:
                 yield violation("stray_commit", commit, f"key {key} is committed, but no finished says so")
@@ -192,10 +197,9 @@ def _node(validity: Validity, fact: Fact) -> Iterator[Violation]:
         yield violation("unknown_node", fact, f"node {fact.node} is in no plan before it")
         return
     effect = succeeded(validity, fact.node, fact.at)
-    result_type = fact.text("result_type")
     if effect is not None:
         yield from _injected(validity, fact, effect)
-    elif result_type in TOOK_EFFECT:
+    elif fact.text("result_type") in TOOK_EFFECT:
         yield from _waited(history, fact)
 
 
@@ -209,14 +213,10 @@ def _injected(validity: Validity, fact: Fact, effect: Settlement) -> Iterator[Vi
 
 
 def _result_types(validity: Validity, settled: Fact) -> frozenset[str]:
-    plans = validity.history.plans
-    start = next(start for start in validity.valid[settled.key] if start.nonce == settled.nonce)
-    revision = plans.in_force(start.at)
-    is_tool = plans.node(start.node, revision).get("kind", "tool") == "tool"
-    if not is_tool or plans.tool_of(start.node, revision).get("effect_class") == "pure":
-        return frozenset({"success"})
-    partial = settled.text("outcome") == "compensatable_failure"
-    return frozenset({"side_effect_committed", "compensatable_failure"} if partial else {"side_effect_committed"})
+    planned = validity.planned(next(one for one in validity.valid[settled.key] if one.nonce == settled.nonce))
+    if planned.entry.get("kind", "tool") != "tool" or planned.tool.get("effect_class") == "pure":
+        return _UNSEEN
+    return _PARTIAL if settled.outcome == "compensatable_failure" else _COMMITTED
 
 
 def _waited(history: History, fact: Fact) -> Iterator[Violation]:

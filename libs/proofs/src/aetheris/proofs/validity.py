@@ -10,6 +10,7 @@ Nothing here is folded. With S the valid starts of a key before a position:
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
@@ -43,6 +44,20 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What the plan in force says of a node: its entry, and its tool's pinned entry. Empty where it says nothing."""
+
+    revision: int
+    entry: Body
+    tool: Body
+
+    @property
+    def irreversible(self) -> bool:
+        """Declared by the tool, or raised by the planner."""
+        return self.tool.get("irreversible") is True or self.entry.get("irreversible") is True
+
+
+@dataclass(frozen=True, slots=True)
 class Settlement:
     """The record that settled a key: as success, failed or rejected; `sure`: certainly no effect."""
 
@@ -65,13 +80,14 @@ class Validity:
     def __init__(self, history: History) -> None:
         self.history = history
         self.reasons: dict[int, tuple[str, ...]] = {}
+        self._planned: dict[int, Planned] = {}
         self.valid: dict[str, list[Fact]] = defaultdict(list)
         self.valid_of_nonce: dict[str, list[Fact]] = defaultdict(list)
         self._keys_of_node: dict[str, dict[str, None]] = defaultdict(dict)
         self._keys_of_content: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._handovers: dict[int, Handover | None] = {}
         self._settlements: dict[str, Settlement] = {}
-        self._refuted: dict[str, int] = defaultdict(int)
+        self._refuted: dict[str, int] = {}
         for fact in sorted((*history.starts, *history.late_plans), key=lambda fact: fact.at):
             if fact.type == "plan_generated":
                 self._admit(fact)
@@ -86,19 +102,24 @@ class Validity:
         """Does a started record count?"""
         return not self.reasons[start.at]
 
-    def starts_before(self, key: str, at: int) -> list[Fact]:
+    def planned(self, start: Fact) -> Planned:
+        """What the plan in force at a started record's place says of its node."""
+        return self._planned[start.at]
+
+    def starts_before(self, key: str, at: int) -> Sequence[Fact]:
         """The valid starts of a key before a position."""
         starts = self.valid.get(key)
         if not starts:
-            return []
-        return starts[: bisect_left(starts, at, key=lambda start: start.at)]
+            return ()
+        return starts if starts[-1].at < at else starts[: bisect_left(starts, at, key=lambda start: start.at)]
 
     def live(self, key: str, at: int) -> set[str]:
         """The nonces of valid starts that nothing has proved unexecuted."""
+        retries = self.history.retries
         return {
             start.nonce
             for start in self.starts_before(key, at)
-            if not _any_between(self.history.retries.get((key, start.nonce), []), start.at, at)
+            if not (retries and _any_between(retries.get((key, start.nonce), ()), start.at, at))
         }
 
     def handover(self, start: Fact) -> Handover | None:
@@ -119,27 +140,25 @@ class Validity:
 
     def attempt(self, key: str, at: int) -> int:
         """The external attempt, from 0."""
-        ends = (self.handover(start) for start in self.starts_before(key, at))
-        return sum(1 for end in ends if end is not None and end.proved and end.at < at)
+        ends = [self.handover(start) for start in self.starts_before(key, at)]
+        return len([end for end in ends if end is not None and end.proved and end.at < at])
 
     def settlement(self, key: str, at: int) -> Settlement | None:
         """The first record before a position that settles a key."""
-        found = self._settlements.get(key)
-        if found is None:
-            found = self._find_settlement(key, at)
+        found = self._settlements.get(key) or self._find_settlement(key, at)
         return found if found is not None and found.fact.at < at else None
 
     def final(self, key: str) -> Settlement | None:
         """What a key is settled as in the whole history."""
-        return self.settlement(key, len(self.history.facts))
+        return self._settlements.get(key) or self._find_settlement(key, len(self.history.facts))
 
     def started_keys(self) -> list[str]:
         """The keys with a valid start, in log order of the first."""
         return [key for key, starts in self.valid.items() if starts]
 
-    def keys_of_node(self, node: str) -> list[str]:
+    def keys_of_node(self, node: str) -> Iterable[str]:
         """The keys of a node with a valid start."""
-        return list(self._keys_of_node.get(node, {}))
+        return self._keys_of_node.get(node, ())
 
     def _admit(self, plan: Fact) -> None:
         """Behind a stop, only a plan that undoes what was done, and only that, comes in force."""
@@ -176,8 +195,12 @@ class Validity:
         return any(end is not None and end.succeeded for end in ends)
 
     def _judge(self, start: Fact) -> None:
-        irreversible = self.irreversible(start)
-        reasons = self._void_reasons(start, irreversible=irreversible)
+        plans = self.history.plans
+        revision = plans.in_force(start.at)
+        planned = Planned(revision, plans.node(start.node, revision), plans.tool_of(start.node, revision))
+        self._planned[start.at] = planned
+        irreversible = planned.irreversible
+        reasons = tuple(self._broken(start, planned))
         self.reasons[start.at] = reasons
         if reasons:
             return
@@ -187,31 +210,37 @@ class Validity:
         if irreversible:
             self._keys_of_content[_content(start)][start.key] = None
 
-    def irreversible(self, start: Fact) -> bool:
-        """Is what a record starts irreversible, by the plan in force at its place?"""
-        plans = self.history.plans
-        return plans.irreversible(start.node, plans.in_force(start.at))
-
-    def _void_reasons(self, start: Fact, *, irreversible: bool) -> tuple[str, ...]:
-        key, at = start.key, start.at
-        opens, attempt = self._unsettled_phase(key, at) in OPEN, self.attempt(key, at)
-        rules = (
-            ("unnamed", not (key and start.nonce and start.node)),
-            ("settled", self.settlement(key, at) is not None),
-            ("not_open", not opens),
-            ("token", not is_number(start.body.get("token"), len(self.starts_before(key, at)) + opens)),
-            ("plan", not self._plan_in_force(start)),
-            ("stopped", self._stopped(start)),
-            ("ended", self.history.end is not None and self.history.end.at < at),
-            ("refused", self._decision(key, at) not in (None, "approve")),
-            ("node_guard", self._node_taken(start)),
-            ("attempt", not is_number(start.body.get("attempt_id"), attempt)),
-            ("external_key", start.text("external_key") != f"aetheris:{start.text('job_id')}:{start.node}:{attempt}"),
-            ("after", not self._after_holds(start)),
-            ("not_approved", irreversible and not self._approved(start)),
-            ("content_guard", irreversible and self._content_taken(start)),
-        )
-        return tuple(name for name, broken in rules if broken)
+    def _broken(self, start: Fact, planned: Planned) -> Iterator[str]:
+        key, at, body = start.key, start.at, start.body
+        is_open, attempt = self._unsettled_phase(key, at) in OPEN, self.attempt(key, at)
+        if not (key and start.nonce and start.node):
+            yield "unnamed"
+        if self.settlement(key, at) is not None:
+            yield "settled"
+        if not is_open:
+            yield "not_open"
+        if not is_number(body.get("token"), len(self.starts_before(key, at)) + is_open):
+            yield "token"
+        if not self._plan_in_force(start, planned):
+            yield "plan"
+        if self._stopped(start, planned):
+            yield "stopped"
+        if self.history.end is not None and self.history.end.at < at:
+            yield "ended"
+        if self._decision(key, at) not in (None, "approve"):
+            yield "refused"
+        if self._node_taken(start):
+            yield "node_guard"
+        if not is_number(body.get("attempt_id"), attempt):
+            yield "attempt"
+        if body.get("external_key") != f"aetheris:{start.job}:{start.node}:{attempt}":
+            yield "external_key"
+        if not self._after_holds(start):
+            yield "after"
+        if planned.irreversible and not self._approved(start):
+            yield "not_approved"
+        if planned.irreversible and self._content_taken(start):
+            yield "content_guard"
 
     def _find_handover(self, start: Fact) -> Handover | None:
         named = (start.key, start.nonce)
@@ -238,13 +267,13 @@ class Validity:
         end = self.handover(last)
         if end is not None and end.at < at:
             return Phase.REOPENED
-        parks = self.history.parks.get((key, last.nonce), [])
+        parks = self.history.parks.get((key, last.nonce), ())
         return Phase.PARKED if _any_between(parks, last.at, at) else Phase.STARTED
 
     def _find_settlement(self, key: str, at: int) -> Settlement | None:
         """Candidates before `at`, each judged once: what it depends on lies before it and doesn't change."""
-        candidates = self.history.closings.get(key, [])
-        for index in range(self._refuted[key], len(candidates)):
+        candidates = self.history.closings.get(key, ())
+        for index in range(self._refuted.get(key, 0), len(candidates)):
             if candidates[index].at >= at:
                 return None
             settled = self._settles(candidates[index])
@@ -258,10 +287,9 @@ class Validity:
         live = self.live(fact.key, fact.at)
         if fact.type == "invocation_rejected":
             return self._rejects(fact, live)
-        outcome = fact.text("outcome")
-        if outcome in SUCCESSES:
+        if fact.outcome in SUCCESSES:
             return Settlement(fact, "success", sure=False) if fact.nonce in live else None
-        return self._fails(fact, live) if outcome == PERMANENT else None
+        return self._fails(fact, live) if fact.outcome == PERMANENT else None
 
     def _rejects(self, fact: Fact, live: set[str]) -> Settlement | None:
         overruled = fact.text("reason") in OVERRULED_BY_YES and self._decision(fact.key, fact.at) == "approve"
@@ -285,19 +313,17 @@ class Validity:
         }.get(fact.text("via"), (False, False))
         return Settlement(fact, "failed", sure) if holds else None
 
-    def _plan_in_force(self, start: Fact) -> bool:
+    def _plan_in_force(self, start: Fact, planned: Planned) -> bool:
         named = start.body.get("revision")
-        plans = self.history.plans
         if not isinstance(named, int) or isinstance(named, bool):
             return False
-        return plans.same_entry(start.node, named, plans.in_force(start.at))
+        return self.history.plans.same_entry(start.node, named, planned.revision)
 
-    def _stopped(self, start: Fact) -> bool:
+    def _stopped(self, start: Fact, planned: Planned) -> bool:
         """By the entry in force, whichever revision the record names: only compensations start behind a stop."""
         if not self.history.stops:
             return False
-        plans = self.history.plans
-        revision = plans.in_force(start.at)
+        plans, revision = self.history.plans, planned.revision
         undoes, since = plans.compensates(start.node, revision), plans.since(start.node, revision)
         stops = (stop for stop in self.history.stops if stop.at < start.at)
         return any(not undoes or _covers(stop, since) for stop in stops)
@@ -307,7 +333,7 @@ class Validity:
         return decided.text("decision") if decided is not None and decided.at < at else None
 
     def _node_taken(self, start: Fact) -> bool:
-        others = (key for key in self._keys_of_node.get(start.node, {}) if key != start.key)
+        others = [key for key in self.keys_of_node(start.node) if key != start.key]
         return any(self._blocks_node(key, start.at) for key in others)
 
     def _blocks_node(self, key: str, at: int) -> bool:
@@ -364,11 +390,11 @@ def is_number(value: object, expected: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, int) and value == expected
 
 
-def _first_after(places: list[int], at: int) -> int | None:
+def _first_after(places: Sequence[int], at: int) -> int | None:
     index = bisect_right(places, at)
     return places[index] if index < len(places) else None
 
 
-def _any_between(places: list[int], after: int, before: int) -> bool:
+def _any_between(places: Sequence[int], after: int, before: int) -> bool:
     first = _first_after(places, after)
     return first is not None and first < before
