@@ -54,5 +54,5 @@ def _is_plain(value: Any) -> bool:
                 return False
         return True
     if kind is list:
-        return all(map(_is_plain, value))
+        return all(type(inner) is str or _is_plain(inner) for inner in value)
     return kind is int and -_MAX_EXACT <= value <= _MAX_EXACT

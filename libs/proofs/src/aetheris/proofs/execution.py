@@ -32,11 +32,9 @@ def execution_hash(history: History, upto: int | None = None) -> str:
     plan = plan_hash(history, limit)
     if not plan:
         return ""
-    digest = hashlib.sha256(plan.encode())
-    for fact in _once(history.nodes_finished):
-        if fact.at < limit:
-            digest.update(f"{fact.node}:{fact.text('result_type')}\n".encode(errors="surrogatepass"))
-    return digest.hexdigest()
+    finished = [fact for fact in _once(history.nodes_finished) if fact.at < limit]
+    lines = "".join([f"{fact.node}:{fact.text('result_type')}\n" for fact in finished])
+    return hashlib.sha256((plan + lines).encode(errors="surrogatepass")).hexdigest()
 
 
 def plan_hash(history: History, limit: int) -> str:

@@ -87,7 +87,8 @@ class Plans:
         return self._orders[revision]
 
     def _order(self, revision: int) -> list[str]:
-        needs = {name: self._dependencies(name, revision) for name in self._nodes if self.node(name, revision)}
+        entries = {name: self.node(name, revision) for name in self._nodes}
+        needs = {name: _dependencies(entry) for name, entry in entries.items() if entry}
         followers: dict[str, list[str]] = {name: [] for name in needs}
         open_needs: dict[str, int] = {}
         for name, required in needs.items():
@@ -97,10 +98,6 @@ class Plans:
                 followers[needed].append(name)
         order = _drain(open_needs, followers)
         return order + sorted(needs.keys() - set(order), key=id_bytes)
-
-    def _dependencies(self, name: str, revision: int) -> set[str]:
-        listed = self.node(name, revision).get("depends_on")
-        return {str(item) for item in cast("list[Any]", listed)} if isinstance(listed, list) else set()
 
 
 def is_declared(undo: Body, undone: Body) -> bool:
@@ -143,6 +140,11 @@ def _drain(open_needs: dict[str, int], followers: Mapping[str, list[str]]) -> li
             if open_needs[follower] == 0:
                 heappush(ready, (id_bytes(follower), follower))
     return order
+
+
+def _dependencies(entry: Body) -> set[str]:
+    listed = entry.get("depends_on")
+    return set(map(str, cast("list[Any]", listed))) if isinstance(listed, list) else set()
 
 
 def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]:

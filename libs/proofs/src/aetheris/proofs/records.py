@@ -129,7 +129,7 @@ def violation(rule: str, fact: Fact, message: str) -> Violation:
 
 def event_type(ce_type: bytes) -> bytes:
     """The snake_case name in a ce_type; what has another form is taken as it stands."""
-    return _parsed_type(ce_type)[0]
+    return _type(ce_type).chained
 
 
 def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
@@ -139,29 +139,43 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     """
     headers = dict(reversed(record.headers))  # the first of a name counts
     ce_id, ce_type = headers.get("ce_id", b""), headers.get("ce_type", b"")
-    name = event_type(ce_type).decode(errors="replace")
-    event_id = ce_id.decode(errors="replace")
+    kind, event_id = _type(ce_type), ce_id.decode(errors="replace")
     body = _body(record.value)
-    fact = Fact(at, record.offset, event_id, name if body is not None else "", body if body is not None else {})
+    name = kind.name if body is not None and kind.is_readable else ""
+    fact = Fact(at, record.offset, event_id, name, body if body is not None else {})
     found: list[Violation] = []
     if body is None:
         found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))
-    elif name in EVENT_TYPES and _parsed_type(ce_type)[1] != READABLE_VERSION:
-        fact = Fact(at, record.offset, event_id, "", body)
-        found.append(violation("unknown_version", fact, f"{name} has a version that can't be judged"))
+    elif not kind.is_readable:
+        found.append(violation("unknown_version", fact, f"{kind.name} has a version that can't be judged"))
     else:
         found.extend(_repeated_fields(record.key, headers.get("ce_subject", b""), fact))
-    if _ambiguous(ce_id) or _ambiguous(ce_type):
+    if _is_ambiguous(ce_id) or kind.is_ambiguous:
         found.append(
             violation("ambiguous_header", fact, "ce_id or ce_type holds white space, which the chain can't tell")
         )
     return fact, found
 
 
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """What a ce_type says."""
+
+    chained: bytes
+    """The name as it enters the chain."""
+    name: str
+    is_readable: bool
+    is_ambiguous: bool
+
+
 @lru_cache(maxsize=256)
-def _parsed_type(ce_type: bytes) -> tuple[bytes, bytes]:
+def _type(ce_type: bytes) -> _Type:
+    """There are few: each is looked at once."""
     matched = _TYPE.match(ce_type)
-    return (ce_type, b"") if matched is None else (matched[1], matched[2])
+    chained, version = (ce_type, b"") if matched is None else (matched[1], matched[2])
+    name = chained.decode(errors="replace")
+    is_readable = name not in EVENT_TYPES or version == READABLE_VERSION
+    return _Type(chained, name, is_readable, _is_ambiguous(ce_type))
 
 
 def _body(value: bytes) -> Body | None:
@@ -192,7 +206,7 @@ def _no_constant(name: str) -> Any:
 _STRICT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
-def _ambiguous(header: bytes) -> bool:
+def _is_ambiguous(header: bytes) -> bool:
     return b" " in header or b"\n" in header
 
 

@@ -43,7 +43,7 @@ class Handover:
     proved: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, though never changed: that makes the making of each dear
 class Planned:
     """What the plan in force says of a node: its entry, and its tool's pinned entry. Empty where it says nothing."""
 
@@ -57,7 +57,7 @@ class Planned:
         return self.tool.get("irreversible") is True or self.entry.get("irreversible") is True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settlement:
     """The record that settled a key: as success, failed or rejected; `sure`: certainly no effect."""
 
@@ -212,14 +212,16 @@ class Validity:
 
     def _broken(self, start: Fact, planned: Planned) -> Iterator[str]:
         key, at, body = start.key, start.at, start.body
-        is_open, attempt = self._unsettled_phase(key, at) in OPEN, self.attempt(key, at)
+        earlier, irreversible = self.starts_before(key, at), planned.irreversible
+        is_open = not earlier or self._unsettled_phase(key, at) in OPEN
+        attempt = self.attempt(key, at) if earlier else 0
         if not (key and start.nonce and start.node):
             yield "unnamed"
         if self.settlement(key, at) is not None:
             yield "settled"
         if not is_open:
             yield "not_open"
-        if not is_number(body.get("token"), len(self.starts_before(key, at)) + is_open):
+        if not is_number(body.get("token"), len(earlier) + is_open):
             yield "token"
         if not self._plan_in_force(start, planned):
             yield "plan"
@@ -237,9 +239,9 @@ class Validity:
             yield "external_key"
         if not self._after_holds(start):
             yield "after"
-        if planned.irreversible and not self._approved(start):
+        if irreversible and not self._approved(start):
             yield "not_approved"
-        if planned.irreversible and self._content_taken(start):
+        if irreversible and self._content_taken(start):
             yield "content_guard"
 
     def _find_handover(self, start: Fact) -> Handover | None:
@@ -317,6 +319,8 @@ class Validity:
         named = start.body.get("revision")
         if not isinstance(named, int) or isinstance(named, bool):
             return False
+        if named == planned.revision:
+            return bool(planned.entry)
         return self.history.plans.same_entry(start.node, named, planned.revision)
 
     def _stopped(self, start: Fact, planned: Planned) -> bool:
