@@ -14,8 +14,8 @@ from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.kafka.batches import pack, unpack
 
-STREAM = Path(__file__).parents[1] / "replay" / "golden" / "0.1" / "a-run.jsonl"
-"""A job of five steps that ran as one chain."""
+STREAM = Path(__file__).with_name("chain.jsonl")
+"""A job of W1 as the log had it: ten steps that ran as one chain, with this tool, exported."""
 _LOOPS = 50
 _ROUNDS = 40
 _PLACE = (Topic.JOBS_EVENTS, 0)

@@ -1,6 +1,7 @@
 """The skeleton: our processes and records, with nothing decided (`skeleton_parts`); the client asks over Kafka.
 
-What it takes, every step takes in this design; what Aetheris takes beyond it goes into what it promises.
+What it takes, every step takes in this design; what Aetheris takes beyond it goes into what it promises. With its
+records `owed` it also does what the contract owes to each: then nothing is missing but decisions, and HTTP.
 """
 
 import sys
@@ -8,6 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 from aetheris.cli.bench.completions import Completions, completions
 from aetheris.cli.bench.runner import Variant
@@ -21,18 +23,20 @@ from aetheris.streams.admin import ensure_topics
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.log import Appender
 from tests.bench.floor import servers
-from tests.bench.skeleton_parts import PARTS, draft, job_key
+from tests.bench.skeleton_parts import PARTS, Shape, job_key
+from tests.bench.skeleton_records import draft
 from tests.bench.workers import Processes, processes_in
 
 
 class Skeleton:
     """Kafka and Valkey, and four processes."""
 
-    def __init__(self, data: Path, processes: Processes, appender: Appender, seen: Completions) -> None:
+    def __init__(self, data: Path, processes: Processes, appender: Appender, seen: Completions, *, runs: bool) -> None:
         self._data = data
         self._processes = processes
         self._appender = appender
         self._seen = seen
+        self._chain: Shape = "run" if runs else "single"
 
     def pids(self) -> Mapping[str, int]:
         """The servers', and the parts'."""
@@ -41,7 +45,7 @@ class Skeleton:
     async def job(self, workload: Workload) -> str:
         """One job."""
         job = uuid.uuid4().hex
-        key = job_key(job, workload.steps, parallel=workload.parallel)
+        key = job_key(job, workload.steps, "parallel" if workload.parallel else self._chain)
         await self._appender.append([(draft(Topic.JOBS_COMMANDS, "submit", key),)])
         await self._seen.wait(key.decode())
         return job
@@ -52,7 +56,9 @@ class Skeleton:
 
 
 @asynccontextmanager
-async def running(data: Path, progress: Progress) -> AsyncGenerator[Skeleton]:
+async def running(
+    data: Path, progress: Progress, *, runs: bool = True, records: Literal["skipped", "owed"] = "skipped"
+) -> AsyncGenerator[Skeleton]:
     """The servers, with the tuning that Aetheris is measured with, and the parts."""
     with alone({}):
         state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
@@ -61,9 +67,10 @@ async def running(data: Path, progress: Progress) -> AsyncGenerator[Skeleton]:
         async with processes_in(data) as processes, _appender(state) as appender, completions(state.kafka) as seen:
             env = {"AETHERIS_KAFKA": state.kafka, "AETHERIS_REDIS": state.redis}
             env |= {"AETHERIS_DATA": str(data), "AETHERIS_DEV": "1", "AETHERIS_TRACE_SAMPLE": "0"}
+            env |= {"SKELETON_RECORDS": records}
             for part in PARTS:
                 processes.start(part, (sys.executable, "-m", "tests.bench.skeleton_parts", part), env)
-            yield Skeleton(data, processes, appender, seen)
+            yield Skeleton(data, processes, appender, seen, runs=runs)
     finally:
         lifecycle.down(data)
 

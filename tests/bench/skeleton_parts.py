@@ -1,7 +1,8 @@
 """A part of the skeleton, as a process: `python -m tests.bench.skeleton_parts planner|ledger|tool_executor|verifier`.
 
 It reads and writes the records that the service of that name does, of the sizes that they have in W1, on the same
-streams and in the same pauses. It parses, checks, folds, judges and verifies nothing: whatever comes is right.
+streams and in the same pauses. It checks and decides nothing: whatever comes is right. Environment: SKELETON_RECORDS
+says what is made of a record (`skeleton_records`), `skipped` or `owed`.
 """
 
 import asyncio
@@ -9,9 +10,9 @@ import hashlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.cli.bench.tools import RESULT, append
@@ -27,47 +28,25 @@ from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.settings import RuntimeSettings, load
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.tool_executor.effect_writer import EffectWriter
+from tests.bench.skeleton_records import COMPLETED_LINE, Owed, Skipped, draft
 
 TTL_S = 5.0
 FEW = 4
 
-SIZES = {
-    "submit": 915,
-    "job_created": 963,
-    "plan_generated": 979,
-    "tool_request": 233,
-    "tool_grant": 615,
-    "tool_invocation_started": 822,
-    "tool_invocation_finished": 528,
-    "command_committed": 342,
-    "node_finished": 210,
-    "job_completed": 266,
-    "job_sealed": 503,
-    "job_index": 260,
-    "ledger_record": 581,
-}
-"""Bytes of a record's value in W1, on average."""
-COMPLETED_LINE = b'{"status": "completed", "x": "' + b"x" * 228 + b'"}'
-_VALUES = {kind: b'{"status": "running", "x": "' + b"x" * (size - 30) + b'"}' for kind, size in SIZES.items()}
-_CE = (("ce_specversion", b"1.0"), ("ce_id", b"x" * 36), ("ce_source", b"x" * 16))
-_TAIL = (("ce_time", b"x" * 27), ("content-type", b"application/json"))
+
+Shape = Literal["run", "single", "parallel"]
+"""Of a job's steps: one chain, granted whole; a chain, granted one by one; none waits for another."""
 
 
-def draft(topic: Topic, kind: str, job: bytes, subject: bytes = b"", value: bytes | None = None) -> Draft:
-    """A record of that kind, about a job, or one of its nodes."""
-    headers = (*_CE, ("ce_type", kind.encode()), ("ce_subject", subject), *_TAIL)
-    return Draft(topic, job, _VALUES[kind] if value is None else value, headers)
+def job_key(job: str, steps: int, shape: Shape) -> bytes:
+    """A job's id, which says how many steps it has, and how they are granted."""
+    return f"{job}:{steps}:{shape}".encode()
 
 
-def job_key(job: str, steps: int, *, parallel: bool) -> bytes:
-    """A job's id, which says how many steps it has, and whether they are one run or none waits for another."""
-    return f"{job}:{steps}:{'parallel' if parallel else 'run'}".encode()
-
-
-def _shape(job: bytes) -> tuple[int, bool]:
-    """How many steps, and whether they are parallel."""
-    _, steps, kind = job.rsplit(b":", 2)
-    return int(steps), kind == b"parallel"
+def _shape(job: bytes) -> tuple[int, bytes]:
+    """How many steps, and how they are granted."""
+    _, steps, shape = job.rsplit(b":", 2)
+    return int(steps), shape
 
 
 def _kinds(records: Iterable[Record]) -> Iterable[tuple[bytes, bytes, bytes]]:
@@ -79,9 +58,20 @@ def _kinds(records: Iterable[Record]) -> Iterable[tuple[bytes, bytes, bytes]]:
 class _Handler(PartitionHandler):
     """What all four are: nothing is kept over a restart."""
 
-    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
         self.on = on
         self.worker = worker
+        self.made = made
+
+    def events(self, batch: Mapping[str, Sequence[Record]]) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """(kind, job, node) of what was read of jobs.events."""
+        for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+            self.made.fold(job)
+            yield kind, job, node
+
+    def event(self, kind: str, job: bytes, node: bytes = b"") -> Draft:
+        """One for jobs.events."""
+        return self.made.write(Topic.JOBS_EVENTS, kind, job, node)
 
     def mark(self) -> int | None:
         """Nothing is needed again."""
@@ -102,8 +92,8 @@ class _Handler(PartitionHandler):
 class Planner(_Handler):
     """Births, requests, node_finished, ends, and the lines of the index."""
 
-    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
-        super().__init__(on, worker)
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
+        super().__init__(on, worker, made)
         self._done: Counter[bytes] = Counter()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
@@ -111,7 +101,7 @@ class Planner(_Handler):
         groups: list[Group] = []
         lines: list[Group] = []
         hurry = Topic.JOBS_COMMANDS in batch
-        for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+        for kind, job, node in self.events(batch):
             if kind == b"plan_generated":
                 groups += _requests(job)
                 lines.append((draft(Topic.JOBS_INDEX, "job_index", job),))
@@ -121,27 +111,30 @@ class Planner(_Handler):
                 lines.append((draft(Topic.JOBS_INDEX, "job_index", job, value=COMPLETED_LINE),))
         for _, job, _ in _kinds(batch.get(Topic.JOBS_COMMANDS, ())):
             born = ("job_created", "plan_generated")
-            groups.append(tuple(draft(Topic.JOBS_EVENTS, kind, job) for kind in born))
+            groups.append(tuple(self.event(kind, job) for kind in born))
         await self.append(groups)
         if hurry:
             self.worker().catch_up()
         await self.append(lines)
 
     def _settled(self, job: bytes, node: bytes, groups: list[Group]) -> bool:
-        groups.append((draft(Topic.JOBS_EVENTS, "node_finished", job, node),))
+        groups.append((self.event("node_finished", job, node),))
         self._done[job] += 1
-        if self._done[job] < _shape(job)[0]:
+        steps, shape = _shape(job)
+        if self._done[job] < steps:
+            if shape == b"single":
+                groups.append((_request(job, self._done[job]),))
             return False
         del self._done[job]
-        groups.append((draft(Topic.JOBS_EVENTS, "job_completed", job),))
+        groups.append((self.event("job_completed", job),))
         return True
 
 
 class _Asked(_Handler):
     """Who is asked for something, and waits for the job's plan first."""
 
-    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
-        super().__init__(on, worker)
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
+        super().__init__(on, worker, made)
         self._planned: set[bytes] = set()
         self._held: list[tuple[bytes, bytes]] = []
 
@@ -169,15 +162,15 @@ class _Asked(_Handler):
 class Ledger(_Asked):
     """Grants with their leases, once the plan was read; and a line for each settled key."""
 
-    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
-        super().__init__(on, worker)
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
+        super().__init__(on, worker, made)
         self._leases = Leases(on.redis)
         self._effects = EffectStore(on.redis, TTL_S)
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """One append, one pipeline of leases, one of effects that are needed no more."""
         settled: list[tuple[bytes, bytes]] = []
-        for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+        for kind, job, node in self.events(batch):
             self.note(kind, job)
             if kind == b"tool_invocation_finished":
                 settled.append((job, node))
@@ -195,8 +188,8 @@ class Ledger(_Asked):
 class Executor(_Asked):
     """Declares, reads back, calls, keeps the effect, reports."""
 
-    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
-        super().__init__(on, worker)
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
+        super().__init__(on, worker, made)
         self._effects = EffectWriter(EffectStore(on.redis, TTL_S), on.clock, TTL_S, TTL_S)
         self._notes = os.environ["BENCH_FILE"]
         self._declared: dict[tuple[bytes, bytes], asyncio.Future[None] | None] = {}
@@ -205,14 +198,14 @@ class Executor(_Asked):
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """What was read back is called; what was granted is declared, by one append."""
-        for kind, job, node in _kinds(batch.get(Topic.JOBS_EVENTS, ())):
+        for kind, job, node in self.events(batch):
             self.note(kind, job)
             if kind == b"tool_invocation_started":
                 self._read_back(job, node)
         taken = self.due(batch.get(Topic.TOOLS_GRANTS, ()))
         if taken:
             self._declared.update(dict.fromkeys(taken))
-            self._begin(self.append([(_started(*one),) for one in taken]))
+            self._begin(self.append([(self._started(*one),) for one in taken]))
 
     def _read_back(self, job: bytes, node: bytes) -> None:
         waiting = self._declared.pop((job, node), None)
@@ -223,16 +216,14 @@ class Executor(_Asked):
 
     async def _run(self, job: bytes, node: bytes) -> None:
         """The nodes of a run, one after the other, each only after its `started` was read back."""
-        steps, parallel = _shape(job)
+        steps, shape = _shape(job)
         going_on = True
         while going_on:
             name = _name(job, node)
             append(self._notes, name)
-            report = tuple(
-                draft(Topic.JOBS_EVENTS, kind, job, node) for kind in ("tool_invocation_finished", "command_committed")
-            )
+            report = tuple(self.event(kind, job, node) for kind in ("tool_invocation_finished", "command_committed"))
             await self._effects.put(Effect(job.decode(), name, "x" * 36, RESULT))
-            going_on = not parallel and int(node) + 1 < steps
+            going_on = shape == b"run" and int(node) + 1 < steps
             if not going_on:
                 await self.append([report])
                 if len(self._tasks) <= FEW:
@@ -240,8 +231,11 @@ class Executor(_Asked):
                 break
             node = b"%d" % (int(node) + 1)
             won = self._declared[job, node] = asyncio.get_running_loop().create_future()
-            await self.append([(*report, _started(job, node))])
+            await self.append([(*report, self._started(job, node))])
             await won
+
+    def _started(self, job: bytes, node: bytes) -> Draft:
+        return self.event("tool_invocation_started", job, node)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -252,8 +246,8 @@ class Executor(_Asked):
 class Verifier(_Handler):
     """A chain of hashes over each job's events, and its seal."""
 
-    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker]) -> None:
-        super().__init__(on, worker)
+    def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
+        super().__init__(on, worker, made)
         self._chains: dict[bytes, bytes] = {}
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
@@ -261,6 +255,7 @@ class Verifier(_Handler):
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_EVENTS, ()):
             job = record.key or b""
+            self.made.audit(job)
             self._chains[job] = hashlib.sha256(self._chains.get(job, b"") + record.value).digest()
             if record.header("ce_type") == b"job_completed":
                 del self._chains[job]
@@ -271,13 +266,13 @@ class Verifier(_Handler):
 
 
 def _requests(job: bytes) -> list[Group]:
-    """A run is one request, for its first node."""
-    steps, parallel = _shape(job)
-    return [(draft(Topic.TOOLS_REQUESTS, "tool_request", job, b"%d" % n),) for n in range(steps if parallel else 1)]
+    """A chain is asked for by its first node."""
+    steps, shape = _shape(job)
+    return [(_request(job, n),) for n in range(steps if shape == b"parallel" else 1)]
 
 
-def _started(job: bytes, node: bytes) -> Draft:
-    return draft(Topic.JOBS_EVENTS, "tool_invocation_started", job, node)
+def _request(job: bytes, step: int) -> Draft:
+    return draft(Topic.TOOLS_REQUESTS, "tool_request", job, b"%d" % step)
 
 
 def _name(job: bytes, node: bytes) -> str:
@@ -299,12 +294,13 @@ PARTS: Mapping[str, tuple[type[_Handler], Inputs]] = {
 async def serve(service: str, settings: RuntimeSettings, stop: asyncio.Event) -> None:
     """Until `stop` is set."""
     kind, inputs = PARTS[service]
+    made = {"skipped": Skipped, "owed": Owed}[os.environ["SKELETON_RECORDS"]]()
     async with runtime(settings, service, stop) as on:
         worker = PartitionWorker(
             on.log,
             on.appender,
             inputs,
-            lambda _partition: kind(on, lambda: worker),
+            lambda _partition: kind(on, lambda: worker, made),
             group=f"skeleton.{service}",
             member=f"{service}-0",
             pace=Pace.of(settings),

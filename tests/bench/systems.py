@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,22 @@ SYSTEMS = (
         "skeleton: our processes and records, nothing decided",
         _PAGE_CACHE,
         bare(skeleton.running),
+        workloads=("W1", "W2", "W3", "W3x5", "W4"),
+        peer=False,
+    ),
+    Entry(
+        "skeleton-no-runs",
+        "skeleton, runs off",
+        _PAGE_CACHE,
+        bare(partial(skeleton.running, runs=False)),
+        workloads=("W1",),
+        peer=False,
+    ),
+    Entry(
+        "skeleton-owed",
+        "skeleton that writes, folds and audits every event",
+        _PAGE_CACHE,
+        bare(partial(skeleton.running, records="owed")),
         workloads=("W1", "W2", "W3", "W3x5", "W4"),
         peer=False,
     ),
