@@ -86,9 +86,8 @@ RUNS ?= 3
 bench: setup ## Aetheris and its peers on this machine (PEERS=restate,floor WORKLOADS=W1,W2 RUNS=n); docs/performance.md
 	@$(RUN)/python -m tests.bench --peers "$(PEERS)" --workloads "$(WORKLOADS)" --runs $(RUNS)
 
-profile: setup ## where the CPU of a step goes, by service and kind of work; what it must cost
+profile: setup ## where the CPU of a step goes, by service and kind of work
 	@$(RUN)/python -m tests.bench.profile
-	@$(RUN)/python -m tests.bench.bound
 
 bench-scale: setup ## what waits in Kafka under a flood, and what executors add; ten minutes on a quiet machine
 	@$(RUN)/python -m tests.bench.scale

@@ -56,12 +56,20 @@ def figures(found: Found, entries: Iterable[Entry]) -> str:
 
 
 def ahead(found: Found, entries: Sequence[Entry]) -> str:
-    """How Aetheris stands to its best peer."""
+    """How Aetheris stands to its best peer, and how the skeleton that decides nothing does."""
     titles = {entry.name: entry.title for entry in entries}
     peers = [entry.name for entry in entries if entry.peer]
-    head = ("figure", "Aetheris", "best peer", "its figure", "times")
+    head = ("figure", "Aetheris", "best peer", "its figure", "times", "aim", "skeleton that owes, times")
     rows = [
-        (one.figure.what, number(one.ours), titles[one.best], number(one.theirs), f"{one.ratio:.2f}")
+        (
+            one.figure.what,
+            number(one.ours),
+            titles[one.best],
+            number(one.theirs),
+            f"{one.ratio:.2f}",
+            f"{one.figure.aim:g}",
+            _NONE if one.ratio_at_best is None else f"{one.ratio_at_best:.2f}",
+        )
         for one in compared(found, peers)
     ]
     return table(head, rows)

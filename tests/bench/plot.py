@@ -39,5 +39,5 @@ def draw(found: Found, entries: Sequence[Entry], to: Path, environment: Environm
 
 
 def _bars(found: Found, entries: Sequence[Entry], path: tuple[str, ...]) -> list[tuple[str, float]]:
-    known = ((entry.title.strip("*"), spread(found, entry.name, *path)) for entry in entries)
+    known = ((entry.title.strip("*").partition(":")[0], spread(found, entry.name, *path)) for entry in entries)
     return [(title, one.median) for title, one in known if one is not None]

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from aetheris.cli import streamfile
@@ -21,8 +21,8 @@ _ROUNDS = 40
 _PLACE = (Topic.JOBS_EVENTS, 0)
 
 
-def alone(of: Callable[[Iterable[float]], float] = min) -> Mapping[str, float]:
-    """µs of CPU a record, by what is done to it: the least of many rounds, as whatever else runs only adds; or `of`."""
+def alone() -> Mapping[str, float]:
+    """µs of CPU a record, by what is done to it: the least of many rounds, as whatever else runs only adds."""
     raws = list(streamfile.read(STREAM).raw())
     records = [Record(Topic.JOBS_EVENTS, 0, raw.offset, 0, raw.key, raw.headers, raw.value) for raw in raws]
     events = [found for record in records if isinstance(found := decode_event(record), Envelope)]
@@ -55,7 +55,7 @@ def alone(of: Callable[[Iterable[float]], float] = min) -> Mapping[str, float]:
             pass
 
     gc.freeze()
-    return {work.__name__: of(_costs_us(work)) / len(records) for work in (write, fetch, decode, fold, audit)}
+    return {work.__name__: _costs_us(work) / len(records) for work in (write, fetch, decode, fold, audit)}
 
 
 def _batch(records: Sequence[Record]) -> bytes:
@@ -64,11 +64,11 @@ def _batch(records: Sequence[Record]) -> bytes:
     return pack(drafts, 0, 0, 0, 0)
 
 
-def _costs_us(work: Callable[[], None]) -> list[float]:
+def _costs_us(work: Callable[[], None]) -> float:
     found: list[float] = []
     for _ in range(_ROUNDS):
         begun_s = time.process_time()
         for _ in range(_LOOPS):
             work()
         found.append((time.process_time() - begun_s) / _LOOPS * 1e6)
-    return found
+    return min(found)

@@ -23,7 +23,7 @@ from aetheris.streams.admin import ensure_topics
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.log import Appender
 from tests.bench.floor import servers
-from tests.bench.skeleton_parts import PARTS, Shape, job_key
+from tests.bench.skeleton_parts import PARTS, job_key
 from tests.bench.skeleton_records import draft
 from tests.bench.workers import Processes, processes_in
 
@@ -31,12 +31,11 @@ from tests.bench.workers import Processes, processes_in
 class Skeleton:
     """Kafka and Valkey, and four processes."""
 
-    def __init__(self, data: Path, processes: Processes, appender: Appender, seen: Completions, *, runs: bool) -> None:
+    def __init__(self, data: Path, processes: Processes, appender: Appender, seen: Completions) -> None:
         self._data = data
         self._processes = processes
         self._appender = appender
         self._seen = seen
-        self._chain: Shape = "run" if runs else "single"
 
     def pids(self) -> Mapping[str, int]:
         """The servers', and the parts'."""
@@ -45,7 +44,7 @@ class Skeleton:
     async def job(self, workload: Workload) -> str:
         """One job."""
         job = uuid.uuid4().hex
-        key = job_key(job, workload.steps, "parallel" if workload.parallel else self._chain)
+        key = job_key(job, workload.steps, parallel=workload.parallel)
         await self._appender.append([(draft(Topic.JOBS_COMMANDS, "submit", key),)])
         await self._seen.wait(key.decode())
         return job
@@ -57,7 +56,7 @@ class Skeleton:
 
 @asynccontextmanager
 async def running(
-    data: Path, progress: Progress, *, runs: bool = True, records: Literal["skipped", "owed"] = "skipped"
+    data: Path, progress: Progress, *, records: Literal["skipped", "owed"] = "skipped"
 ) -> AsyncGenerator[Skeleton]:
     """The servers, with the tuning that Aetheris is measured with, and the parts."""
     with alone({}):
@@ -70,7 +69,7 @@ async def running(
             env |= {"SKELETON_RECORDS": records}
             for part in PARTS:
                 processes.start(part, (sys.executable, "-m", "tests.bench.skeleton_parts", part), env)
-            yield Skeleton(data, processes, appender, seen, runs=runs)
+            yield Skeleton(data, processes, appender, seen)
     finally:
         lifecycle.down(data)
 

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.cli.bench.tools import RESULT, append
@@ -34,19 +34,15 @@ TTL_S = 5.0
 FEW = 4
 
 
-Shape = Literal["run", "single", "parallel"]
-"""Of a job's steps: one chain, granted whole; a chain, granted one by one; none waits for another."""
+def job_key(job: str, steps: int, *, parallel: bool) -> bytes:
+    """A job's id, which says how many steps it has, and whether they are one run or none waits for another."""
+    return f"{job}:{steps}:{'parallel' if parallel else 'run'}".encode()
 
 
-def job_key(job: str, steps: int, shape: Shape) -> bytes:
-    """A job's id, which says how many steps it has, and how they are granted."""
-    return f"{job}:{steps}:{shape}".encode()
-
-
-def _shape(job: bytes) -> tuple[int, bytes]:
-    """How many steps, and how they are granted."""
-    _, steps, shape = job.rsplit(b":", 2)
-    return int(steps), shape
+def _shape(job: bytes) -> tuple[int, bool]:
+    """How many steps, and whether they are parallel."""
+    _, steps, kind = job.rsplit(b":", 2)
+    return int(steps), kind == b"parallel"
 
 
 def _kinds(records: Iterable[Record]) -> Iterable[tuple[bytes, bytes, bytes]]:
@@ -120,10 +116,7 @@ class Planner(_Handler):
     def _settled(self, job: bytes, node: bytes, groups: list[Group]) -> bool:
         groups.append((self.event("node_finished", job, node),))
         self._done[job] += 1
-        steps, shape = _shape(job)
-        if self._done[job] < steps:
-            if shape == b"single":
-                groups.append((_request(job, self._done[job]),))
+        if self._done[job] < _shape(job)[0]:
             return False
         del self._done[job]
         groups.append((self.event("job_completed", job),))
@@ -216,14 +209,14 @@ class Executor(_Asked):
 
     async def _run(self, job: bytes, node: bytes) -> None:
         """The nodes of a run, one after the other, each only after its `started` was read back."""
-        steps, shape = _shape(job)
+        steps, parallel = _shape(job)
         going_on = True
         while going_on:
             name = _name(job, node)
             append(self._notes, name)
             report = tuple(self.event(kind, job, node) for kind in ("tool_invocation_finished", "command_committed"))
             await self._effects.put(Effect(job.decode(), name, "x" * 36, RESULT))
-            going_on = shape == b"run" and int(node) + 1 < steps
+            going_on = not parallel and int(node) + 1 < steps
             if not going_on:
                 await self.append([report])
                 if len(self._tasks) <= FEW:
@@ -266,13 +259,9 @@ class Verifier(_Handler):
 
 
 def _requests(job: bytes) -> list[Group]:
-    """A chain is asked for by its first node."""
-    steps, shape = _shape(job)
-    return [(_request(job, n),) for n in range(steps if shape == b"parallel" else 1)]
-
-
-def _request(job: bytes, step: int) -> Draft:
-    return draft(Topic.TOOLS_REQUESTS, "tool_request", job, b"%d" % step)
+    """A run is one request, for its first node."""
+    steps, parallel = _shape(job)
+    return [(draft(Topic.TOOLS_REQUESTS, "tool_request", job, b"%d" % n),) for n in range(steps if parallel else 1)]
 
 
 def _name(job: bytes, node: bytes) -> str:

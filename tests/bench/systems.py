@@ -17,6 +17,7 @@ from aetheris.cli.bench.workloads import Workload, workload
 from aetheris.cli.embedded.jars import Progress
 from tests.bench import dbos, floor, langgraph, restate, skeleton, temporal
 from tests.bench.environment import Environment
+from tests.bench.medians import AT_BEST
 
 ALL = ("W1", "W2", "W3", "W3x5", "W4", "W5")
 WORKLOADS = {
@@ -155,23 +156,15 @@ SYSTEMS = (
     ),
     Entry(
         "skeleton",
-        "skeleton: our processes and records, nothing decided",
+        "skeleton: our processes and streams, nothing decided",
         _PAGE_CACHE,
         bare(skeleton.running),
         workloads=("W1", "W2", "W3", "W3x5", "W4"),
         peer=False,
     ),
     Entry(
-        "skeleton-no-runs",
-        "skeleton, runs off",
-        _PAGE_CACHE,
-        bare(partial(skeleton.running, runs=False)),
-        workloads=("W1",),
-        peer=False,
-    ),
-    Entry(
-        "skeleton-owed",
-        "skeleton that writes, folds and audits every event",
+        AT_BEST,
+        "skeleton that owes: each event written, folded, audited; nothing decided",
         _PAGE_CACHE,
         bare(partial(skeleton.running, records="owed")),
         workloads=("W1", "W2", "W3", "W3x5", "W4"),
