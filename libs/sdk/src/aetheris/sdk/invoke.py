@@ -178,13 +178,13 @@ def _cut(text: str) -> str:
 def _call(
     function: Callable[..., Any], first: tuple[Any, ...], rest: Mapping[str, Any]
 ) -> Callable[[], Awaitable[Any]]:
-    async def call() -> Any:
-        if inspect.iscoroutinefunction(function):
-            return await function(*first, **rest)
-        returned = await _in_thread(lambda: function(*first, **rest))
-        return await returned if inspect.isawaitable(returned) else returned
+    called = partial(function, *first, **rest)
+    return called if inspect.iscoroutinefunction(function) else partial(_called_in_thread, called)
 
-    return call
+
+async def _called_in_thread(called: Callable[[], Any]) -> Any:
+    returned = await _in_thread(called)
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 async def _within(within_s: float, work: Callable[[], Awaitable[T]], otherwise: Callable[[str], T]) -> T:

@@ -283,9 +283,12 @@ class Partition:
         if entry is None or entry.node.kind not in RUNNABLE:
             return Drop("no such node, or of a kind that is not executed here")
         used = uses(entry)
-        if not all(needed in run.told or is_done(job, needed) for needed in (*entry.node.depends_on, *used)):
-            return Drop("a node that it depends on is not done")
+        for needed in (*entry.node.depends_on, *used):
+            if needed not in run.told and not is_done(job, needed):
+                return Drop("a node that it depends on is not done")
         try:
+            if not used:
+                return call_with(job, entry, _NOTHING, _after(run, used))
             missing = _missing(job, run, used, blobs)
             if missing:
                 return Load(missing)
@@ -370,5 +373,6 @@ def _after(run: Run, used: tuple[str, ...]) -> tuple[After, ...]:
     """The node before it in the run, and every node of the run whose result it uses."""
     if not run.told:
         return ()
-    names = dict.fromkeys((next(reversed(run.told)), *(name for name in used if name in run.told)))
-    return tuple(After(invocation_id=run.told[name].nonce, result_hash=run.told[name].result_hash) for name in names)
+    names = dict.fromkeys((next(reversed(run.told)), *filter(run.told.__contains__, used)))
+    told = [run.told[name] for name in names]
+    return tuple([After(invocation_id=one.nonce, result_hash=one.result_hash) for one in told])

@@ -115,22 +115,17 @@ class ExecutorHandler(PartitionHandler):
                 self._say(tried, won=False)
 
     def _evolve(self, record: Record) -> ReadBack | None:
-        match self._decoded(record):
-            case Envelope(body=body):
-                return self._core.evolve(body, record.offset)
-            case NeedsUpgrade(job_id=job_id):
-                self._core.needs_upgrade(job_id, record.offset)
-            case _:
-                self._core.pass_over(record.offset)
-        return None
-
-    def _decoded(self, record: Record) -> Envelope[Event] | NeedsUpgrade | None:
-        """None: nothing that a fold reads. (Another service quarantines what can't be decoded here.)"""
         try:
             decoded = decode_event(record, _UNREAD)
-        except Undecodable:
-            return None
-        return decoded if isinstance(decoded, Envelope | NeedsUpgrade) else None
+        except Undecodable:  # another service quarantines it
+            decoded = None
+        if isinstance(decoded, Envelope):
+            return self._core.evolve(decoded.body, record.offset)
+        if isinstance(decoded, NeedsUpgrade):
+            self._core.needs_upgrade(decoded.job_id, record.offset)
+        else:
+            self._core.pass_over(record.offset)
+        return None
 
     def _receive(self, record: Record) -> None:
         try:

@@ -68,9 +68,11 @@ class Scribe:
 
     def write(self, tried: Try, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
         """The records of one try's events, its first one naming the nonce."""
-        parent = traceparent or self._telemetry.traceparent(_traced(tried))
+        parent = traceparent
+        if parent is None and self._telemetry.on:
+            parent = self._telemetry.traceparent(_traced(tried))
         time, cause = self._clock.now().isoformat(), reports.cause_of(events)
-        return tuple(self._draft(event, cause, time, parent) for event in events)
+        return tuple([self._draft(event, cause, time, parent) for event in events])
 
     def _draft(self, event: Event, cause: Sequence[str], time: str, parent: bytes | None) -> Draft:
         return draft(
