@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
+import jiter
+
 _TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v([0-9]+)\Z")
 READABLE_VERSION = b"1"
 
@@ -180,16 +182,18 @@ def _type(ce_type: bytes) -> _Type:
 
 def _body(value: bytes) -> Body | None:
     try:
-        parsed: object = _parsed(value.decode())
+        parsed: object = _parsed(value)
     except (ValueError, RecursionError):
         return None
     return cast("Body", parsed) if isinstance(parsed, dict) else None
 
 
-def _parsed(text: str) -> object:
-    """One JSON value; what our services write has no white space around it, and needs no look for it."""
-    value, end = _STRICT.raw_decode(text) if text.startswith("{") else (None, -1)
-    return value if end == len(text) else _STRICT.decode(text)
+def _parsed(value: bytes) -> object:
+    """One JSON value. What jiter refuses, as it does lone surrogates and deep nesting, is for json to judge."""
+    try:
+        return jiter.from_json(value, allow_inf_nan=False, cache_mode="all", catch_duplicate_keys=True)
+    except ValueError:
+        return _STRICT.decode(value.decode())
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
