@@ -24,6 +24,8 @@ _FULL = 1000
 _FAR_BEHIND = 10_000
 """Records from which on nothing is put off: with a pause after each poll, the backlog of a lasting load only grows."""
 _LONGEST_STRETCH = 4
+_LONGEST_STRETCHED_S = 0.12
+"""Beyond, what is read late costs memory everywhere: a job is kept until its seal is read."""
 _FEW = 4
 _GATHERING_S = 0.0003
 _LONGEST_GATHERING_S = 0.015
@@ -167,7 +169,7 @@ class Pump:
         if self.lag >= _FAR_BEHIND and sum(map(len, batch.values())) >= _FULL:
             await asyncio.sleep(0)
         elif batch and reader is self._reader:
-            await self._nap(_gathering_s(batch), self._pause_s * _stretch(batch))
+            await self._nap(_gathering_s(batch), _stretched(self._pause_s, batch))
 
     async def _nap(self, least_s: float, most_s: float) -> None:
         """Let records gather at the broker; what is not fetched meanwhile costs nothing."""
@@ -205,9 +207,10 @@ class Pump:
             await reader.stop()
 
 
-def _stretch(batch: Batch) -> int:
+def _stretched(pause_s: float, batch: Batch) -> float:
     """Where much arrives, requests cost more than waiting does: fewer of them, for more records each."""
-    return min(_LONGEST_STRETCH, 1 + sum(map(len, batch.values())) // _MANY)
+    stretch = min(_LONGEST_STRETCH, 1 + sum(map(len, batch.values())) // _MANY)
+    return max(pause_s, min(stretch * pause_s, _LONGEST_STRETCHED_S))
 
 
 def _gathering_s(batch: Batch) -> float:
