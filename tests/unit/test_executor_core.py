@@ -81,9 +81,12 @@ def succeed(tried: Try, result: Any = None) -> ev.ToolInvocationFinished:
 
 
 def run_on(made: Bench, tried: Try, result: Any) -> Try | Load | None:
-    """As the edge does: keep the result, then ask for the next."""
+    """As the edge does: keep the result, ask for the next, claim it."""
     tried.run.told[tried.started.node_id] = Told(tried.nonce, digest(result), result)
-    return made.core.follow(tried.run, f"f{tried.nonce}")
+    following = made.core.follow(tried.run, f"f{tried.nonce}")
+    if isinstance(following, Try):
+        made.core.claim(following)
+    return following
 
 
 def test_a_grant_is_declared_with_what_the_fold_says() -> None:

@@ -21,7 +21,7 @@ from aetheris.streams.blobs import FolderBlobs
 from aetheris.streams.clock import SystemClock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect, EffectStore
-from aetheris.streams.leases import Leases
+from aetheris.streams.leases import Lease, Leases
 from aetheris.streams.log import Written
 from aetheris.streams.metrics import Metrics
 from aetheris.streams.redis import Redis, RedisUnavailable
@@ -63,6 +63,18 @@ class Rings(Bell):
         self.rung.append(service)
 
 
+class Renewals(Leases):
+    """Which keys' leases were renewed."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE)
+        self.keys: list[str] = []
+
+    async def extend(self, leases: Sequence[Lease]) -> list[bool]:
+        self.keys += [lease.idempotency_key for lease in leases]
+        return [True] * len(leases)
+
+
 class Bench:
     """One handler, its log as a list, and its appender."""
 
@@ -83,7 +95,8 @@ class Bench:
             clock=clock,
             crash=CrashPoints(),
         )
-        heartbeat = Heartbeat(Leases(NOWHERE), 5, clock)
+        self.renewals = Renewals()
+        self.heartbeat = Heartbeat(self.renewals, 5, clock)
         self.slots, self.bell = Slots(8, self._spawn), Rings()
         parts = Parts(
             worker=Worker("w", "i"),
@@ -92,7 +105,7 @@ class Bench:
             performer=performer,
             scribe=scribe,
             slots=self.slots,
-            heartbeat=heartbeat,
+            heartbeat=self.heartbeat,
             crash=CrashPoints(),
             bell=self.bell,
             spawn=self._spawn,
@@ -287,7 +300,10 @@ async def test_what_is_withdrawn_while_an_effect_is_kept_is_not_declared_any_mor
     await asyncio.gather(*bench.tasks)
     nodes = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationStarted)]
     done = [event.node_id for event in bench.events() if isinstance(event, ev.CommandCommitted)]
-    assert (nodes, done, bench.slots.taken) == (["a"], ["a"], 0)
+    told = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
+    await bench.heartbeat.beat()
+    assert (nodes, told, done) == (["a"], ["a"], ["a"])
+    assert (bench.slots.taken, bench.renewals.keys) == (0, [])
 
 
 async def test_the_nodes_of_a_run_are_called_one_after_the_other(tmp_path: Path) -> None:

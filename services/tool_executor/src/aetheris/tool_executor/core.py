@@ -219,7 +219,10 @@ class Partition:
         return self._declare(job, Try(run, self._started(job, prepared, run, nonce, grant.token), prepared))
 
     def follow(self, run: Run, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | None:
-        """The next try of a run, to be declared together with the report of the one before; None ends the run."""
+        """The next try of a run; None ends the run.
+
+        It is to be claimed when it is declared, together with the report of the one before.
+        """
         grant, node_id = run.taken.grant, run.following
         if node_id is None:
             return None
@@ -235,7 +238,12 @@ class Partition:
         if state is not None and (state.st is not St.NONE or state.t != 1):
             return None
         run.place += 1
-        return self._claim(Try(run, self._started(job, prepared, run, nonce, 1), prepared))
+        return Try(run, self._started(job, prepared, run, nonce, 1), prepared)
+
+    def claim(self, tried: Try) -> None:
+        """Its `started` is about to be appended, and awaited from now on."""
+        self._declared[tried.nonce] = tried
+        self._claimed.add((tried.started.idempotency_key, tried.started.token))
 
     def why_not(self, tried: Try) -> str | None:
         """Why a try that won may not be called, as far as the log was read; None if it may."""
@@ -304,11 +312,7 @@ class Partition:
         refusal = self._refuses(tried.invocation)
         if refusal is not None:
             return Try(tried.run, tried.started, tried.invocation, refusal)
-        return self._claim(tried)
-
-    def _claim(self, tried: Try) -> Try:
-        self._declared[tried.nonce] = tried
-        self._claimed.add((tried.started.idempotency_key, tried.started.token))
+        self.claim(tried)
         return tried
 
     def _read_back(self, event: ev.ToolInvocationStarted) -> ReadBack | None:

@@ -24,7 +24,7 @@ from aetheris.streams.log import Appender
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
 from aetheris.tool_executor.heartbeat import Heartbeat
-from aetheris.tool_executor.performing import Performer, Report, Scribe
+from aetheris.tool_executor.performing import Performer, Scribe
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
@@ -234,13 +234,15 @@ class ExecutorHandler(PartitionHandler):
         while going_on:
             report = await self._parts.performer.perform(tried)
             following = await self._following(tried.run, report.told)
-            if following is None:
-                await self._parts.performer.keep(tried, report)
+            # drafted before the effect is kept: then the log is all that the run waits for
+            declared = (*report.drafts, *self._declaration(following)) if following is not None else ()
+            await self._parts.performer.keep(tried, report)
+            if following is None or self._closing:
                 rung = self._ring(_FEW)
                 await self._append([report.drafts])
                 self._parts.crash.reach("after_append", tried.started.tool_name)
                 break
-            going_on = await self._hand_on(report, tried, following)
+            going_on = await self._hand_on(declared, tried, following)
             tried = following
         self._end(tried)
         if not rung:
@@ -272,22 +274,15 @@ class ExecutorHandler(PartitionHandler):
                 return None
         return None
 
-    async def _hand_on(self, report: Report, tried: Try, following: Try) -> bool:
-        """Report, and declare the next in the same group; whether it won.
-
-        All of it is drafted before the effect is kept: the log is all that the run then waits for.
-        """
+    async def _hand_on(self, declared: Group, tried: Try, following: Try) -> bool:
+        """Append a try's report and the next one's `started`, one group; whether that won."""
+        self._parts.crash.reach("before_started", following.started.tool_name)
         won: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._verdicts[following.nonce] = won
+        self._core.claim(following)
         grant, key = tried.run.taken.grant, tried.started.idempotency_key
         self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id)
-        group = (*report.drafts, *self._declaration(following))
-        await self._parts.performer.keep(tried, report)
-        if won.done():  # withdrawn before it was declared
-            await self._append([report.drafts])
-            return False
-        self._parts.crash.reach("before_started", following.started.tool_name)
-        await self._append([group])
+        await self._append([declared])
         if self._parts.crash.armed:
             await self._parts.crash.unheard(following.started.tool_name)
         self._parts.crash.reach("after_append", tried.started.tool_name)

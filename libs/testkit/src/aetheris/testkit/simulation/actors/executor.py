@@ -235,6 +235,7 @@ class Executor:
             self.running.remove(running)
             self._append([events])
             return
+        self.core.claim(following)
         running.tried, running.stage, running.call, running.events = following, Stage.VERDICT, None, ()
         self._verdicts[following.nonce] = running
         self._append([events, (following.started,)])
