@@ -43,6 +43,8 @@ SIZES = {
 COMPLETED_LINE = b'{"status": "completed", "x": "' + b"x" * 228 + b'"}'
 _VALUES = {kind: b'{"status": "running", "x": "' + b"x" * (size - 30) + b'"}' for kind, size in SIZES.items()}
 _CE = (("ce_specversion", b"1.0"), ("ce_id", b"x" * 36), ("ce_source", b"x" * 16))
+_PASSED_ON = frozenset({"ce_type", "ce_subject"})
+"""What the skeleton reads of a record, as its parts write it."""
 _TAIL = (("ce_time", b"x" * 27), ("content-type", b"application/json"))
 
 
@@ -111,6 +113,3 @@ class Owed(Skipped):
             sealed(live, report_on(live.audit, self._keys.trusted, self._blobs), self._keys.sign, "")
         elif at + 1 == len(self._records):
             del self._audited[job]
-
-
-_PASSED_ON = frozenset({"ce_type", "ce_subject"})

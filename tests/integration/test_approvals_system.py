@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
+from aetheris.protocol.topics import Topic
 from aetheris.sdk.client import AsyncClient
 from tests.attempts import fresh
 from tests.outside import Outside, running_outside, until
@@ -402,6 +404,23 @@ def test_a_form_of_the_plan_gives_its_answer_to_the_next_step(system: System, ou
     system.verified(job)
     (done,) = events(system, job, "wait_completed")
     assert (done["by"], done["payload"]) == ("bob", answer | {"hurry": False})
+
+
+def test_an_answer_given_twice_at_the_same_time_is_no_conflict(system: System, outside: Outside) -> None:
+    tag = fresh("twice")
+    job, request = ask(system, tag)
+
+    def commands() -> int:
+        return sum(system.ends(Topic.JOBS_COMMANDS).values())
+
+    with ThreadPoolExecutor(2) as bob:
+        with asleep(system, "ledger-0"):
+            before = commands()
+            said = [bob.submit(respond, system, "bob", request, "approve") for _ in range(2)]
+            until(lambda: commands() == before + 2, 20)
+        assert [one.result().status_code for one in said] == [200, 200]
+    system.wait_ended([job])
+    assert outside.count(tag) == 1
 
 
 def test_a_yes_in_the_log_is_enough_when_the_ledger_dies_before_it_grants(system: System, outside: Outside) -> None:
