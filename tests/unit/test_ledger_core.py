@@ -13,7 +13,8 @@ from aetheris.ledger.core import Partition
 from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Now, View
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.memory import Terms, WorkerLife
-from aetheris.ledger.policy import Policy, PolicyEffect, Rule, load, parse
+from aetheris.ledger.policy import Policy, PolicyEffect, Rule, parse
+from aetheris.ledger.policy_file import load
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import (
