@@ -122,6 +122,8 @@ class ToolGrant(Message):
     token: int
     lease_id: str
     deadline_s: float
+    incarnation: str | None = None
+    """The only life of a worker that may take it: another may have come when all was gone, and the world moved on."""
 
 
 class Verification(Message):
