@@ -77,7 +77,7 @@ def test_a_job_whose_request_is_refused_is_shown_as_stuck_and_goes_on_when_it_ma
         job = system.submit(
             first, {"id": "b", "tool": "take", "args": {"text": {"$ref": "a#/text"}}, "depends_on": ["a"]}
         )
-        until(lambda: _told(system, job), 30)
+        until(lambda: bool(_told(system, job)), 30)
         others = [system.submit({"id": "a", "tool": "wide", "args": {"size": 3}}) for _ in range(10)]
         system.wait_ended(others)
         assert system.job(job)["status"] not in ("completed", "failed")
