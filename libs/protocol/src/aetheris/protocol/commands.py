@@ -208,7 +208,7 @@ class RegistryEntry(Message):
     effect_class: EffectClass
     irreversible: bool = False
     timeout_s: float = 30.0
-    settles_within_s: float = 0.0
+    settles_within_s: float | None = None
     volatile: tuple[str, ...] = ()
     on_in_doubt: OnInDoubt | None = None
     duplicate_scope: DuplicateScope = "job"

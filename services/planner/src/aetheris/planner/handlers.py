@@ -40,8 +40,9 @@ from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.log import Writer
+from aetheris.streams.spans import Kind
 from aetheris.streams.table import Table
-from aetheris.streams.telemetry import Kind, Telemetry, Traced, whole
+from aetheris.streams.telemetry import Telemetry, Traced, whole
 from aetheris.streams.withheld import Withheld, write_all
 from aetheris.streams.worker import PartitionHandler
 
