@@ -376,6 +376,8 @@ class Partition:
         if job.state.keys[key].st is not St.NONE or job.state.keys[key].decision is not None or entry is None:
             return
         due_s = now.mono_s + _seconds_until(event.expires_at, now) if event.expires_at is not None else float("inf")
+        if is_closed(job.state, entry):
+            due_s = now.mono_s  # asked for behind a stop that was not read yet: nobody has to answer
         job.requests[request_id(event.job_id, event.node_id, key)] = key
         job.asked[key] = Asked(entry, due_s)
         self._put(due_s, Item("request", event.job_id, key))
