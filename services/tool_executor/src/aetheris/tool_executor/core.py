@@ -247,6 +247,11 @@ class Partition:
         self._declared[tried.nonce] = tried
         self._claimed.add((tried.started.idempotency_key, tried.started.token))
 
+    def unclaim(self, tried: Try) -> None:
+        """Its `started` was refused, and lies nowhere."""
+        self._declared.pop(tried.nonce, None)
+        self._claimed.discard((tried.started.idempotency_key, tried.started.token))
+
     def why_not(self, tried: Try) -> str | None:
         """Why a try that won may not be called, as far as the log was read; None if it may."""
         job = self._born(tried)
