@@ -84,6 +84,7 @@ class KeyState:
     via: Via | None = None
     partial: bool = False
     reason: str | None = None
+    detail: str | None = None
     result: Any = None
     result_ref: ev.BlobRef | None = None
     result_hash: str | None = None
@@ -541,7 +542,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
         return False
     state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
-    state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
     _wait_is_over(job, e.node_id)
     return True
 

@@ -9,7 +9,7 @@ from aetheris.planner import compensation
 from aetheris.planner.backlog import Backlog
 from aetheris.planner.births import birth_group
 from aetheris.planner.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
-from aetheris.planner.goals import answered, decided
+from aetheris.planner.goals import answered, decided, told
 from aetheris.planner.progress import Progress
 from aetheris.planner.steps import is_untouched, load, node_finished, request, unresolvable
 from aetheris.planner.watch import Stuck, Watch, explained_s, unstarted, waits_for
@@ -19,7 +19,7 @@ from aetheris.protocol.commands import Cancel, JobIndexEntry, OpenRequest, Submi
 from aetheris.protocol.envelope import Envelope
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import apply, birth, is_stopped
-from aetheris.protocol.invocation import Blobs, success
+from aetheris.protocol.invocation import Blobs, is_done, success
 from aetheris.protocol.plan import InvalidPlan
 from aetheris.protocol.references import UnresolvedReference
 
@@ -242,6 +242,8 @@ class Partition:
         if progress.answered is not None:
             self._planned = True
             yield from answered(progress)
+        if progress.untold:
+            yield from told(progress)
         if progress.ready and _starts(progress):
             yield from _requests(progress, runs=self.runs)
         if progress.failure is not None or job.compensations:
@@ -439,7 +441,7 @@ def _status(progress: Progress) -> str:
 
 
 def _result(progress: Progress) -> dict[str, Any]:
-    """The results of the nodes that nothing follows, in declared order, as far as they are small."""
+    """The results of the nodes that nothing follows, in declared order, as far as there are any and they are small."""
     found: dict[str, Any] = {}
     room = MAX_RESULT_BYTES
     for node_id in _sinks(progress):
@@ -452,4 +454,5 @@ def _result(progress: Progress) -> dict[str, Any]:
 
 
 def _sinks(progress: Progress) -> Iterable[str]:
-    return (node_id for node_id, followers in progress.graph.successors.items() if not followers)
+    successors = progress.graph.successors.items()
+    return (node_id for node_id, followers in successors if not followers and is_done(progress.job, node_id))
