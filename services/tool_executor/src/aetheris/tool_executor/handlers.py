@@ -124,7 +124,7 @@ class ExecutorHandler(PartitionHandler):
         if isinstance(decoded, Envelope):
             return self._core.evolve(decoded.body, record.offset)
         if isinstance(decoded, NeedsUpgrade):
-            self._core.needs_upgrade(decoded.job_id, record.offset)
+            self._core.needs_upgrade(decoded.job_id, record.offset, is_birth=decoded.is_birth)
         else:
             self._core.pass_over(record.offset)
         return None
