@@ -15,6 +15,7 @@ from aetheris.protocol.events import Event
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import FolderBlobs
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.replay import replay
 from aetheris.streams.telemetry import Telemetry
 from aetheris.testkit.clock import VirtualClock
@@ -40,6 +41,7 @@ class Planner:
             quarantine=lambda record, reason: pytest.fail(f"{record.offset}: {reason}"),
             blobs=FolderBlobs(data),
             telemetry=Telemetry("planner", 0),
+            metrics=Metrics("planner"),
             clock=VirtualClock(),
             again=self._again,
             jobs_in_flight=IN_FLIGHT,

@@ -17,6 +17,7 @@ from aetheris.protocol.events import Event
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import FolderBlobs
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.telemetry import Telemetry
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
@@ -159,6 +160,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
         quarantine=lambda _record, _reason: None,
         blobs=FolderBlobs(tmp_path),
         telemetry=Telemetry("planner", 0),
+        metrics=Metrics("planner"),
         clock=clock,
         again=lambda _start, _end: pytest.fail("nothing waits"),
         call_at=calls.append,

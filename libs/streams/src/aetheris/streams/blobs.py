@@ -15,9 +15,6 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
-INLINE_LIMIT = 64 * 1024
-"""Bytes up to which a value travels in its record; larger ones become a blob and a reference."""
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?")
 

@@ -49,6 +49,7 @@ from aetheris.streams.leases import Lease
 from aetheris.streams.log import Appender
 from aetheris.streams.metrics import Metric, Metrics
 from aetheris.streams.telemetry import Kind, Telemetry, Traced
+from aetheris.streams.unjudged import tell_unjudged
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/ledger"
@@ -228,6 +229,7 @@ class LedgerHandler(PartitionHandler):
         facts = await self._edge.stores.facts(self._partition.look(now))
         now = self._now()
         decisions = self._partition.decide(facts, now)
+        tell_unjudged(self._partition.unjudged, self._edge.metrics)
         if self._confirmed:
             decisions += [View(line) for line in self._confirmed]
             self._confirmed.clear()

@@ -40,9 +40,11 @@ from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.log import Appender, GroupTooLarge
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.partitioning import weigh
 from aetheris.streams.table import Table
 from aetheris.streams.telemetry import Kind, Telemetry, Traced, whole
+from aetheris.streams.unjudged import tell_unjudged
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/planner"
@@ -71,6 +73,7 @@ class PlannerHandler(PartitionHandler):
         quarantine: Quarantine,
         blobs: Blobs,
         telemetry: Telemetry,
+        metrics: Metrics,
         clock: Clock,
         again: Again,
         crash: CrashPoints = NOWHERE,
@@ -85,6 +88,7 @@ class PlannerHandler(PartitionHandler):
         self._quarantine = quarantine
         self._blobs = blobs
         self._telemetry = telemetry
+        self._metrics = metrics
         self._clock = clock
         self._crash = crash
         self._again = again
@@ -115,6 +119,7 @@ class PlannerHandler(PartitionHandler):
         """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
         decided = self._partition.decide(self._clock.monotonic())  # first: who has just been born takes up room
+        tell_unjudged(self._partition.unjudged, self._metrics)
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))

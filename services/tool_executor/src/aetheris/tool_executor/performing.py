@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import canonical
+from aetheris.protocol import recordable
 from aetheris.protocol.envelope import draft
 from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
@@ -22,8 +22,8 @@ from aetheris.protocol.topics import Topic
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
-from aetheris.streams.blobs import INLINE_LIMIT, Blobs, BlobsUnreachable
 from aetheris.streams.blobs import BlobRef as StoredRef
+from aetheris.streams.blobs import Blobs, BlobsUnreachable
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect
@@ -52,11 +52,16 @@ class Report:
 
 @dataclass(slots=True)
 class _Kept:
-    """A result as it is recorded: inline, or by reference; its hash either way."""
+    """A result as it is recorded, its hash, and where it lies if it is not inline."""
 
     output_hash: str
-    result: Any = None
+    value: Any
     ref: ev.BlobRef | None = None
+
+    @property
+    def inline(self) -> Any:
+        """What the record itself holds of it."""
+        return None if self.ref is not None else self.value
 
 
 class Scribe:
@@ -208,13 +213,15 @@ class Performer:
             return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
-        events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
+        events = reports.succeeded(
+            tried, said, kept.output_hash, None if kept.ref is not None else kept.value, kept.ref
+        )
         drafts = self._scribe.write(tried, events, parent)
         value = reports.effect_value([one.value for one in drafts])
         begun_ns = 0 if parent is None else _ns(self._clock.now())
         keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
         await asyncio.sleep(0)  # so that it is on its way before anything else is thought about
-        told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
+        told = None if said.partial else Told(tried.nonce, kept.output_hash, kept.value)
         return Report(drafts, told, keeping, begun_ns, parent)
 
     def _untraceable(self, tried: Try) -> None:
@@ -225,12 +232,12 @@ class Performer:
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
     async def _keep(self, said: Succeeded) -> _Kept:
-        data = canonical(said.result) if said.canonical is None else said.canonical
+        result, data = recordable.result(said.result) if said.canonical is None else (said.result, said.canonical)
         output_hash = hashlib.sha256(data).hexdigest()
-        if len(data) <= INLINE_LIMIT:
-            return _Kept(output_hash, said.result)
+        if len(data) <= recordable.INLINE_LIMIT:
+            return _Kept(output_hash, result)
         ref = await self._blobs.put(data)
-        return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
+        return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
 
 
 def _traced(tried: Try) -> Traced:
