@@ -660,7 +660,7 @@ def test_a_job_that_cant_be_judged_stands_still_and_holds_up_no_other(monkeypatc
     ledger = world.ledger()
     from aetheris.ledger import core
 
-    judge = core.adjudicate
+    judge = core.__dict__["adjudicate"]
 
     def broken(job: Any, *args: Any, **fields: Any) -> Any:
         if job.state.job_id == "job-2":
