@@ -155,19 +155,6 @@ class FolderBlobs(Blobs):
             _write_whole(path, data)
 
 
-def blobs_at(url: str, data: Path) -> Blobs:
-    """The store that AETHERIS_BLOBS names; "" is the folder `blobs` of the data folder.
-
-    Raises:
-        ValueError: no such URL.
-    """
-    if not url:
-        return FolderBlobs(data / "blobs")
-    from aetheris.streams.s3 import S3Blobs  # noqa: PLC0415 - its client is imported only where it is asked for
-
-    return S3Blobs(s3_place(url))
-
-
 def path_of(sha256: str) -> str:
     """Where a blob lies in its store."""
     return f"{sha256[:2]}/{sha256}"

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -28,13 +28,17 @@ from aetheris.streams.clock import Clock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect
 from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.telemetry import Kind, Telemetry, Traced
+from aetheris.streams.spans import Kind
+from aetheris.streams.telemetry import Telemetry, Traced
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Told, Try
 from aetheris.tool_executor.effect_writer import EffectWriter, Keeping
 from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
+
+REPORT_REFUSED = "ReportRefused"
+"""The error class of a call whose report the brokers would not have, in any form."""
 
 _log = structlog.get_logger(__name__)
 
@@ -48,6 +52,7 @@ class Report:
     keeping: Keeping | None = None
     begun_ns: int = 0
     parent: bytes | None = None
+    said: Succeeded | None = None
 
 
 @dataclass(slots=True)
@@ -205,24 +210,35 @@ class Performer:
         )
         return said, traceparent
 
-    async def _succeed(self, tried: Try, said: Succeeded, parent: bytes | None) -> Report:
+    async def brief(self, tried: Try, report: Report) -> Report | None:
+        """The same success in as few bytes as can say it, its result by reference; None where it is none."""
+        if report.said is None:
+            return None
+        said = replace(report.said, changes=())
+        return await self._succeed(tried, said, report.parent, inline_limit=0)
+
+    def unreported(self, tried: Try) -> tuple[Draft, ...]:
+        """What is left to say where no report could be recorded: nobody knows what the call came to."""
+        return self._scribe.write(tried, [_lost(tried, REPORT_REFUSED)])
+
+    async def _succeed(
+        self, tried: Try, said: Succeeded, parent: bytes | None, inline_limit: int = recordable.INLINE_LIMIT
+    ) -> Report:
         key = tried.started.idempotency_key
         try:
-            kept = await self._keep(said)
+            kept = await self._keep(said, inline_limit)
         except BlobsUnreachable as error:
             return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
-        events = reports.succeeded(
-            tried, said, kept.output_hash, None if kept.ref is not None else kept.value, kept.ref
-        )
+        events = reports.succeeded(tried, said, kept.output_hash, kept.inline, kept.ref)
         drafts = self._scribe.write(tried, events, parent)
         value = reports.effect_value([one.value for one in drafts])
         begun_ns = 0 if parent is None else _ns(self._clock.now())
         keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
         await asyncio.sleep(0)  # so that it is on its way before anything else is thought about
         told = None if said.partial else Told(tried.nonce, kept.output_hash, kept.value)
-        return Report(drafts, told, keeping, begun_ns, parent)
+        return Report(drafts, told, keeping, begun_ns, parent, said)
 
     def _untraceable(self, tried: Try) -> None:
         """The effect stands; that nobody can name it outside is its tool's fault."""
@@ -231,10 +247,10 @@ class Performer:
         traceparent = self._telemetry.traceparent(_traced(tried))
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
-    async def _keep(self, said: Succeeded) -> _Kept:
+    async def _keep(self, said: Succeeded, inline_limit: int) -> _Kept:
         result, data = recordable.result(said.result) if said.canonical is None else (said.result, said.canonical)
         output_hash = hashlib.sha256(data).hexdigest()
-        if len(data) <= recordable.INLINE_LIMIT:
+        if len(data) <= inline_limit:
             return _Kept(output_hash, result)
         ref = await self._blobs.put(data)
         return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
