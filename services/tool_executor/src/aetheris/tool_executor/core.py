@@ -16,6 +16,7 @@ from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE, EffectKind
 from aetheris.protocol.references import UnresolvedReference
 from aetheris.protocol.sealed import SealedNames, UnreadBirths
+from aetheris.protocol.unjudged import Unjudged
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -139,6 +140,7 @@ class Partition:
         self._open: dict[int, None] = {}
         self._forgotten = SealedNames()
         self._unread = UnreadBirths()
+        self.unjudged = Unjudged()
 
     def pass_over(self, offset: int) -> None:
         """A record that changes nothing here was read."""
@@ -151,7 +153,10 @@ class Partition:
         if job is None:
             self._take_in(event, offset)
             return None
-        apply(job, event, offset)
+        try:
+            apply(job, event, offset)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job, error)
         if job.sealed:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
