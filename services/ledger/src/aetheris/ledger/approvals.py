@@ -11,6 +11,7 @@ from aetheris.ledger.memory import Asked, LiveJob, Terms
 from aetheris.ledger.policy import PolicyEffect, Rule, Verdict
 from aetheris.ledger.settlement import Key, written
 from aetheris.protocol import events as ev
+from aetheris.protocol import recordable
 from aetheris.protocol.approvals import edited, may_not_answer, request_id
 from aetheris.protocol.commands import Respond
 from aetheris.protocol.events import Decision, RejectReason
@@ -211,7 +212,9 @@ def _form(
     entry = call.entry
     tool = entry.node.tool_name
     schema = _pinned_schema(entry, terms) or {}
-    fields = [field.model_dump(mode="json", exclude_defaults=True) for field in fields_of(schema, call.args)]
+    shown = recordable.shown(call.args)
+    editable = fields_of(schema, call.args) if shown is call.args else ()
+    fields = [field.model_dump(mode="json", exclude_defaults=True) for field in editable]
     actions = {name: look for name, look in _ACTIONS.items() if fields or name != "edit"}
     return {
         "id": request,
@@ -228,7 +231,7 @@ def _form(
             "submitted_by": job.created.submitted_by,
             "tool": tool,
             "tool_version": entry.tool_version,
-            "arguments": call.args,
+            "arguments": shown,
         },
         "created_at": created_at,
         "expires_at": expires_at,
