@@ -29,7 +29,7 @@ from aetheris.ledger.presence import Presence
 from aetheris.ledger.records import record_of
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
-from aetheris.protocol.approvals import request_id
+from aetheris.protocol.approvals import may_not_resolve, request_id
 from aetheris.protocol.commands import CancelContract, Resolve, Respond, Signal, StepCommand, ToolRequest
 from aetheris.protocol.events import Answer, Event, RejectReason
 from aetheris.protocol.events import Decision as Said
@@ -435,6 +435,8 @@ class Partition:
 
     def _begin_wait(self, job: LiveJob, event: ev.JobWaiting, now: Now) -> None:
         """A node's wait is looked at once at the beginning: what it waits for may have come before it."""
+        if event.wait_type == confirming.WAIT:
+            confirming.asked(job, event)
         if event.node_id is None or event.idempotency_key is None or event.wait_type not in NODE_WAITS:
             return
         self._discharge(job, event.node_id)
@@ -458,7 +460,7 @@ class Partition:
 
     def _end_wait(self, job: LiveJob, event: ev.WaitCompleted, now: Now) -> None:
         if event.wait_type == confirming.WAIT:
-            confirming.accept(job)
+            confirming.accept(job, self._terms)
             self._hurry_all(job, now)
             return
         confirming.resumed(job, self.folded, self._terms)
@@ -651,7 +653,9 @@ class Partition:
         key = job.parked.get(command.execution_id)
         if key is None:
             return []
-        of = Key(job.state, key, job.state.keys[key])
+        of, created = Key(job.state, key, job.state.keys[key]), job.state.created
+        if command.tenant != created.tenant or may_not_resolve(of.state, created.submitted_by, command.by) is not None:
+            return []
         return [_RESOLUTIONS[command.verdict](of, command, command_id)]
 
     def _respond(self, job: LiveJob, command: Respond, held: _Word, now: Now) -> list[Decision]:
@@ -698,6 +702,8 @@ class Partition:
         ends = job.state.terminal is not None or job.state.stopping is not None
         asked = confirming.awaits(job.state, command)
         if known or ends or not (asked or waits.declared(job.state, name)):
+            return []
+        if asked and not confirming.may_accept(job.state, command):
             return []
         job.signalled.add(name)
         if asked:
