@@ -13,10 +13,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.agents import World, running_agents
-from tests.attempts import fresh
-from tests.outside import until
-from tests.system import REPOSITORY
+from tests.testkit.agents import World, running_agents
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import until
+from tests.testkit.system import REPOSITORY
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
