@@ -1,7 +1,7 @@
 """Whether the wall around what decides holds: every forbidden import, put into every module behind it, must be seen.
 
-Part of `make check`. The imports are put into import-linter's graph, one module at a time, and its own contract is asked.
-What no import shows (the clock of `datetime`, `open`, fresh uuids) is looked for in the source.
+Part of `make check`. The imports are put into import-linter's graph, one module at a time, and its own contract is
+asked. What no import shows (the clock of `datetime`, `open`, fresh uuids) is looked for in the source.
 """
 
 import ast
@@ -30,7 +30,8 @@ def main() -> int:
     configure()
     options = read_user_options("pyproject.toml")
     declared = next(found for found in options.contracts_options if found.get("id") == CONTRACT)
-    contract = ForbiddenContract("", options.session_options, {name: declared[name] for name in declared if name != "id"})
+    terms = {name: value for name, value in declared.items() if name != "id"}
+    contract = ForbiddenContract("", options.session_options, terms)
     graph = grimp.build_graph(*options.session_options["root_packages"], include_external_packages=True)
     sources, forbidden = declared["source_modules"], declared["forbidden_modules"]
     modules = sorted(module for module in graph.modules if _is_in(module, sources) and module not in APART)
