@@ -167,10 +167,10 @@ def clean() -> Log:
     return log
 
 
-def gone_on(planning: str | None = "agent", via: str = "executor", **last: Any) -> Log:
+def gone_on(planning: str = "agent", via: str = "executor", **last: Any) -> Log:
     """A job in which a model asked for a call that failed, and ended without it."""
-    brief = {"brief": {"model": "m", "planning": planning}} if planning is not None else {}
-    log = Log(node("a"), node("b", "refund", **last), goal="do it", **brief)
+    brief = {"model": "m", "planning": planning}
+    log = Log(node("a"), node("b", "refund", **last), goal="do it", brief=brief)
     log.start("n1")
     log.permanent("n1", via)
     log.done("a", "permanent_failure")

@@ -29,9 +29,8 @@ from aetheris.protocol.plan.graph import (
     check_graph,
 )
 from aetheris.protocol.plan.prompts import TURN, Brief, asking, call_id, told, turn_id, whole
+from aetheris.protocol.planning.outcome import HasEffect, has_effect, step_status, structured
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args, graph_json, with_defaults
-from aetheris.protocol.views.contracts import HasEffect, has_effect, structured
-from aetheris.protocol.views.standing import step_status
 
 MAX_CALLS_IN_ANSWER = 64
 MAX_ARGS_BYTES = 64 * 1024
