@@ -187,10 +187,30 @@ def test_an_edit_is_a_new_call_that_needs_an_approval_of_its_own() -> None:
     respond(ledger, "approve", name="cmd-2")
     assert ledger.grants == [], "the earlier request is answered"
     respond(ledger, "approve", args=less, name="cmd-3")
+    assert ledger.grants == [], "who edited it does not approve it"
+    respond(ledger, "approve", by="carol", args=less, name="cmd-4")
     assert [grant.idempotency_key for grant in ledger.grants] == [key(less)]
     assert start_is_void(ledger.job, started("a", "n0", args=PAID, tool="pay")) is not None
     ledger.add(started("a", "n1", args=less, tool="pay"))
     assert state(ledger, less).st is St.STARTED
+
+
+def test_whom_the_rule_lets_approve_his_own_job_approves_his_own_edit() -> None:
+    ledger = asked(PAY + "self_approval = true\n")
+    respond(ledger, "edit", by="ann", data={"amount": 400})
+    less = PAID | {"amount": 400}
+    respond(ledger, "approve", by="ann", args=less, name="cmd-2")
+    assert [grant.idempotency_key for grant in ledger.grants] == [key(less)]
+
+
+def test_who_edited_a_call_may_reject_it_or_edit_it_again() -> None:
+    ledger = asked()
+    respond(ledger, "edit", data={"amount": 400})
+    less = PAID | {"amount": 400}
+    respond(ledger, "edit", args=less, name="cmd-2", data={"amount": 300})
+    least = PAID | {"amount": 300}
+    respond(ledger, "reject", args=least, name="cmd-3")
+    assert (state(ledger, least).outcome, state(ledger, least).reason) == (Settled.REJECTED, "approval")
 
 
 @pytest.mark.parametrize("data", [{"amount": 0}, {"amount": "400"}, {"amount": 5000}, {"nobody": 1}, {"to": None}, {}])

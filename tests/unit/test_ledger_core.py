@@ -201,7 +201,7 @@ class Ledger:
         command = Resolve.model_validate(
             {
                 "job_id": JOB,
-                "by": "ann",
+                "by": "bob",
                 "tenant": TENANT,
                 "execution_id": execution_id(JOB, node, key_of(node)),
                 "verdict": verdict,
@@ -925,8 +925,40 @@ def test_a_human_resolves_what_is_parked(parked: Ledger, verdict: str, outcome: 
     assert len(parked.grants) == grants
     words = [event for event in parked.world.log if event.caused_by == "cmd-1"]
     assert words
-    assert "ann" in words[0].model_dump_json()
+    assert "bob" in words[0].model_dump_json()
     assert not parked.state().sure or outcome is None
+
+
+@pytest.mark.parametrize("verdict", ["happened", "not_executed", "retry"])
+@pytest.mark.parametrize("word", [{"by": "ann"}, {"tenant": "other"}])
+def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, word: dict[str, str]) -> None:
+    log = parked.written()
+    parked.resolve(verdict, **word)
+    assert parked.written() == log
+    assert (parked.state().st, parked.core.open_command()) == (St.PARKED, None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "may"),
+    [
+        ("", {"ann": False, "bob": True}),
+        ("self_approval = true\n", {"ann": True, "bob": True}),
+        ('approvers = ["carol"]\n', {"ann": False, "bob": False, "carol": True}),
+        ('self_approval = true\napprovers = ["carol"]\n', {"ann": False, "carol": True}),
+    ],
+)
+def test_the_rule_that_let_a_call_run_says_who_resolves_it(rule: str, may: dict[str, bool]) -> None:
+    """Whatever the policy says by then: it is recorded when the call is parked."""
+    for who, allowed in may.items():
+        world = World(one("opaque"), parse(f"{ALLOW_ALL}\n{rule}"))
+        ledger = world.ledger()
+        ledger.add(started("a", "n1").model_copy(update={"rule": "all"}))
+        ledger.lease_lapses()
+        assert ledger.state().st is St.PARKED
+        world.policy = parse(ALLOW_ALL)
+        again = world.ledger()
+        again.resolve("not_executed", by=who)
+        assert (again.state().st is St.SETTLED) is allowed, who
 
 
 def test_a_word_on_what_is_not_parked_is_ignored() -> None:

@@ -257,6 +257,8 @@ class ApprovalRequested(KeyEvent):
     expires_at: str | None = None
     approvers: tuple[str, ...] | None = None
     self_approval: bool = False
+    edited_by: str | None = None
+    """Who made this call of another by an edit."""
     cost: float | None = None
 
 
@@ -319,9 +321,14 @@ class WorkerEnded(Event):
 
 
 class InvocationParked(KeyEvent):
+    """Nobody but a human can tell; rule, approvers and self_approval say who that may be."""
+
     event_type: ClassVar[str] = "invocation_parked"
     invocation_id: str
     reason: str
+    rule: str | None = None
+    approvers: tuple[str, ...] | None = None
+    self_approval: bool | None = None
     evidence: tuple[Any, ...] = ()
 
 
@@ -344,7 +351,9 @@ class JobWaiting(Event):
     correlation_key: str | None = None
     due_at: str | None = None
     form: dict[str, Any] | None = None
+    rule: str | None = None
     approvers: tuple[str, ...] | None = None
+    self_approval: bool | None = None
 
 
 class WaitCompleted(Event):
@@ -444,6 +453,13 @@ class ViolationFound(Event):
     event_id: str
     offset: int
     message: str
+
+
+class BirthRepeated(Event):
+    """A late repeat of a birth, seen by who knows every job: the job was born at `birth`, in jobs.events."""
+
+    event_type: ClassVar[str] = "birth_repeated"
+    birth: int
 
 
 class JobSealed(Event):

@@ -12,6 +12,7 @@ from aetheris.protocol import recordable
 from aetheris.protocol.commands import CancelContract, Resolve
 from aetheris.protocol.events import Event, Outcome, RejectReason, Via
 from aetheris.protocol.fold import JobState, KeyState, St
+from aetheris.protocol.gate import Deciders
 from aetheris.protocol.ids import event_id
 
 MAX_STORED_BYTES = 512 * 1024
@@ -183,17 +184,24 @@ def retry_by_hand(of: Key, command: Resolve, command_id: str) -> Emit:
     return reopened(of, "human", evidence, caused_by=command_id)
 
 
-def parked(of: Key, reason: str, evidence: tuple[Any, ...], *before: Written) -> Emit:
-    """Nobody but a human can tell."""
+def parked(of: Key, reason: str, deciders: Deciders, evidence: tuple[Any, ...], *before: Written) -> Emit:
+    """Nobody but a human can tell, and the rule says who that may be."""
     event = ev.InvocationParked(
         job_id=of.job.job_id,
         node_id=of.state.node_id,
         idempotency_key=of.key,
         invocation_id=of.nonce,
         reason=reason,
+        **recorded(deciders),
         evidence=evidence,
     )
     return emit(of, *before, written(event, of.nonce))
+
+
+def recorded(deciders: Deciders) -> dict[str, Any]:
+    """What the log keeps of who may decide; only what is so."""
+    approvers = tuple(deciders.approvers) if deciders.approvers is not None else None
+    return {"rule": deciders.rule, "approvers": approvers, "self_approval": deciders.self_approval or None}
 
 
 def in_doubt(of: Key, cause: str) -> tuple[Written, ...]:

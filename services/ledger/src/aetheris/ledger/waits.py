@@ -10,7 +10,7 @@ from aetheris.ledger.decisions import Emit, Now, Written
 from aetheris.ledger.settlement import Key, written
 from aetheris.protocol import events as ev
 from aetheris.protocol import recordable
-from aetheris.protocol.approvals import fields_in, request_id, why_not
+from aetheris.protocol.approvals import fields_in, may_not_answer, request_id
 from aetheris.protocol.commands import Respond, Signal
 from aetheris.protocol.events import RejectReason, WaitType
 from aetheris.protocol.fold import JobState
@@ -47,7 +47,9 @@ def begun(of: Key, call: Invocation, now: Now) -> Emit:
 def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | None:
     """What a human said to a form of the plan; None where he may not, or where it does not fit the form."""
     created = of.job.created
-    if waiting.form is None or command.tenant != created.tenant or why_not(waiting, created.submitted_by, command.by):
+    if waiting.form is None or command.tenant != created.tenant:
+        return None
+    if may_not_answer(waiting, command.action, created.submitted_by, command.by) is not None:
         return None
     if command.action == "reject":
         return settlement.emit(of, refused(of, command.by, command_id))
