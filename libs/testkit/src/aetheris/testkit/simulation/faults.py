@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aetheris.protocol.fold import Settled
+from aetheris.protocol.plan import RUNNABLE
 from aetheris.protocol.topics import Topic
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import Observer
@@ -255,7 +256,8 @@ class Faults:
         job = self.observer.jobs.get(submission.job_id)
         if job is None or job.revision != 0 or job.terminal is not None:
             return None
-        node_id = self.around.tape.pick(sorted(job.entries))
+        called = sorted(node_id for node_id, entries in job.entries.items() if entries[-1].node.kind in RUNNABLE)
+        node_id = self.around.tape.pick(called)
         self.human.revise(job, revised(job.entries[node_id][-1]))
         return f"{node_id} of {job.job_id} gets other arguments"
 
