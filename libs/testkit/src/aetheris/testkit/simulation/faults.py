@@ -251,12 +251,16 @@ class Faults:
         return f"{job_id} is to be cancelled"
 
     def plan_is_revised(self) -> str | None:
-        """A node gets other arguments, whatever has become of it."""
+        """A node gets other arguments, whatever has become of it; but for one that a human is asked about."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
         job = self.observer.jobs.get(submission.job_id)
         if job is None or job.revision != 0 or job.terminal is not None:
             return None
-        called = sorted(node_id for node_id, entries in job.entries.items() if entries[-1].node.kind in RUNNABLE)
+        asked = {state.node_id for state in job.keys.values() if state.requested is not None}
+        nodes = [entries[-1].node for node_id, entries in job.entries.items() if node_id not in asked]
+        called = sorted(node.id for node in nodes if node.kind in RUNNABLE)
+        if not called:
+            return None
         node_id = self.around.tape.pick(called)
         self.human.revise(job, revised(job.entries[node_id][-1]))
         return f"{node_id} of {job.job_id} gets other arguments"
