@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aetheris.protocol.fold import Settled
-from aetheris.protocol.plan import RUNNABLE
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.state import Settled
+from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import Observer
 from aetheris.testkit.simulation.log import Batch

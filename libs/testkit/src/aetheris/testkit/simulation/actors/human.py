@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from aetheris.protocol.approvals import request_id
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.commands import Cancel, CancelContract, Resolve, Respond, Signal, Submit
-from aetheris.protocol.events import Event, JobWaiting, PlanGenerated
-from aetheris.protocol.fold import JobState, KeyState, St
-from aetheris.protocol.ids import event_id, execution_id
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.ids import event_id, execution_id
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.state import JobState, KeyState, St
+from aetheris.protocol.messages.commands import Cancel, CancelContract, Resolve, Respond, Signal, Submit
+from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
+from aetheris.protocol.planning.approvals import request_id
 from aetheris.testkit.simulation.log import Batch, Body
 from aetheris.testkit.simulation.scenario import TENANT
 from aetheris.testkit.simulation.surroundings import Action, Surroundings

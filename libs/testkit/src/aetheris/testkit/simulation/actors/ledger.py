@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from aetheris.ledger.core import Partition
-from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
-from aetheris.ledger.memory import Terms, WorkerLife
-from aetheris.protocol.commands import StepCommand, ToolRequest, WorkerEntry
-from aetheris.protocol.events import ConfirmationFailed, EffectConfirmed
-from aetheris.protocol.topics import Topic
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.partition import Partition
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import StepCommand, ToolRequest, WorkerEntry
+from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.scenario import registered
 from aetheris.testkit.simulation.stores import Holders

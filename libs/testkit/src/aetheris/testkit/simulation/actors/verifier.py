@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from aetheris.protocol.commands import Verification
-from aetheris.protocol.events import (
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Verification
+from aetheris.protocol.messages.events import (
     TERMINAL,
     Answer,
     ConfirmationFailed,
@@ -12,8 +14,6 @@ from aetheris.protocol.events import (
     InvocationProbed,
     JobSealed,
 )
-from aetheris.protocol.ids import event_id
-from aetheris.protocol.topics import Topic
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.scenario import TENANT
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
