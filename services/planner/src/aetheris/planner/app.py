@@ -9,6 +9,7 @@ from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.topics import Topic
 from aetheris.streams.bell import AWAKE_S
 from aetheris.streams.crash import crash_points
+from aetheris.streams.job_lines import JobLines
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.metrics import Metric
 from aetheris.streams.replay import replay
@@ -20,6 +21,7 @@ GROUP = "aetheris.planner"
 INPUTS = Inputs(
     commands={Topic.JOBS_COMMANDS: Cadence.EAGER},
     tables=(Topic.JOBS_INDEX,),
+    rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
 )
 

@@ -11,7 +11,7 @@ from aetheris.planner.backlog import JOBS_IN_FLIGHT, Backlog
 from aetheris.planner.core import Indexed, Partition
 from aetheris.planner.decisions import Append, Conflict, Fact, Index, Load, Output, Refused, Request
 from aetheris.planner.watch import STUCK_AFTER_S, Watch
-from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit
+from aetheris.protocol.commands import Cancel, JobCommand, Submit
 from aetheris.protocol.envelope import (
     Envelope,
     NeedsUpgrade,
@@ -39,6 +39,7 @@ from aetheris.streams.blobs import BlobError, Blobs
 from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
+from aetheris.streams.job_lines import JobLine, read_line
 from aetheris.streams.log import Writer
 from aetheris.streams.metrics import Metrics
 from aetheris.streams.spans import Kind
@@ -348,9 +349,9 @@ class PlannerHandler(PartitionHandler):
 def lines_of(table: Table) -> Indexed:
     """jobs.index, by job_id."""
 
-    def indexed(job_id: str) -> JobIndexEntry | None:
+    def indexed(job_id: str) -> JobLine | None:
         value = table.get(job_id)
-        return JobIndexEntry.model_validate_json(value) if value is not None else None
+        return read_line(value) if value is not None else None
 
     return indexed
 

@@ -7,6 +7,7 @@ from aetheris.sdk.loader import load
 from aetheris.streams.handler import Cadence, Inputs
 from aetheris.streams.history import History
 from aetheris.streams.http import HttpServer
+from aetheris.streams.job_lines import JobLines
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.runtime import runtime
 from aetheris.streams.worker import Pace, PartitionWorker
@@ -24,6 +25,7 @@ INPUTS = Inputs(
     commands={Topic.VERIFICATIONS: Cadence.EAGER},
     authority_cadence=Cadence.LAZY,
     tables=(Topic.JOBS_INDEX,),
+    rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_EVENTS, Topic.VERIFICATIONS}),
 )
 
