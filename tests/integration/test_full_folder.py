@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli.embedded import lifecycle
-from tests.outside import until
-from tests.system import running_system
+from tests.testkit.outside import until
+from tests.testkit.system import running_system
 
 pytestmark = [
     pytest.mark.real,
@@ -38,7 +38,7 @@ def disk(tmp_path: Path) -> Generator[Path]:
 
 def test_a_full_folder_ends_nothing_for_good(disk: Path) -> None:
     data = disk / "data"
-    with running_system(data, {"AETHERIS_TOOLS": "tests.wide_tools"}) as system:
+    with running_system(data, {"AETHERIS_TOOLS": "tests.testkit.wide_tools"}) as system:
         supervisor = lifecycle.supervisor_pid(data)
         planner = system.pid("planner-0")
         filler = _filled(disk)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from aetheris.protocol.commands import JobIndexEntry
-from aetheris.protocol.records import Draft
-from aetheris.streams.job_lines import JobLine, JobLines, read_line
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.table import Table
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.log.job_lines import JobLine, JobLines, read_line
+from aetheris.runtime.log.table import Table
 
 pytestmark = pytest.mark.real
 
