@@ -29,7 +29,7 @@ KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",), "d": (
 NODE_OF = {key: name for name, keys in KEYS.items() for key in keys}
 
 
-KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "allow"]
+KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "allow", "again"]
 
 
 @st.composite
@@ -55,6 +55,8 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":
             return "invocation_rejected", {**body, "reason": draw(st.sampled_from([*ev.RejectReason])).value}
+        case "again":
+            return "again", {}
         case "other":
             return draw(st.sampled_from(OTHERS))
         case kind:
@@ -118,6 +120,9 @@ def histories(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
     job = _fold(events)
     for tries in range(draw(st.integers(1, 30))):
         kind, body = draw(_events(job, keys))
+        earlier = [event for event in events if event[0] == "tool_invocation_started"]
+        if kind == "again":
+            kind, body = draw(st.sampled_from(earlier or OTHERS))
         if kind == "start":
             kind, body = "tool_invocation_started", _started(draw, job, body, tries)
         events.append((kind, body))

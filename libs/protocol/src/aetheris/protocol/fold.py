@@ -177,6 +177,8 @@ class JobState:
     keys: dict[str, KeyState] = field(default_factory=dict)
     node_keys: dict[str, list[str]] = field(default_factory=dict)
     nonces: dict[str, str] = field(default_factory=dict)
+    void_starts: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    """Key → nonce and token of the `started` that were void and could count where they stood later."""
     contents: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     ended_workers: dict[tuple[str, str], int] = field(default_factory=dict)
     finished: dict[str, ev.NodeFinished] = field(default_factory=dict)
@@ -278,6 +280,8 @@ def _start_is_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | No
         return f"token {e.token} is not the generation {state.t}"
     if e.invocation_id in job.nonces:
         return "the nonce was used before"
+    if job.void_starts and (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
+        return "it was void before, so nobody runs it"
     if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:
@@ -427,8 +431,11 @@ def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
 def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
     entry = job.entry(e.node_id)
     if _start_is_void(job, e, entry) is not None:
+        _remember_void(job, e)
         return False
     state = job.key(e.idempotency_key, e.node_id)
+    if job.void_starts:
+        _forget_void(job, e.idempotency_key, e.token)
     state.st, state.n, state.started = St.STARTED, e.invocation_id, e
     state.live |= {e.invocation_id}
     state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
@@ -439,6 +446,23 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
         if e.idempotency_key not in same:
             same.append(e.idempotency_key)
     return True
+
+
+def _remember_void(job: JobState, e: ev.ToolInvocationStarted) -> None:
+    """A repeat of it must not come alive; what no later place could let start needs no memory."""
+    state = job.keys.get(e.idempotency_key, _UNTOUCHED)
+    over = state.st is St.SETTLED or e.token < state.t or (e.token == state.t and state.st not in OPEN)
+    if over or job.terminal is not None or e.invocation_id in job.nonces:
+        return
+    known = job.void_starts.get(e.idempotency_key, frozenset[tuple[str, int]]())
+    job.void_starts[e.idempotency_key] = known | {(e.invocation_id, e.token)}
+
+
+def _forget_void(job: JobState, key: str, token: int) -> None:
+    """No `started` of this generation of the key, or an earlier one, counts from here on."""
+    later = frozenset(void for void in job.void_starts.pop(key, ()) if void[1] > token)
+    if later:
+        job.void_starts[key] = later
 
 
 def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
@@ -548,6 +572,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
         return False
     state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
     state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    job.void_starts.pop(e.idempotency_key, None)
     _wait_is_over(job, e.node_id)
     return True
 
