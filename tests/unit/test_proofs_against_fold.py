@@ -238,6 +238,16 @@ def agree(events: list[tuple[str, dict[str, Any]]]) -> None:
             assert settled.outcome == "rejected" or settled.fact.nonce == state.settled_by
 
 
+def test_they_agree_on_a_void_start_that_comes_again() -> None:
+    allowed = {"node_id": "b", "idempotency_key": "b1", "args_hash": "h", "tool_version": "1", "rule": "r"}
+    events = [*_first(), _start("b1", "n1"), ("policy_allowed", allowed), _start("b1", "n1"), _finish("b1", "n1")]
+    agree(events)
+    records = _log(events).records
+    report = verify(records)
+    assert [broken.rule for broken in report.violations] == ["success_without_valid_start"]
+    assert_agrees(report, records)
+
+
 @settings(max_examples=300, deadline=None)
 @given(histories())
 def test_the_bundles_script_agrees(events: list[tuple[str, dict[str, Any]]]) -> None:
