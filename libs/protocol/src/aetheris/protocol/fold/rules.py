@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from aetheris.protocol.base.references import references
-from aetheris.protocol.fold.start import _UNTOUCHED, is_stopped, why_void
+from aetheris.protocol.fold.start import UNTOUCHED, is_stopped, why_void
 from aetheris.protocol.fold.state import IN_FLIGHT, NODE_WAITS, OPEN, Entry, JobState, KeyState, Settled, St, Try
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
@@ -127,7 +127,7 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
 
 def _remember_void(job: JobState, e: ev.ToolInvocationStarted) -> None:
     """A repeat of it must not come alive; what no later place could let start needs no memory."""
-    state = job.keys.get(e.idempotency_key, _UNTOUCHED)
+    state = job.keys.get(e.idempotency_key, UNTOUCHED)
     over = state.st is St.SETTLED or e.token < state.t or (e.token == state.t and state.st not in OPEN)
     if over or job.terminal is not None or e.invocation_id in job.nonces:
         return
