@@ -14,6 +14,7 @@ import pytest
 from aetheris.sdk import tool
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.outcomes import InDoubt
+from aetheris.sdk.remains import unsure
 from tests.unit.sdk.test_sdk_invoke import context
 
 PATIENCE_S = 20.0
@@ -56,7 +57,7 @@ async def test_nor_can_one_that_has_waited_for_all_that_it_started() -> None:
         thread = threading.Thread(target=time.sleep, args=(0,))
         thread.start()
         thread.join()
-        await (await asyncio.create_subprocess_exec(sys.executable, "-c", "")).wait()
+        await asyncio.to_thread(subprocess.run, [sys.executable, "-c", ""], check=True)
         raise ConnectionResetError
 
     assert await returned(act)
@@ -144,6 +145,20 @@ async def test_a_process_that_it_started_lives() -> None:
     assert not await returned(act)
     started[0].kill()
     started[0].communicate()
+    assert await returned(failing)
+
+
+async def test_who_is_not_sure_of_itself_says_nothing() -> None:
+    """As where a program was run: what it has started itself may have left its session."""
+
+    async def act() -> None:
+        await asyncio.create_task(doubting())
+        raise ConnectionResetError
+
+    async def doubting() -> None:
+        unsure()
+
+    assert not await returned(act)
     assert await returned(failing)
 
 

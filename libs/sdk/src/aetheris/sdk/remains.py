@@ -22,10 +22,10 @@ _CHILDREN = "/proc/self/task/{}/children"
 class Call:
     """One call of a tool; what it starts is known by the context that it runs in."""
 
-    __slots__ = ("__weakref__", "is_over")
+    __slots__ = ("__weakref__", "is_over", "is_unsure")
 
     def __init__(self) -> None:
-        self.is_over = False
+        self.is_over = self.is_unsure = False
 
 
 _CALL: ContextVar[Call | None] = ContextVar("aetheris_call", default=None)
@@ -63,6 +63,13 @@ def of_the_engine() -> Generator[None]:
     _OURS.update(set(threading.enumerate()) - before)
 
 
+def unsure() -> None:
+    """The call that says so may leave behind what nobody here can see."""
+    call = _CALL.get()
+    if call is not None:
+        call.is_unsure = True
+
+
 def know(thread: threading.Thread) -> None:
     """A thread of the engine, or one that runs a call and is watched by it."""
     _OURS.add(thread)
@@ -70,7 +77,7 @@ def know(thread: threading.Thread) -> None:
 
 def nothing_lives(call: Call) -> bool:
     """Whether a call that has just returned can certainly not act any more from this process or a child of it."""
-    if asyncio.get_running_loop().get_task_factory() is not _task:
+    if call.is_unsure or asyncio.get_running_loop().get_task_factory() is not _task:
         return False
     return not (_any_work(call) or _any_thread() or _any_child())
 
