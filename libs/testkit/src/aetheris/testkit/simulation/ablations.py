@@ -152,6 +152,14 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with a timeout taken as a return", 2000, {"aetheris.tool_executor.core.reports.in_doubt": _always_returned}
     ),
+    Ablation(
+        "with an effect store that is believed",
+        2000,
+        {
+            "aetheris.ledger.core.settlement._is_of": _always(value=True),
+            "aetheris.ledger.core.settlement._is_whole": _always(value=True),
+        },
+    ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
 )
 
