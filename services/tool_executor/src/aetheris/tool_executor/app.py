@@ -77,8 +77,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on = await closing.enter_async_context(runtime(settings, NAME, stop))
         on.health.add("worker", lambda: "has not said yet who it is")
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
-        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
-        async with tries(settings.tool_drain_s, heartbeat) as spawn:
+        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
+        async with tries(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
@@ -162,7 +162,7 @@ def executor(
 
 
 @asynccontextmanager
-async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
+async def tries(drain_s: float, heartbeat: Coroutine[Any, Any, None]) -> AsyncGenerator[Spawn]:
     """Tries live as long as the process: what escapes one ends it; at the end they have `drain_s` to finish."""
     running: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:
@@ -173,7 +173,7 @@ async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
             task.add_done_callback(running.discard)
             return task
 
-        beating = tasks.create_task(heartbeat.run())
+        beating = tasks.create_task(heartbeat)
         yield spawn
         if running:
             await asyncio.wait(running, timeout=drain_s)

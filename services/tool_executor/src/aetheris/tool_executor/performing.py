@@ -37,6 +37,9 @@ from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
 
+LONGEST_ANSWER_S = 3_600.0
+"""The longest that a model's configuration lets it take."""
+
 REPORT_REFUSED = "ReportRefused"
 """The error class of a call whose report the brokers would not have, in any form."""
 
@@ -254,6 +257,12 @@ class Performer:
             return _Kept(output_hash, result)
         ref = await self._blobs.put(data)
         return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
+
+
+def lasts_s(tried: Try) -> float:
+    """How long its call may take at most."""
+    pin = tried.invocation.entry.pin
+    return LONGEST_ANSWER_S if pin is None else pin.timeout_s
 
 
 def _traced(tried: Try) -> Traced:
