@@ -39,6 +39,8 @@ class History:
         self.steps_compensated: list[Fact] = []
         self.seals: list[Fact] = []
         self.stops: list[Fact] = []
+        self.ends: dict[tuple[str, str], int] = {}
+        """(worker_id, incarnation) → where it is first said to have ended."""
         self.plans = Plans()
         self.late_plans: list[Fact] = []
         """Plans behind a stop, and such as undo something: whether they count is for Validity to say."""
@@ -107,6 +109,10 @@ class History:
     def _decided(self, fact: Fact) -> None:
         self.first_decision = self.first_decision or fact
 
+    def _worker_ended(self, fact: Fact) -> None:
+        if fact.worker is not None:
+            self.ends.setdefault(fact.worker, fact.at)
+
     def _born(self, fact: Fact) -> None:
         self.created = self.created or fact
 
@@ -132,6 +138,7 @@ class History:
         "wait_completed": lambda history, fact: history._waits(fact),
         "job_sealed": lambda history, fact: history.seals.append(fact),
         "job_stopping": lambda history, fact: history.stops.append(fact),
+        "worker_ended": lambda history, fact: history._worker_ended(fact),
         "cancel_requested": lambda history, fact: history._cancelled(fact),
         "plan_generated": lambda history, fact: history._planned(fact),
         "step_compensated": lambda history, fact: history.steps_compensated.append(fact),

@@ -229,6 +229,8 @@ class Validity:
             yield "stopped"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
+        if self.history.ends and start.worker is not None and self.history.ends.get(start.worker, at) < at:
+            yield "worker_ended"
         if self._decision(key, at) not in (None, "approve"):
             yield "refused"
         if self._node_taken(start):

@@ -272,6 +272,8 @@ def _start_is_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | No
         return f"token {e.token} is not the generation {state.t}"
     if e.invocation_id in job.nonces:
         return "the nonce was used before"
+    if (e.worker_id, e.incarnation) in job.ended_workers:
+        return "its worker had ended"
     if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:

@@ -17,6 +17,7 @@ from aetheris.streams.crash import crash_points
 from aetheris.streams.effects import EffectStore
 from aetheris.streams.history import History
 from aetheris.streams.ids import fresh_id
+from aetheris.streams.installation import worker_name
 from aetheris.streams.leases import Leases
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.runtime import Runtime, runtime
@@ -55,7 +56,6 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
 
     def handler(partition: int) -> LedgerHandler:
         if not edges:  # the tables are loaded by now
-            workers = Workers(worker.tables[Topic.WORKERS])
             tools = Tools(worker.tables[Topic.TOOLS_REGISTRY])
             contents = contents_of(worker.tables[Topic.LEDGER_CONTENTS])
             terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents))
@@ -70,8 +70,9 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=worker_name(settings),
         clock=parts.clock,
         pace=Pace.of(settings),
     )
+    workers = Workers(worker.tables[Topic.WORKERS])
     return worker

@@ -18,7 +18,7 @@ from aetheris.ledger.records import record_of
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
 from aetheris.protocol.approvals import request_id
-from aetheris.protocol.commands import CancelContract, Resolve, Respond, Signal, StepCommand, ToolRequest
+from aetheris.protocol.commands import CancelContract, Ended, Resolve, Respond, Signal, StepCommand, ToolRequest
 from aetheris.protocol.events import Answer, Event, RejectReason
 from aetheris.protocol.events import Decision as Said
 from aetheris.protocol.fold import NODE_WAITS, Settled, St, apply, birth, is_stopped
@@ -55,7 +55,7 @@ class _Word:
 class Partition:
     """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how."""
 
-    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, str]) -> None:
+    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, Ended]) -> None:
         self.jobs: dict[str, LiveJob] = {}
         self.folded = -1
         self._terms = terms
@@ -513,7 +513,7 @@ class Partition:
     def _announced(self) -> list[Decision]:
         announcements, self._announcements = self._announcements, {}
         return [
-            settlement.worker_ended(job_id, *life, self._ended[life])
+            settlement.worker_ended(job_id, life, self._ended[life])
             for job_id, life in announcements
             if job_id in self.jobs
         ]

@@ -6,9 +6,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aetheris.ledger.decisions import Emit, Written
+from aetheris.ledger.memory import WorkerLife
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import canonical, canonical_result, digest
-from aetheris.protocol.commands import CancelContract, Resolve
+from aetheris.protocol.commands import CancelContract, Ended, Resolve
 from aetheris.protocol.events import Event, Outcome, RejectReason, Via
 from aetheris.protocol.fold import JobState, KeyState, St
 from aetheris.protocol.ids import event_id
@@ -230,9 +231,17 @@ def rejected(of: Key, reason: RejectReason, detail: str, duplicate_of: ev.Duplic
     return emit(of, written(event, of.key, reason))
 
 
-def worker_ended(job_id: str, worker_id: str, incarnation: str, how: str) -> Emit:
+def worker_ended(job_id: str, life: WorkerLife, end: Ended) -> Emit:
     """A worker that started keys of this job can act no more."""
-    event = ev.WorkerEnded(job_id=job_id, worker_id=worker_id, incarnation=incarnation, how=how)
+    worker_id, incarnation = life
+    event = ev.WorkerEnded(
+        job_id=job_id,
+        worker_id=worker_id,
+        incarnation=incarnation,
+        how=end.how,
+        by=end.by,
+        evidence=end.evidence,
+    )
     return Emit(job_id, (written(event, worker_id, incarnation),))
 
 

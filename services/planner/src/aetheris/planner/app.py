@@ -9,6 +9,7 @@ from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.topics import Topic
 from aetheris.streams.bell import AWAKE_S
 from aetheris.streams.crash import crash_points
+from aetheris.streams.installation import worker_name
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.metrics import Metric
 from aetheris.streams.replay import replay
@@ -76,7 +77,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=worker_name(settings),
         clock=parts.clock,
         pace=Pace.of(settings),
     )

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aetheris.protocol.topics import Topic
@@ -11,19 +12,23 @@ from aetheris.sdk.loader import Toolbox, load
 from aetheris.streams.clock import SystemClock
 from aetheris.streams.crash import crash_points
 from aetheris.streams.effects import EffectStore
+from aetheris.streams.health import Health
+from aetheris.streams.installation import worker_name
 from aetheris.streams.leases import Leases
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.metrics import Metric
 from aetheris.streams.refusal import Refused
 from aetheris.streams.runtime import Runtime, runtime
 from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.tool_executor import lock
 from aetheris.tool_executor.core import Worker
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
-from aetheris.tool_executor.identity import announce, locked
+from aetheris.tool_executor.identity import living
 from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.registering import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
@@ -58,7 +63,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         BrokerRefused: the brokers could lose what was acknowledged.
         ModelsRefused: models are named, and can't be used.
         SecretsFileInvalid, McpServersRefused: the file of secrets, or of MCP servers, can't be used.
-        WorkerIdTaken: another process runs under this name.
+        SettingInvalid: AETHERIS_WORKER_ID is no name.
+        WorkerIdTaken: another process lives under this name, or may.
         Exception: whatever escaped; the next process restores from the log.
     """
     clock = SystemClock()
@@ -66,14 +72,17 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     if settings.secrets is not None:
         redact_output(secrets)
     own = load(",".join(settings.tools)) if toolbox is None else toolbox
+    name = worker_name(settings)
     async with AsyncExitStack() as closing:
-        await closing.enter_async_context(locked(settings.data, settings.worker_id, clock))
+        on = await closing.enter_async_context(runtime(settings, NAME, stop))
+        tell = partial(_unready, on.health)
+        tell("has not said yet who it is")
+        held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         models = _asking(settings.models, toolbox)
         calls = Calls(toolbox, clock, secrets, models)
-        on = await closing.enter_async_context(runtime(settings, NAME, stop))
-        on.health.add("worker", lambda: "has not said yet who it is")
-        me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
+        me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
+        await register(on.appender, clock, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
         async with tries(settings.tool_drain_s, heartbeat) as spawn:
             if models is not None:
@@ -86,6 +95,10 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
+
+
+def _unready(health: Health, why: str) -> None:
+    health.add("worker", lambda: why)
 
 
 def _asking(entries: Sequence[str], toolbox: Toolbox) -> "Asking | None":
@@ -149,7 +162,7 @@ def executor(
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=me.worker_id,
         clock=on.clock,
         pace=Pace.of(settings),
     )

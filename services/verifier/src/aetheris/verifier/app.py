@@ -7,6 +7,7 @@ from aetheris.sdk.loader import load
 from aetheris.streams.handler import Cadence, Inputs
 from aetheris.streams.history import History
 from aetheris.streams.http import HttpServer
+from aetheris.streams.installation import worker_name
 from aetheris.streams.lifecycle import freeze_memory
 from aetheris.streams.runtime import runtime
 from aetheris.streams.worker import Pace, PartitionWorker
@@ -48,7 +49,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             INPUTS,
             handler,
             group=GROUP,
-            member=settings.worker_id,
+            member=worker_name(settings),
             pace=Pace.of(settings),
         )
         parts.health.add("worker", worker.unready)

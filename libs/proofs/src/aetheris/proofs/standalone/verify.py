@@ -264,6 +264,12 @@ class Record:
         value = self.body.get(name)
         return value if isinstance(value, str) else ""
 
+    def worker(self) -> tuple[str, ...]:
+        """The worker that it names, and which life of it."""
+        named = self.body.get("worker_id"), self.body.get("incarnation")
+        texts = tuple(one for one in named if isinstance(one, str))
+        return texts if texts == named else ()
+
 
 def read_record(at: int, one: dict[str, Any]) -> Record:
     if type(one["offset"]) is not int:
@@ -418,6 +424,7 @@ class Job:
         self.compensated: dict[str, str] = {}
         self.undone_at = math.inf
         self.end: Record | None = None
+        self.gone: set[tuple[str, ...]] = set()  # workers that are said to have ended
         self.moved: set[int] = set()  # places of the records that changed where their key stands
         self.found: list[Finding] = []  # wrong with plans and decisions
         self.ledger: list[Finding] = []  # with at most once
@@ -556,6 +563,7 @@ class Job:
             # nothing has ended it, no human said no, and behind a stop only compensations planned later start
             and self.end is None
             and (call.decided is None or call.said_yes())
+            and not (start.worker() and start.worker() in self.gone)
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
@@ -659,6 +667,9 @@ class Job:
                 reopened, derivations_differ=not is_number(reopened.body.get("next_token"), call.token)
             )
 
+    def worker_ended(self, ended: Record, _call: Call) -> None:
+        self.gone.add(ended.worker())
+
     # Nodes.
 
     def job_waiting(self, waiting: Record, _call: Call) -> None:
@@ -741,7 +752,7 @@ HANDLED = {
     for name in (
         "plan_generated approval_requested approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
-        "job_waiting wait_completed node_finished step_compensated"
+        "worker_ended job_waiting wait_completed node_finished step_compensated"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 

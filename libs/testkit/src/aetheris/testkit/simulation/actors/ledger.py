@@ -1,12 +1,13 @@
 """The ledger's edge, simulated: rounds as in aetheris.ledger.handlers, with facts that may be stale when used."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from aetheris.ledger.core import Partition
 from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
 from aetheris.ledger.memory import Terms, WorkerLife
-from aetheris.protocol.commands import Resolve, ToolRequest, WorkerEntry
+from aetheris.protocol.commands import Ended, Resolve, ToolRequest
 from aetheris.protocol.topics import Topic
+from aetheris.protocol.workers import Names
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.stores import Holders
 from aetheris.testkit.simulation.surroundings import Action, Clock, Reader, Surroundings, draw_clock
@@ -25,7 +26,8 @@ class Ledger:
         self.writer = around.log.writer(name)
         self._around = around
         self._holders = holders
-        self._ended: dict[WorkerLife, str] = {}
+        self._ended: dict[WorkerLife, Ended] = {}
+        self._names = Names()
         self._epoch: int | None = None
         self._silent = False
         self._lost_s: float | None = None
@@ -134,14 +136,12 @@ class Ledger:
             self._lost_s = self._now().mono_s
 
     def _read_workers(self, *, announce: bool) -> None:
-        fresh: Sequence[WorkerEntry] = [entry.body for entry in self._workers.read_all(Topic.WORKERS)]
-        for entry in fresh:
-            for end in entry.ended:
-                life = (entry.worker_id, end.incarnation)
-                if life not in self._ended and end.incarnation != entry.live:
-                    self._ended[life] = end.how
-                    if announce:
-                        self.core.worker_ended(life)
+        for one in self._workers.read_all(Topic.WORKERS):
+            taken = self._names.take(one.body.worker_id, one.body.model_dump_json().encode())
+            for life in taken.ended:
+                self._ended[life] = self._names[life[0]].ended[life[1]]
+                if announce:
+                    self.core.worker_ended(life)
 
     def _commit(self) -> None:
         if not self.owner:

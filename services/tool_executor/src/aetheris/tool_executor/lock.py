@@ -1,0 +1,166 @@
+"""The lock on a worker's name: whoever has it knows that those who are named in its file have ended.
+
+The lock is the kernel's (`flock`), and belongs to this process and to every child that inherits it: it is free once all
+of them have ended, never before. Its file says, a line each: `inode` of the file, so that a copy of the folder proves
+nothing; `pid` of who has taken the lock; `held`, an incarnation that has held it.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from aetheris.protocol.ids import check_name
+from aetheris.streams.clock import Clock
+from aetheris.streams.lifecycle import Stopped
+from aetheris.streams.refusal import Refused
+from aetheris.tool_executor.inheritance import kept_by_children
+
+_log = structlog.get_logger(__name__)
+
+PATIENCE_S = 10.0
+"""How long a predecessor that is still draining is waited for."""
+
+_PAUSE_S = 0.05
+_LOOK_EVERY_S = 2.0
+_TRIM_BYTES = 64 * 1024
+_TRIM_LINES = 100
+
+
+class WorkerIdTaken(Refused):
+    """Somebody else lives under this worker_id, or may: the message says what to do."""
+
+    code = "worker_id_taken"
+
+
+class Lock:
+    """A lock that is held. It is not closed: only the end of this process and of its children frees it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        lines = _read(descriptor)
+        inode = f"inode {os.fstat(descriptor).st_ino}"
+        if lines[:1] != [inode]:
+            os.ftruncate(descriptor, 0)
+            lines = [inode]
+            self._append(inode)
+        elif os.fstat(descriptor).st_size > _TRIM_BYTES:
+            self._trim([inode, *lines[-_TRIM_LINES:]])
+        self.former: Sequence[str] = [line[5:] for line in lines if line.startswith("held ")]
+        """The incarnations that have held it before, and have ended; the oldest first."""
+        self._append(f"pid {os.getpid()}")
+
+    def hold(self, incarnation: str) -> None:
+        """On disk before it returns: whoever has the lock next knows that this incarnation has ended."""
+        self._append(f"held {incarnation}")
+
+    def _append(self, line: str) -> None:
+        # a line that a crash tore is ended first: it is nobody's
+        os.pwrite(self._descriptor, f"\n{line}\n".encode(), os.fstat(self._descriptor).st_size)
+        os.fsync(self._descriptor)
+
+    def _trim(self, lines: Sequence[str]) -> None:
+        kept = "".join(f"{line}\n" for line in lines).encode()
+        os.pwrite(self._descriptor, kept + b"\n", 0)
+        os.fsync(self._descriptor)
+        os.ftruncate(self._descriptor, len(kept))
+
+
+async def taken(
+    data: Path,
+    worker_id: str,
+    clock: Clock,
+    stop: asyncio.Event,
+    tell: Callable[[str], None],
+    patience_s: float = PATIENCE_S,
+) -> Lock:
+    """The lock of a name; a predecessor that is still draining is waited for, and so is whatever it left running.
+
+    Args:
+        tell: is told why it is being waited.
+
+    Raises:
+        WorkerIdTaken: another process has it after `patience_s`.
+        Stopped: `stop` was set before.
+        InvalidName: the worker_id is no name.
+    """
+    path = data / "workers" / f"{check_name(worker_id, 'worker_id')}.lock"
+    descriptor = _opened(path)
+    begun = looked = clock.monotonic()
+    while not _locked(descriptor):
+        if stop.is_set():
+            os.close(descriptor)
+            raise Stopped
+        now = clock.monotonic()
+        if now - begun >= patience_s and now - looked >= min(patience_s, _LOOK_EVERY_S):
+            looked = now
+            try:
+                await _look(path, descriptor, worker_id, tell)
+            except WorkerIdTaken:
+                os.close(descriptor)
+                raise
+        await clock.sleep(_PAUSE_S)
+    return Lock(descriptor)
+
+
+async def _look(path: Path, descriptor: int, worker_id: str, tell: Callable[[str], None]) -> None:
+    """Who has the lock: orphans of an executor that has ended are waited for.
+
+    Raises:
+        WorkerIdTaken: it has not ended, or nobody can be seen to have the lock.
+    """
+    pids = await asyncio.to_thread(holders, path)
+    owner = next((int(line[4:]) for line in reversed(_read(descriptor)) if line.startswith("pid ")), None)
+    if not pids or owner in pids:
+        raise WorkerIdTaken(f"another process runs as {worker_id}: give this one another AETHERIS_WORKER_ID")
+    reason = f"waits for processes that the executor before it has started, and that may still act: {sorted(pids)}"
+    _log.warning(reason, worker_id=worker_id)
+    tell(reason)
+
+
+def holders(path: Path) -> frozenset[int]:
+    """The processes that have this file open, beside this one, as far as this user may know (Linux)."""
+    this, found = path.stat(), set[int]()
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) != os.getpid() and _has_open(process, (this.st_dev, this.st_ino)):
+            found.add(int(process.name))
+    return frozenset(found)
+
+
+def _has_open(process: Path, file: tuple[int, int]) -> bool:
+    with suppress(OSError):
+        for name in os.listdir(process / "fd"):
+            with suppress(OSError):
+                status = os.stat(process / "fd" / name)
+                if (status.st_dev, status.st_ino) == file:
+                    return True
+    return False
+
+
+def _opened(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return descriptor
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    kept_by_children(descriptor)
+    return True
+
+
+def _read(descriptor: int) -> list[str]:
+    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    return [line for line in data.decode(errors="replace").splitlines() if line]
