@@ -1,8 +1,8 @@
 """Descriptors that every child of this process keeps open, however it is started.
 
-What is forked has them, and so has what libc (`os.system`) or uvloop starts, once they are inheritable. `subprocess` and
-`multiprocessing` close in a child whatever they weren't told to pass on; both do so by `_posixsubprocess.fork_exec`, which
-takes the descriptors to keep.
+What is forked has them, and so has what libc (`os.system`) or uvloop starts, once they are inheritable. `subprocess`
+and `multiprocessing` close in a child whatever they weren't told to pass on; both do so by
+`_posixsubprocess.fork_exec`, which takes the descriptors to keep.
 """
 
 import _posixsubprocess

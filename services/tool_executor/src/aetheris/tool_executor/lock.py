@@ -73,6 +73,7 @@ class Lock:
 async def taken(
     data: Path,
     worker_id: str,
+    *,
     clock: Clock,
     stop: asyncio.Event,
     tell: Callable[[str], None],
