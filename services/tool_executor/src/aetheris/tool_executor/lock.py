@@ -1,14 +1,15 @@
 """The lock on a worker's name: whoever has it knows that those who are named in its file have ended.
 
 The lock is the kernel's (`flock`), and belongs to this process and to every child that inherits it: it is free once all
-of them have ended, never before. Its file says, a line each: `inode` of the file, so that a copy of the folder proves
+of them have ended, never before. What those start may have closed it; they are known by `MARK` in their environment,
+and waited for too. The file says, a line each: `inode` of the file, so that a copy of the folder proves
 nothing; `pid` of who has taken the lock; `held`, an incarnation that has held it.
 """
 
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,8 +26,11 @@ _log = structlog.get_logger(__name__)
 PATIENCE_S = 10.0
 """How long a predecessor that is still draining is waited for."""
 
+MARK = "AETHERIS_LOCK_HELD"
+"""In the environment of whatever this process starts: which lock it is answerable to."""
+
 _PAUSE_S = 0.05
-_LOOK_EVERY_S = 2.0
+_LOOK_EVERY_S = 0.25
 _TRIM_BYTES = 64 * 1024
 _TRIM_LINES = 100
 
@@ -91,52 +95,104 @@ async def taken(
     """
     path = data / "workers" / f"{check_name(worker_id, 'worker_id')}.lock"
     descriptor = _opened(path)
-    begun = looked = clock.monotonic()
+    orphans = _Orphans(worker_id, tell)
+    try:
+        await _wait(path, descriptor, clock=clock, stop=stop, orphans=orphans, patience_s=patience_s)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    kept_by_children(descriptor)
+    lock = Lock(descriptor)
+    mark = _mark(descriptor)
+    while pids := await asyncio.to_thread(_marked, mark):
+        orphans.tell(pids)
+        await _pause(clock, stop, _LOOK_EVERY_S)
+    os.environ[MARK] = mark
+    return lock
+
+
+async def _wait(
+    path: Path,
+    descriptor: int,
+    *,
+    clock: Clock,
+    stop: asyncio.Event,
+    orphans: "_Orphans",
+    patience_s: float,
+) -> None:
+    """Until the lock is ours; orphans of an executor that has ended are waited for, it itself only for a while."""
+    impatient_s = clock.monotonic() + patience_s
     while not _locked(descriptor):
-        if stop.is_set():
-            os.close(descriptor)
-            raise Stopped
-        now = clock.monotonic()
-        if now - begun >= patience_s and now - looked >= min(patience_s, _LOOK_EVERY_S):
-            looked = now
-            try:
-                await _look(path, descriptor, worker_id, tell)
-            except WorkerIdTaken:
-                os.close(descriptor)
-                raise
-        await clock.sleep(_PAUSE_S)
-    return Lock(descriptor)
+        await _pause(clock, stop, _PAUSE_S)
+        if clock.monotonic() < impatient_s:
+            continue
+        pids = await asyncio.to_thread(holders, path)
+        if _locked(descriptor):
+            return
+        if not pids or _owner(descriptor) in pids:
+            raise WorkerIdTaken(f"another process runs as {path.stem}: give this one another AETHERIS_WORKER_ID")
+        orphans.tell(pids)
+        await _pause(clock, stop, _LOOK_EVERY_S)
 
 
-async def _look(path: Path, descriptor: int, worker_id: str, tell: Callable[[str], None]) -> None:
-    """Who has the lock: orphans of an executor that has ended are waited for.
+async def _pause(clock: Clock, stop: asyncio.Event, pause_s: float) -> None:
+    if stop.is_set():
+        raise Stopped
+    await clock.sleep(pause_s)
 
-    Raises:
-        WorkerIdTaken: it has not ended, or nobody can be seen to have the lock.
-    """
-    pids = await asyncio.to_thread(holders, path)
-    owner = next((int(line[4:]) for line in reversed(_read(descriptor)) if line.startswith("pid ")), None)
-    if not pids or owner in pids:
-        raise WorkerIdTaken(f"another process runs as {worker_id}: give this one another AETHERIS_WORKER_ID")
-    reason = f"waits for processes that the executor before it has started, and that may still act: {sorted(pids)}"
-    _log.warning(reason, worker_id=worker_id)
-    tell(reason)
+
+class _Orphans:
+    """Says what is being waited for, once for each change."""
+
+    def __init__(self, worker_id: str, tell: Callable[[str], None]) -> None:
+        self._worker_id = worker_id
+        self._tell = tell
+        self._told: Collection[int] = ()
+
+    def tell(self, pids: frozenset[int]) -> None:
+        if pids == self._told:
+            return
+        self._told = pids
+        _log.warning("waits for what the executor before it left running", worker_id=self._worker_id, pids=sorted(pids))
+        self._tell(f"waits for processes that the executor before it has started, and that may act: {sorted(pids)}")
+
+
+def _owner(descriptor: int) -> int | None:
+    """The process that took the lock last."""
+    return next((int(line[4:]) for line in reversed(_read(descriptor)) if line.startswith("pid ")), None)
 
 
 def holders(path: Path) -> frozenset[int]:
     """The processes that have this file open, beside this one, as far as this user may know (Linux)."""
-    this, found = path.stat(), set[int]()
-    for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) != os.getpid() and _has_open(process, (this.st_dev, this.st_ino)):
-            found.add(int(process.name))
+    this = path.stat()
+    return frozenset(pid for pid in _others() if _has_open(pid, (this.st_dev, this.st_ino)))
+
+
+def _mark(descriptor: int) -> str:
+    this = os.fstat(descriptor)
+    return f"{this.st_dev}:{this.st_ino}"
+
+
+def _marked(mark: str) -> frozenset[int]:
+    """The processes that were started with this mark, and live."""
+    wanted, found = f"{MARK}={mark}".encode(), set[int]()
+    for pid in _others():
+        with suppress(OSError):  # of another user, or gone; of one that has ended the environment is empty
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.add(pid)
     return frozenset(found)
 
 
-def _has_open(process: Path, file: tuple[int, int]) -> bool:
+def _others() -> Iterator[int]:
     with suppress(OSError):
-        for name in os.listdir(process / "fd"):
+        yield from (int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid())
+
+
+def _has_open(pid: int, file: tuple[int, int]) -> bool:
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):
-                status = os.stat(process / "fd" / name)
+                status = os.stat(f"/proc/{pid}/fd/{name}")
                 if (status.st_dev, status.st_ino) == file:
                     return True
     return False
@@ -158,7 +214,6 @@ def _locked(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    kept_by_children(descriptor)
     return True
 
 
