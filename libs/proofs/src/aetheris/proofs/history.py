@@ -29,6 +29,9 @@ class History:
         self.retries: dict[Try, list[int]] = defaultdict(list)
         self.parks: dict[Try, list[int]] = defaultdict(list)
         self.reopens: dict[Try, list[Fact]] = defaultdict(list)
+        self.probes: dict[Try, list[Fact]] = defaultdict(list)
+        self.workers_ended: dict[tuple[str, str], int] = {}
+        """(worker, incarnation) → where its end is recorded first."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, Fact] = {}
         self.requests: dict[str, Fact] = {}
@@ -39,8 +42,6 @@ class History:
         self.steps_compensated: list[Fact] = []
         self.seals: list[Fact] = []
         self.stops: list[Fact] = []
-        self.ends: dict[tuple[str, str], int] = {}
-        """(worker_id, incarnation) → where it is first said to have ended."""
         self.plans = Plans()
         self.late_plans: list[Fact] = []
         """Plans behind a stop, and such as undo something: whether they count is for Validity to say."""
@@ -92,6 +93,10 @@ class History:
     def _first(index: dict[str, Fact], name: str, fact: Fact) -> None:
         index.setdefault(name, fact)
 
+    def _worker_ended(self, fact: Fact) -> None:
+        if fact.worker is not None:
+            self.workers_ended.setdefault(fact.worker, fact.at)
+
     def _finished(self, fact: Fact) -> None:
         self.finishes[fact.key, fact.nonce].append(fact)
         if fact.outcome == RETRYABLE:
@@ -109,10 +114,6 @@ class History:
     def _decided(self, fact: Fact) -> None:
         self.first_decision = self.first_decision or fact
 
-    def _worker_ended(self, fact: Fact) -> None:
-        if fact.worker is not None:
-            self.ends.setdefault(fact.worker, fact.at)
-
     def _born(self, fact: Fact) -> None:
         self.created = self.created or fact
 
@@ -129,6 +130,8 @@ class History:
         "invocation_rejected": lambda history, fact: history._rejected(fact),
         "invocation_parked": lambda history, fact: history.parks[fact.key, fact.nonce].append(fact.at),
         "invocation_reopened": lambda history, fact: history.reopens[fact.key, fact.nonce].append(fact),
+        "invocation_probed": lambda history, fact: history.probes[fact.key, fact.nonce].append(fact),
+        "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._first(history.decisions, fact.key, fact),
         "approval_requested": lambda history, fact: history._first(history.requests, fact.key, fact),
         "policy_allowed": lambda history, fact: history.allowances[fact.key].append(fact),
@@ -138,7 +141,6 @@ class History:
         "wait_completed": lambda history, fact: history._waits(fact),
         "job_sealed": lambda history, fact: history.seals.append(fact),
         "job_stopping": lambda history, fact: history.stops.append(fact),
-        "worker_ended": lambda history, fact: history._worker_ended(fact),
         "cancel_requested": lambda history, fact: history._cancelled(fact),
         "plan_generated": lambda history, fact: history._planned(fact),
         "step_compensated": lambda history, fact: history.steps_compensated.append(fact),

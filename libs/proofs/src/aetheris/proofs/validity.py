@@ -229,7 +229,8 @@ class Validity:
             yield "stopped"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
-        if self.history.ends and start.worker is not None and self.history.ends.get(start.worker, at) < at:
+        gone = self.history.workers_ended
+        if gone and start.worker is not None and gone.get(start.worker, at) < at:
             yield "worker_ended"
         if self._decision(key, at) not in (None, "approve"):
             yield "refused"

@@ -46,9 +46,10 @@ from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.history import History
 from aetheris.streams.leases import Lease
-from aetheris.streams.log import Appender
+from aetheris.streams.log import Writer
 from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.telemetry import Kind, Telemetry, Traced
+from aetheris.streams.spans import Kind
+from aetheris.streams.telemetry import Telemetry, Traced
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/ledger"
@@ -90,7 +91,7 @@ class Bells(Protocol):
 class Edge:
     """What all partitions share."""
 
-    appender: Appender
+    writer: Writer
     stores: Stores
     workers: Workers
     telemetry: Telemetry
@@ -250,7 +251,7 @@ class LedgerHandler(PartitionHandler):
         groups = [self._group(decision, time, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
-        writing = [self._edge.appender.append(groups)]
+        writing = [self._edge.writer.append(groups)]
         if leases:
             writing.append(self._edge.stores.grant(leases))
         if settled:
@@ -295,7 +296,7 @@ class LedgerHandler(PartitionHandler):
 
     async def _ask(self, questions: Sequence[Verification]) -> None:
         time = _text(self._now())
-        await self._edge.appender.append([(self._question(one, time),) for one in questions])
+        await self._edge.writer.append([(self._question(one, time),) for one in questions])
 
     def _question(self, message: Verification, time: str) -> Draft:
         context = self._edge.telemetry.traceparent(self._trace_of(message.job_id, message.idempotency_key))

@@ -53,6 +53,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
         indexed = lines_of(worker.tables[Topic.JOBS_INDEX])
         handlers[partition] = PlannerHandler(
             appender=parts.appender,
+            withheld=parts.withheld,
             indexed=indexed,
             quarantine=worker.quarantine,
             blobs=parts.blobs,

@@ -143,6 +143,7 @@ def executor(
             Parts(
                 worker=me,
                 appender=on.appender,
+                withheld=on.withheld,
                 calls=calls,
                 performer=performer,
                 scribe=scribe,

@@ -205,6 +205,8 @@ class Partition:
     def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
         """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
         grant = taken.grant
+        if grant.incarnation not in (None, self._worker.incarnation):
+            return Drop("it was given to another worker, before this one was here")
         job = self._in_force(grant, grant.nodes[0])
         if isinstance(job, Drop):
             return job
@@ -244,6 +246,11 @@ class Partition:
         """Its `started` is about to be appended, and awaited from now on."""
         self._declared[tried.nonce] = tried
         self._claimed.add((tried.started.idempotency_key, tried.started.token))
+
+    def unclaim(self, tried: Try) -> None:
+        """Its `started` was refused, and lies nowhere."""
+        self._declared.pop(tried.nonce, None)
+        self._claimed.discard((tried.started.idempotency_key, tried.started.token))
 
     def why_not(self, tried: Try) -> str | None:
         """Why a try that won may not be called, as far as the log was read; None if it may."""

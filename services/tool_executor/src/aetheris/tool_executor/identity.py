@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from aetheris.protocol.commands import Ended, WorkerEntry
-from aetheris.protocol.envelope import draft
 from aetheris.protocol.topics import Topic
 from aetheris.protocol.workers import HUMAN, LOCK, REFUSED, Name, Names, entry_of
 from aetheris.streams.clock import Clock
@@ -23,7 +22,7 @@ from aetheris.streams.log import Appender, Log
 from aetheris.streams.table import Table
 from aetheris.tool_executor.core import Worker
 from aetheris.tool_executor.lock import Lock, WorkerIdTaken
-from aetheris.tool_executor.performing import SOURCE
+from aetheris.tool_executor.registering import announce
 
 _log = structlog.get_logger(__name__)
 
@@ -150,6 +149,4 @@ class _Identity:
         return name.entry(self._worker_id, self._incarnation, name.since, *refused)
 
     async def _append(self, entry: WorkerEntry) -> None:
-        time = self._clock.now().isoformat()
-        record = draft(Topic.WORKERS, entry, key=self._worker_id, id=fresh_id(), source=SOURCE, time=time)
-        await self._appender.append([(record,)])
+        await announce(self._appender, self._clock, entry)

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ import structlog
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import canonical
 from aetheris.protocol.envelope import draft
-from aetheris.protocol.events import Event, Outcome
+from aetheris.protocol.events import INLINE_LIMIT, Event, Outcome
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.plan import EffectClass, EffectKind
 from aetheris.protocol.records import Draft
@@ -22,19 +22,23 @@ from aetheris.protocol.topics import Topic
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
-from aetheris.streams.blobs import INLINE_LIMIT, Blobs, BlobsUnreachable
 from aetheris.streams.blobs import BlobRef as StoredRef
+from aetheris.streams.blobs import Blobs, BlobsUnreachable
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect
 from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.telemetry import Kind, Telemetry, Traced
+from aetheris.streams.spans import Kind
+from aetheris.streams.telemetry import Telemetry, Traced
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Told, Try
 from aetheris.tool_executor.effect_writer import EffectWriter, Keeping
 from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
+
+REPORT_REFUSED = "ReportRefused"
+"""The error class of a call whose report the brokers would not have, in any form."""
 
 _log = structlog.get_logger(__name__)
 
@@ -48,6 +52,7 @@ class Report:
     keeping: Keeping | None = None
     begun_ns: int = 0
     parent: bytes | None = None
+    said: Succeeded | None = None
 
 
 @dataclass(slots=True)
@@ -200,10 +205,23 @@ class Performer:
         )
         return said, traceparent
 
-    async def _succeed(self, tried: Try, said: Succeeded, parent: bytes | None) -> Report:
+    async def brief(self, tried: Try, report: Report) -> Report | None:
+        """The same success in as few bytes as can say it, its result by reference; None where it is none."""
+        if report.said is None:
+            return None
+        said = replace(report.said, changes=())
+        return await self._succeed(tried, said, report.parent, inline_limit=0)
+
+    def unreported(self, tried: Try) -> tuple[Draft, ...]:
+        """What is left to say where no report could be recorded: nobody knows what the call came to."""
+        return self._scribe.write(tried, [_lost(tried, REPORT_REFUSED)])
+
+    async def _succeed(
+        self, tried: Try, said: Succeeded, parent: bytes | None, inline_limit: int = INLINE_LIMIT
+    ) -> Report:
         key = tried.started.idempotency_key
         try:
-            kept = await self._keep(said)
+            kept = await self._keep(said, inline_limit)
         except BlobsUnreachable as error:
             return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
@@ -215,7 +233,7 @@ class Performer:
         keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
         await asyncio.sleep(0)  # so that it is on its way before anything else is thought about
         told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
-        return Report(drafts, told, keeping, begun_ns, parent)
+        return Report(drafts, told, keeping, begun_ns, parent, said)
 
     def _untraceable(self, tried: Try) -> None:
         """The effect stands; that nobody can name it outside is its tool's fault."""
@@ -224,10 +242,10 @@ class Performer:
         traceparent = self._telemetry.traceparent(_traced(tried))
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
-    async def _keep(self, said: Succeeded) -> _Kept:
+    async def _keep(self, said: Succeeded, inline_limit: int) -> _Kept:
         data = canonical(said.result) if said.canonical is None else said.canonical
         output_hash = hashlib.sha256(data).hexdigest()
-        if len(data) <= INLINE_LIMIT:
+        if len(data) <= inline_limit:
             return _Kept(output_hash, said.result)
         ref = await self._blobs.put(data)
         return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))

@@ -1,18 +1,50 @@
-"""What this process can call, said in tools.registry."""
+"""What an executor says of itself and of its tools in compacted topics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from aetheris.protocol.commands import ModelEntry, RegistryEntry
+from aetheris.protocol.commands import ModelEntry, RegistryEntry, WorkerEntry
 from aetheris.protocol.envelope import draft
 from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
 from aetheris.streams.ids import fresh_id
 from aetheris.streams.log import Appender
+from aetheris.streams.refusal import Refused
+from aetheris.streams.withheld import write_all
 from aetheris.tool_executor.performing import SOURCE
 
 
+class AnnouncementRefused(Refused):
+    """Kafka will not have what this executor says of itself or of a tool: raise the topic's max.message.bytes."""
+
+    code = "announcement_refused"
+
+
+async def announce(appender: Appender, clock: Clock, entry: WorkerEntry) -> None:
+    """Say who lives under a name.
+
+    Raises:
+        AnnouncementRefused: it is larger than its topic allows.
+    """
+    await _write(appender, clock, Topic.WORKERS, {entry.worker_id: entry})
+
+
 async def register(appender: Appender, clock: Clock, entries: Sequence[RegistryEntry | ModelEntry]) -> None:
-    """Write them; plans may name them from then on."""
+    """Say what can be called; plans may name it from then on.
+
+    Raises:
+        AnnouncementRefused: a line of it is larger than its topic allows.
+    """
+    await _write(appender, clock, Topic.TOOLS_REGISTRY, {one.key: one for one in entries})
+
+
+async def _write(
+    appender: Appender,
+    clock: Clock,
+    topic: Topic,
+    entries: Mapping[str, WorkerEntry | RegistryEntry | ModelEntry],
+) -> None:
     time = clock.now().isoformat()
-    drafts = (draft(Topic.TOOLS_REGISTRY, one, key=one.key, id=fresh_id(), source=SOURCE, time=time) for one in entries)
-    await appender.append([(one,) for one in drafts])
+    drafts = [draft(topic, one, key=key, id=fresh_id(), source=SOURCE, time=time) for key, one in entries.items()]
+    for refusal in await write_all(appender, [(one,) for one in drafts]):
+        name = refusal.group[0].key.decode(errors="replace")
+        raise AnnouncementRefused(f"Kafka will not have the entry of {name} in {topic}: {refusal.why}")
