@@ -32,6 +32,7 @@ PLACES = {
     "reject": "approvals",
     "tools": "jobs",
     "models": "jobs",
+    "workers": "workers",
     "subscribe": "subscribe",
     "mcp": "mcp",
     "replay": "courses",

@@ -14,7 +14,7 @@ from aetheris.protocol.commands import Ended, WorkerEntry
 LOCK, HUMAN, REFUSED = "lock", "human", "refused"
 """How an end is known: its lock is free; somebody says so; it came second, and never took a call up."""
 
-MAX_REMEMBERED = 1000
+MAX_REMEMBERED = 200
 """Incarnations of a name that an entry repeats; whoever needs older ones has long read them."""
 
 Life = tuple[str, str]
@@ -66,6 +66,9 @@ class Names:
 
     def __getitem__(self, worker_id: str) -> Name:
         return self._names.get(worker_id) or Name()
+
+    def __contains__(self, worker_id: object) -> bool:
+        return worker_id in self._names
 
     def __iter__(self) -> Iterator[tuple[str, Name]]:
         return iter(sorted(self._names.items()))

@@ -25,6 +25,7 @@ from aetheris.streams.withheld import Withheld, write_all
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
 from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.identity import exit_at_once
 from aetheris.tool_executor.performing import Performer, Report, Scribe
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
@@ -59,6 +60,8 @@ class Parts:
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
     """Reads the authority at once."""
+    stand_down: Callable[[str], None] = exit_at_once
+    """Ends this process: the log says that its incarnation has ended."""
 
 
 class ExecutorHandler(PartitionHandler):
@@ -122,12 +125,17 @@ class ExecutorHandler(PartitionHandler):
         except Undecodable:  # another service quarantines it
             decoded = None
         if isinstance(decoded, Envelope):
+            if isinstance(decoded.body, ev.WorkerEnded) and self._is_own(decoded.body):
+                self._parts.stand_down(decoded.body.how)
             return self._core.evolve(decoded.body, record.offset)
         if isinstance(decoded, NeedsUpgrade):
             self._core.needs_upgrade(decoded.job_id, record.offset)
         else:
             self._core.pass_over(record.offset)
         return None
+
+    def _is_own(self, end: ev.WorkerEnded) -> bool:
+        return (end.worker_id, end.incarnation) == (self._parts.worker.worker_id, self._parts.worker.incarnation)
 
     def _receive(self, record: Record) -> None:
         try:
