@@ -194,7 +194,7 @@ class WorkerEntry(Message):
 
     type_name: ClassVar[str] = "worker"
     worker_id: str
-    live: str | None
+    live: str | None = None
     since: str | None = None
     left: tuple[str, ...] = ()
     ended: tuple[Ended, ...] = ()
