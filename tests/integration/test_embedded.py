@@ -30,6 +30,7 @@ from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.services import Service, with_counts
 from aetheris.cli.embedded.supervisor import next_backoff
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.streams.installation import named
 
 pytestmark = pytest.mark.real
 
@@ -171,7 +172,7 @@ async def test_killed_parts_come_back_with_what_they_held(data: Path) -> None:
     assert await first_value(state.kafka, "kept") == b"one"
     assert get_key(state.redis) == b"one"
     assert part(data, "executor-0").incarnation == 1
-    assert f"WORKER executor-1 {state.kafka} {state.redis}" in log_path(data, "executor-1").read_text()
+    assert f"WORKER {named('executor-1', data)} {state.kafka} {state.redis}" in log_path(data, "executor-1").read_text()
 
 
 async def test_down_ends_everything_and_up_finds_it_again(data: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
-from aetheris.protocol.commands import RegistryEntry, ToolGrant, WorkerEntry
+from aetheris.protocol.commands import RegistryEntry, ToolGrant
 from aetheris.protocol.envelope import Envelope, Undecodable, decode_event, draft
 from aetheris.protocol.events import Event
 from aetheris.protocol.fold import JobState, Settled, St, apply, birth
@@ -33,7 +33,6 @@ from aetheris.streams.effects import EffectStore
 from aetheris.streams.kafka import KafkaLog
 from aetheris.streams.redis import Redis
 from aetheris.streams.replay import replay
-from aetheris.streams.table import Table
 from aetheris.tool_executor import app
 from aetheris.tool_executor.app import serve
 from aetheris.tool_executor.settings import ExecutorSettings
@@ -41,7 +40,6 @@ from aetheris.tool_executor.settings import ExecutorSettings
 pytestmark = pytest.mark.real
 
 DEADLINE_S = 60.0
-WORKER = "executor-under-test"
 CALLS: Counter[str] = Counter()
 RELEASE: dict[str, asyncio.Event] = {}
 
@@ -254,8 +252,9 @@ async def executing(settings: ExecutorSettings, tools: Sequence[AnyTool] = TOOLS
 @pytest.fixture
 async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncIterator[World]:
     await ensure_topics(kafka, 4)
+    worker = f"executor-{uuid.uuid4().hex[:8]}"
     settings = ExecutorSettings.model_validate(
-        {"kafka": kafka, "redis": valkey_url, "data": tmp_path, "worker_id": WORKER, "dev": True, "trace_sample": 0.0}
+        {"kafka": kafka, "redis": valkey_url, "data": tmp_path, "worker_id": worker, "dev": True, "trace_sample": 0.0}
     )
     log, redis = KafkaLog(kafka), Redis(valkey_url)
     await log.start()
@@ -332,7 +331,7 @@ async def test_of_two_executors_that_both_think_it_theirs_one_runs(
     nodes: list[dict[str, Any]] = [
         {"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(5)
     ]
-    zombie = world.settings.model_copy(update={"worker_id": f"{WORKER}-zombie"})
+    zombie = world.settings.model_copy(update={"worker_id": f"{world.settings.worker_id}-zombie"})
     async with executing(world.settings):
         await world.settled(await world.granted_noop())
         monkeypatch.setattr(app, "GROUP", "aetheris.tool_executor.zombie")
@@ -484,21 +483,6 @@ async def test_undecodable_grants_go_to_the_dead_letters(world: World) -> None:
     assert len([one for place in places for one in await letters(place, ends[place])]) == 1
 
 
-async def test_a_new_life_says_that_the_one_before_has_ended(world: World) -> None:
-    async def entry() -> WorkerEntry:
-        table = Table(world.log, Topic.WORKERS)
-        await table.load()
-        return WorkerEntry.model_validate_json(table.get(WORKER) or b"")
-
-    for _ in range(2):
-        job_id = await world.job({"id": "a", "tool": "noop"})
-        async with executing(world.settings):
-            await world.grant(job_id, "a")
-            (key,) = await world.settled(job_id)
-        assert (await entry()).live == key.started.incarnation
-    assert [ended.how for ended in (await entry()).ended][-1] == "lock"
-
-
 SLOW_TOOLS = """
     import os, time
     from aetheris.sdk import ToolContext, tool
@@ -518,7 +502,7 @@ async def process(world: World, folder: Path, crash_at: str = "") -> AsyncGenera
         "AETHERIS_KAFKA": world.settings.kafka,
         "AETHERIS_REDIS": world.settings.redis,
         "AETHERIS_DATA": str(world.settings.data),
-        "AETHERIS_WORKER_ID": WORKER,
+        "AETHERIS_WORKER_ID": world.settings.worker_id,
         "AETHERIS_DEV": "1",
         "AETHERIS_TRACE_SAMPLE": "0",
         "AETHERIS_TOOLS": "slow_tools",

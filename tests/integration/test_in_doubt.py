@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.topics import Topic
+from aetheris.streams.installation import process_of
 from aetheris.streams.partitioning import partition_of
 from tests.attempts import fresh
 from tests.collector import Collector, running_collector
@@ -61,7 +62,7 @@ class World:
     def worker_of(self, job: str) -> str:
         """Who runs the job's first try."""
         (started,) = self.events(job, "tool_invocation_started")
-        return started["data"]["worker_id"]
+        return process_of(started["data"]["worker_id"])
 
     @contextmanager
     def asleep(self, part: str) -> Generator[None]:
@@ -164,7 +165,7 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
         until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
         first, second = (event["data"] for event in world.events(job, "tool_invocation_started"))
         assert first["external_key"] == second["external_key"]
-        assert second["worker_id"] != sleeper
+        assert process_of(second["worker_id"]) != sleeper
         world.let_go(name)
         world.system.wait_status(job, "completed", PATIENCE_S)
     until(lambda: len(world.events(job, "tool_invocation_finished")) == 2, PATIENCE_S)
