@@ -216,12 +216,11 @@ def test_what_outlives_kill_9_is_waited_for(world: World, tool: str) -> None:
 
 def test_whose_volume_is_gone_is_ended_by_a_person_with_name_and_evidence(world: World) -> None:
     name, tag = fresh(), fresh()
-    world.outside.hold(tag)
     with world.executor(f"{name}-gone", name) as first:
         until(first.ready, PATIENCE_S)
         lives = world.lives(name)
-        job = world.call("poke_probeable", tag)
-        world.outside.wait_for(1, tag, PATIENCE_S)
+        job = world.call("outlives_in_a_thread", tag)
+        world.begun(tag)
         first.process.kill()
         first.process.wait()
     with world.executor(f"{name}-fresh", name) as second:
@@ -233,8 +232,8 @@ def test_whose_volume_is_gone_is_ended_by_a_person_with_name_and_evidence(world:
     answer = world.system.api.post(path, json={"evidence": "the node was taken away"})
     assert answer.status_code == 200, answer.text
     assert world.system.api.post(path, json={"evidence": "again", "incarnation": lives}).json() == answer.json()
-    with world.executor(f"{name}-fresh", name) as third:
-        until(third.ready, PATIENCE_S)
+    world.let_go(tag)
+    with world.executor(f"{name}-fresh", name):
         world.ended_once(job, tag)
     (end,) = world.events(job, "worker_ended")
     assert (end["incarnation"], end["how"], end["evidence"]) == (lives, "human", "the node was taken away")
