@@ -107,6 +107,7 @@ class Bench:
             calls=calls,
             performer=performer,
             scribe=scribe,
+            metrics=Metrics("tool_executor"),
             slots=self.slots,
             heartbeat=self.heartbeat,
             crash=CrashPoints(),

@@ -43,6 +43,7 @@ class Planner:
             quarantine=lambda record, reason: pytest.fail(f"{record.offset}: {reason}"),
             blobs=FolderBlobs(data),
             telemetry=Telemetry("planner", 0),
+            metrics=Metrics("planner"),
             clock=VirtualClock(),
             again=self._again,
             jobs_in_flight=IN_FLIGHT,

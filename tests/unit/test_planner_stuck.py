@@ -162,6 +162,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
         quarantine=lambda _record, _reason: None,
         blobs=FolderBlobs(tmp_path),
         telemetry=Telemetry("planner", 0),
+        metrics=Metrics("planner"),
         clock=clock,
         again=lambda _start, _end: pytest.fail("nothing waits"),
         call_at=calls.append,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aetheris.ledger.decisions import Decision, Emit
-from aetheris.ledger.policy import load
+from aetheris.ledger.policy_file import load
 from aetheris.protocol import events as ev
 from aetheris.protocol.approvals import request_id
 from aetheris.protocol.commands import RegistryEntry, Respond, Signal

@@ -163,7 +163,7 @@ class Jobs:
         """Hand on what a human found out about a parked step: (whether the log has answered, the answer).
 
         Raises:
-            BadRequest, NotFound, Conflict, Unavailable.
+            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = submissions.read_resolve(raw)
         async with self._listening(job_id) as news:
@@ -173,6 +173,7 @@ class Jobs:
                 if state is None or key is None:
                     raise NotFound("unknown_contract", "this job has no such execution contract")
                 answers.check_resolvable(state.keys[key], wanted.verdict)
+                answers.check_resolver(state, state.keys[key], caller.name)
                 command_id = await self._send(
                     Resolve.model_validate(
                         {
@@ -224,14 +225,14 @@ class Jobs:
         """Put a signal into a job's inbox: (whether the log has answered, the answer).
 
         Raises:
-            BadRequest, NotFound, Conflict, Unavailable.
+            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = submissions.read_signal(raw)
         found = {"job_id": job_id, "correlation_key": wanted.correlation_key}
         async with self._listening(job_id) as news:
             async with self.deadline():
                 state, end = await self._planned(caller, job_id, news)
-                stands = answers.signal_received(state, wanted.correlation_key, wanted.payload)
+                stands = answers.signal_received(state, wanted.correlation_key, wanted.payload, caller.name)
                 if stands is not None:
                     return True, {**found, "event": stands.event_type, "command_id": stands.command_id}
                 command = Signal(

@@ -50,6 +50,7 @@ from aetheris.streams.log import Writer
 from aetheris.streams.metrics import Metric, Metrics
 from aetheris.streams.spans import Kind
 from aetheris.streams.telemetry import Telemetry, Traced
+from aetheris.streams.unjudged import tell_unjudged
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/ledger"
@@ -177,7 +178,7 @@ class LedgerHandler(PartitionHandler):
             else:
                 self._partition.evolve(body, record.offset, now, record.timestamp_ms / 1000)
         elif isinstance(found, NeedsUpgrade):
-            self._partition.needs_upgrade(found.job_id, record.offset)
+            self._partition.needs_upgrade(found.job_id, record.offset, is_birth=found.is_birth)
         else:
             self._partition.pass_over(record.offset)
 
@@ -229,6 +230,7 @@ class LedgerHandler(PartitionHandler):
         facts = await self._edge.stores.facts(self._partition.look(now))
         now = self._now()
         decisions = self._partition.decide(facts, now)
+        tell_unjudged(self._partition.unjudged, self._edge.metrics)
         if self._confirmed:
             decisions += [View(line) for line in self._confirmed]
             self._confirmed.clear()

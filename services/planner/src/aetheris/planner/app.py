@@ -58,6 +58,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             quarantine=worker.quarantine,
             blobs=parts.blobs,
             telemetry=parts.telemetry,
+            metrics=parts.metrics,
             clock=parts.clock,
             again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,

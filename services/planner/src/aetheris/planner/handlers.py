@@ -40,9 +40,11 @@ from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.log import Writer
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.spans import Kind
 from aetheris.streams.table import Table
 from aetheris.streams.telemetry import Telemetry, Traced, whole
+from aetheris.streams.unjudged import tell_unjudged
 from aetheris.streams.withheld import Withheld, write_all
 from aetheris.streams.worker import PartitionHandler
 
@@ -73,6 +75,7 @@ class PlannerHandler(PartitionHandler):
         quarantine: Quarantine,
         blobs: Blobs,
         telemetry: Telemetry,
+        metrics: Metrics,
         clock: Clock,
         again: Again,
         crash: CrashPoints = NOWHERE,
@@ -90,6 +93,7 @@ class PlannerHandler(PartitionHandler):
         self._quarantine = quarantine
         self._blobs = blobs
         self._telemetry = telemetry
+        self._metrics = metrics
         self._clock = clock
         self._crash = crash
         self._again = again
@@ -120,6 +124,7 @@ class PlannerHandler(PartitionHandler):
         """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
         decided = self._partition.decide(self._clock.monotonic())  # first: who has just been born takes up room
+        tell_unjudged(self._partition.unjudged, self._metrics)
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))

@@ -147,6 +147,7 @@ def executor(
                 calls=calls,
                 performer=performer,
                 scribe=scribe,
+                metrics=on.metrics,
                 slots=slots,
                 heartbeat=heartbeat,
                 crash=crash,

@@ -21,6 +21,8 @@ from aetheris.streams.crash import CrashPoints
 from aetheris.streams.handler import PartitionHandler
 from aetheris.streams.ids import fresh_nonce
 from aetheris.streams.log import Writer
+from aetheris.streams.metrics import Metrics
+from aetheris.streams.unjudged import tell_unjudged
 from aetheris.streams.withheld import Withheld, write_all
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
@@ -52,6 +54,7 @@ class Parts:
     calls: Calls
     performer: Performer
     scribe: Scribe
+    metrics: Metrics
     slots: Slots
     heartbeat: Heartbeat
     crash: CrashPoints
@@ -127,9 +130,11 @@ class ExecutorHandler(PartitionHandler):
         if isinstance(decoded, Envelope):
             if isinstance(decoded.body, ev.WorkerEnded) and self._is_own(decoded.body):
                 self._parts.stand_down(decoded.body.how)
-            return self._core.evolve(decoded.body, record.offset)
+            returned = self._core.evolve(decoded.body, record.offset)
+            tell_unjudged(self._core.unjudged, self._parts.metrics)
+            return returned
         if isinstance(decoded, NeedsUpgrade):
-            self._core.needs_upgrade(decoded.job_id, record.offset)
+            self._core.needs_upgrade(decoded.job_id, record.offset, is_birth=decoded.is_birth)
         else:
             self._core.pass_over(record.offset)
         return None

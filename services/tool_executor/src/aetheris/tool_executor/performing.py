@@ -12,9 +12,9 @@ from typing import Any
 import structlog
 
 from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import canonical
+from aetheris.protocol import recordable
 from aetheris.protocol.envelope import draft
-from aetheris.protocol.events import INLINE_LIMIT, Event, Outcome
+from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.plan import EffectClass, EffectKind
 from aetheris.protocol.records import Draft
@@ -57,11 +57,16 @@ class Report:
 
 @dataclass(slots=True)
 class _Kept:
-    """A result as it is recorded: inline, or by reference; its hash either way."""
+    """A result as it is recorded, its hash, and where it lies if it is not inline."""
 
     output_hash: str
-    result: Any = None
+    value: Any
     ref: ev.BlobRef | None = None
+
+    @property
+    def inline(self) -> Any:
+        """What the record itself holds of it."""
+        return None if self.ref is not None else self.value
 
 
 class Scribe:
@@ -217,7 +222,7 @@ class Performer:
         return self._scribe.write(tried, [_lost(tried, REPORT_REFUSED)])
 
     async def _succeed(
-        self, tried: Try, said: Succeeded, parent: bytes | None, inline_limit: int = INLINE_LIMIT
+        self, tried: Try, said: Succeeded, parent: bytes | None, inline_limit: int = recordable.INLINE_LIMIT
     ) -> Report:
         key = tried.started.idempotency_key
         try:
@@ -226,13 +231,13 @@ class Performer:
             return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
-        events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
+        events = reports.succeeded(tried, said, kept.output_hash, kept.inline, kept.ref)
         drafts = self._scribe.write(tried, events, parent)
         value = reports.effect_value([one.value for one in drafts])
         begun_ns = 0 if parent is None else _ns(self._clock.now())
         keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
         await asyncio.sleep(0)  # so that it is on its way before anything else is thought about
-        told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
+        told = None if said.partial else Told(tried.nonce, kept.output_hash, kept.value)
         return Report(drafts, told, keeping, begun_ns, parent, said)
 
     def _untraceable(self, tried: Try) -> None:
@@ -243,12 +248,12 @@ class Performer:
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
     async def _keep(self, said: Succeeded, inline_limit: int) -> _Kept:
-        data = canonical(said.result) if said.canonical is None else said.canonical
+        result, data = recordable.result(said.result) if said.canonical is None else (said.result, said.canonical)
         output_hash = hashlib.sha256(data).hexdigest()
         if len(data) <= inline_limit:
-            return _Kept(output_hash, said.result)
+            return _Kept(output_hash, result)
         ref = await self._blobs.put(data)
-        return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
+        return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
 
 
 def _traced(tried: Try) -> Traced:
