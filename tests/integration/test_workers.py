@@ -18,16 +18,16 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import spawn
 from aetheris.cli.embedded.services import with_counts
-from aetheris.streams.installation import installation
-from tests.outside import Outside, running_outside, until
-from tests.services import asked
-from tests.system import REPOSITORY, System, running_system
+from aetheris.runtime.process.installation import installation
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.services import asked
+from tests.testkit.system import REPOSITORY, System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PATIENCE_S = 90.0
 REFUSED = 78
-TOOLS = "tests.outside_tools,tests.worker_tools"
+TOOLS = "tests.testkit.outside_tools,tests.testkit.worker_tools"
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,19 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from aetheris.gateway.core.problems import Conflict, NotFound
 from aetheris.gateway.core.submissions import read_end
 from aetheris.gateway.handlers import SOURCE, Jobs
-from aetheris.gateway.problems import Conflict, NotFound
 from aetheris.gateway.tokens import Caller
 from aetheris.gateway.views import timestamp
-from aetheris.protocol.commands import Ended
-from aetheris.protocol.envelope import draft
-from aetheris.protocol.topics import Topic
-from aetheris.protocol.workers import HUMAN, Name, Names
-from aetheris.streams.clock import Clock
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.log import Appender
-from aetheris.streams.table import Table
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.workers import HUMAN, Name, Names
+from aetheris.protocol.messages.commands import Ended
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.log.table import Table
 
 
 class Workers:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from aetheris.ledger.memory import WorkerLife
-from aetheris.protocol.commands import Ended
-from aetheris.protocol.workers import Names
-from aetheris.streams.table import Table
+from aetheris.ledger.core.memory import WorkerLife
+from aetheris.protocol.fold.workers import Names
+from aetheris.protocol.messages.commands import Ended
+from aetheris.runtime.log.table import Table
 
 Listener = Callable[[WorkerLife], None]
 

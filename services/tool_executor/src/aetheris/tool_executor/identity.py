@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from aetheris.protocol.commands import Ended, WorkerEntry
-from aetheris.protocol.topics import Topic
-from aetheris.protocol.workers import HUMAN, LOCK, REFUSED, Name, Names, entry_of
-from aetheris.streams.clock import Clock
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.lifecycle import REFUSED_STATUS
-from aetheris.streams.log import Appender, Log
-from aetheris.streams.table import Table
-from aetheris.tool_executor.core import Worker
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.workers import HUMAN, LOCK, REFUSED, Name, Names, entry_of
+from aetheris.protocol.messages.commands import Ended, WorkerEntry
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.log.interface import Appender, Log
+from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.lifecycle import REFUSED_STATUS
+from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.lock import Lock, WorkerIdTaken
 from aetheris.tool_executor.registering import announce
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import structlog
 
-from aetheris.protocol.ids import check_name
-from aetheris.streams.clock import Clock
-from aetheris.streams.lifecycle import Stopped
-from aetheris.streams.refusal import Refused
+from aetheris.protocol.base.ids import check_name
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.process.lifecycle import Stopped
 from aetheris.tool_executor.inheritance import kept_by_children
 
 _log = structlog.get_logger(__name__)

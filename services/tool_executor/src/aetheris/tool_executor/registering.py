@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from aetheris.protocol.commands import ModelEntry, RegistryEntry, WorkerEntry
-from aetheris.protocol.envelope import draft
-from aetheris.protocol.topics import Topic
-from aetheris.streams.clock import Clock
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.log import Appender
-from aetheris.streams.refusal import Refused
-from aetheris.streams.withheld import write_all
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, WorkerEntry
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.process.withheld import write_all
 from aetheris.tool_executor.performing import SOURCE
 
 

@@ -7,7 +7,7 @@ import typer
 from aetheris.cli import local
 from aetheris.cli.console import Json, errors_as_exits, fields, print_json, shown, table
 from aetheris.cli.gateway import connected
-from aetheris.protocol.ids import check_name
+from aetheris.protocol.base.ids import check_name
 
 workers = typer.Typer(name="workers", help="List the workers; say that one is gone that left no proof of it.")
 

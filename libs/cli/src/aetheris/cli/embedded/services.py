@@ -8,7 +8,7 @@ from pathlib import Path
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.plan import Part
 from aetheris.cli.embedded.ports import Ports
-from aetheris.streams.installation import named
+from aetheris.runtime.process.installation import named
 
 STOP_WITHIN_S = 10.0
 
