@@ -144,8 +144,9 @@ async def lock_of(folder: Path, patience_s: float = 0.0, tell: Callable[[str], N
     return await taken(folder, NAME, clock=SystemClock(), stop=stop, tell=tell, patience_s=patience_s)
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "loop"), [*((way, "uvloop") for way in WAYS), ("asyncio", "asyncio"), ("subprocess", "asyncio")]
+)
 async def test_a_child_that_outlives_its_executor_keeps_the_lock(
     tmp_path: Path, children: Callable[[], int], way: str, loop: str
 ) -> None:
