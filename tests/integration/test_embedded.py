@@ -205,6 +205,43 @@ def test_children_die_with_a_killed_supervisor_and_up_starts_anew(data: Path) ->
     assert again.kafka == state.kafka
 
 
+LEAVES = """
+import os, subprocess, sys
+SLEEPS = "import os, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()} '); time.sleep(600)"
+DAEMON = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.closerange(3, 64); exec(sys.argv[2])"
+file = os.path.join(os.environ["AETHERIS_DATA"], os.environ["AETHERIS_WORKER_ID"] + ".left")
+subprocess.Popen([sys.executable, "-c", SLEEPS, file], start_new_session=True)
+subprocess.run([sys.executable, "-c", DAEMON, file, SLEEPS])
+if "executor-1" in file:
+    subprocess.run([sys.executable, "-c", DAEMON, file, SLEEPS], env={})
+"""
+
+
+def test_what_a_service_leaves_running_is_killed_before_it_starts_again(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions and environments of their own save nothing; what a service that lives has started is spared."""
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
+    services = (Service("executor", (sys.executable, "-c", LEAVES + STAND_IN), count=2),)
+    lifecycle.up(data, services=services, progress=Lines())
+
+    def left(name: str, count: int) -> list[int]:
+        file = data / f"{named(name, data)}.left"
+        until(lambda: file.exists() and len(file.read_text().split()) >= count)
+        return [int(one) for one in file.read_text().split()]
+
+    spared, killed = left("executor-0", 2), left("executor-1", 3)
+    assert all(map(is_alive, [*spared, *killed]))
+    os.kill(pid(data, "executor-1"), signal.SIGKILL)
+    until(lambda: part(data, "executor-1").incarnation == 2)
+    assert [one for one in killed if is_alive(one)] == []
+    assert all(map(is_alive, spared))
+    again = left("executor-1", 6)
+    lifecycle.down(data)
+    until(lambda: not any(map(is_alive, [*spared, *again])))
+
+
 def test_services_are_forked_and_share_only_what_is_unchanged(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the supervisor's files a fork holds none: not its lock, which would outlive it."""
     monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
