@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from aetheris.gateway.core.problems import Conflict, NotFound
+from aetheris.gateway.core.problems import Conflict, Forbidden, NotFound
 from aetheris.gateway.core.submissions import read_end
 from aetheris.gateway.handlers import SOURCE, Jobs
 from aetheris.gateway.tokens import Caller
@@ -13,6 +13,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN, Name, Names
 from aetheris.protocol.messages.commands import Ended
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.planning.gate import Deciders, Word, gate
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.ids import fresh_id
 from aetheris.runtime.log.interface import Appender
@@ -93,7 +94,10 @@ class Workers:
 
 
 def _check_may_end(caller: Caller) -> None:
-    """Who may say that a worker is gone: whoever may resolve a parked call, and that is every known caller."""
+    """Nobody asked for a worker, and no rule names who may end it: whoever is known may."""
+    refused = gate(Deciders(), caller.name, Word.END_WORKER)
+    if refused is not None:
+        raise Forbidden("may_not_end", refused)
 
 
 def _meant(worker_id: str, name: Name) -> str:
