@@ -62,7 +62,7 @@ def test_a_started_by_a_worker_that_had_ended_is_void() -> None:
     assert start_is_void(ended, started("a", "n2", token=2)) == "its worker had ended"
     apply(ended, started("a", "n2", token=2), 9)
     assert (ended.keys[key_of("a")].st, ended.keys[key_of("a")].live) == (St.REOPENED, {"n1"})
-    assert start_is_void(ended, started("a", "n2", token=2, incarnation="i2")) is None
+    assert start_is_void(ended, started("a", "n3", token=2, incarnation="i2")) is None
     other = fold(PLAN, worker_ended("i1", "another"))
     assert start_is_void(other, started("a", "n1")) is None
 
