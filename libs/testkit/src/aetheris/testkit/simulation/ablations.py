@@ -140,6 +140,14 @@ ABLATIONS: tuple[Ablation, ...] = (
         2000,
         {"aetheris.protocol.plan.graph.ToolPin.settles_s": _unbounded},
     ),
+    Ablation(
+        "with an effect store that is believed",
+        2000,
+        {
+            "aetheris.ledger.core.settlement._is_of": _always(value=True),
+            "aetheris.ledger.core.settlement._is_whole": _always(value=True),
+        },
+    ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
 )
 

@@ -101,6 +101,8 @@ class Outside:
     under_way: list[Call] = field(default_factory=list[Call])
     results: dict[tuple[str, str], list[Any]] = field(default_factory=dict[tuple[str, str], list[Any]])
     """(job_id, node_id) → everything that was ever answered, or could have been."""
+    deleted: set[str] = field(default_factory=set[str])
+    """External keys whose effect somebody has taken away again."""
     _count: int = 0
 
     def send(self, call: Call) -> None:
@@ -120,11 +122,14 @@ class Outside:
         self.results.setdefault((call.job_id, call.node_id), []).append(call.result)
         if call.effect_class is EffectClass.PURE:
             return None
+        self.deleted.discard(call.external_key)
         self.effects.append(Effect(call, call.result))
         return self.effects[-1]
 
     def found(self, external_key: str) -> Effect | None:
         """What the outside knows under an external key."""
+        if external_key in self.deleted:
+            return None
         return next((effect for effect in self.effects if effect.call.external_key == external_key), None)
 
     def of_node(self, job_id: str, node_id: str) -> list[Effect]:

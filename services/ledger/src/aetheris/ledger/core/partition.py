@@ -709,8 +709,8 @@ class Partition:
         """The first signal of a declared key counts; what its node waits for already it ends at once."""
         name = command.correlation_key
         known = name in job.state.signals or name in job.signalled
-        ends = job.state.terminal is not None or job.state.stopping is not None
         asked = confirming.awaits(job.state, command)
+        ends = job.state.terminal is not None or (job.state.stopping is not None and not asked)  # an undo may ask, too
         if known or ends or not (asked or waits.declared(job.state, name)):
             return []
         if asked and not confirming.may_accept(job.state, command):
