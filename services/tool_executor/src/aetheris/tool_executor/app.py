@@ -20,6 +20,7 @@ from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, load
+from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.core.slots import Slots
@@ -67,6 +68,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         WorkerIdTaken: another process lives under this name, or may.
         Exception: whatever escaped; the next process restores from the log.
     """
+    watch()
     clock = SystemClock()
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
@@ -74,10 +76,11 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     own = load(",".join(settings.tools)) if toolbox is None else toolbox
     name = worker_name(settings)
     async with AsyncExitStack() as closing:
-        on = await closing.enter_async_context(runtime(settings, NAME, stop))
-        tell = partial(_unready, on.health)
-        tell("has not said yet who it is")
-        held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
+        with of_the_engine():
+            on = await closing.enter_async_context(runtime(settings, NAME, stop))
+            tell = partial(_unready, on.health)
+            tell("has not said yet who it is")
+            held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         models = _asking(settings.models, toolbox)
         calls = Calls(toolbox, clock, secrets, models)

@@ -266,15 +266,15 @@ def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
             return reports.failed(tried, Outcome.RETRYABLE, reason)
         case Permanent(reason):
             return reports.failed(tried, Outcome.PERMANENT, reason)
-        case InDoubt(error_class):
-            return _lost(tried, error_class)
+        case InDoubt(error_class, returned):
+            return _lost(tried, error_class, returned=returned)
 
 
-def _lost(tried: Try, error_class: str) -> Event:
+def _lost(tried: Try, error_class: str, *, returned: bool = False) -> Event:
     """What it came to is not known: to be tried again where it only read, else in doubt."""
     if tried.invocation.entry.effect_class is EffectClass.PURE:
         return reports.failed(tried, Outcome.RETRYABLE, error_class)
-    return reports.in_doubt(tried, error_class)
+    return reports.in_doubt(tried, error_class, returned=returned)
 
 
 def _error_of(said: Said) -> str | None:
