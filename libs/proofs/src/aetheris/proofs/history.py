@@ -70,6 +70,10 @@ class History:
             found = self._hashes[fact.at, name] = hash_or_empty(fact.body.get(name))
         return found
 
+    def nodes_finished_of(self, node: str) -> list[Fact]:
+        """What the planner says of a node."""
+        return [fact for fact in self.nodes_finished if fact.node == node]
+
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
         begun: str | None = None

@@ -133,6 +133,7 @@ def executor(
         calls=calls,
         effects=EffectWriter(store, on.clock, settings.effect_deadline_s, settings.effect_pause_s),
         blobs=on.blobs,
+        traffic=on.traffic,
         scribe=scribe,
         telemetry=on.telemetry,
         metrics=on.metrics,

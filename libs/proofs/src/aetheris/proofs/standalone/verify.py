@@ -346,6 +346,17 @@ class Entry:
 NO_ENTRY = Entry()
 
 
+def needs(says: dict[str, Any], node: str) -> bool:
+    """Does a node come after another, or use its result?"""
+    return node in map(str, listed(says.get("depends_on"))) or refers_to(says.get("args"), node)
+
+
+def refers_to(part: Any, node: str) -> bool:
+    if isinstance(part, dict) and len(part) == 1 and isinstance(part.get("$ref"), str):
+        return part["$ref"].partition("#")[0] == node
+    return any(refers_to(inner, node) for inner in (part.values() if isinstance(part, dict) else listed(part)))
+
+
 def entry_hash(says: dict[str, Any]) -> str:
     """Absent and default are one."""
     defaults = {"kind": "tool", "args": {}, "depends_on": [], "occurrence": 1, "irreversible": False}
@@ -748,9 +759,23 @@ class Job:
         named = end.body.get("compensated") or []
         self.replay += broken(
             end,
-            incomplete=end.type == "job_completed" and not done >= self.planned().keys(),
+            incomplete=end.type == "job_completed" and any(map(self.is_missing, self.planned().keys() - done)),
             compensated_differs=not isinstance(named, list) or set(map(str, named)) != self.undone_by().keys(),
         )
+
+    def is_missing(self, node: str) -> bool:
+        """But for a call that a model asked for, and went on without: it surely took no effect, nothing needs it."""
+        created = next((record.body for record in self.by_type["job_created"]), {})
+        by_turns = mapping(created.get("brief")).get("planning", "agent") == "agent"
+        asked = (
+            isinstance(created.get("goal"), str) and by_turns and self.entry(node).says.get("kind", "tool") == "tool"
+        )
+        reports = [record.text("result_type") for record in self.by_type["node_finished"] if record.node == node]
+        calls = self.calls_of[node].values() if node in self.calls_of else []
+        harmless = self.entry(node).is_harmless
+        nothing = all(call.settled and call.outcome != "success" and (call.sure or harmless) for call in calls)
+        needed = any(needs(entry.says, node) for entry in self.planned().values())
+        return not asked or "permanent_failure" not in reports or not nothing or needed
 
     def planned(self) -> dict[str, Entry]:
         return {name: self.entry(name) for name in self.entries if self.entry(name).says}

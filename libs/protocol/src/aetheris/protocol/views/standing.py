@@ -7,10 +7,11 @@ from aetheris.protocol.fold.rules import unsure
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import RejectReason, Via
+from aetheris.protocol.messages.events import Via
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.protocol.views.contract import Status
+from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.outcome import step_status
 
 
 def job_view(job: JobState, created_at: str) -> dict[str, Any]:
@@ -115,26 +116,6 @@ def _counting_key(job: JobState, node_id: str) -> tuple[str, KeyState] | None:
         return settled
     keys = job.node_keys.get(node_id)
     return (keys[-1], job.keys[keys[-1]]) if keys else None
-
-
-def step_status(state: KeyState) -> Status:
-    """Where the execution contract of a key stands (docs/execution-contract.md)."""
-    if state.st is St.SETTLED:
-        return _ended(state)
-    if state.st is St.PARKED:
-        return Status.WAITING
-    if state.st is St.NONE:
-        return Status.WAITING if state.requested is not None or state.is_waiting else Status.PENDING
-    return Status.RUNNING
-
-
-def _ended(state: KeyState) -> Status:
-    if state.outcome is Settled.SUCCESS:
-        return Status.COMPLETED
-    if state.outcome is Settled.FAILED:
-        return Status.CANCELLED if state.reason == RejectReason.CANCELLED else Status.FAILED
-    gone = (RejectReason.CANCELLED.value, RejectReason.EXPIRED.value)
-    return Status.CANCELLED if state.reason in gone else Status.REJECTED
 
 
 def _why(job: JobState) -> str | None:
