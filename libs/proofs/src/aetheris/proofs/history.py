@@ -100,7 +100,8 @@ class History:
         index.setdefault(name, fact)
 
     def _worker_ended(self, fact: Fact) -> None:
-        self.workers_ended.setdefault((fact.text("worker_id"), fact.text("incarnation")), fact.at)
+        if fact.worker is not None:
+            self.workers_ended.setdefault(fact.worker, fact.at)
 
     def _in_doubt(self, fact: Fact) -> None:
         if fact.body.get("returned") is True:

@@ -238,6 +238,9 @@ class Validity:
             yield "stopped"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
+        gone = self.history.workers_ended
+        if gone and start.worker is not None and gone.get(start.worker, at) < at:
+            yield "worker_ended"
         if self._decision(key, at) not in (None, "approve"):
             yield "refused"
         if self._node_taken(start):

@@ -264,6 +264,12 @@ class Record:
         value = self.body.get(name)
         return value if isinstance(value, str) else ""
 
+    def worker(self) -> tuple[str, ...]:
+        """The worker that it names, and which life of it."""
+        named = self.body.get("worker_id"), self.body.get("incarnation")
+        texts = tuple(one for one in named if isinstance(one, str))
+        return texts if texts == named else ()
+
 
 def read_record(at: int, one: dict[str, Any]) -> Record:
     if type(one["offset"]) is not int:
@@ -430,7 +436,7 @@ class Job:
         self.tries: list[Try] = []
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
         self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
-        self.workers_ended: set[tuple[str, str]] = set()
+        self.workers_ended: set[tuple[str, ...]] = set()
         self.waiting: dict[str, str] = {}  # node → key of its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
@@ -577,6 +583,7 @@ class Job:
             # nothing has ended it, no human said no, and behind a stop only compensations planned later start
             and self.end is None
             and (call.decided is None or call.said_yes())
+            and start.worker() not in self.workers_ended
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
@@ -684,7 +691,7 @@ class Job:
     def invocation_probed(self, answer: Record, call: Call) -> None:
         one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
         key = answer.text("external_key")
-        over = one and (one.worker in self.workers_ended or one.start.nonce in call.returned)
+        over = one and ((all(one.worker) and one.worker in self.workers_ended) or one.start.nonce in call.returned)
         if one and over and answer.text("answer") == "not_found" and key and key == one.start.text("external_key"):
             call.absent.add(one.start.nonce)
 
@@ -693,8 +700,7 @@ class Job:
             call.returned.add(doubt.nonce)
 
     def worker_ended(self, ended: Record, _call: Call) -> None:
-        if ended.text("worker_id") and ended.text("incarnation"):
-            self.workers_ended.add((ended.text("worker_id"), ended.text("incarnation")))
+        self.workers_ended |= {ended.worker()} - {()}
 
     # Nodes.
 

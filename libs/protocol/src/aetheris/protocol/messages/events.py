@@ -358,6 +358,8 @@ class WorkerEnded(Event):
     worker_id: str
     incarnation: str
     how: str
+    by: str | None = None
+    evidence: str | None = None
 
 
 class InvocationParked(KeyEvent):

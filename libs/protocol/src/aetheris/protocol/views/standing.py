@@ -56,6 +56,23 @@ def job_status(job: JobState) -> str:
     return "stopping" if job.stopping is not None else "running"
 
 
+def opened_by(job: JobState, worker_id: str) -> list[dict[str, Any]]:
+    """The calls of a job that a worker has declared, and that nobody has settled."""
+    return [
+        {
+            "job_id": job.job_id,
+            "node_id": state.node_id,
+            "tool": state.started.tool_name if state.started is not None else None,
+            "state": state.st.value,
+            "incarnation": state.tries[nonce].incarnation,
+        }
+        for state in job.keys.values()
+        if state.st is not St.SETTLED
+        for nonce in sorted(state.live)
+        if state.tries[nonce].worker_id == worker_id
+    ]
+
+
 def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
     """Where one step stands."""
     node = entry.node
