@@ -97,6 +97,10 @@ class KeyState:
     allowed_versions: frozenset[str] = frozenset()
     decision: ev.ApprovalDecided | None = None
     requested: ev.ApprovalRequested | None = None
+    asks: int = 1
+    """The token that an approval must carry: a human's retry of what needed one needs another, under its own."""
+    answered: tuple[tuple[ev.ApprovalRequested, ev.ApprovalDecided | None], ...] = ()
+    """What was asked and said before such a retry."""
     waits_for: ev.JobWaiting | None = None
     duplicate_of: ev.DuplicateOf | None = None
     cancel_requested: bool = False
@@ -118,7 +122,13 @@ class KeyState:
     @property
     def is_asking(self) -> bool:
         """Whether a human is asked for approval and has not answered."""
-        return self.st is St.NONE and self.requested is not None and self.decision is None
+        asked = self.requested is not None and self.decision is None
+        return asked and (self.st is St.NONE or (self.st is St.REOPENED and self.needs_yes))
+
+    @property
+    def needs_yes(self) -> bool:
+        """Whether nothing but a human's yes to this very retry lets it start."""
+        return self.asks > 1
 
     @property
     def attempts(self) -> int:
@@ -282,6 +292,8 @@ def _start_is_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | No
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:
         return "a human said no or edited the call"
+    if state.needs_yes and not _approved(e, state):
+        return "retried by hand, and not approved anew"
     void = _not_in_force(job, e, entry) or _node_is_taken(job, e)
     if void is None and e.after:
         void = _after_fails(job, e)
@@ -528,7 +540,19 @@ def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
     if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
         return False
     _reopen(state)
+    if e.by == "human":
+        _ask_anew(job, state)
     return True
+
+
+def _ask_anew(job: JobState, state: KeyState) -> None:
+    """What was said before holds for what was tried before: a retry by hand may act a second time."""
+    entry = job.entry(state.node_id)
+    if state.requested is not None:
+        state.answered += ((state.requested, state.decision),)
+    elif entry is None or not entry.irreversible:
+        return
+    state.asks, state.requested, state.decision, state.allowed_versions = state.t, None, None, frozenset()
 
 
 def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
@@ -554,7 +578,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
 
 def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or e.tool_version in state.allowed_versions:
+    if state.node_id != e.node_id or state.needs_yes or e.tool_version in state.allowed_versions:
         return False
     state.allowed_versions |= {e.tool_version}
     return True
@@ -562,7 +586,7 @@ def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
 
 def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.requested is not None:
+    if state.node_id != e.node_id or state.requested is not None or e.generation != state.asks:
         return False
     state.requested = e
     return True
@@ -570,7 +594,7 @@ def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> 
 
 def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.decision is not None:
+    if state.node_id != e.node_id or state.decision is not None or e.generation != state.asks:
         return False
     state.decision = e
     job.open_waits.pop(("approval", e.node_id), None)

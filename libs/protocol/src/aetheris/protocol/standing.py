@@ -62,7 +62,7 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
         step["attempts"] = state.attempts
         step["execution_id"] = execution_id(job.job_id, node.id, key)
         step["external_id"] = state.external_id
-        step["request_id"] = request_id(job.job_id, node.id, key) if _asks(job, entry, state) else None
+        step["request_id"] = request_id(job.job_id, node.id, key, state.asks) if _asks(job, entry, state) else None
         step["reason"] = state.parked_because if state.st is St.PARKED else state.reason
     if finished is not None:
         step["result_type"] = finished.result_type
@@ -101,7 +101,7 @@ def step_status(state: KeyState) -> Status:
     """Where the execution contract of a key stands (docs/execution-contract.md)."""
     if state.st is St.SETTLED:
         return _ended(state)
-    if state.st is St.PARKED:
+    if state.st is St.PARKED or state.is_asking:
         return Status.WAITING
     if state.st is St.NONE:
         return Status.WAITING if state.requested is not None or state.is_waiting else Status.PENDING
@@ -151,7 +151,8 @@ def _not_known(job: JobState) -> str | None:
     """The call of an ended job that may have taken effect, or not."""
     for state in job.keys.values():
         entry = job.entry(state.node_id)
-        unsure = state.outcome is Settled.FAILED and not state.sure and state.via is Via.LEDGER
+        by_nobody = state.outcome is Settled.REJECTED or (state.outcome is Settled.FAILED and state.via is Via.LEDGER)
+        unsure = by_nobody and not state.sure
         if unsure and not state.alarms and entry is not None and entry.effect_class is not EffectClass.PURE:
             return f"{state.node_id} failed without being sure: whether it took effect is not known"
     return None
@@ -159,7 +160,7 @@ def _not_known(job: JobState) -> str | None:
 
 def _waits(job: JobState) -> bool:
     """Whether it goes on only when something comes, and nothing else of it runs."""
-    if any(state.st in (St.STARTED, St.REOPENED) for state in job.keys.values()):
+    if any(state.st in (St.STARTED, St.REOPENED) and not state.is_asking for state in job.keys.values()):
         return False
     return bool(job.open_waits) or _parked(job) is not None
 
