@@ -10,7 +10,8 @@ from aetheris.ledger.confirming import accept, hear, hold, may_accept, nothing_c
 from aetheris.ledger.confirming import asked as asks
 from aetheris.ledger.decisions import Confirm, Emit, Now
 from aetheris.ledger.memory import LiveJob, Terms
-from aetheris.ledger.policy import load, parse
+from aetheris.ledger.policy import parse
+from aetheris.ledger.policy_file import load
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
 from aetheris.protocol.commands import RegistryEntry, Signal

@@ -52,6 +52,14 @@ class Step:
     due_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A grant that only one life of a worker may take; `until_s`: when nobody has taken it."""
+
+    life: WorkerLife
+    until_s: float
+
+
 @dataclass(slots=True)
 class Pending:
     """A node that the planner asked for and nobody has started."""
@@ -62,6 +70,7 @@ class Pending:
     parent: bytes | None
     due_s: float
     grants: int = 0
+    offered: Offered | None = None
 
 
 @dataclass(slots=True)
@@ -95,6 +104,7 @@ class Reopened:
     """Its last try reported that it took no effect: the plan's retry decides when, and whether, it goes on."""
     scheduled: bool = False
     grants: int = 0
+    offered: Offered | None = None
 
 
 @dataclass(slots=True)
@@ -121,8 +131,6 @@ class Resumed:
     offset: int
     open: set[str]
     failed: set[str] = field(default_factory=set)
-    accepting: Deciders | None = None
-    """Who is asked to let what failed pass, once somebody is."""
     asked: dict[str, float] = field(default_factory=dict)
     """Key → how long its question is worth waiting for."""
     again: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -150,6 +158,8 @@ class LiveJob:
     """request id → key, also of those that were answered."""
     resumed: Resumed | None = None
     """What it must confirm before it goes on; None for a job that has not waited."""
+    accepting: Deciders | None = None
+    """Who was asked last to let pass what could not be confirmed."""
     accounts: dict[str, Account] = field(default_factory=dict)
     """Rule → what was charged to it."""
 
