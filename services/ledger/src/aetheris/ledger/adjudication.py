@@ -85,13 +85,31 @@ def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, 
         return Step((settlement.failed(of, hurdle.detail),) if hurdle.final else (), again_s)
     if free.after_proof and of.state.retry_due is None:
         return _schedule(of, free, terms, now)
+    if of.state.needs_yes and of.state.decision is None:
+        return _ask_anew(of, terms=terms, facts=facts, now=now)
     held = hold(job, of, (of.state.node_id,), terms, now)
     if held is not None:
         return held
     free.grants += 1
-    rules = (of.started.rule,) if of.started.rule is not None else ()
+    rule = of.state.requested.rule if of.state.needs_yes and of.state.requested is not None else of.started.rule
+    rules = (rule,) if rule is not None else ()
     granted = _grant((of.state.node_id,), rules, of, terms, None)
     return Step((granted,), now.mono_s + _rarer(terms, free.grants))
+
+
+def _ask_anew(of: Key, *, terms: Terms, facts: Facts, now: Now) -> Step:
+    """A human wants another try of what may have acted: who decides about such calls decides about this one."""
+    again_s = now.mono_s + terms.limits.lease_ttl_s
+    entry = _entry(of)
+    if of.state.requested is not None:
+        return Step()
+    if any(ref.sha256 not in facts.blobs for ref in blobs_needed(of.job, entry)):
+        return Step((), again_s)
+    call = invocation(of.job, entry, facts.blobs)
+    verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(of.job, call))
+    if verdict.effect is PolicyEffect.DENY:
+        return Step((settlement.failed(of, f"{RejectReason.POLICY.value}: {verdict.detail}"),), again_s)
+    return Step((ask_human(of, call, verdict.rule, None, terms=terms, now=now),), again_s)
 
 
 def wait_goes_on(of: Key, waiting: Waiting, terms: Terms, now: Now) -> Step:

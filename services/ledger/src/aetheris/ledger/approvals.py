@@ -50,7 +50,10 @@ def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
 
 
 def ask_human(of: Key, call: Invocation, rule: Rule, cost: float | None, *, terms: Terms, now: Now) -> Emit:
-    """approval_requested and job_waiting: from here on the log waits, not the request."""
+    """approval_requested and job_waiting: from here on the log waits, not the request.
+
+    Of a call that is retried by hand too: whatever the rule's effect, its approvers decide anew about this very try.
+    """
     expires_at = due_after(now, rule.expires_s)
     return settlement.emit(
         of, *_requested(of, call, rule, cost, terms=terms, form_at=now.wall.isoformat(), expires_at=expires_at)
@@ -66,6 +69,8 @@ def answer(
     created = job.state.created
     if requested is None or command.tenant != created.tenant:
         return None
+    if command.request_id != request_id(job.state.job_id, of.state.node_id, key, requested.generation):
+        return None
     if may_not_answer(requested, command.action, created.submitted_by, command.by) is not None:
         return None
     if is_past(requested, now):
@@ -77,6 +82,8 @@ def answer(
     if command.action == "approve":
         return settlement.emit(of, _decided(of, requested, command, command_id))
     if command.action == "edit":
+        if of.state.needs_yes:  # what was tried may have acted: other arguments would be a second call of the node
+            return None
         return _edit(job, of, entry, command, command_id, terms=terms, now=now)
     no = _rejected(of, RejectReason.APPROVAL, "a human said no", command_id)
     return settlement.emit(of, _decided(of, requested, command, command_id), no)
@@ -177,7 +184,8 @@ def _requested(
     caused_by: str | None = None,
     edited_by: str | None = None,
 ) -> tuple[Written, Written]:
-    request = request_id(of.job.job_id, call.node_id, of.key)
+    token = of.state.asks
+    request = request_id(of.job.job_id, call.node_id, of.key, token)
     requested = ev.ApprovalRequested(
         job_id=of.job.job_id,
         caused_by=caused_by,
@@ -186,12 +194,13 @@ def _requested(
         args_hash=call.args_hash,
         tool_version=call.entry.tool_version,
         rule=rule.name,
-        form=_form(request, of.job, call, terms, created_at=form_at, expires_at=expires_at),
+        form=_form(request, of, call, terms, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,
         approvers=rule.approvers,
         self_approval=rule.self_approval,
         edited_by=edited_by,
         cost=cost,
+        token=_named(token),
     )
     waiting = ev.JobWaiting(
         job_id=of.job.job_id,
@@ -201,24 +210,31 @@ def _requested(
         correlation_key=request,
         due_at=expires_at,
     )
-    return written(requested, of.key), written(waiting, of.key)
+    cause = (of.key,) if token == 1 else (of.key, str(token))
+    return written(requested, *cause), written(waiting, *cause)
+
+
+def _named(token: int) -> int | None:
+    """What the log says of a token: nothing of the first."""
+    return token if token != 1 else None
 
 
 def _form(
-    request: str, job: JobState, call: Invocation, terms: Terms, *, created_at: str, expires_at: str | None
+    request: str, of: Key, call: Invocation, terms: Terms, *, created_at: str, expires_at: str | None
 ) -> dict[str, Any]:
     """What a human is shown, and can change; the answer is held against this, never against what a client says."""
-    entry = call.entry
-    tool = entry.node.tool_name
-    schema = _pinned_schema(entry, terms) or {}
+    job, entry = of.job, call.entry
+    tool, again = entry.node.tool_name, of.state.needs_yes
+    schema = (_pinned_schema(entry, terms) or {}) if not again else {}
     fields = [field.model_dump(mode="json", exclude_defaults=True) for field in fields_of(schema, call.args)]
     actions = {name: look for name, look in _ACTIONS.items() if fields or name != "edit"}
     return {
         "id": request,
         "type": "form" if fields else "confirmation",
-        "title": f"Run {tool}?",
+        "title": f"Run {tool} again?" if again else f"Run {tool}?",
         "description": f"Step {call.node_id} calls {tool}"
-        + (", which can't be undone." if entry.irreversible else "."),
+        + (", which can't be undone." if entry.irreversible else ".")
+        + (f" It was tried {of.state.attempts} times, and may have acted already." if again else ""),
         "fields": fields,
         "actions": actions,
         "context": {
@@ -259,6 +275,7 @@ def _decided(
         approver=command.by,
         comment=command.comment,
         data=data,
+        token=requested.token,
     )
     return written(event, of.key, command_id)
 

@@ -373,17 +373,19 @@ class Partition:
         """The log waits from here on; the request's due time is in the event."""
         self._discharge(job, event.node_id)
         key, entry = event.idempotency_key, job.state.entry(event.node_id)
-        if job.state.keys[key].st is not St.NONE or job.state.keys[key].decision is not None or entry is None:
+        if not job.state.keys[key].is_asking or entry is None:
             return
         due_s = now.mono_s + _seconds_until(event.expires_at, now) if event.expires_at is not None else float("inf")
-        job.requests[request_id(event.job_id, event.node_id, key)] = key
+        job.requests[request_id(event.job_id, event.node_id, key, event.generation)] = key
         job.asked[key] = Asked(entry, due_s)
         self._put(due_s, Item("request", event.job_id, key))
 
     def _take_decision(self, job: LiveJob, event: ev.ApprovalDecided, now: Now) -> None:
         asked = job.asked.pop(event.idempotency_key, None)
+        state = job.state.keys[event.idempotency_key]
         if event.decision is not Said.APPROVE:
-            _give_back(job, event.idempotency_key)
+            if not state.live:
+                _give_back(job, event.idempotency_key)
         else:
             confirming.resumed(job, self.folded, self._terms)
         if event.decision is Said.EDIT and asked is not None and job.state.entry(event.node_id) is not asked.entry:
@@ -391,7 +393,7 @@ class Partition:
         free = job.keys.get(event.idempotency_key)
         if isinstance(free, Reopened):
             self._put_off(free, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
-        elif job.state.keys[event.idempotency_key].st is St.NONE:
+        elif state.st is St.NONE:
             job.pending.setdefault(event.node_id, Pending((event.node_id,), None, None, now.mono_s))
             self._hurry(job, event.node_id, now)
 
@@ -577,6 +579,8 @@ class Partition:
             return Step()
         if is_closed(job.state, job.state.entry(of.state.node_id)):
             del job.asked[item.name]
+            if of.state.st is St.REOPENED:  # what was tried ends as such
+                return Step()
             return Step((settlement.rejected(of, RejectReason.CANCELLED, "the job is stopping"),))
         if not is_past(of.state.requested, now):
             self._put_off(asked, now.mono_s + _seconds_until(of.state.requested.expires_at, now), item)
@@ -657,7 +661,8 @@ class Partition:
             if execution_id(job.state.job_id, state.node_id, key) != command.execution_id:
                 continue
             of = Key(job.state, key, state)
-            if state.st is St.PARKED or state.is_waiting or (state.is_asking and key in job.asked):
+            unanswered = state.st is St.NONE and state.is_asking and key in job.asked
+            if state.st is St.PARKED or state.is_waiting or unanswered:
                 job.asked.pop(key, None)
                 return [settlement.called_off(of, command, command_id)]
             if state.st in (St.STARTED, St.REOPENED) and not state.cancel_requested:
@@ -787,6 +792,8 @@ def _look_for_blobs(job: LiveJob, node_id: str, look: Look) -> None:
 
 def _look_for_key(job: LiveJob, item: Item, look: Look) -> None:
     state, held = job.state.keys[item.name], job.keys[item.name]
+    if state.needs_yes and state.requested is None:
+        _look_for_blobs(job, state.node_id, look)
     if state.live:
         look.effects.append((item.job_id, item.name))
     if isinstance(held, Started) and held.cause is None:

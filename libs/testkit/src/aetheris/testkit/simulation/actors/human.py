@@ -72,7 +72,7 @@ class Human:
         if ("resolve", None) in job.open_waits and self._resolves() and self._unsaid("resolve", job.job_id):
             yield Action(f"human decides whether to undo {job.job_id}", self._cancelling(job))
         for key, state in job.keys.items():
-            if state.requested is not None and state.decision is None and self._unsaid("decide", key):
+            if state.requested is not None and state.decision is None and self._unsaid("decide", key, str(state.asks)):
                 yield Action(f"human decides about {state.node_id}", self._answering(job, key, state))
             if state.st is St.PARKED and self._resolves() and self._unsaid("resolve", key, str(state.t)):
                 yield Action(f"human resolves {state.node_id}", self._resolving(job, key, state))
@@ -92,7 +92,7 @@ class Human:
 
     def _answering(self, job: JobState, key: str, state: KeyState) -> Callable[[], None]:
         def do() -> None:
-            self._said.add(("decide", key))
+            self._said.add(("decide", key, str(state.asks)))
             self._decide(job, key, state)
 
         return do
@@ -118,8 +118,9 @@ class Human:
             rule=asked.rule,
             decision=Decision.REJECT if no else Decision.APPROVE,
             approver="bob",
+            token=asked.token,
         )
-        self._event(decided, key)
+        self._event(decided, key, *(() if asked.token is None else (str(asked.token),)))
 
     def _resolve(self, job: JobState, key: str, state: KeyState) -> None:
         """He looks outside; what has not arrived there he can't see."""
