@@ -180,7 +180,7 @@ def test_what_is_gone_once_all_services_were_is_met_by_the_jobs_option(world: Wo
     if mode == "human_in_loop":
         until(lambda: "confirm-" in str(world.system.job(job).get("why")), 60)
         assert not (world.root / next_name).exists()
-        world.signal(job, world.system.job(job)["why"].split()[-1])
+        world.signalled(job, world.system.job(job)["why"].split()[-1], world.system.approver).raise_for_status()
     world.system.wait_status(job, status, 60)
     assert len(world.events(job, "confirmation_failed")) == 1
     assert (world.root / next_name).exists() is (mode != "strict")

@@ -75,6 +75,23 @@ def respond(
     ledger.settle()
 
 
+def test_arguments_of_any_size_are_asked_about_and_what_cant_be_shown_cant_be_edited() -> None:
+    large = PAID | {"to": "x" * 600_000}
+    ledger = world(plan=pay(args=large)).ledger()
+    ledger.request("a", offset=1)
+    assert ledger.written() == ["approval_requested", "job_waiting"]
+    requested = state(ledger, large).requested
+    assert requested is not None
+    assert requested.args_hash == args_hash(large)
+    assert len(requested.model_dump_json()) < 20_000
+    assert requested.form["context"]["arguments"]["to"]["begins"] == "x" * 900
+    assert "edit" not in requested.form["actions"]
+    respond(ledger, "edit", args=large, data={"amount": 1})
+    assert state(ledger, large).decision is None
+    respond(ledger, "approve", args=large, name="cmd-2")
+    assert len(ledger.grants) == 1
+
+
 def test_the_request_shows_the_call_and_binds_the_answer_to_it() -> None:
     requested = state(asked()).requested
     assert requested is not None

@@ -1,10 +1,12 @@
 """The facts of jobs.events (docs/events.md). Unknown fields are ignored here and kept in the log's bytes."""
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol import recordable
 from aetheris.protocol.plan import EffectKind, JobOptions
 from aetheris.protocol.prompts import Brief
 
@@ -101,8 +103,9 @@ class Change(BaseModel):
     external_ref: str | None = None
 
 
-INLINE_LIMIT = 64 * 1024
-"""Bytes up to which a value travels in its record; larger ones become a blob and a reference."""
+def changes_of(said: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
+    """Changes as they are recorded, as far as there is room."""
+    return tuple(Change.model_validate(one) for one in recordable.changes(said))
 
 
 class BlobRef(BaseModel):
@@ -318,6 +321,7 @@ class InvocationProbed(KeyEvent):
     ask: str
     answer: Answer
     result: Any = None
+    result_ref: BlobRef | None = None
     external_id: str | None = None
     changes: tuple[Change, ...] = ()
     evidence: tuple[Any, ...] = ()

@@ -12,13 +12,15 @@ from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import dead_letters
 from aetheris.streams.clock import Clock
 from aetheris.streams.handler import Inputs, PartitionHandler
-from aetheris.streams.log import Appender, Log, LogGap, LogUnreachable, Membership, Place
+from aetheris.streams.log import Appender, Log, LogGap, LogUnreachable, Membership, Place, Refusal
 from aetheris.streams.replay import replay
+from aetheris.streams.withheld import write_all
 
 _log = structlog.get_logger(__name__)
 _Answer = TypeVar("_Answer")
 
 _RETRY_PAUSE_S = 0.2
+_LETTER_HEADERS = ("dlq_id", "dlq_reason", "dlq_topic", "dlq_partition", "dlq_offset", "ce_id", "ce_type")
 _TIMER_RESOLUTION_S = 0.001
 _PORTION = 400
 """Records of one turn: twenty milliseconds, after which others of the process have theirs."""
@@ -224,7 +226,17 @@ class Partition:
     async def _flush_undecodable(self) -> None:
         if self._undecodable:
             groups, self._undecodable = self._undecodable, []
-            await self._around.appender.append(groups)
+            for refusal in await write_all(self._around.appender, groups):
+                await self._quarantine_briefly(refusal)
+
+    async def _quarantine_briefly(self, refusal: Refusal) -> None:
+        """A letter that the brokers refuse: without its value, which still lies where the record came from."""
+        (letter,) = refusal.group
+        reason = (("dlq_omitted", refusal.why.encode()),)
+        headers = tuple(header for header in letter.headers if header[0] in _LETTER_HEADERS) + reason
+        brief = Draft(letter.topic, letter.key, b"", headers, letter.partition)
+        for again in await write_all(self._around.appender, [(brief,)]):
+            _log.error("a dead letter is refused", topic=letter.topic, reason=again.why)
 
 
 def _within(place: Place, offset: int, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> int:

@@ -11,6 +11,7 @@ from aetheris.ledger.memory import Asked, LiveJob, Terms
 from aetheris.ledger.policy import PolicyEffect, Rule, Verdict
 from aetheris.ledger.settlement import Key, written
 from aetheris.protocol import events as ev
+from aetheris.protocol import recordable
 from aetheris.protocol.approvals import edited, may_not_answer, request_id
 from aetheris.protocol.commands import Respond
 from aetheris.protocol.events import Decision, RejectReason
@@ -225,8 +226,10 @@ def _form(
     """What a human is shown, and can change; the answer is held against this, never against what a client says."""
     job, entry = of.job, call.entry
     tool, again = entry.node.tool_name, of.state.needs_yes
-    schema = (_pinned_schema(entry, terms) or {}) if not again else {}
-    fields = [field.model_dump(mode="json", exclude_defaults=True) for field in fields_of(schema, call.args)]
+    schema = _pinned_schema(entry, terms) or {}
+    shown = recordable.shown(call.args)
+    editable = fields_of(schema, call.args) if shown is call.args and not again else ()
+    fields = [field.model_dump(mode="json", exclude_defaults=True) for field in editable]
     actions = {name: look for name, look in _ACTIONS.items() if fields or name != "edit"}
     return {
         "id": request,
@@ -244,7 +247,7 @@ def _form(
             "submitted_by": job.created.submitted_by,
             "tool": tool,
             "tool_version": entry.tool_version,
-            "arguments": call.args,
+            "arguments": shown,
         },
         "created_at": created_at,
         "expires_at": expires_at,

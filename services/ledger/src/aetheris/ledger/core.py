@@ -38,6 +38,7 @@ from aetheris.protocol.ids import execution_id
 from aetheris.protocol.invocation import NotReady, blobs_needed
 from aetheris.protocol.plan import Retry
 from aetheris.protocol.sealed import SealedNames
+from aetheris.protocol.unjudged import Unjudged
 
 VIEWS_AFTER_RESTART = 10_000
 """Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
@@ -84,6 +85,7 @@ class Partition:
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._joined: list[tuple[str, str]] = []
         self._forgotten = SealedNames()
+        self.unjudged = Unjudged()
         self._presence = Presence(ended)
         self._left: list[WorkerLife] = []
         self._restored_at = -1
@@ -111,6 +113,12 @@ class Partition:
             if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
                 self.jobs[event.job_id] = LiveJob(birth(event, offset))
             return
+        try:
+            self._follow(job, event, offset, now=now, at_s=at_s)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job.state, error)
+
+    def _follow(self, job: LiveJob, event: Event, offset: int, *, now: Now, at_s: float) -> None:
         keys = job.state.keys
         key = event.idempotency_key if isinstance(event, ev.KeyEvent) else None
         known = keys.get(key) if key is not None else None
@@ -376,6 +384,8 @@ class Partition:
         if not job.state.keys[key].is_asking or entry is None:
             return
         due_s = now.mono_s + _seconds_until(event.expires_at, now) if event.expires_at is not None else float("inf")
+        if is_closed(job.state, entry):
+            due_s = now.mono_s  # asked for behind a stop that was not read yet: nobody has to answer
         job.requests[request_id(event.job_id, event.node_id, key, event.generation)] = key
         job.asked[key] = Asked(entry, due_s)
         self._put(due_s, Item("request", event.job_id, key))
@@ -535,14 +545,20 @@ class Partition:
         job = self.jobs.get(item.job_id)
         if job is None or job.state.needs_upgrade:
             return []
+        try:
+            return list(self._step(job, item, facts, now).decisions)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job.state, error)
+            return []
+
+    def _step(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
         match item.what:
             case "node":
-                step = self._judge_node(job, item, facts, now)
+                return self._judge_node(job, item, facts, now)
             case "key":
-                step = self._judge_key(job, item, facts, now)
+                return self._judge_key(job, item, facts, now)
             case "request":
-                step = self._judge_request(job, item, now)
-        return list(step.decisions)
+                return self._judge_request(job, item, now)
 
     def _judge_node(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
         pending = job.pending.get(item.name)
@@ -604,9 +620,16 @@ class Partition:
             if held.command.as_of > self.folded or (job is not None and job.state.needs_upgrade):
                 waiting.append(held)
             elif job is not None:
-                decided += self._decide_word(job, held, now)
+                decided += self._decided_word(job, held, now)
         self._words = waiting
         return decided
+
+    def _decided_word(self, job: LiveJob, held: _Word, now: Now) -> list[Decision]:
+        try:
+            return self._decide_word(job, held, now)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job.state, error)
+            return []
 
     def _decide_word(self, job: LiveJob, held: _Word, now: Now) -> list[Decision]:
         match held.command:

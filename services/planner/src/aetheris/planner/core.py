@@ -22,6 +22,7 @@ from aetheris.protocol.fold import apply, birth, is_stopped
 from aetheris.protocol.invocation import Blobs, success
 from aetheris.protocol.plan import InvalidPlan
 from aetheris.protocol.references import UnresolvedReference
+from aetheris.protocol.unjudged import Unjudged
 
 MAX_RESULT_BYTES = 64 * 1024
 """What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
@@ -60,6 +61,7 @@ class Partition:
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
     _joined: list[Joined] = field(default_factory=list)
     _planned: bool = False
+    unjudged: Unjudged = field(default_factory=Unjudged)
 
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
@@ -69,6 +71,13 @@ class Partition:
             if isinstance(event, ev.JobCreated):
                 self._take_in(event, envelope)
             return
+        try:
+            self._follow(progress, event, offset)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(progress.job, error)
+            self._changed[event.job_id] = None
+
+    def _follow(self, progress: Progress, event: Event, offset: int) -> None:
         if apply(progress.job, event, offset):
             progress.note(event)
             self._changed[event.job_id] = None
@@ -118,7 +127,7 @@ class Partition:
         for job_id in self._changed:
             progress = self.jobs.get(job_id)
             if progress is not None:
-                outputs.extend(self._decide(progress))
+                outputs.extend(self._all(progress, self._decide(progress)))
                 self.watch.follow(progress, now_s)
         self._changed.clear()
         return outputs
@@ -126,11 +135,16 @@ class Partition:
     def resolved(self, job_id: str, node_id: str, blobs: Blobs | None) -> list[Output]:
         """What follows of a Load, within the same round; no blobs where the results could not be loaded."""
         progress = self.jobs[job_id]
-        if progress.is_stopping:
-            return []
+        return [] if progress.is_stopping else self._all(progress, self._resolved(progress, node_id, blobs))
+
+    def _resolved(self, progress: Progress, node_id: str, blobs: Blobs | None) -> Iterator[Output]:
         if node_id == progress.answered:
-            return [*decided(progress, blobs), *_stop(progress), *_ended(progress)]
-        return [*_ask(progress, node_id, blobs, runs=self.runs), *_stop(progress)]
+            yield from decided(progress, blobs)
+            yield from _stop(progress)
+            yield from _ended(progress)
+        else:
+            yield from _ask(progress, node_id, blobs, runs=self.runs)
+            yield from _stop(progress)
 
     def stuck(self, now_s: float) -> list[Stuck]:
         """The jobs that nothing has happened to for too long, each once a period, with their requests repeated."""
@@ -214,6 +228,14 @@ class Partition:
             return progress.job.created.request_hash
         entry = self._forgotten.get(job_id) or self.indexed(job_id)
         return entry.request_hash if entry is not None else self._born.get(job_id)
+
+    def _all(self, progress: Progress, outputs: Iterator[Output]) -> list[Output]:
+        """All that follows; where that fails, that the job waits for a version that can judge it."""
+        try:
+            return list(outputs)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(progress.job, error)
+            return list(_pause(progress))
 
     def _decide(self, progress: Progress) -> Iterator[Output]:
         job = progress.job

@@ -16,6 +16,7 @@ from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE, EffectKind
 from aetheris.protocol.references import UnresolvedReference
 from aetheris.protocol.sealed import SealedNames
+from aetheris.protocol.unjudged import Unjudged
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -138,6 +139,7 @@ class Partition:
         self._claimed: set[tuple[str, int]] = set()
         self._open: dict[int, None] = {}
         self._forgotten = SealedNames()
+        self.unjudged = Unjudged()
 
     def pass_over(self, offset: int) -> None:
         """A record that changes nothing here was read."""
@@ -151,7 +153,10 @@ class Partition:
             if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
                 self.jobs[event.job_id] = birth(event, offset)
             return None
-        apply(job, event, offset)
+        try:
+            apply(job, event, offset)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job, error)
         if job.sealed:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
@@ -246,6 +251,11 @@ class Partition:
         """Its `started` is about to be appended, and awaited from now on."""
         self._declared[tried.nonce] = tried
         self._claimed.add((tried.started.idempotency_key, tried.started.token))
+
+    def unclaim(self, tried: Try) -> None:
+        """Its `started` was refused, and lies nowhere."""
+        self._declared.pop(tried.nonce, None)
+        self._claimed.discard((tried.started.idempotency_key, tried.started.token))
 
     def why_not(self, tried: Try) -> str | None:
         """Why a try that won may not be called, as far as the log was read; None if it may."""

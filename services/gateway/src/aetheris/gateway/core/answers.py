@@ -6,8 +6,8 @@ from typing import Any, cast
 from aetheris.gateway.core.wire import payload_of
 from aetheris.gateway.problems import BadRequest, Conflict, Forbidden
 from aetheris.protocol import events as ev
+from aetheris.protocol import recordable
 from aetheris.protocol.approvals import may_not_accept, may_not_resolve
-from aetheris.protocol.canonical import canonical_result, digest
 from aetheris.protocol.contract import TERMINAL, Status
 from aetheris.protocol.contracts import key_to_be
 from aetheris.protocol.fold import Entry, JobState, KeyState, St
@@ -146,7 +146,7 @@ def _awaits(entries: list[Entry], correlation_key: str) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return digest(canonical_result(one)) == digest(canonical_result(other))
+    return recordable.result(one)[1] == recordable.result(other)[1]
 
 
 def _used(correlation_key: str) -> Conflict:
