@@ -469,6 +469,13 @@ class ViolationFound(Event):
     message: str
 
 
+class BirthRepeated(Event):
+    """A late repeat of a birth, seen by who knows every job: the job was born at `birth`, in jobs.events."""
+
+    event_type: ClassVar[str] = "birth_repeated"
+    birth: int
+
+
 class JobSealed(Event):
     event_type: ClassVar[str] = "job_sealed"
     tenant: str

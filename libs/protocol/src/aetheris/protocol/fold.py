@@ -731,6 +731,14 @@ def _signalled(job: JobState, e: ev.SignalReceived, offset: int) -> bool:
     return True
 
 
+def _repeated(job: JobState, e: ev.BirthRepeated, offset: int) -> bool:
+    """Who took a repeat for the birth, long after the seal, forgets the job again."""
+    if job.sealed or e.birth >= job.birth:
+        return False
+    job.sealed = True
+    return True
+
+
 def _sealed(job: JobState, e: ev.JobSealed, offset: int) -> bool:
     if job.sealed:
         return False
@@ -768,6 +776,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.WaitCompleted: _wait_completed,
         ev.SignalReceived: _signalled,
         ev.JobSealed: _sealed,
+        ev.BirthRepeated: _repeated,
     },
 )
 

@@ -26,6 +26,10 @@ Batch = dict[Place, list[Record]]
 Listener = Callable[[frozenset[int]], Awaitable[None]]
 """Told of partition numbers that came to this member, or that leave it."""
 
+GAP_BELIEVED_S = 10.0
+"""For so long a log must lack an offset, at every look, before that is believed: a leader that was paused, and wakes,
+says so until it knows that others have led meanwhile."""
+
 MAX_GROUP_BYTES = 900_000
 """What a group may weigh, overhead included: it must fit one record batch (the broker's limit is 1 MiB)."""
 

@@ -12,7 +12,7 @@ from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import dead_letters
 from aetheris.streams.clock import Clock
 from aetheris.streams.handler import Inputs, PartitionHandler
-from aetheris.streams.log import Appender, Log, LogGap, LogUnreachable, Membership, Place, Refusal
+from aetheris.streams.log import GAP_BELIEVED_S, Appender, Log, LogGap, LogUnreachable, Membership, Place, Refusal
 from aetheris.streams.replay import replay
 from aetheris.streams.withheld import write_all
 
@@ -135,8 +135,7 @@ class Partition:
             self._offer()
 
     async def _restore(self) -> None:
-        ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
-        positions = await self._starts(ends)
+        ends, positions = await self._bounds()
         authority = self._places[self._around.inputs.authority]
         positions[authority] = await self._fold(authority, positions[authority], ends[authority])
         if self._closing:
@@ -146,6 +145,20 @@ class Partition:
         self._covered[authority] = positions[authority]
         self.restored, self._busy = True, False
         self._around.feed(positions)
+
+    async def _bounds(self) -> tuple[dict[Place, int], dict[Place, int]]:
+        """Where each place ends, and where reading it starts; a gap is looked at again before it is believed."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + GAP_BELIEVED_S
+        while True:
+            ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
+            try:
+                return ends, await self._starts(ends)
+            except LogGap as gap:
+                if clock() >= until_s:
+                    raise
+                _log.warning("a gap is looked at again", partition=self.number, error=str(gap))
+                await asyncio.sleep(1.0)
 
     async def _starts(self, ends: Mapping[Place, int]) -> dict[Place, int]:
         """Where reading starts: at what was committed, else at the beginning; never past a gap."""

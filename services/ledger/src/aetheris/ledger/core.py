@@ -37,7 +37,7 @@ from aetheris.protocol.fold import NODE_WAITS, Settled, St, apply, birth, is_sto
 from aetheris.protocol.ids import execution_id
 from aetheris.protocol.invocation import NotReady, blobs_needed
 from aetheris.protocol.plan import Retry
-from aetheris.protocol.sealed import SealedNames
+from aetheris.protocol.sealed import SealedNames, UnreadBirths
 from aetheris.protocol.unjudged import Unjudged
 
 VIEWS_AFTER_RESTART = 10_000
@@ -85,6 +85,7 @@ class Partition:
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._joined: list[tuple[str, str]] = []
         self._forgotten = SealedNames()
+        self._unread = UnreadBirths()
         self.unjudged = Unjudged()
         self._presence = Presence(ended)
         self._left: list[WorkerLife] = []
@@ -98,20 +99,21 @@ class Partition:
         """A record that says nothing here was read."""
         self.folded = offset
 
-    def needs_upgrade(self, job_id: str, offset: int) -> None:
+    def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: nothing more is decided about it."""
         self.folded = offset
         job = self.jobs.get(job_id)
         if job is not None:
             job.state.needs_upgrade = True
+        elif is_birth and job_id not in self._forgotten:
+            self._unread.add(job_id, offset)
 
     def evolve(self, event: Event, offset: int, now: Now, at_s: float = 0.0) -> None:
         """Fold one event, appended at `at_s` (seconds since 1970); what it makes due the next `decide` decides."""
         self.folded = offset
         job = self.jobs.get(event.job_id)
         if job is None:
-            if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
-                self.jobs[event.job_id] = LiveJob(birth(event, offset))
+            self._take_in(event, offset)
             return
         try:
             self._follow(job, event, offset, now=now, at_s=at_s)
@@ -231,7 +233,7 @@ class Partition:
 
     def mark(self) -> int | None:
         """The birth of the oldest live job."""
-        return next((job.state.birth for job in self.jobs.values()), None)
+        return self._unread.held(next((job.state.birth for job in self.jobs.values()), None))
 
     def open_request(self) -> int | None:
         """The offset of the oldest request that is not discharged."""
@@ -242,6 +244,12 @@ class Partition:
         return min((held.offset for held in self._words), default=None)
 
     # what events change
+
+    def _take_in(self, event: Event, offset: int) -> None:
+        if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
+            self.jobs[event.job_id] = LiveJob(birth(event, offset))
+        elif isinstance(event, ev.JobSealed):
+            self._unread.pop(event.job_id)
 
     def _react(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
         match event:
@@ -275,7 +283,7 @@ class Partition:
                 self._give_up(job)
             case ev.JobStopping() | ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled() | ev.PlanGenerated():
                 self._change_course(job, now)
-            case ev.JobSealed():
+            case ev.JobSealed() | ev.BirthRepeated():
                 self._forget(job)
             case _:
                 pass

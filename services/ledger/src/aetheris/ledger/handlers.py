@@ -178,7 +178,7 @@ class LedgerHandler(PartitionHandler):
             else:
                 self._partition.evolve(body, record.offset, now, record.timestamp_ms / 1000)
         elif isinstance(found, NeedsUpgrade):
-            self._partition.needs_upgrade(found.job_id, record.offset)
+            self._partition.needs_upgrade(found.job_id, record.offset, is_birth=found.is_birth)
         else:
             self._partition.pass_over(record.offset)
 

@@ -22,6 +22,7 @@ from aetheris.protocol.fold import apply, birth, is_stopped
 from aetheris.protocol.invocation import Blobs, success
 from aetheris.protocol.plan import InvalidPlan
 from aetheris.protocol.references import UnresolvedReference
+from aetheris.protocol.sealed import UnreadBirths
 from aetheris.protocol.unjudged import Unjudged
 
 MAX_RESULT_BYTES = 64 * 1024
@@ -55,8 +56,9 @@ class Partition:
     """In order of birth."""
     _born: dict[str, str] = field(default_factory=dict)
     _changed: dict[str, None] = field(default_factory=dict)
-    _unreadable: dict[str, int] = field(default_factory=dict)
-    """Jobs whose very birth this version can't read → offset; they hold the mark."""
+    _unread: UnreadBirths = field(default_factory=UnreadBirths)
+    _repeated: dict[str, int] = field(default_factory=dict)
+    """Jobs whose birth came again, while they are not live → where they were born."""
     _held: dict[str, HeldCancel] = field(default_factory=dict)
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
     _joined: list[Joined] = field(default_factory=list)
@@ -70,6 +72,9 @@ class Partition:
         if progress is None:
             if isinstance(event, ev.JobCreated):
                 self._take_in(event, envelope)
+            elif isinstance(event, ev.JobSealed | ev.BirthRepeated):
+                self._unread.pop(event.job_id)
+                self._repeated.pop(event.job_id, None)
             return
         try:
             self._follow(progress, event, offset)
@@ -91,14 +96,14 @@ class Partition:
             progress.job.needs_upgrade = True
             self._changed[job_id] = None
         elif self._request_hash(job_id) is None or job_id in self._born:
-            self._unreadable.setdefault(job_id, offset)
+            self._unread.add(job_id, offset)
 
     def submit(self, command: Submit, command_id: str) -> Append | Conflict | Refused | None:
         """The birth of a job, once: None for a repeat of the same request."""
         stands = self._request_hash(command.job_id)
         if stands is not None:
             return Conflict() if stands != command.request_hash else None
-        if command.job_id in self._unreadable:
+        if command.job_id in self._unread:
             return None
         try:
             group = birth_group(command, command_id)
@@ -123,7 +128,11 @@ class Partition:
 
     def decide(self, now_s: float = 0.0) -> list[Output]:
         """What follows from the events folded since the last call, in the order of writing."""
-        outputs: list[Output] = []
+        outputs: list[Output] = [
+            fact(ev.BirthRepeated(job_id=job_id, birth=birth), "repeated", str(birth))
+            for job_id, birth in self._repeated.items()
+        ]
+        self._repeated.clear()
         for job_id in self._changed:
             progress = self.jobs.get(job_id)
             if progress is not None:
@@ -182,7 +191,7 @@ class Partition:
     def mark(self) -> int | None:
         """The birth of the oldest live job; None if none lives."""
         oldest = next((progress.job.birth for progress in self.jobs.values()), None)
-        return min((at for at in (oldest, *self._unreadable.values()) if at is not None), default=None)
+        return self._unread.held(oldest)
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back; None if none is."""
@@ -206,11 +215,12 @@ class Partition:
         """A job lives from its first job_created; a later one, of a writer that woke up late, is void."""
         known = self._forgotten.get(event.job_id) or self.indexed(event.job_id)
         if known is not None and known.birth < envelope.record.offset:
+            self._repeated[event.job_id] = known.birth
             return
         created_at = (envelope.record.header("ce_time") or b"").decode(errors="replace")
         self.jobs[event.job_id] = Progress(birth(event, envelope.record.offset), created_at)
         self._born.pop(event.job_id, None)
-        unreadable = self._unreadable.pop(event.job_id, None)
+        unreadable = self._unread.pop(event.job_id)
         if unreadable is not None:
             self.needs_upgrade(event.job_id, unreadable)
 

@@ -15,7 +15,7 @@ from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with,
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE, EffectKind
 from aetheris.protocol.references import UnresolvedReference
-from aetheris.protocol.sealed import SealedNames
+from aetheris.protocol.sealed import SealedNames, UnreadBirths
 from aetheris.protocol.unjudged import Unjudged
 
 _NOTHING: Mapping[str, Any] = {}
@@ -139,6 +139,7 @@ class Partition:
         self._claimed: set[tuple[str, int]] = set()
         self._open: dict[int, None] = {}
         self._forgotten = SealedNames()
+        self._unread = UnreadBirths()
         self.unjudged = Unjudged()
 
     def pass_over(self, offset: int) -> None:
@@ -150,8 +151,7 @@ class Partition:
         self.folded = offset
         job = self.jobs.get(event.job_id)
         if job is None:
-            if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
-                self.jobs[event.job_id] = birth(event, offset)
+            self._take_in(event, offset)
             return None
         try:
             apply(job, event, offset)
@@ -161,12 +161,14 @@ class Partition:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
 
-    def needs_upgrade(self, job_id: str, offset: int) -> None:
+    def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: the job pauses here."""
         self.folded = offset
         job = self.jobs.get(job_id)
         if job is not None:
             job.needs_upgrade = True
+        elif is_birth and job_id not in self._forgotten:
+            self._unread.add(job_id, offset)
 
     def receive(self, taken: Taken) -> None:
         """Keep a grant until it can be judged; it is open until `discharge`."""
@@ -205,7 +207,7 @@ class Partition:
 
     def mark(self) -> int | None:
         """The birth of the oldest live job: jobs are kept in the order of their births."""
-        return next((job.birth for job in self.jobs.values()), None)
+        return self._unread.held(next((job.birth for job in self.jobs.values()), None))
 
     def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
         """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
@@ -278,6 +280,12 @@ class Partition:
         self._turns.clear()
         self._waiting.clear()
         return waiting
+
+    def _take_in(self, event: Event, offset: int) -> None:
+        if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
+            self.jobs[event.job_id] = birth(event, offset)
+        elif isinstance(event, ev.JobSealed):
+            self._unread.pop(event.job_id)
 
     def _forget(self, job_id: str) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""

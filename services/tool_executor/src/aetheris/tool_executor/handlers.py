@@ -129,7 +129,7 @@ class ExecutorHandler(PartitionHandler):
             tell_unjudged(self._core.unjudged, self._parts.metrics)
             return returned
         if isinstance(decoded, NeedsUpgrade):
-            self._core.needs_upgrade(decoded.job_id, record.offset)
+            self._core.needs_upgrade(decoded.job_id, record.offset, is_birth=decoded.is_birth)
         else:
             self._core.pass_over(record.offset)
         return None
