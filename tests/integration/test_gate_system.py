@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -82,7 +82,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     data: Path = tmp_path_factory.mktemp("gate")
     (data / "tokens.toml").write_text(TOKENS)
     (data / "policy.toml").write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.outside_tools", "AETHERIS_POLICY": str(data / "policy.toml")}
+    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_POLICY": str(data / "policy.toml")}
     with (
         running_outside(tmp_path_factory.mktemp("outside")) as outside,
         running_system(data, env | outside.env) as system,
