@@ -4,6 +4,7 @@ import asyncio
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.history import History
+from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import runtime
@@ -24,6 +25,7 @@ INPUTS = Inputs(
     commands={Topic.VERIFICATIONS: Cadence.EAGER},
     authority_cadence=Cadence.LAZY,
     tables=(Topic.JOBS_INDEX,),
+    rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_EVENTS, Topic.VERIFICATIONS}),
 )
 

@@ -129,6 +129,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         2000,
         {
             "aetheris.protocol.fold.start.is_stopped": _stopped_by_revision,
+            "aetheris.protocol.fold.rules.is_stopped": _stopped_by_revision,
             "aetheris.ledger.core.adjudication.is_stopped": _stopped_by_revision,
             "aetheris.tool_executor.core.partition.is_stopped": _stopped_by_revision,
             "aetheris.protocol.fold.rules._compensates": _always(value=True),
