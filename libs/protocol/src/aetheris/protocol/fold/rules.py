@@ -389,7 +389,7 @@ def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
 
 
 def _wait_is_over(job: JobState, node_id: str) -> None:
-    for wait_type in ("approval", *NODE_WAITS):
+    for wait_type in ("approval", "duplicate", *NODE_WAITS):
         job.open_waits.pop((wait_type, node_id), None)
 
 

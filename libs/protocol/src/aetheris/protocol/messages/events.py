@@ -354,7 +354,7 @@ class InvocationReopened(KeyEvent):
     evidence: tuple[Any, ...] = ()
 
 
-WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation"]
+WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate"]
 
 
 class JobWaiting(Event):

@@ -143,6 +143,8 @@ def _why(job: JobState) -> str | None:
     asked = job.open_waits.get(("confirmation", None))
     if asked is not None:
         return f"what it did could not be confirmed; to go on all the same: signal {asked.correlation_key}"
+    if job.waiting is not None and job.waiting.wait_type == "duplicate":
+        return f"{job.waiting.node_id} waits for an equal call that is under way: {job.waiting.correlation_key}"
     if job.waiting is not None:
         node = f"{job.waiting.node_id} waits" if job.waiting.node_id else "waits"
         until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""

@@ -1,6 +1,6 @@
 """Whether a call may run next, in the order of docs/architecture.md: settled, refused, asked for, granted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -8,8 +8,8 @@ from aetheris.ledger.core import settlement, waits
 from aetheris.ledger.core.approvals import ask_human, policy_facts
 from aetheris.ledger.core.charges import wait_s
 from aetheris.ledger.core.confirming import hold
-from aetheris.ledger.core.contents import duplicate
-from aetheris.ledger.core.decisions import Emit, Facts, Grant, Now
+from aetheris.ledger.core.contents import claim, duplicate, scope_key
+from aetheris.ledger.core.decisions import Emit, Facts, Grant, Line, Now
 from aetheris.ledger.core.doubt import caught_up
 from aetheris.ledger.core.memory import LiveJob, Pending, Reopened, Step, Terms, Waiting
 from aetheris.ledger.core.policy import PolicyEffect, Rule
@@ -69,6 +69,10 @@ def adjudicate(job: LiveJob, node_id: str, pending: Pending, *, terms: Terms, fa
     mismatch = _approved_otherwise(of, call)
     if mismatch is not None:
         return Step((settlement.rejected(of, RejectReason.APPROVAL_MISMATCH, mismatch),), again_s)
+    pending.scope = scope_key(job.state, entry, call.content_key, entry.node.occurrence)
+    line = claim(job.state, node_id, call.key, pending.scope, terms.contents) if pending.scope is not None else None
+    if line is not None:
+        return Step((Line(line),), again_s)
     held = hold(job, of, pending.nodes, terms, now)
     return held or _within(job, of, call, verdict.rule, pending, terms=terms, now=now)
 
@@ -257,10 +261,26 @@ def _allow(
     needs_word = call.entry.irreversible or terms.policy.plain(call.entry.node.tool_name) is None
     if needs_word and not approved and version not in of.state.allowed_versions:
         return Step((_policy_allows(of, call, rule, cost),), again_s)
+    elsewhere = _wait_for_another(of, call.node_id, pending, terms)
+    if elsewhere is not None:
+        return Step(elsewhere, again_s)
     pending.grants += 1
     rules = _run(of.job, pending.nodes, rule, terms)
     granted = _grant(pending.nodes[: len(rules)], rules, of, terms, pending.parent)
     return Step((granted,), now.mono_s + _rarer(terms, pending.grants))
+
+
+def _wait_for_another(of: Key, node_id: str, pending: Pending, terms: Terms) -> Sequence[Emit] | None:
+    """What is written while an equal call of another job is under way, and when it is no more; None: go on."""
+    waiting = of.job.open_waits.get((waits.ANOTHER, node_id))
+    execution = execution_id(of.job.job_id, node_id, of.key)
+    ahead = terms.contents.ahead(of.job.job_id, execution, pending.scope) if pending.scope is not None else None
+    named = f"{ahead.job_id}/{ahead.node_id}" if ahead is not None else None
+    if waiting is not None and waiting.correlation_key != named:
+        return (settlement.emit(of, waits.another_ended(of, node_id, waiting)),)
+    if named is None:
+        return None
+    return () if waiting is not None else (settlement.emit(of, waits.for_another(of, node_id, named)),)
 
 
 def _run(job: JobState, nodes: tuple[str, ...], rule: Rule, terms: Terms) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.charges import due_after
+from aetheris.ledger.core.contents import scope_key
 from aetheris.ledger.core.decisions import Emit, Now, Written
 from aetheris.ledger.core.memory import Asked, LiveJob, Terms
 from aetheris.ledger.core.policy import PolicyEffect, Rule, Verdict
@@ -26,6 +27,9 @@ _ACTIONS: Mapping[str, Mapping[str, str]] = {
     "edit": {"label": "Change", "style": "secondary"},
     "reject": {"label": "Reject", "style": "danger"},
 }
+
+
+SHOWN_DUPLICATES = 20
 
 
 def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
@@ -248,10 +252,19 @@ def _form(
             "tool": tool,
             "tool_version": entry.tool_version,
             "arguments": shown,
+            **_duplicates(of, call, terms),
         },
         "created_at": created_at,
         "expires_at": expires_at,
     }
+
+
+def _duplicates(of: Key, call: Invocation, terms: Terms) -> dict[str, Any]:
+    """The equal calls of other jobs that are under way, or of which nobody knows; nothing where there are none."""
+    scope = scope_key(of.job, call.entry, call.content_key, call.entry.node.occurrence)
+    lines = terms.contents.standing(of.job.job_id, scope) if scope is not None else []
+    rows = [{"job_id": line.job_id, "node_id": line.node_id, "state": line.state} for line in lines[:SHOWN_DUPLICATES]]
+    return {"duplicates": rows} if rows else {}
 
 
 def _pinned_schema(entry: Entry, terms: Terms) -> Schema | None:

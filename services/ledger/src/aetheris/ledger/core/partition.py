@@ -10,8 +10,8 @@ from aetheris.ledger.core import confirming, settlement, waits
 from aetheris.ledger.core.adjudication import adjudicate, again, is_closed, pause_s, wait_goes_on
 from aetheris.ledger.core.agenda import Agenda, Item
 from aetheris.ledger.core.approvals import answer, expired, is_past
-from aetheris.ledger.core.contents import done
-from aetheris.ledger.core.decisions import Decision, Done, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.core.contents import released, settled
+from aetheris.ledger.core.decisions import Decision, Emit, Facts, Grant, Line, Look, Now, View
 from aetheris.ledger.core.doubt import doubt, note_unknown
 from aetheris.ledger.core.memory import (
     Asked,
@@ -85,6 +85,10 @@ class Partition:
         self._found: list[tuple[str, ev.InvocationProbed]] = []
         self._given_up: dict[tuple[str, str], None] = {}
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
+        self._over: list[LiveJob] = []
+        """Jobs that have ended since the last `decide`."""
+        self._guarded: dict[str, dict[Item, None]] = {}
+        """Scope → the nodes that look at its lines."""
         self._joined: list[tuple[str, str]] = []
         self._forgotten = SealedNames()
         self._unread = UnreadBirths()
@@ -159,6 +163,15 @@ class Partition:
         """Take a word from outside up; it is decided when the fold has come to where the gateway was."""
         self._words.append(_Word(command, command_id, offset))
 
+    def contents_changed(self, scope: str, now: Now) -> bool:
+        """A line of calls that mean the same has changed; whether one here waits for that."""
+        waiting = self._guarded.pop(scope, {})
+        for item in waiting:
+            job = self.jobs.get(item.job_id)
+            if job is not None:
+                self._hurry(job, item.name, now)
+        return bool(waiting)
+
     def worker_ended(self, life: WorkerLife) -> bool:
         """The workers table says that a worker has ended; whether a job here is concerned."""
         for job in self.jobs.values():
@@ -194,7 +207,7 @@ class Partition:
 
     def next_due(self) -> float | None:
         """When `decide` is next called for by the clock alone."""
-        if self._found or self._announcements or self._settled or self._given_up or self._left:
+        if self._found or self._announcements or self._settled or self._over or self._given_up or self._left:
             return float("-inf")
         return self._agenda.next_due()
 
@@ -283,7 +296,10 @@ class Partition:
                 self._hurry_wait(job, event.correlation_key, now)
             case ev.CancelRequested():
                 self._give_up(job)
-            case ev.JobStopping() | ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled() | ev.PlanGenerated():
+            case ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled():
+                self._over.append(job)
+                self._change_course(job, now)
+            case ev.JobStopping() | ev.PlanGenerated():
                 self._change_course(job, now)
             case ev.JobSealed() | ev.BirthRepeated():
                 self._forget(job)
@@ -468,6 +484,8 @@ class Partition:
             self._hurry_all(job, now)
             return
         confirming.resumed(job, self.folded, self._terms)
+        if event.node_id is not None:
+            self._hurry(job, event.node_id, now)
         job.awaited.pop(event.correlation_key or "", None)
         if isinstance(job.keys.get(event.idempotency_key or ""), Waiting):
             del job.keys[event.idempotency_key or ""]
@@ -579,6 +597,8 @@ class Partition:
         step = self._offer(job, pending, step)
         if step.due_s is not None:
             self._put_off(pending, step.due_s, item)
+            if pending.scope is not None:
+                self._guarded.setdefault(pending.scope, {})[item] = None
         else:
             self._discharge(job, item.name)
         return step
@@ -753,9 +773,14 @@ class Partition:
 
     def _views(self, now: Now) -> list[Decision]:
         views: list[Decision] = [View(record_of(job.state, key, offset)) for job, key, offset in self._settled]
-        lines = (done(job.state, key, self._terms.contents, now) for job, key, _ in self._settled)
-        views += [Done(record) for record in lines if record is not None]
+        contents = self._terms.contents
+        lines = [settled(job.state, key, contents, now) for job, key, _ in self._settled]
+        for line in (*lines, *(line for job in self._over for line in released(job.state, contents))):
+            if line is not None:
+                contents.take(line)
+                views.append(Line(line))
         self._settled.clear()
+        self._over.clear()
         return views
 
     # times
