@@ -1,4 +1,4 @@
-"""The gate on the real system: who submitted a job does not have it tried again, nor does an editor approve his edit.
+"""On the real system: no submitter has a call tried again, no editor approves his edit, no job repeats its session's call.
 
 Effects are counted by an outside that does not deduplicate.
 """
@@ -169,3 +169,23 @@ def test_the_rule_that_allowed_a_call_names_who_resolves_it(world: World) -> Non
     (parked,) = world.events(job, "invocation_parked")
     assert (parked["data"]["rule"], parked["data"]["approvers"]) == ("named", ["carol"])
     world.system.verified(job)
+
+
+def test_of_two_jobs_of_a_session_one_waits_for_the_other_and_does_not_repeat_it(world: World) -> None:
+    tag, session = fresh("once"), fresh("session")
+    held = world.outside.hold(tag)
+    node = {"id": "a", "tool": "once_a_session", "args": {"tag": tag, "hold": held.name}}
+    body = {"plan": {"nodes": [node]}, "session": session}
+    first = world.post("ann", "/jobs", **body).json()["job_id"]
+    world.outside.wait_for(1, tag)
+    second = world.post("ann", "/jobs", **body).json()["job_id"]
+    said = f"a waits for an equal call that is under way: {first}/a"
+    until(lambda: world.system.job(second).get("why") == said, PATIENCE_S)
+    world.system.kill("ledger-0")
+    world.system.wait_ready()
+    held.unlink()
+    world.system.wait_ended([first, second])
+    assert world.outside.count(tag) == 1
+    assert world.system.job(first)["status"] == "completed"
+    assert (world.step(second)["state"], world.step(second)["reason"]) == ("rejected", "duplicate_of")
+    world.system.verified(second)
