@@ -1,4 +1,4 @@
-"""On the real system: no submitter has a call tried again, no editor approves his edit, no job repeats its session's call.
+"""On the real system: no submitter retries, no editor approves his edit, no job repeats what its session does.
 
 Effects are counted by an outside that does not deduplicate.
 """
