@@ -219,6 +219,7 @@ _JOB: Constants = {
     "SettleNone": "all",
     "NeedEnded": True,
     "NeedSettle": "end",
+    "RetRule": "raised",
     "ProbeAfter": True,
     "VoidRule": "first",
 }
@@ -226,6 +227,7 @@ _LEDGER = ["catchup", "fail", "park", "retry", "perm", "reject"]
 _OPAQUE = [*_LEDGER, "hfail", "hsucc"]
 _IDEM = [*_OPAQUE, "reopen", "hreopen"]
 _PROBE = [*_OPAQUE, "reopen", "probe", "end"]
+_RETURN = ["fail", "retry", "reopen", "probe", "end", "return"]
 _TRUE = ("NotLate", "NoOverrule", "FromCommitted", "Sure", "SureNode", "OwnResult")
 _AT_MOST_ONCE = ("Once", "OneKey", *_TRUE)
 _ONE_EXTERNAL = ("OneExt", "OneKey", *_TRUE)
@@ -348,6 +350,9 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
     ("probe_edited", "probe", [*_PROBE, "decide"], {**_EDITED, "MaxN": 3}, _AT_MOST_ONCE, True),
     ("probe_3", "probe", _PROBE, {**_ONLY_A, "MaxN": 3}, _AT_MOST_ONCE, False),
     ("probe_4", "probe", _PROBE, {**_ONLY_A, "MaxN": 4}, _AT_MOST_ONCE, True),
+    ("returned", "probe", [*_LEDGER, *_RETURN], {**_ONLY_A, "MaxN": 2}, _AT_MOST_ONCE, False),
+    ("returned_3", "probe", ["reopen", "probe", "end", "return"], {**_ONLY_A, "MaxN": 3}, _AT_MOST_ONCE, False),
+    ("returned_runs", "probe", [*_LEDGER, *_RETURN], {"MaxN": 3}, _AT_MOST_ONCE, True),
     (
         "probe_human",
         "probe",
@@ -427,6 +432,8 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("probe_before_end", "Once", "probe", _ASK, {**_A1, "ProbeAfter": False}),
     ("settled_from_start", "Once", "probe", _ASK, {**_A1, "NeedSettle": "start"}),
     ("no_worker_ended", "Once", "probe", _ASK, {**_A1, "NeedEnded": False, "NeedSettle": "start"}),
+    ("timeout_as_return", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "RetRule": "timed"}),
+    ("returned_no_settles_within", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "NeedSettle": "no"}),
     ("no_settles_within", "Once", "probe", _ASK, {**_A1, "NeedSettle": "no"}),
     # a started that was void, and comes again
     (
@@ -444,6 +451,7 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("reach_zombie_run", "NvZombieRun", "idem", _IDEM, {}),
     ("reach_edited", "NvA2", "idem", [*_IDEM, "decide"], {"Keys": ["a1", "a2"]}),
     ("reach_reopened", "NvReopened", "probe", _PROBE, {"Keys": ["a1"]}),
+    ("reach_returned", "NvReopened", "probe", ["probe", "return", "reopen"], _A1),
     ("reach_sure", "NvSure", "opaque", _OPAQUE, {}),
     ("reach_undone", "NvUndo", "idem", ["stop", "undo"], _UNDONE),
 ]

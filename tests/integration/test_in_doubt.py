@@ -6,6 +6,8 @@ import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +97,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         yield World(system, outside, collector)
 
 
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
 def exporting(collector: Collector) -> dict[str, str]:
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "500"}
 
@@ -135,6 +141,42 @@ def test_a_request_that_arrives_after_the_first_answer_is_the_only_one(world: Wo
     assert len(world.events(job, "tool_invocation_started")) == 1
     until(lambda: world.system.api.get(f"/jobs/{job}/verify").json()["seal"] is not None, PATIENCE_S)
     assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+
+
+def test_a_call_whose_own_code_raised_goes_on_though_its_worker_lives(world: World, tmp_path: Path) -> None:
+    name = fresh("reset")
+    once = tmp_path / name
+    once.touch()
+    job = world.system.submit({"id": "a", "tool": "poke_reset", "args": {"tag": name, "once": str(once)}})
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    (doubted,) = world.events(job, "invocation_in_doubt")
+    assert (doubted["data"]["error_class"], doubted["data"]["returned"]) == ("ConnectionResetError", True)
+    (reopened,) = world.events(job, "invocation_reopened")
+    assert reopened["data"]["evidence"][0]["returned"] == doubted["data"]["invocation_id"]
+    assert (world.outside.count(name), world.events(job, "worker_ended")) == (1, [])
+    assert world.system.verified(job)["ok"]
+
+
+def test_what_it_had_sent_before_it_raised_may_arrive_later_and_is_the_only_one(world: World) -> None:
+    name = fresh("impatient")
+    job = world.calling("poke_impatient", name)
+    until(lambda: bool(world.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
+    world.let_go(name)
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    assert world.outside.count(name) == 1
+    assert [one["data"]["answer"] for one in world.events(job, "invocation_probed")] == ["not_found", "found"]
+    assert len(world.events(job, "tool_invocation_started")) == 1
+
+
+def test_what_fails_every_time_is_repeated_at_the_plans_pace(world: World) -> None:
+    name = fresh("broken")
+    retry = {"max_attempts": 3, "backoff_s": 1.0, "backoff_factor": 1.0}
+    job = world.system.submit({"id": "a", "tool": "poke_broken", "args": {"tag": name}, "retry": retry})
+    world.system.wait_status(job, "waiting", PATIENCE_S)
+    assert world.outside.count(name) == 3
+    due = [event["data"]["due_at"] for event in world.events(job, "retry_scheduled")]
+    begun = [event["time"] for event in world.events(job, "tool_invocation_started")]
+    assert [moment(at) <= moment(start) for at, start in zip(due, begun[1:], strict=True)] == [True, True]
 
 
 def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:

@@ -540,8 +540,36 @@ def test_in_doubt_from_the_executor_waits_for_no_lease() -> None:
     ledger = World(one("idempotent")).ledger()
     ledger.request("a")
     ledger.add(started("a", "n1"), about(ev.InvocationInDoubt, "a", invocation_id="n1", error_class="TimeoutError"))
-    assert ledger.written() == ["invocation_reopened"]
+    assert ledger.written() == ["invocation_reopened", "retry_scheduled"]
+    ledger.sleep(0.5)
     assert [grant.token for grant in ledger.grants] == [1, 2]
+
+
+def test_what_fails_again_and_again_is_repeated_at_the_plans_pace_also_after_a_restart() -> None:
+    """Ten requests in a moment help nobody."""
+    plan = one("idempotent", retry={"max_attempts": 10, "backoff_s": 4, "backoff_factor": 3, "max_backoff_s": 20})
+    world = World(plan)
+    ledger = world.ledger()
+    ledger.request("a")
+    for token, pause_s in ((1, 4), (2, 12), (3, 20), (4, 20)):
+        nonce = f"n{token}"
+        ledger.add(started("a", nonce, token=token), reported("a", nonce, returned=token % 2 == 0))
+        before = len(ledger.grants)
+        ledger.sleep(pause_s / 2 - 0.1)
+        assert len(ledger.grants) == before
+        if token == 2:
+            ledger = world.ledger()
+            before = 0
+        ledger.sleep(pause_s)
+        assert [grant.token for grant in ledger.grants[before:]][:1] == [token + 1]
+
+
+def test_a_worker_that_ended_or_lost_its_lease_holds_nothing_up() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    assert "retry_scheduled" not in ledger.written()
+    assert ledger.grants
 
 
 def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
@@ -743,6 +771,92 @@ def test_a_started_that_is_folded_after_its_workers_end_was_announced_is_concern
 
 
 # probes
+
+
+def reported(node: str, nonce: str, *, returned: bool = True) -> Event:
+    """The try's own word: it has failed, and how is not known."""
+    return about(ev.InvocationInDoubt, node, invocation_id=nonce, error_class="ConnectionResetError", returned=returned)
+
+
+def test_a_call_whose_own_code_has_raised_is_asked_about_and_goes_on() -> None:
+    """Nobody waits for the end of its worker, which lives."""
+    ledger = World(one("probeable")).ledger()
+    ledger.add(started("a", "n1"), reported("a", "n1"))
+    ledger.answer("not_found")
+    ledger.sleep(SETTLES_S - 0.1)
+    assert (len(ledger.asks), ledger.state().st) == (1, St.STARTED)
+    ledger.sleep(0.2)
+    assert len(ledger.asks) == 2
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+    (said,) = [event for event in ledger.world.log if isinstance(event, ev.InvocationReopened)]
+    assert (said.by, said.evidence[0]["returned"]) == ("probe", "n1")
+    assert said.evidence[0]["asked_after_s"] >= SETTLES_S
+
+
+def test_a_timeout_is_no_return() -> None:
+    ledger = World(one("probeable")).ledger()
+    ledger.add(started("a", "n1"), reported("a", "n1", returned=False))
+    ledger.answer("not_found")
+    ledger.sleep(2 * TTL_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.PARKED
+
+
+def test_a_return_counts_from_when_it_is_read_and_anew_in_a_new_process() -> None:
+    world = World(one("probeable"))
+    world.ledger().add(started("a", "n1"), reported("a", "n1"))
+    world.now_s += SETTLES_S + 1
+    again = world.ledger()
+    again.answer("not_found")
+    assert again.state().st is St.STARTED
+    again.sleep(SETTLES_S + 0.1)
+    again.answer("not_found")
+    assert again.state().st is St.REOPENED
+
+
+def test_a_return_that_is_told_after_the_ledger_has_doubted_counts_too() -> None:
+    ledger = World(one("probeable")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    ledger.answer("not_found")
+    ledger.add(reported("a", "n1"))
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+def test_a_return_of_another_try_says_nothing_of_this_one() -> None:
+    ledger = probing(World(one("probeable")))
+    ledger.answer("not_found")
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("not_found")
+    ledger.add(started("a", "n2", token=2, incarnation="i2"), reported("a", "n1"), reported("a", "nobody"))
+    ledger.lease_lapses()
+    ledger.answer("not_found")
+    ledger.sleep(2 * TTL_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.PARKED
+
+
+def test_an_end_that_follows_a_return_moves_nothing() -> None:
+    world = World(one("probeable"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), reported("a", "n1"))
+    ledger.answer("not_found")
+    ledger.sleep(SETTLES_S - 0.1)
+    world.ended[worker_ended()] = "lock"
+    ledger.core.worker_ended(worker_ended())
+    ledger.sleep(0.2)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_opaque_call_waits_for_a_human_whoever_has_returned(times: int) -> None:
+    ledger = World(one("opaque")).ledger()
+    ledger.add(started("a", "n1"), *[reported("a", "n1")] * times)
+    assert ledger.state().st is St.PARKED
 
 
 def probing(world: World) -> Ledger:

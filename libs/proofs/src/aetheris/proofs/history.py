@@ -32,6 +32,8 @@ class History:
         self.probes: dict[Try, list[Fact]] = defaultdict(list)
         self.workers_ended: dict[tuple[str, str], int] = {}
         """(worker, incarnation) → where its end is recorded first."""
+        self.returns: dict[Try, list[int]] = defaultdict(list)
+        """Where a try says that its own code has raised and can act no more."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, list[Fact]] = defaultdict(list)
         self.requests: dict[str, list[Fact]] = defaultdict(list)
@@ -103,6 +105,10 @@ class History:
     def _worker_ended(self, fact: Fact) -> None:
         self.workers_ended.setdefault((fact.text("worker_id"), fact.text("incarnation")), fact.at)
 
+    def _in_doubt(self, fact: Fact) -> None:
+        if fact.body.get("returned") is True:
+            self.returns[fact.key, fact.nonce].append(fact.at)
+
     def _finished(self, fact: Fact) -> None:
         self.finishes[fact.key, fact.nonce].append(fact)
         if fact.outcome == RETRYABLE:
@@ -137,6 +143,7 @@ class History:
         "invocation_parked": lambda history, fact: history.parks[fact.key, fact.nonce].append(fact.at),
         "invocation_reopened": lambda history, fact: history.reopens[fact.key, fact.nonce].append(fact),
         "invocation_probed": lambda history, fact: history.probes[fact.key, fact.nonce].append(fact),
+        "invocation_in_doubt": lambda history, fact: history._in_doubt(fact),
         "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._answered(fact),
         "approval_requested": lambda history, fact: history.requests[fact.key].append(fact),

@@ -48,7 +48,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
 
 def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
-    stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.blobs, parts.clock)
+    stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
     edges: list[Edge] = []
     crash = crash_points(os.environ, settings.data)
     terms: list[Terms] = []

@@ -57,7 +57,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             withheld=parts.withheld,
             indexed=indexed,
             quarantine=worker.quarantine,
-            blobs=parts.blobs,
+            traffic=parts.traffic,
             telemetry=parts.telemetry,
             metrics=parts.metrics,
             clock=parts.clock,

@@ -17,6 +17,7 @@ from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, load
+from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.effect_writer import EffectWriter
@@ -61,6 +62,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         WorkerIdTaken: another process runs under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
+    watch()
     clock = SystemClock()
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
@@ -71,7 +73,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         models = _asking(settings.models, toolbox)
         calls = Calls(toolbox, clock, secrets, models)
-        on = await closing.enter_async_context(runtime(settings, NAME, stop))
+        with of_the_engine():
+            on = await closing.enter_async_context(runtime(settings, NAME, stop))
         on.health.add("worker", lambda: "has not said yet who it is")
         me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
@@ -117,6 +120,7 @@ def executor(
         calls=calls,
         effects=EffectWriter(store, on.clock, settings.effect_deadline_s, settings.effect_pause_s),
         blobs=on.blobs,
+        traffic=on.traffic,
         scribe=scribe,
         telemetry=on.telemetry,
         metrics=on.metrics,

@@ -375,7 +375,8 @@ class Call:
     said: dict[str, dict[Any, Record]] = field(default_factory=lambda: defaultdict(dict))  # of each nonce, once
     outputs: set[str] = field(default_factory=set[str])
     commits: list[Record] = field(default_factory=list[Record])
-    absent: set[str] = field(default_factory=set[str])  # nonces not found after their worker's end
+    returned: set[str] = field(default_factory=set[str])  # nonces whose own code has raised, and can act no more
+    absent: set[str] = field(default_factory=set[str])  # nonces not found when they could act no more
     doubts: dict[str, str] = field(default_factory=dict[str, str])  # nonce → parked or in_doubt
     settled: Record | None = None
     outcome: str = ""  # success, failed or rejected
@@ -729,8 +730,13 @@ class Job:
     def invocation_probed(self, answer: Record, call: Call) -> None:
         one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
         key = answer.text("external_key")
-        if one and one.worker in self.workers_ended and answer.text("answer") == "not_found":
-            call.absent |= {one.start.nonce} if key and key == one.start.text("external_key") else set()
+        over = one and (one.worker in self.workers_ended or one.start.nonce in call.returned)
+        if one and over and answer.text("answer") == "not_found" and key and key == one.start.text("external_key"):
+            call.absent.add(one.start.nonce)
+
+    def invocation_in_doubt(self, doubt: Record, call: Call) -> None:
+        if doubt.body.get("returned") is True and doubt.nonce in {one.start.nonce for one in call.tries}:
+            call.returned.add(doubt.nonce)
 
     def worker_ended(self, ended: Record, _call: Call) -> None:
         if ended.text("worker_id") and ended.text("incarnation"):
@@ -826,7 +832,7 @@ HANDLED = {
     for name in (
         "plan_generated approval_requested approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
-        "invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated"
+        "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 

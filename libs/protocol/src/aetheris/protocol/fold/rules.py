@@ -303,8 +303,13 @@ def _edit(job: JobState, node_id: str, args: dict[str, Any]) -> None:
 
 def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or state.st is not St.STARTED or state.n != e.invocation_id or state.in_doubt is not None:
+    if state is None or e.invocation_id not in state.tries:
         return False
+    told = e.returned and e.invocation_id not in state.returned
+    if told:
+        state.returned |= {e.invocation_id}
+    if state.st is not St.STARTED or state.n != e.invocation_id or state.in_doubt is not None:
+        return told
     state.in_doubt = e.error_class
     return True
 

@@ -74,6 +74,8 @@ class KeyState:
     external_id: str | None = None
     started: ev.ToolInvocationStarted | None = None
     in_doubt: str | None = None
+    returned: frozenset[str] = frozenset()
+    """Tries whose own code has raised and can act no more."""
     probes: tuple[tuple[int, ev.InvocationProbed], ...] = ()
     parked: ev.InvocationParked | None = None
     """What says that only a human can tell, until the next try."""

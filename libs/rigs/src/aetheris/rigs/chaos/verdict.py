@@ -188,12 +188,13 @@ def _parked(job: Seen, struck: Sequence[Struck]) -> Iterator[Parked]:
 
 
 def _cause(job: Seen, key: str, state: KeyState, struck: Sequence[Struck]) -> str | None:
-    """The fault that hit the parked try while it was open; a probeable one parks only if its worker may still act."""
+    """The fault that hit the parked try while it was open; a probeable one parks only if it may still act."""
     tried = state.tries[state.n or ""]
     entry = job.state.entry(state.node_id)
     if entry is not None and entry.effect_class is EffectClass.PROBEABLE:
         ended = (tried.worker_id, tried.incarnation) in job.state.ended_workers
-        return None if ended else "its worker is not known to have ended"
+        known = ended or state.n in state.returned
+        return None if known else "its worker is not known to have ended"
     begun_s, parked_s = _open_between(job, key, state.n or "")
     hits = [
         one

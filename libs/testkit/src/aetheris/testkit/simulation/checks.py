@@ -123,6 +123,8 @@ def check_end(observer: Observer, outside: Outside, expected: Iterable[str]) -> 
             raise Broken("stuck", f"{job_id} neither ends nor waits for a human")
         for key, state in job.keys.items():
             _check_result(job, key, state, outside)
+            _check_sure(job, key, state, outside)
+            _check_open(job, state)
         if isinstance(job.terminal, JobCompleted):
             _check_nothing_lost(job, outside)
         if isinstance(job.terminal, JobFailed):
@@ -173,8 +175,25 @@ def _check_same(call: Call, outside: Outside, retried: int) -> None:
         raise Broken("same_irreversible_call_once", f"{call.job_id}: {sorted(same)} are the same call")
 
 
+def _check_sure(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
+    """Sure that there is no effect means that there is none, and that none is on its way."""
+    if state.st is not St.SETTLED or state.outcome is Settled.SUCCESS or not state.sure:
+        return
+    calls = [*(effect.call for effect in outside.effects), *(call for call in outside.under_way if call.may_land)]
+    if any(call.key == key and call.effect_class is not EffectClass.PURE for call in calls):
+        raise Broken("sure_means_sure", f"{job.job_id} {state.node_id} ({key[:8]}) took effect, and is said not to")
+
+
+def _check_open(job: JobState, state: KeyState) -> None:
+    """When all humans have answered, nothing is asked any more; what is parked says why."""
+    if job.terminal is None and job.stopping is None and (state.is_asking or state.is_waiting):
+        raise Broken("answers_count", f"{job.job_id} {state.node_id} still waits for an answer that was given")
+    if state.st is St.PARKED and not state.parked_because:
+        raise Broken("parked_says_why", f"{job.job_id} {state.node_id}")
+
+
 def _check_result(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
-    if state.outcome is not Settled.SUCCESS:
+    if state.outcome is not Settled.SUCCESS or state.waits_for is not None:
         return
     answered: list[Any] = outside.results.get((job.job_id, state.node_id), [])
     if state.result not in answered:

@@ -12,7 +12,7 @@ from aetheris.ledger.core.agenda import Agenda, Item
 from aetheris.ledger.core.approvals import answer, expired, is_past
 from aetheris.ledger.core.contents import released, settled
 from aetheris.ledger.core.decisions import Decision, Emit, Facts, Grant, Line, Look, Now, View
-from aetheris.ledger.core.doubt import doubt, note_unknown
+from aetheris.ledger.core.doubt import WORKER_ENDED, doubt, is_reported, note_unknown
 from aetheris.ledger.core.memory import (
     Asked,
     LiveJob,
@@ -322,7 +322,8 @@ class Partition:
             self._begin(job, key, event, now)
         elif state.st is St.REOPENED:
             after_proof = isinstance(event, ev.ToolInvocationFinished)
-            job.keys[key] = Reopened(now.mono_s, after_proof)
+            paced = isinstance(event, ev.InvocationReopened) and event.by == "policy" and is_reported(state)
+            job.keys[key] = Reopened(now.mono_s, after_proof, paced)
             self._put(now.mono_s, Item("key", job.state.job_id, key))
         elif state.st is St.PARKED:
             job.parked[execution_id(job.state.job_id, state.node_id, key)] = key
@@ -356,8 +357,8 @@ class Partition:
             self._announce(job, tried.life)
 
     def _worker_gone(self, tried: Started, now: Now) -> None:
-        tried.ended_s = now.mono_s
-        tried.cause = tried.cause or "worker_ended"
+        tried.ended_s = now.mono_s if tried.ended_s is None else tried.ended_s
+        tried.cause = tried.cause or WORKER_ENDED
 
     def _announce(self, job: LiveJob, life: WorkerLife) -> None:
         if life not in job.announced and life not in job.state.ended_workers:
@@ -372,9 +373,14 @@ class Partition:
 
     def _doubt(self, job: LiveJob, event: ev.InvocationInDoubt, now: Now) -> None:
         tried = job.keys.get(event.idempotency_key)
-        if isinstance(tried, Started) and tried.cause is None:
-            tried.cause = event.error_class
-            self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
+        if not isinstance(tried, Started) or tried.nonce != event.invocation_id:
+            return
+        if event.returned and tried.ended_s is None:
+            tried.ended_s, tried.returned = now.mono_s, True
+        elif tried.cause is not None:
+            return
+        tried.cause = tried.cause or event.error_class
+        self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
 
     def _take_answer(self, job: LiveJob, event: ev.InvocationProbed, now: Now) -> None:
         if event.answer is Answer.FOUND:
@@ -726,8 +732,8 @@ class Partition:
         """The first signal of a declared key counts; what its node waits for already it ends at once."""
         name = command.correlation_key
         known = name in job.state.signals or name in job.signalled
-        ends = job.state.terminal is not None or job.state.stopping is not None
         asked = confirming.awaits(job.state, command)
+        ends = job.state.terminal is not None or (job.state.stopping is not None and not asked)  # an undo may ask, too
         if known or ends or not (asked or waits.declared(job.state, name)):
             return []
         if asked and not confirming.may_accept(job.state, command):

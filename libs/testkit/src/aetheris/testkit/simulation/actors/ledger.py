@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Look, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import Resolve, ToolRequest, WorkerEntry
-from aetheris.testkit.simulation.log import Batch
+from aetheris.protocol.messages.commands import StepCommand, ToolRequest, WorkerEntry
+from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
+from aetheris.testkit.simulation.log import Batch, Entry
+from aetheris.testkit.simulation.scenario import registered
 from aetheris.testkit.simulation.stores import Holders
-from aetheris.testkit.simulation.surroundings import Action, Clock, Reader, Surroundings, draw_clock
+from aetheris.testkit.simulation.surroundings import START, Action, Clock, Reader, Surroundings, draw_clock
 
 ROLE = "ledger"
+_START_S = START.timestamp()
 
 
 class Ledger:
@@ -32,7 +35,7 @@ class Ledger:
         self._facts: Facts | None = None
         scenario = around.scenario
         self.core = Partition(
-            Terms(scenario.policy, scenario.limits, lambda: around.fresh("id-"), lambda: 0.5), self._ended
+            Terms(scenario.policy, scenario.limits, lambda: around.fresh("id-"), lambda: 0.5, registered), self._ended
         )
         group = around.group(ROLE)
         self._workers = Reader(around, {Topic.WORKERS: 0})
@@ -40,7 +43,7 @@ class Ledger:
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
         self.reader = Reader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
-            self.core.evolve(entry.body, entry.record.offset, self._now())
+            self._evolve(entry, self._now())
         self._notice_loss()
         self.core.restored(self._now())
         self._look()
@@ -67,14 +70,21 @@ class Ledger:
             self._read_workers(announce=True)
         batch = self.reader.read()
         for entry in batch[Topic.JOBS_EVENTS]:
-            self.core.evolve(entry.body, entry.record.offset, now)
+            self._evolve(entry, now)
         for entry in batch[Topic.TOOLS_REQUESTS]:
             if isinstance(entry.body, ToolRequest):
                 self.core.request(entry.body, entry.record.offset)
         for entry in batch[Topic.JOBS_COMMANDS]:
-            if isinstance(entry.body, Resolve):
+            if isinstance(entry.body, StepCommand):
                 self.core.hear(entry.body, entry.id, entry.record.offset)
         self._look()
+
+    def _evolve(self, entry: Entry, now: Now) -> None:
+        body, offset = entry.body, entry.record.offset
+        if isinstance(body, EffectConfirmed | ConfirmationFailed):
+            self.core.confirm(body, offset, now)
+        else:
+            self.core.evolve(body, offset, now, _START_S + self._around.now_s)
 
     def _look(self) -> None:
         self._facts = self._ask_redis(self.core.look(self._now()))
@@ -104,7 +114,7 @@ class Ledger:
                 return Batch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
             case Ask() | Confirm():
                 return Batch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
-            case View() | Done():
+            case View() | Line():
                 return None
 
     def _ask_redis(self, look: Look) -> Facts:
