@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.process.installation import process_of
 from tests.testkit.attempts import fresh
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.outside import Outside, running_outside, until
@@ -63,7 +64,7 @@ class World:
     def worker_of(self, job: str) -> str:
         """Who runs the job's first try."""
         (started,) = self.events(job, "tool_invocation_started")
-        return started["data"]["worker_id"]
+        return process_of(started["data"]["worker_id"])
 
     @contextmanager
     def asleep(self, part: str) -> Generator[None]:
@@ -204,7 +205,7 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
         until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
         first, second = (event["data"] for event in world.events(job, "tool_invocation_started"))
         assert first["external_key"] == second["external_key"]
-        assert second["worker_id"] != sleeper
+        assert process_of(second["worker_id"]) != sleeper
         world.let_go(name)
         world.system.wait_status(job, "completed", PATIENCE_S)
     until(lambda: len(world.events(job, "tool_invocation_finished")) == 2, PATIENCE_S)

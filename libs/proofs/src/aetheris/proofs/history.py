@@ -74,6 +74,10 @@ class History:
             found = self._hashes[fact.at, name] = hash_or_empty(fact.body.get(name))
         return found
 
+    def nodes_finished_of(self, node: str) -> list[Fact]:
+        """What the planner says of a node."""
+        return [fact for fact in self.nodes_finished if fact.node == node]
+
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
         begun: str | None = None
@@ -103,7 +107,8 @@ class History:
             self.edits[fact.node].append(fact)
 
     def _worker_ended(self, fact: Fact) -> None:
-        self.workers_ended.setdefault((fact.text("worker_id"), fact.text("incarnation")), fact.at)
+        if fact.worker is not None:
+            self.workers_ended.setdefault(fact.worker, fact.at)
 
     def _in_doubt(self, fact: Fact) -> None:
         if fact.body.get("returned") is True:

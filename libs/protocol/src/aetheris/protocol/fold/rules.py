@@ -260,7 +260,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
         return False
     state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
-    state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
     job.void_starts.pop(e.idempotency_key, None)
     _wait_is_over(job, e.node_id)
     return True

@@ -334,6 +334,8 @@ class WorkerEnded(Event):
     worker_id: str
     incarnation: str
     how: str
+    by: str | None = None
+    evidence: str | None = None
 
 
 class InvocationParked(KeyEvent):
