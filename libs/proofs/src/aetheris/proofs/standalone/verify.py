@@ -419,7 +419,7 @@ class Job:
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
         self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
         self.workers_ended: set[tuple[str, str]] = set()
-        self.waiting: dict[str, str] = {}  # node → key of its own wait
+        self.waiting: dict[str, Record] = {}  # node → its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
         self.compensated: dict[str, str] = {}
@@ -683,12 +683,14 @@ class Job:
 
     def job_waiting(self, waiting: Record, _call: Call) -> None:
         if waiting.text("wait_type") in ("signal", "timer", "human") and waiting.node not in self.waited:
-            self.waiting[waiting.node] = waiting.key
+            before = self.waiting.get(waiting.node)
+            self.waiting[waiting.node] = before if before and before.key == waiting.key else waiting
 
     def wait_completed(self, ended: Record, _call: Call) -> None:
         """The first end of a node's own wait stands; where that is a rejection, it ended in vain."""
-        own = ended.type == "invocation_rejected" or ended.text("wait_type") in ("signal", "timer", "human")
-        if own and self.waiting.get(ended.node) == ended.key:
+        waiting, names = self.waiting.get(ended.node), ("wait_type", "correlation_key")
+        own = waiting is not None and all(ended.body.get(name) == waiting.body.get(name) for name in names)
+        if waiting and waiting.key == ended.key and (own or ended.type == "invocation_rejected"):
             self.waited.setdefault(ended.node, ended)
 
     def node_finished(self, finished: Record, _call: Call) -> None:
