@@ -10,7 +10,7 @@ import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
-from aetheris.gateway.core.problems import Conflict, NotFound, TooLarge, Unavailable
+from aetheris.gateway.core.problems import Conflict, NotBegun, NotFound, TooLarge, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.index import Index
@@ -63,6 +63,11 @@ _ENDS = {f"io.aetheris.job_{status}.v1".encode(): status for status in ("complet
 """ce_type → the status of a job that it ends."""
 _FIRST_LOOK_S = 0.1
 """After so long a wait asks the list whether the job had ended before it listened; then each time twice as late."""
+
+_OPEN = ("running", "waiting", "stopping", "compensating", "cancelling")
+"""The statuses of jobs in which a call may be open."""
+_OPEN_JOBS = 50
+"""Of each status, so many are looked at."""
 
 Answers = Callable[[answers.Heard], bool]
 """Whether an event answers a command with yes; raises Conflict where it answers with no."""
@@ -175,7 +180,9 @@ class Jobs:
             async with self.deadline():
                 state, end = await self._fold(await self._row(caller, job_id))
                 key = answers.key_to_resolve(state, execution_id) if state is not None else None
-                if state is None or key is None:
+                if state is None:
+                    raise NotBegun
+                if key is None:
                     raise NotFound("unknown_contract", "this job has no such execution contract")
                 answers.check_resolvable(state.keys[key], wanted.verdict)
                 answers.check_resolver(state, state.keys[key], caller.name)
@@ -269,7 +276,7 @@ class Jobs:
                 records = await self._records(row, end)
                 job, effects = await asyncio.to_thread(lambda: recorded_effects(tell(records)))
                 if job is None:
-                    raise NotFound("unknown_job", "the job is submitted, and has no events yet")
+                    raise NotBegun
                 silent = len(silent_effects(job, tell(records)))
                 wanted = reconciling.wanted(effects, silent, self._registry.verifies)
                 command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
@@ -287,6 +294,20 @@ class Jobs:
                     if one is not None:
                         said.setdefault(one["id"], one)
         return list(said.values())
+
+    async def opened_by(self, caller: Caller, worker_id: str) -> list[dict[str, Any]]:
+        """What a worker has open in the caller's newest jobs that have not ended, as far as that can be read in time.
+
+        Raises:
+            Unavailable.
+        """
+        found: list[dict[str, Any]] = []
+        async with self.deadline():
+            for status in _OPEN:
+                for row in (await self._views.page(caller.tenant, status, None, _OPEN_JOBS)).rows:
+                    state, _ = await self._fold(row)
+                    found += standing.opened_by(state, worker_id) if state is not None else []
+        return found
 
     async def respond(self, caller: Caller, raw: bytes) -> tuple[bool, dict[str, Any]]:
         """Hand on a human's answer to a request: (whether the log has answered, the answer).
@@ -473,8 +494,11 @@ class Jobs:
             NotFound, Unavailable.
         """
         async with self.deadline():
-            await self._row(caller, job_id)
-            return await self._ask_verifier(f"/jobs/{job_id}/{what}")
+            row = await self._row(caller, job_id)
+            answer = await self._ask_verifier(f"/jobs/{job_id}/{what}")
+        if answer.status_code == NotFound.status and row.birth is None:
+            raise NotBegun
+        return answer
 
     async def seals(self, what: str, params: Mapping[str, str]) -> httpx.Response:
         """The verifier's answer about the log of seals, which holds hashes only: checkpoint, consistency or leaves.

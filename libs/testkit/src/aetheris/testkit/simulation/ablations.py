@@ -94,6 +94,15 @@ def _unbounded(_: Any) -> Any:
     return property(lambda pin: pin.settles_within_s or 0.0)
 
 
+def _always_returned(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A timeout says as much as an exception, though its call acts on."""
+
+    def in_doubt(tried: Try, error_class: str, *, returned: bool) -> Any:
+        return real(tried, error_class, returned=returned or bool(error_class))
+
+    return in_doubt
+
+
 def _always(value: object) -> Replace:
     def always(*_: object) -> object:
         return value
@@ -139,6 +148,17 @@ ABLATIONS: tuple[Ablation, ...] = (
         "with nothing under way where no bound is stated",
         2000,
         {"aetheris.protocol.plan.graph.ToolPin.settles_s": _unbounded},
+    ),
+    Ablation(
+        "with a timeout taken as a return", 2000, {"aetheris.tool_executor.core.reports.in_doubt": _always_returned}
+    ),
+    Ablation(
+        "with an effect store that is believed",
+        2000,
+        {
+            "aetheris.ledger.core.settlement._is_of": _always(value=True),
+            "aetheris.ledger.core.settlement._is_whole": _always(value=True),
+        },
     ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
 )
