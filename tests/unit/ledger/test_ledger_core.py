@@ -849,7 +849,7 @@ def test_an_end_that_follows_a_return_moves_nothing() -> None:
     ledger.add(started("a", "n1"), reported("a", "n1"))
     ledger.answer("not_found")
     ledger.sleep(SETTLES_S - 0.1)
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.sleep(0.2)
     ledger.answer("not_found")
