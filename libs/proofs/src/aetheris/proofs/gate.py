@@ -129,7 +129,7 @@ def _accepted(validity: Validity) -> Iterator[Violation]:
         if fact.type == "job_waiting":
             waiting = waiting if key in begun else fact
             begun.add(key)
-        elif waiting is not None:
+        elif waiting is not None and fact.body.get("correlation_key") == waiting.body.get("correlation_key"):
             if waiting.text("rule"):
                 yield from _entitled(validity, waiting, fact, fact.text("by"))
             waiting = None

@@ -80,13 +80,13 @@ class History:
 
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
-        begun: str | None = None
+        begun: Fact | None = None
         for fact in self.waits.get(node, ()):
             if fact.at >= at:
                 break
             if fact.type == "job_waiting":
-                begun = fact.key
-            elif fact.key == begun:
+                begun = fact if begun is None or fact.key != begun.key else begun
+            elif begun is not None and _ends(begun, fact):
                 return fact if fact.type == "wait_completed" else None
         return None
 
@@ -166,3 +166,11 @@ class History:
         "job_created": lambda history, fact: history._born(fact),
         **dict.fromkeys(TERMINAL, lambda history, fact: history._ended(fact)),
     }
+
+
+def _ends(waiting: Fact, fact: Fact) -> bool:
+    """Does it name this wait: its call, and where it is the wait's own end, its kind and what was waited for?"""
+    if fact.key != waiting.key or fact.type == "invocation_rejected":
+        return fact.key == waiting.key
+    names = ("wait_type", "correlation_key")
+    return all(fact.body.get(name) == waiting.body.get(name) for name in names)

@@ -439,7 +439,7 @@ class Job:
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
         self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
         self.workers_ended: set[tuple[str, ...]] = set()
-        self.waiting: dict[str, str] = {}  # node → key of its own wait
+        self.waiting: dict[str, Record] = {}  # node → its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
         self.compensated: dict[str, str] = {}
@@ -767,16 +767,19 @@ class Job:
             self.accepting = self.accepting if key in self.confirmed else waiting
             self.confirmed.add(key)
         if waiting.text("wait_type") in ("signal", "timer", "human") and waiting.node not in self.waited:
-            self.waiting[waiting.node] = waiting.key
+            before = self.waiting.get(waiting.node)
+            self.waiting[waiting.node] = before if before and before.key == waiting.key else waiting
 
     def wait_completed(self, ended: Record, _call: Call) -> None:
         """The first end of a node's own wait stands; where that is a rejection, it ended in vain."""
-        if ended.type == "wait_completed" and not ended.node and ended.text("wait_type") == "confirmation":
-            if self.accepting and self.accepting.text("rule"):
+        confirms = ended.type == "wait_completed" and not ended.node and ended.text("wait_type") == "confirmation"
+        if confirms and self.accepting and same_key(ended, self.accepting):
+            if self.accepting.text("rule"):
                 self.check_who(ended, self.accepting, ended.text("by"))
             self.accepting = None
-        own = ended.type == "invocation_rejected" or ended.text("wait_type") in ("signal", "timer", "human")
-        if own and self.waiting.get(ended.node) == ended.key:
+        waiting, names = self.waiting.get(ended.node), ("wait_type", "correlation_key")
+        own = waiting is not None and all(ended.body.get(name) == waiting.body.get(name) for name in names)
+        if waiting and waiting.key == ended.key and (own or ended.type == "invocation_rejected"):
             self.waited.setdefault(ended.node, ended)
 
     def node_finished(self, finished: Record, _call: Call) -> None:
@@ -905,6 +908,10 @@ def is_approved(call: Call, start: Record) -> bool:
 def token(record: Record) -> Any:
     """Absent is 1."""
     return 1 if record.body.get("token") is None else record.body["token"]
+
+
+def same_key(ended: Record, waiting: Record) -> bool:
+    return ended.body.get("correlation_key") == waiting.body.get("correlation_key")
 
 
 def makes(edit: Record, asked: Record) -> bool:

@@ -293,6 +293,7 @@ class InvocationRejected(KeyEvent):
     detail: str | None = None
     duplicate_of: DuplicateOf | None = None
     by: str | None = None
+    comment: str | None = None
 
 
 class InvocationCancelRequested(KeyEvent):
@@ -384,6 +385,7 @@ class WaitCompleted(Event):
     output_hash: str | None = None
     command_id: str | None = None
     by: str | None = None
+    comment: str | None = None
 
 
 class SignalReceived(Event):
