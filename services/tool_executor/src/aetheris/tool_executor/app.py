@@ -86,8 +86,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         calls = Calls(toolbox, clock, secrets, models)
         me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
         await register(on.appender, clock, calls.registry())
-        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
-        async with tries(settings.tool_drain_s, heartbeat) as spawn:
+        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
+        async with tries(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
@@ -176,7 +176,7 @@ def executor(
 
 
 @asynccontextmanager
-async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
+async def tries(drain_s: float, heartbeat: Coroutine[Any, Any, None]) -> AsyncGenerator[Spawn]:
     """Tries live as long as the process: what escapes one ends it; at the end they have `drain_s` to finish."""
     running: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:
@@ -187,7 +187,7 @@ async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
             task.add_done_callback(running.discard)
             return task
 
-        beating = tasks.create_task(heartbeat.run())
+        beating = tasks.create_task(heartbeat)
         yield spawn
         if running:
             await asyncio.wait(running, timeout=drain_s)
