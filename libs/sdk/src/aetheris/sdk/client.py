@@ -204,6 +204,7 @@ class Reconciled(_Answer):
     confirmed: int
     failed: int
     unverifiable: int
+    verdict: str
     ok: bool
     effects: tuple[dict[str, Any], ...] = ()
 

@@ -36,7 +36,8 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.planning.approvals import job_of
-from aetheris.protocol.planning.confirmation import recorded_effects
+from aetheris.protocol.planning.confirmation import recorded_effects, silent_effects
+from aetheris.protocol.planning.schemas import Schema
 from aetheris.protocol.views import standing
 from aetheris.protocol.views.contracts import Contracts, Level
 from aetheris.runtime.base.clock import Clock
@@ -300,7 +301,8 @@ class Jobs:
                 job, effects = await asyncio.to_thread(lambda: recorded_effects(tell(records)))
                 if job is None:
                     raise NotBegun
-                wanted = reconciling.wanted(effects, self._registry.verifies)
+                silent = len(silent_effects(job, tell(records)))
+                wanted = reconciling.wanted(effects, silent, self._registry.verifies)
                 command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
                 command_id = await self._send(command, row.trace) if asked or wanted.effects else ""
             said = await self._confirmations(news, command_id, wanted.effects)
@@ -353,6 +355,8 @@ class Jobs:
                         return True, {**found, "event": given.event_type, "command_id": given.caused_by}
                 schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
                 requests.check(question, said, schema)
+                if said.action == "edit" and schema is not None:
+                    await self._check_edit(row, question, said, schema)
                 command_id = await self._send(
                     Respond(
                         job_id=row.job_id,
@@ -582,6 +586,13 @@ class Jobs:
         if state is None or found is None:
             raise requests.not_asked(state, said.request_id)
         return found[0], requests.stands(state, *found, said), end - 1
+
+    async def _check_edit(self, row: Row, question: requests.Question, said: requests.Answer, schema: Schema) -> None:
+        """Raises: Conflict, Unavailable."""
+        async with self.deadline():
+            state, _ = await self._fold(row)
+        if state is not None:
+            requests.check_edit(state, question, said, schema)
 
     async def _respond_heard(
         self, news: Subscription, row: Row, question: requests.Question, said: requests.Answer, command_id: str
