@@ -41,7 +41,7 @@ class Outcome:
     took_s: float
 
 
-def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> Outcome:
+def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress, brokers: int = 1) -> Outcome:
     """Start a system on the folder, hurt it, wait until it is quiet, count.
 
     Raises:
@@ -50,14 +50,14 @@ def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> 
     begun_s = time.monotonic()
     with (
         running_outside(data / "outside") as outside,
-        running(data, urlsplit(outside.url).port or 0, progress) as system,
+        running(data, urlsplit(outside.url).port or 0, progress, brokers) as system,
         observing(system.state().kafka) as observer,
     ):
         hand = Faults(system)
         try:
             course = _Course(system, outside, observer, hand, progress)
             course.await_tools()
-            course.storm(faults(seed, kills, jobs), job_plans(seed, jobs))
+            course.storm(faults(seed, kills, jobs, brokers), job_plans(seed, jobs))
             course.quiesce()
         finally:
             hand.close()
