@@ -17,6 +17,10 @@ OUTSIDE, KAFKA, REDIS = "outside", "kafka", "redis"
 ROUTES = (OUTSIDE, KAFKA, REDIS)
 """What the services' connections lead to, each through a forwarder."""
 
+MIX = 8
+LARGE = 100_000
+"""Bytes of a result that goes into the store of blobs."""
+
 PARTITIONS = 4
 LEASE_TTL_S = 2.0
 SESSION_S = 3.0
@@ -116,10 +120,15 @@ class Struck:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A job of four steps, one of each effect class; its steps' tags count calls outside."""
+    """A job of four steps, one of each effect class; its steps' tags count calls outside.
+
+    `signal` is the key that a node of it waits for; `cancelled`: somebody calls it off as it runs.
+    """
 
     number: int
     plan: Mapping[str, Any]
+    signal: str | None = None
+    cancelled: bool = False
 
     @property
     def idempotency_key(self) -> str:
@@ -144,7 +153,31 @@ def faults(seed: int, count: int, jobs: int, brokers: int = 1) -> tuple[Fault, .
 def job_plans(seed: int, count: int) -> tuple[JobPlan, ...]:
     """The jobs: chains and parallel steps in turn, the classes in every order."""
     rng = Random(f"jobs {seed}")  # noqa: S311 - reproducible, not secret
-    return tuple(JobPlan(number, {"nodes": list(_nodes(rng, number))}) for number in range(count))
+    return tuple(_mixed(number, list(_nodes(rng, number))) for number in range(count))
+
+
+def _mixed(number: int, nodes: list[dict[str, Any]]) -> JobPlan:
+    """Of eight: two with large results, one that waits for a time, a signal, a human each, one that is cancelled."""
+    first = next(node for node in nodes if not node["depends_on"])
+    match number % MIX:
+        case 1 | 4:
+            for node in nodes:
+                node["args"]["pad"] = LARGE
+        case 2:
+            nodes.append({"id": "pause", "kind": "timer", "wait": {"for_s": 1.5}})
+            first["depends_on"] = ["pause"]
+        case 3:
+            key = f"go-{number}"
+            nodes.append({"id": "go", "kind": "wait", "wait": {"key": key}})
+            first["depends_on"] = ["go"]
+            return JobPlan(number, {"nodes": nodes}, signal=key)
+        case 5:
+            next(node for node in nodes if node["tool"] == TOOLS[EffectClass.PROBEABLE])["args"]["ask"] = True
+        case 7:
+            return JobPlan(number, {"nodes": nodes}, cancelled=True)
+        case _:
+            pass
+    return JobPlan(number, {"nodes": nodes})
 
 
 def tag(job: int, effect_class: EffectClass) -> str:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from aetheris.cli.embedded.valkey import Valkey
 from aetheris.rigs.chaos.forwarder import Address
 from aetheris.rigs.chaos.proxy import Proxy, running_proxy
 from aetheris.rigs.chaos.schedule import EXECUTORS, KAFKA, LEASE_TTL_S, OUTSIDE, REDIS, SESSION_S
+from aetheris.rigs.chaos.tools import POLICY
 from aetheris.sdk.client import Client
 
 DISK_BYTES = 192 * 1024 * 1024
@@ -41,6 +43,7 @@ class System:
     proxy: Proxy
     has_clocks: bool
     has_disk: bool
+    approver: Client
     brokers: tuple[str, ...] = (KAFKA,)
     """Their names as parts, and as routes of the forwarder."""
 
@@ -99,7 +102,14 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
         **{name: (0, ports.get(f"{name}-forwarded")) for name in names},
         REDIS: (_near_socket(data), str(Valkey(data / "valkey").socket)),
     }
-    with alone(_SETTINGS), _broker_disk(data, brokers) as has_disk, running_proxy(routes) as proxy:
+    policy = data / "policy.toml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text(POLICY)
+    with (
+        alone({**_SETTINGS, "AETHERIS_POLICY": str(policy)}),
+        _broker_disk(data, brokers) as has_disk,
+        running_proxy(routes) as proxy,
+    ):
         local.ensure_token(data)
         library = _faketime()
         services = tuple(_through(proxy, names, service) for service in with_counts({"executor": EXECUTORS}))
@@ -109,8 +119,11 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
         lifecycle.up(data, services=services, progress=progress, brokers=brokers, tuning=lambda node: tunings[node - 1])
         try:
             gateway = local.target(data)
-            with Client(gateway.url, gateway.token, transport=httpx.HTTPTransport()) as client:  # past any proxy
-                yield System(data, client, proxy, library is not None, has_disk, names)
+            with (
+                Client(gateway.url, gateway.token, transport=httpx.HTTPTransport()) as client,  # past any proxy
+                Client(gateway.url, _approver(data), transport=httpx.HTTPTransport()) as approver,
+            ):
+                yield System(data, client, proxy, library is not None, has_disk, approver, names)
         finally:
             with suppress(NotRunningError):
                 lifecycle.down(data)
@@ -133,6 +146,12 @@ def _listeners(ports: Ports, name: str, near: Address) -> dict[str, str]:
         "advertised.listeners": f"PLAINTEXT://{direct},FORWARDED://127.0.0.1:{near}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FORWARDED:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
+
+
+def _approver(data: Path) -> str:
+    """The token of somebody who submits nothing."""
+    tokens = tomllib.loads((data / "tokens.toml").read_text())["token"]
+    return next(one["value"] for one in tokens if one["name"] == local.APPROVER)
 
 
 def _near_socket(data: Path) -> str:
