@@ -37,6 +37,7 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
   SettleNone,  \* the ledger rejects a key that has not started and never will: "all" | "entry": only
                \* the key that the entry in force makes | "no"
   NeedEnded, NeedSettle, \* probe's reopen: worker_ended; settles_within counted from "end" | "start" | "no"
+  EndRule,     \* a started whose worker has ended is "void" | "counts": a process that is said to have ended may wake
   RetRule,     \* who may say of a try that its own code has returned: it has "raised" | it has "timed" out, and acts on
   ProbeAfter,  \* the probe itself is sent after both | FALSE: in any order
   VoidRule     \* "first": a started that was void stays void when the same record comes again | "anew": judged anew
@@ -119,15 +120,16 @@ Again(n) ==         \* the same record again, of a writer that repeats itself
 StartRun(n) ==      \* finished(a, n) + committed + started(b): one batch, also by a zombie, also late
   /\ Runs /\ nx \in N /\ tr[n] = "eff" /\ R(n) \notin ended /\ Node(ky[n]) = "a" /\ B(rs[n]) \in Keys
   /\ LET k == B(rs[n])  v == [s EXCEPT ![ky[n]] = Succ(@, n, rs[n])] IN
-     /\ v[k].st = "none" /\ StartOK(v, k) /\ After(v, n, rs[n])
-     /\ s' = Started(v, k, nx) /\ Take(k, pr[n]) /\ tr' = [tr EXCEPT ![nx] = "clr", ![n] = "done"]
+     /\ v[k].st = "none" /\ StartOK(v, k) /\ After(v, n, rs[n]) /\ (EndRule = "void" => pr[n] \notin ended)
+     /\ s' = Started(v, k, nx) /\ Take(k, pr[n])
+     /\ tr' = [tr EXCEPT ![nx] = IF pr[n] \in ended THEN "woken" ELSE "clr", ![n] = "done"]
   /\ UNCHANGED <<rs, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
 \* a deduplicating outside answers with the first result of the external key
 Same(n) == {m \in land : Node(ky[m]) = Node(ky[n]) /\ ext[m] = ext[n]}
 Results(n) == IF Node(ky[n]) # "a" THEN {1}
               ELSE IF Class = "idem" /\ Same(n) # {} THEN {rs[m] : m \in Same(n)} ELSE {1, 2}
 Run(n) ==
-  /\ tr[n] = "clr" /\ pr[n] \notin ended
+  /\ tr[n] = "woken" \/ (tr[n] = "clr" /\ pr[n] \notin ended)
   /\ \/ /\ Class # "probe" /\ land' = land \cup {n} /\ tr' = [tr EXCEPT ![n] = "eff"]
         /\ \E r \in Results(n) : rs' = [rs EXCEPT ![n] = r]
      \/ Class = "probe"  /\ tr' = [tr EXCEPT ![n] = "fly"] /\ UNCHANGED <<land, rs>>
@@ -226,7 +228,7 @@ OneUse == \A nd \in Nodes : Of(nd) \subseteq Irr =>                             
 NoOverrule == "overruled" \notin flag                                                    \* a yes that came first stands
 FromCommitted == \A n \in 1..(nx-1) : Node(ky[n]) = "b" =>                               \* b runs on what a settled with
   \E o \in Of("a") : s[o].st = "settled" /\ s[o].out = "success" /\ s[o].r = Arg(ky[n])
-CanAct(n) == tr[n] = "fly" \/ (tr[n] = "clr" /\ pr[n] \notin ended)
+CanAct(n) == tr[n] \in {"fly", "woken"} \/ (tr[n] = "clr" /\ pr[n] \notin ended)
 Sure == \A k \in Keys : s[k].st = "settled" /\ s[k].out # "success" /\ s[k].sure =>      \* sure means no effect, now or ever: of the key
   \A n \in N : ky[n] = k => n \notin land /\ ~CanAct(n)
 SureNode == \A k \in Keys : s[k].st = "settled" /\ s[k].out = "perm" /\ s[k].sure =>     \* ... and of the node

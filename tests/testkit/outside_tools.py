@@ -6,6 +6,7 @@ the server keeps the answer back after the effect (see aetheris.rigs.chaos.outsi
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,12 @@ async def poke_impatient(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """Gives up by itself while its request is under way."""
     async with asyncio.timeout(0.5):
         return await _poke(ctx, tag, 0, hold)
+
+
+@tool("compute", effect_class="pure", timeout_s=60)
+async def compute(seconds: float) -> None:
+    """Holds the event loop up, as one that counts does."""
+    time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
 
 
 @tool("poke_broken", effect_class="idempotent")

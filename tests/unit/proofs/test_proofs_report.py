@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aetheris.proofs import Audit, RawRecord, Report, seals, verify
 from aetheris.proofs.chain import ChainHead, event_chain_root
 from aetheris.proofs.trust import TrustedKey
-from tests.testkit.proof_histories import JOB, TENANT, Log, clean, digest, node, raw, tool
+from tests.testkit.proof_histories import JOB, TENANT, Log, clean, digest, gone_on, node, raw, tool
 from tests.testkit.standalone import assert_agrees
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
@@ -136,6 +136,13 @@ def test_a_node_is_planned() -> None:
     assert _rules(log) == {("unknown_node", said)}
 
 
+def test_a_model_goes_on_without_a_call_that_surely_took_no_effect_and_that_nothing_needs() -> None:
+    assert _rules(gone_on()) == set()
+    needs: list[dict[str, Any]] = [{"args": {"x": [{"$ref": "a#/x"}]}}, {"depends_on": ["a"]}]
+    for log in (gone_on("graph"), gone_on(via="ledger"), *(gone_on(**one) for one in needs)):
+        assert {rule for rule, _ in _rules(log)} == {"incomplete"}
+
+
 def test_a_completed_job_is_complete() -> None:
     log = Log(node("a"), node("b"))
     log.step("n1")
@@ -169,6 +176,16 @@ def test_a_wait_ends_once_and_with_its_own_payload() -> None:
     _wait(other, "wait_completed")
     said = other.done("w", "success", output_hash=digest({"forged": True}))
     assert _rules(other) == {("injected_result_differs", said)}
+
+
+@pytest.mark.parametrize("other", [{"correlation_key": "other"}, {"wait_type": "timer"}, {"idempotency_key": "k-x"}])
+def test_only_an_end_that_names_the_wait_ends_it(other: dict[str, str]) -> None:
+    named = {"node_id": "w", "idempotency_key": "k-w", "wait_type": "signal", "correlation_key": "go"}
+    log = Log({"id": "w", "kind": "wait", "depends_on": []})
+    log.add("job_waiting", **named)
+    log.add("wait_completed", **{**named, **other}, output_hash=digest(None))
+    said = log.done("w", "success", output_hash=digest(None))
+    assert _rules(log) == {("unfounded_node", said)}
 
 
 def _wait(log: Log, *ends: str) -> None:

@@ -70,15 +70,19 @@ class History:
             found = self._hashes[fact.at, name] = hash_or_empty(fact.body.get(name))
         return found
 
+    def nodes_finished_of(self, node: str) -> list[Fact]:
+        """What the planner says of a node."""
+        return [fact for fact in self.nodes_finished if fact.node == node]
+
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
-        begun: str | None = None
+        begun: Fact | None = None
         for fact in self.waits.get(node, ()):
             if fact.at >= at:
                 break
             if fact.type == "job_waiting":
-                begun = fact.key
-            elif fact.key == begun:
+                begun = fact if begun is None or fact.key != begun.key else begun
+            elif begun is not None and _ends(begun, fact):
                 return fact if fact.type == "wait_completed" else None
         return None
 
@@ -96,7 +100,8 @@ class History:
         index.setdefault(name, fact)
 
     def _worker_ended(self, fact: Fact) -> None:
-        self.workers_ended.setdefault((fact.text("worker_id"), fact.text("incarnation")), fact.at)
+        if fact.worker is not None:
+            self.workers_ended.setdefault(fact.worker, fact.at)
 
     def _in_doubt(self, fact: Fact) -> None:
         if fact.body.get("returned") is True:
@@ -154,3 +159,11 @@ class History:
         "job_created": lambda history, fact: history._born(fact),
         **dict.fromkeys(TERMINAL, lambda history, fact: history._ended(fact)),
     }
+
+
+def _ends(waiting: Fact, fact: Fact) -> bool:
+    """Does it name this wait: its call, and where it is the wait's own end, its kind and what was waited for?"""
+    if fact.key != waiting.key or fact.type == "invocation_rejected":
+        return fact.key == waiting.key
+    names = ("wait_type", "correlation_key")
+    return all(fact.body.get(name) == waiting.body.get(name) for name in names)

@@ -161,7 +161,7 @@ def _succeed(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     _settle(state, Settled.SUCCESS, e, sure=False)
     state.partial = e.outcome is Outcome.COMPENSATABLE
     state.result, state.result_ref, state.result_hash = e.result, e.result_ref, e.output_hash
-    state.external_id = e.external_id
+    state.external_id, state.reason = e.external_id, None  # an earlier try's failure is no reason any more
     return True
 
 
@@ -248,7 +248,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
         return False
     state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
-    state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
     job.void_starts.pop(e.idempotency_key, None)
     _wait_is_over(job, e.node_id)
     return True
@@ -391,15 +391,23 @@ def _begins(job: JobState, e: ev.JobWaiting) -> bool:
 
 
 def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
-    """The first end of a wait counts; a node's own wait settles its key, with the payload as the result."""
-    waiting = job.open_waits.pop((e.wait_type, e.node_id), None)
-    if waiting is None:
+    """The first end of just this wait counts; a node's own settles its key, with the payload as the result."""
+    waiting = job.open_waits.get((e.wait_type, e.node_id))
+    if waiting is None or not _is_its_end(waiting, e):
         return False
+    del job.open_waits[e.wait_type, e.node_id]
     if _is_of_node(waiting):
         state = job.keys[waiting.idempotency_key or ""]
         state.st, state.outcome, state.sure = St.SETTLED, Settled.SUCCESS, False
         state.result, state.result_hash, state.wait_ended = e.payload, e.output_hash, e
     return True
+
+
+def _is_its_end(waiting: ev.JobWaiting, e: ev.WaitCompleted) -> bool:
+    """An end names its wait; of the job's own there is but one of a type, except for confirmations."""
+    if not _is_of_node(waiting) and waiting.wait_type != "confirmation":
+        return True
+    return (waiting.correlation_key, waiting.idempotency_key) == (e.correlation_key, e.idempotency_key)
 
 
 def _wait_is_over(job: JobState, node_id: str) -> None:

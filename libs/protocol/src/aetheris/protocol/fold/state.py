@@ -68,6 +68,7 @@ class KeyState:
     via: Via | None = None
     partial: bool = False
     reason: str | None = None
+    detail: str | None = None
     result: Any = None
     result_ref: ev.BlobRef | None = None
     result_hash: str | None = None

@@ -279,6 +279,7 @@ class InvocationRejected(KeyEvent):
     detail: str | None = None
     duplicate_of: DuplicateOf | None = None
     by: str | None = None
+    comment: str | None = None
 
 
 class InvocationCancelRequested(KeyEvent):
@@ -320,6 +321,8 @@ class WorkerEnded(Event):
     worker_id: str
     incarnation: str
     how: str
+    by: str | None = None
+    evidence: str | None = None
 
 
 class InvocationParked(KeyEvent):
@@ -368,6 +371,7 @@ class WaitCompleted(Event):
     output_hash: str | None = None
     command_id: str | None = None
     by: str | None = None
+    comment: str | None = None
 
 
 class SignalReceived(Event):

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.ids import NAME, execution_id
-from aetheris.protocol.base.keys import args_hash
+from aetheris.protocol.base.keys import args_hash, idempotency_key
 from aetheris.protocol.base.references import references
-from aetheris.protocol.fold.state import KeyState
+from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages.events import ApprovalRequested, InvocationParked, JobWaiting
 from aetheris.protocol.plan.forms import AnswerRefused, FormField, answers
 from aetheris.protocol.planning.gate import Deciders, Word, gate
@@ -96,3 +96,18 @@ def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]
     except ArgsRefused as error:
         raise AnswerRefused(error.field.lstrip("/").replace("/", ".") or "data", error.rule) from None
     return changed
+
+
+def had_before(job: JobState, node_id: str, tool: str, args: dict[str, Any]) -> str | None:
+    """Why an edit can't give a step these arguments; None where it never had them.
+
+    A call's key is made of its arguments: what was decided about the earlier call stands.
+    """
+    state = job.keys.get(idempotency_key(job.job_id, node_id, tool, args))
+    if state is None:
+        return None
+    how = f"was {state.reason}" if state.reason is not None else "is known"
+    return (
+        f"the step had these arguments before, and that call {how}: it is not asked for again. "
+        "Edit to other arguments, or reject this request"
+    )

@@ -22,6 +22,8 @@ from aetheris.protocol.messages.events import (
     ToolInvocationStarted,
 )
 from aetheris.protocol.plan.graph import EffectClass, undo_id
+from aetheris.protocol.plan.prompts import TURN
+from aetheris.protocol.planning.answers import took_nothing
 from aetheris.testkit.simulation.log import Entry, record_of
 from aetheris.testkit.simulation.world import Call, Effect, Outside
 
@@ -107,7 +109,7 @@ def check_effect(effect: Effect, outside: Outside, retries: Mapping[tuple[str, s
             raise Broken("one_key_and_arguments_per_node", f"{node} took effect under {_keys(effects)}")
     elif len(effects) > 1 + retries.get(node, 0):
         raise Broken("at_most_once", f"{node} ({call.effect_class}) took effect {len(effects)} times: {_keys(effects)}")
-    if call.irreversible:
+    if call.irreversible or (call.node_id.startswith(TURN) and call.effect_class is not EffectClass.PURE):
         _check_same(call, outside, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
 
 
@@ -165,14 +167,14 @@ def _is_true(job: JobState, rule: str, outside: Outside) -> bool:
 
 
 def _check_same(call: Call, outside: Outside, retried: int) -> None:
-    """The same irreversible call by meaning, whichever node makes it."""
+    """The same call by meaning, whichever node makes it: one that is irreversible, or that a model asked for."""
     same = {
         one.call.node_id
         for one in outside.effects
         if (one.call.job_id, one.call.content) == (call.job_id, call.content)
     }
     if len(same) > 1 + retried:
-        raise Broken("same_irreversible_call_once", f"{call.job_id}: {sorted(same)} are the same call")
+        raise Broken("same_call_once", f"{call.job_id}: {sorted(same)} are the same call")
 
 
 def _check_sure(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
@@ -204,7 +206,10 @@ def _check_nothing_lost(job: JobState, outside: Outside) -> None:
     for node_id in job.entries:
         entry = job.entry(node_id)
         pure = entry is None or entry.effect_class is EffectClass.PURE
-        if not pure and not outside.of_node(job.job_id, node_id):
+        if job.created.goal is not None and took_nothing(job, node_id):
+            if outside.of_node(job.job_id, node_id):
+                raise Broken("a_model_is_told_what_is_so", f"{job.job_id}: {node_id} took effect after all")
+        elif not pure and not outside.of_node(job.job_id, node_id):
             raise Broken("no_call_lost", f"{job.job_id} is completed, but {node_id} never took effect")
 
 

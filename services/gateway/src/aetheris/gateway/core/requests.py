@@ -17,11 +17,12 @@ from aetheris.protocol.planning.approvals import (
     contract_of,
     edited,
     fields_in,
+    had_before,
     may_not_answer,
     request_id,
 )
+from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.planning.schemas import Schema
-from aetheris.protocol.views.standing import step_status
 
 Action = Literal["approve", "edit", "reject"]
 Requested = ev.ApprovalRequested | ev.JobWaiting
@@ -123,6 +124,19 @@ def _check_approval(asked: ev.ApprovalRequested, said: Answer, schema: Schema | 
     if schema is None:
         raise AnswerRefused("data", "the schema that the tool was pinned with is not registered any more")
     edited(asked, schema, said.data)
+
+
+def check_edit(job: JobState, question: Question, said: Answer, schema: Schema) -> None:
+    """Whether an edit makes a call that the step never had; the answer fits the form.
+
+    Raises:
+        Conflict: it goes back to earlier arguments, which were decided on.
+    """
+    asked = question.asked
+    if isinstance(asked, ev.ApprovalRequested):
+        before = had_before(job, asked.node_id, question.tool, edited(asked, schema, said.data))
+        if before is not None:
+            raise Conflict("edited_back", before, request_id=said.request_id)
 
 
 def _check_form(question: Question, said: Answer) -> None:
@@ -259,5 +273,6 @@ def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any
     if isinstance(given, ev.ApprovalDecided):
         found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "comment", "data"})
     elif given is not None:
-        found["answer"] = {"decision": "approve", "approver": given.by, "data": given.payload}
+        said = {"decision": "approve", "approver": given.by, "comment": given.comment, "data": given.payload}
+        found["answer"] = said
     return found

@@ -17,7 +17,7 @@ from aetheris.protocol.messages.commands import Respond
 from aetheris.protocol.messages.events import Decision, RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, fields_of
 from aetheris.protocol.plan.graph import dependencies
-from aetheris.protocol.planning.approvals import edited, may_not_answer, request_id
+from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, request_id
 from aetheris.protocol.planning.invocation import Invocation, call_with
 from aetheris.protocol.planning.schemas import Schema
 
@@ -111,8 +111,8 @@ def _edit(
         return None
     node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
     call = call_with(job.state, Entry(entry.revision, node, entry.pin), {})
-    if call.key in job.state.keys:
-        return None
+    if had_before(job.state, call.node_id, entry.node.tool_name, args) is not None:
+        return None  # who asked is told by the gateway, before it is written
     new = Key(job.state, call.key, KeyState(call.node_id))
     verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     decided = _decided(of, requested, command, command_id, data=args)

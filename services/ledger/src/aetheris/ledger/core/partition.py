@@ -35,7 +35,15 @@ from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import NODE_WAITS, Settled, St, birth
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond, Signal, StepCommand, ToolRequest
+from aetheris.protocol.messages.commands import (
+    CancelContract,
+    Ended,
+    Resolve,
+    Respond,
+    Signal,
+    StepCommand,
+    ToolRequest,
+)
 from aetheris.protocol.messages.events import Answer, Event, RejectReason
 from aetheris.protocol.messages.events import Decision as Said
 from aetheris.protocol.plan.graph import Retry
@@ -70,7 +78,7 @@ class _Word:
 class Partition:
     """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how."""
 
-    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, str]) -> None:
+    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, Ended]) -> None:
         self.jobs: dict[str, LiveJob] = {}
         self.folded = -1
         self._terms = terms
@@ -619,7 +627,7 @@ class Partition:
     def _announced(self) -> list[Decision]:
         announcements, self._announcements = self._announcements, {}
         return [
-            settlement.worker_ended(job_id, *life, self._ended[life])
+            settlement.worker_ended(job_id, life, self._ended[life])
             for job_id, life in announcements
             if job_id in self.jobs
         ]
