@@ -33,3 +33,14 @@ def test_every_kind_of_fault_duplicates_loses_and_blocks_nothing() -> None:
     assert (report["duplicates"], report["lost"], report["stuck"], report["failed"]) == ([], [], [], [])
     assert report["expected"] == report["observed"] + report["waiting"] + report["called_off"] == 24 * 3
     assert len(report["faults"]) == len(ONCE)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+def test_three_brokers_whose_leaders_fall_duplicate_lose_and_block_nothing() -> None:
+    sizes = ["--jobs", "16", "--kills", "6", "--seed", "13", "--brokers", "3"]
+    argv = [sys.executable, "-m", "aetheris.cli", "chaos", *sizes, "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert (report["duplicates"], report["lost"], report["stuck"], report["settleable"]) == ([], [], [], [])
