@@ -59,6 +59,7 @@ class Verdict:
     in_doubt: list[Doubt] = field(default_factory=list[Doubt])
     parked: list[Parked] = field(default_factory=list[Parked])
     completed: int = 0
+    cancelled: int = 0
     failed: list[str] = field(default_factory=list[str])
     unproven: list[str] = field(default_factory=list[str])
     settleable: list[str] = field(default_factory=list[str])
@@ -128,6 +129,8 @@ def _count_job(found: Verdict, job_id: str, job: Seen | None, calls: Mapping[str
         found.stuck.append(f"{job_id}: {_standing(state)}")
     elif state is not None and isinstance(state.terminal, ev.JobCompleted):
         found.completed += 1
+    elif state is not None and isinstance(state.terminal, ev.JobCancelled):
+        found.cancelled += 1
     elif state is not None and state.terminal is not None:
         found.failed.append(f"{job_id}: {state.terminal.event_type}")
     if state is not None:
