@@ -103,6 +103,12 @@ async def patient_irreversible(ctx: ToolContext, tag: str, hold: str = "") -> Re
     return await _poke(ctx, tag, 0, hold)
 
 
+@tool("once_a_session", effect_class="opaque", irreversible=True, timeout_s=600, duplicate_scope="session")
+async def once_a_session(ctx: ToolContext, tag: str, hold: str = "") -> Result:
+    """Of which a session has one."""
+    return await _poke(ctx, tag, 0, hold)
+
+
 @tool("patient_idempotent", effect_class="idempotent", timeout_s=600)
 async def patient_idempotent(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """As poke_idempotent, for callers that sleep long."""

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
@@ -17,10 +19,11 @@ from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
-from aetheris.runtime.telemetry.metrics import Metric
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, load
 from aetheris.sdk.remains import of_the_engine, watch
+from aetheris.sdk.threads import THREADS
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.core.slots import Slots
@@ -37,6 +40,8 @@ from aetheris.tool_executor.tools import Calls
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.asking import Asking
+
+_log = structlog.get_logger(__name__)
 
 NAME = "tool_executor"
 GROUP = "aetheris.tool_executor"
@@ -82,6 +87,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             tell("has not said yet who it is")
             held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
+        THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_tell_refused, on.metrics)
         models = _asking(settings.models, toolbox)
         calls = Calls(toolbox, clock, secrets, models)
         me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
@@ -98,6 +104,11 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
+
+
+def _tell_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:
+    _log.error("a call is refused: threads of calls that timed out still run", tool=tool, running=dict(left))
+    metrics.count(Metric.TOOL_REFUSED, tool=tool)
 
 
 def _unready(health: Health, why: str) -> None:

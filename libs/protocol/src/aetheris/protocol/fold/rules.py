@@ -229,7 +229,19 @@ def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
     if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
         return False
     _reopen(state)
+    if e.by == "human":
+        _ask_anew(job, state)
     return True
+
+
+def _ask_anew(job: JobState, state: KeyState) -> None:
+    """What was said before holds for what was tried before: a retry by hand may act a second time."""
+    entry = job.entry(state.node_id)
+    if state.requested is not None:
+        state.answered += ((state.requested, state.decision),)
+    elif entry is None or not entry.irreversible:
+        return
+    state.asks, state.requested, state.decision, state.allowed_versions = state.t, None, None, frozenset()
 
 
 def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
@@ -256,7 +268,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
 
 def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or e.tool_version in state.allowed_versions:
+    if state.node_id != e.node_id or state.needs_yes or e.tool_version in state.allowed_versions:
         return False
     state.allowed_versions |= {e.tool_version}
     return True
@@ -264,7 +276,7 @@ def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
 
 def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.requested is not None:
+    if state.node_id != e.node_id or state.requested is not None or e.generation != state.asks:
         return False
     state.requested = e
     return True
@@ -272,7 +284,7 @@ def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> 
 
 def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.decision is not None:
+    if state.node_id != e.node_id or state.decision is not None or e.generation != state.asks:
         return False
     state.decision = e
     job.open_waits.pop(("approval", e.node_id), None)
@@ -411,7 +423,7 @@ def _is_its_end(waiting: ev.JobWaiting, e: ev.WaitCompleted) -> bool:
 
 
 def _wait_is_over(job: JobState, node_id: str) -> None:
-    for wait_type in ("approval", *NODE_WAITS):
+    for wait_type in ("approval", "duplicate", *NODE_WAITS):
         job.open_waits.pop((wait_type, node_id), None)
 
 

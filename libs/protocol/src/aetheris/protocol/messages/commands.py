@@ -262,15 +262,21 @@ class LedgerRecord(Message):
     confirmed_at: str | None = None
 
 
+ContentState = Literal["open", "succeeded", "unsure", "void"]
+"""Under way; done; ended, and nobody knows whether it took effect; certainly without effect: it stands no more."""
+
+
 class ContentRecord(Message):
-    """ledger.contents: an irreversible call that was done, under what it means in a session or tenant; a view."""
+    """ledger.contents: an irreversible call, under what it means in a session or tenant, and how it stands; a view."""
 
     type_name: ClassVar[str] = "content"
     scope_key: str
     job_id: str
     node_id: str
     execution_id: str
-    until: str
+    state: ContentState = "open"
+    until: str | None = None
+    """How long it keeps others from running; None while it is under way."""
 
 
 MESSAGES: dict[str, type[Message]] = by_name(Message, "type_name")

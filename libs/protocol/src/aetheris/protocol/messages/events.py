@@ -260,6 +260,13 @@ class ApprovalRequested(KeyEvent):
     edited_by: str | None = None
     """Who made this call of another by an edit."""
     cost: float | None = None
+    token: int | None = None
+    """The generation from which on it counts: absent (1), or that which a human's retry began."""
+
+    @property
+    def generation(self) -> int:
+        """The token, where absent is 1."""
+        return 1 if self.token is None else self.token
 
 
 class ApprovalDecided(KeyEvent):
@@ -271,6 +278,13 @@ class ApprovalDecided(KeyEvent):
     approver: str
     comment: str | None = None
     data: dict[str, Any] | None = None
+    token: int | None = None
+    """Its request's."""
+
+    @property
+    def generation(self) -> int:
+        """The token, where absent is 1."""
+        return 1 if self.token is None else self.token
 
 
 class InvocationRejected(KeyEvent):
@@ -345,7 +359,7 @@ class InvocationReopened(KeyEvent):
     evidence: tuple[Any, ...] = ()
 
 
-WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation"]
+WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate"]
 
 
 class JobWaiting(Event):

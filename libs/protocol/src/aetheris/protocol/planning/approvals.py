@@ -17,9 +17,13 @@ _SEPARATOR = ":"
 """In no job_id."""
 
 
-def request_id(job_id: str, node_id: str, key: str) -> str:
-    """The id of the request about one call: it names the job, so that it can be answered from the log alone."""
-    return f"{job_id}{_SEPARATOR}{execution_id(job_id, node_id, key)}"
+def request_id(job_id: str, node_id: str, key: str, token: int = 1) -> str:
+    """The id of the request about one call: it names the job, so that it can be answered from the log alone.
+
+    A request about a retry by hand names its token as well.
+    """
+    asked = f"{job_id}{_SEPARATOR}{execution_id(job_id, node_id, key)}"
+    return asked if token == 1 else f"{asked}{_SEPARATOR}{token}"
 
 
 def job_of(request: str) -> str | None:
@@ -30,7 +34,7 @@ def job_of(request: str) -> str | None:
 
 def contract_of(request: str) -> str:
     """The execution contract that a request's id names."""
-    return request.partition(_SEPARATOR)[2]
+    return request.partition(_SEPARATOR)[2].partition(_SEPARATOR)[0]
 
 
 _WORDS: Mapping[str, Word] = {"approve": Word.APPROVE, "reject": Word.REJECT, "edit": Word.EDIT}

@@ -111,6 +111,23 @@ def overdue(of: Key, waiting: ev.JobWaiting) -> Emit:
     return settlement.rejected(of, RejectReason.EXPIRED, f"nothing came until {waiting.due_at}")
 
 
+ANOTHER: WaitType = "duplicate"
+"""The wait for a call of another job that means the same: it is under way, and came first."""
+
+
+def for_another(of: Key, node_id: str, named: str) -> Written:
+    """The call waits for an equal one, of the job and node that are named."""
+    event = ev.JobWaiting(job_id=of.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
+    return written(event, of.key, ANOTHER, named)
+
+
+def another_ended(of: Key, node_id: str, waiting: ev.JobWaiting) -> Written:
+    """It is known what became of that one."""
+    named = waiting.correlation_key
+    event = ev.WaitCompleted(job_id=of.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
+    return written(event, of.key, ANOTHER, named or "")
+
+
 def kept(job: JobState, command: Signal, command_id: str) -> Written:
     """A signal in the inbox of its job; it stays there until its node waits for it."""
     event = ev.SignalReceived(
