@@ -32,6 +32,7 @@ def all_cases() -> Iterator[Case]:
     yield from _job_live()
     yield from _run()
     yield from _mark()
+    yield from _name()
 
 
 _CLAIM: Constants = {
@@ -211,6 +212,7 @@ _JOB: Constants = {
     "AfterRule": "result",
     "ApprRule": "all",
     "ApprFor": "key",
+    "HandRule": "anew",
     "RejRule": "first",
     "StopRule": "undo",
     "PlanRule": "entry",
@@ -218,6 +220,7 @@ _JOB: Constants = {
     "SettleNone": "all",
     "NeedEnded": True,
     "NeedSettle": "end",
+    "EndRule": "void",
     "RetRule": "raised",
     "ProbeAfter": True,
     "VoidRule": "first",
@@ -249,6 +252,8 @@ def _job() -> Iterator[Case]:
 
 _GOVERN = ["fail", "retry", "reject", "stop", "decide", "policy", "replan"]
 
+_BY_HAND = ["park", "hreopen", "hfail", "hsucc", "perm", "decide", "policy", "reject"]
+
 _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] = [
     ("opaque", "opaque", [*_OPAQUE, "stop"], {}, _AT_MOST_ONCE, False),
     ("opaque_5", "opaque", [*_OPAQUE, "stop"], {**_ONLY_A, "MaxN": 5}, _AT_MOST_ONCE, False),
@@ -268,6 +273,22 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
         {**_APPROVED, "MaxN": 3},
         _ONE_EXTERNAL,
         False,
+    ),
+    (
+        "approved_by_hand",
+        "opaque",
+        _BY_HAND,
+        {**_ONLY_A, "Irr": ["a1"], "MaxN": 3},
+        ("OneUse", "OnceOrHuman", *_TRUE),
+        False,
+    ),
+    (
+        "approved_by_hand_edited",
+        "opaque",
+        _BY_HAND,
+        {**_APPROVED, "MaxN": 3},
+        ("OneUse", "OnceOrHuman", *_TRUE),
+        True,
     ),
     ("idem", "idem", _IDEM, {}, _ONE_EXTERNAL, True),
     ("idem_3", "idem", _IDEM, {"MaxN": 3}, _ONE_EXTERNAL, True),
@@ -405,10 +426,21 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("yes_used_again", "OneUse", "opaque", ["decide", "replan"], {**_APPROVED, **_BY_NODE, "NodeGuard": "off"}),
     ("policy_other_arguments", "NotLate", "opaque", ["policy", "replan"], {**_APPROVED, **_BY_NODE, "MaxN": 1}),
     ("no_approval", "NotLate", "opaque", ["decide", "policy"], {"ApprRule": "off", "Irr": ["a1"], "MaxN": 1}),
+    # a retry by hand
+    ("hand_same", "OneUse", "opaque", ["park", "hreopen", "decide"], {**_A1, "Irr": ["a1"], "HandRule": "same"}),
+    ("hand_stale", "OneUse", "opaque", ["park", "hreopen", "decide"], {**_A1, "Irr": ["a1"], "HandRule": "stale"}),
+    ("hand_policy", "NotLate", "opaque", ["park", "hreopen", "policy"], {**_A1, "Irr": ["a1"], "HandRule": "policy"}),
     # what a "not found" proves
     ("probe_before_end", "Once", "probe", _ASK, {**_A1, "ProbeAfter": False}),
     ("settled_from_start", "Once", "probe", _ASK, {**_A1, "NeedSettle": "start"}),
     ("no_worker_ended", "Once", "probe", _ASK, {**_A1, "NeedEnded": False, "NeedSettle": "start"}),
+    (
+        "started_by_the_ended",
+        "Once",
+        "probe",
+        _ASK,
+        {"Keys": ["a1", "b1", "b2"], "MaxN": 3, "EndRule": "counts"},
+    ),
     ("timeout_as_return", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "RetRule": "timed"}),
     ("returned_no_settles_within", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "NeedSettle": "no"}),
     ("no_settles_within", "Once", "probe", _ASK, {**_A1, "NeedSettle": "no"}),
@@ -532,4 +564,36 @@ _MARKS: list[tuple[str, Constants, tuple[str, ...], str | None, bool]] = [
     ("no_birth_check", {"BirthCheck": False}, ("ExactFold",), "ExactFold", False),
     ("mark_passes_all", {"MarkRule": "any"}, ("Fresh",), "Fresh", False),
     ("reach_deleted", {}, ("NvDel",), "NvDel", False),
+]
+
+_NAME: Constants = {
+    "MaxP": 3,
+    "Folders": ["here", "there"],
+    "Proof": "file",
+    "ReadBack": True,
+    "LogRule": "names",
+    "Inherited": True,
+    "Freed": "end",
+    "Inode": True,
+}
+_ENDS_TRUE = ("EndTrue", "OneLives", "Known")
+
+
+def _name() -> Iterator[Case]:
+    for name, constants, invariants, violates, long in _NAMES:
+        yield Case(f"name_{name}", "Name", {**_NAME, **constants}, invariants, (), violates, long=long)
+
+
+_NAMES: list[tuple[str, Constants, tuple[str, ...], str | None, bool]] = [
+    ("once", {}, _ENDS_TRUE, None, False),
+    ("once_4", {"MaxP": 4}, _ENDS_TRUE, None, True),
+    ("whoever_lives", {"Proof": "table"}, ("EndTrue",), "EndTrue", False),
+    ("no_read_back", {"ReadBack": False}, ("OneLives",), "OneLives", False),
+    ("last_counts", {"LogRule": "last"}, ("OneLives",), "OneLives", False),
+    ("not_inherited", {"Inherited": False}, ("EndTrue",), "EndTrue", False),
+    ("freed_at_drain", {"Freed": "drain"}, ("EndTrue",), "EndTrue", False),
+    ("copied", {"Inode": False}, ("EndTrue",), "EndTrue", False),
+    ("reach_successor", {}, ("NvSuccessor",), "NvSuccessor", False),
+    ("reach_other", {}, ("NvOther",), "NvOther", False),
+    ("reach_second", {}, ("NvSecond",), "NvSecond", False),
 ]

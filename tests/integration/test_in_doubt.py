@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.process.installation import process_of
 from tests.testkit.attempts import fresh
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.outside import Outside, running_outside, until
@@ -63,7 +64,7 @@ class World:
     def worker_of(self, job: str) -> str:
         """Who runs the job's first try."""
         (started,) = self.events(job, "tool_invocation_started")
-        return started["data"]["worker_id"]
+        return process_of(started["data"]["worker_id"])
 
     @contextmanager
     def asleep(self, part: str) -> Generator[None]:
@@ -179,6 +180,23 @@ def test_what_fails_every_time_is_repeated_at_the_plans_pace(world: World) -> No
     assert [moment(at) <= moment(start) for at, start in zip(due, begun[1:], strict=True)] == [True, True]
 
 
+def test_a_tool_that_computes_on_the_event_loop_puts_nobody_elses_call_in_doubt(world: World) -> None:
+    name = fresh("beside")
+    held = world.outside.hold(name)
+    job = world.held_call("poke_opaque", name)
+    until(lambda: computing_beside(world, job), PATIENCE_S)
+    held.unlink()
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    assert world.events(job, "invocation_in_doubt", "invocation_parked") == []
+
+
+def computing_beside(world: World, job: str) -> bool:
+    """Whether a tool that computes for four leases' time has come to the job's worker, and is done."""
+    other = world.system.submit({"id": "a", "tool": "compute", "args": {"seconds": 8}})
+    world.system.wait_status(other, "completed", PATIENCE_S)
+    return world.worker_of(other) == world.worker_of(job)
+
+
 def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:
     """Its worker has not ended: what is not found may still come, so nobody else may call."""
     name = fresh("probeable-asleep")
@@ -204,7 +222,7 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
         until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
         first, second = (event["data"] for event in world.events(job, "tool_invocation_started"))
         assert first["external_key"] == second["external_key"]
-        assert second["worker_id"] != sleeper
+        assert process_of(second["worker_id"]) != sleeper
         world.let_go(name)
         world.system.wait_status(job, "completed", PATIENCE_S)
     until(lambda: len(world.events(job, "tool_invocation_finished")) == 2, PATIENCE_S)

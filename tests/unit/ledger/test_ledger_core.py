@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Now, View
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Now, View
 from aetheris.ledger.core.limits import Limits
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
@@ -23,6 +23,7 @@ from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     ContentRecord,
+    Ended,
     LedgerRecord,
     RegistryEntry,
     Resolve,
@@ -70,7 +71,7 @@ class World:
     ids: list[str] = field(default_factory=list[str])
     times: dict[int, float] = field(default_factory=dict[int, float])
     """Offset → when it was appended, in seconds since 1970."""
-    ended: dict[WorkerLife, str] = field(default_factory=dict[WorkerLife, str])
+    ended: dict[WorkerLife, Ended] = field(default_factory=dict[WorkerLife, Ended])
     tools: dict[str, RegistryEntry] = field(default_factory=dict[str, RegistryEntry])
     effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     held: set[str] = field(default_factory=set[str])
@@ -111,7 +112,7 @@ class Ledger:
         self.grants: list[ToolGrant] = []
         self.asks: list[Verification] = []
         self.records: list[LedgerRecord] = []
-        self.contents: list[ContentRecord] = []
+        self.lines: list[ContentRecord] = []
         self._fold()
         self.core.restored(world.now())
         self.settle()
@@ -146,8 +147,8 @@ class Ledger:
                 self.asks.append(decision.message)
             case View():
                 self.records.append(decision.record)
-            case Done():
-                self.contents.append(decision.record)
+            case Line():
+                self.lines.append(decision.record)
 
     def add(self, *events: Event) -> None:
         for event in events:
@@ -246,6 +247,9 @@ def effect(node: str, nonce: str, result: Any, *, change: bool = True) -> bytes:
         )
         parts.append(f'"changed":{changed.model_dump_json()}')
     return ("{" + ",".join(parts) + "}").encode()
+
+
+BY_LOCK = Ended(incarnation="i1", how="lock")
 
 
 def worker_ended(incarnation: str = "i1") -> WorkerLife:
@@ -746,7 +750,7 @@ def test_the_end_of_a_worker_is_recorded_once_and_ends_the_wait() -> None:
     ledger = world.ledger()
     ledger.request("a")
     ledger.add(started("a", "n1"))
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     assert ledger.core.worker_ended(worker_ended())
     ledger.settle()
     assert not ledger.core.worker_ended(worker_ended())
@@ -758,7 +762,7 @@ def test_the_end_of_a_worker_is_recorded_once_and_ends_the_wait() -> None:
 
 
 def test_a_started_that_is_folded_after_its_workers_end_was_announced_is_concerned_too() -> None:
-    world = World(one("idempotent"), ended={worker_ended(): "lock"})
+    world = World(one("idempotent"), ended={worker_ended(): BY_LOCK})
     ledger = world.ledger()
     ledger.add(started("a", "n1"))
     assert "worker_ended" in ledger.written()
@@ -766,7 +770,7 @@ def test_a_started_that_is_folded_after_its_workers_end_was_announced_is_concern
     restored = World(one("idempotent"))
     restored.log.append(started("a", "n1"))
     restored.ids.append("")
-    restored.ended[worker_ended()] = "lock"
+    restored.ended[worker_ended()] = BY_LOCK
     assert "worker_ended" in restored.ledger().written()
 
 
@@ -845,7 +849,7 @@ def test_an_end_that_follows_a_return_moves_nothing() -> None:
     ledger.add(started("a", "n1"), reported("a", "n1"))
     ledger.answer("not_found")
     ledger.sleep(SETTLES_S - 0.1)
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.sleep(0.2)
     ledger.answer("not_found")
@@ -863,7 +867,7 @@ def probing(world: World) -> Ledger:
     """A probeable try in doubt whose worker's end is recorded, first question sent."""
     ledger = world.ledger()
     ledger.add(started("a", "n1"))
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.settle()
     return ledger
@@ -989,7 +993,7 @@ def test_an_end_that_becomes_known_while_waiting_leads_to_another_question() -> 
     ledger.lease_lapses()
     ledger.answer("not_found")
     ledger.sleep(TTL_S)
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.sleep(SETTLES_S + 0.1)
     assert len(ledger.asks) == 2
@@ -1216,7 +1220,7 @@ class Outside:
 
     def _end(self, incarnation: str) -> None:
         if self.random.random() < 0.7:
-            self.world.ended[worker_ended(incarnation)] = "lock"
+            self.world.ended[worker_ended(incarnation)] = Ended(incarnation=incarnation, how="lock")
             for ledger in self.ledgers:
                 ledger.core.worker_ended(worker_ended(incarnation))
 

@@ -52,6 +52,26 @@ def stopping(up_to: int = 0) -> ev.JobStopping:
     return ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=up_to)
 
 
+def worker_ended(incarnation: str, worker_id: str = "w") -> ev.WorkerEnded:
+    return ev.WorkerEnded(job_id=JOB, worker_id=worker_id, incarnation=incarnation, how="human", by="ann", evidence="e")
+
+
+def test_a_started_by_a_worker_that_had_ended_is_void() -> None:
+    """A process that was declared ended, wakes, and takes a grant up behind the probe that found nothing."""
+    ended = fold(PLAN, started("a", "n1"), worker_ended("i1"), reopened("n1"))
+    assert start_is_void(ended, started("a", "n2", token=2)) == "its worker had ended"
+    apply(ended, started("a", "n2", token=2), 9)
+    assert (ended.keys[key_of("a")].st, ended.keys[key_of("a")].live) == (St.REOPENED, {"n1"})
+    assert start_is_void(ended, started("a", "n3", token=2, incarnation="i2")) is None
+    other = fold(PLAN, worker_ended("i1", "another"))
+    assert start_is_void(other, started("a", "n1")) is None
+
+
+def test_what_a_worker_had_started_before_its_end_still_counts() -> None:
+    job = fold(PLAN, started("a", "n1"), worker_ended("i1"), finished("a", "n1", result={"late": 1}))
+    assert job.keys[key_of("a")].outcome is Settled.SUCCESS
+
+
 def test_of_two_started_the_first_wins() -> None:
     job = fold(PLAN, started("a", "n1"), started("a", "n2"))
     state = job.keys[key_of("a")]
@@ -74,6 +94,26 @@ def test_void_starts_are_remembered_only_while_they_could_come_alive() -> None:
     assert len(fold(PLAN, *unplanned).void_starts[key_of("a")]) == 2
     assert fold(PLAN, *unplanned, rejected()).void_starts == {}
     assert fold(PLAN, *unplanned, finished("a", "n9"), started("a", "n9")).void_starts == {}
+
+
+@pytest.mark.parametrize("other", [{"correlation_key": "other"}, {"wait_type": "timer"}, {"idempotency_key": "k"}])
+def test_a_wait_ends_by_its_own_end_only(other: dict[str, str]) -> None:
+    node = {"id": "w", "kind": "wait", "tool": None, "wait": {"key": "go"}}
+    named: dict[str, Any] = {"job_id": JOB, "node_id": "w", "idempotency_key": "k-w", "correlation_key": "go"}
+    named["wait_type"] = "signal"
+    job = fold(planned(graph(node)), ev.JobWaiting.model_validate(named))
+    assert not apply(job, ev.WaitCompleted.model_validate(named | other), 9)
+    assert job.keys["k-w"].is_waiting
+    assert apply(job, ev.WaitCompleted.model_validate(named), 10)
+    assert job.keys["k-w"].st is St.SETTLED
+
+
+def test_a_success_keeps_no_reason_of_an_earlier_try() -> None:
+    failed = finished("a", "n1", "retryable_failure").model_copy(update={"error": "503"})
+    job = fold(PLAN, started("a", "n1"), failed, started("a", "n2", token=2, attempt=1))
+    assert job.keys[key_of("a")].reason == "503"
+    apply(job, finished("a", "n2"), 9)
+    assert job.keys[key_of("a")].reason is None
 
 
 def test_first_settlement_wins() -> None:

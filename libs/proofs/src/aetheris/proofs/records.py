@@ -80,6 +80,8 @@ class Fact:
     event_id: str
     type: str
     body: Body
+    time: str = ""
+    """When its writer says that it was written; no rule goes by it."""
     job: str = field(init=False)
     """The job that it names."""
     key: str = field(init=False)
@@ -103,6 +105,12 @@ class Fact:
         """A text field; what is missing or no text counts as empty."""
         value = self.body.get(name)
         return value if isinstance(value, str) else ""
+
+    @property
+    def worker(self) -> tuple[str, str] | None:
+        """The worker that it names, and which life of it."""
+        name, incarnation = self.body.get("worker_id"), self.body.get("incarnation")
+        return (name, incarnation) if isinstance(name, str) and isinstance(incarnation, str) else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -145,7 +153,8 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     kind, event_id = _type(ce_type), ce_id.decode(errors="replace")
     body = _body(record.value)
     name = kind.name if body is not None and kind.is_readable else ""
-    fact = Fact(at, record.offset, event_id, name, body if body is not None else {})
+    time = headers.get("ce_time", b"").decode(errors="replace")
+    fact = Fact(at, record.offset, event_id, name, body if body is not None else {}, time)
     found: list[Violation] = []
     if body is None:
         found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))

@@ -204,6 +204,7 @@ class Reconciled(_Answer):
     confirmed: int
     failed: int
     unverifiable: int
+    verdict: str
     ok: bool
     effects: tuple[dict[str, Any], ...] = ()
 
@@ -352,6 +353,12 @@ class Client:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
         return Commanded.model_validate(self._send(_cancel(job_id, reason, compensate)))
 
+    def continue_job(
+        self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
+    ) -> Submitted:
+        """Continue a failed or cancelled job in a new one; raises ApiError (Conflict: names what stands against it)."""
+        return Submitted.model_validate(self._send(_continue(job_id, plan, options)))
+
     def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
         """Cancel one step; what is under way is settled first; raises ApiError (Conflict: not begun, or ended)."""
         return Commanded.model_validate(self._send(_cancel_contract(job_id, execution_id, reason)))
@@ -472,6 +479,18 @@ class Client:
         """The registered models; raises ApiError."""
         return self._send(_Call("GET", "/models"))["models"]
 
+    def workers(self) -> list[dict[str, Any]]:
+        """Every worker's name and who lives under it; raises ApiError."""
+        return self._send(_Call("GET", "/workers"))["workers"]
+
+    def worker(self, worker_id: str) -> dict[str, Any]:
+        """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
+        return self._send(_Call("GET", f"/workers/{worker_id}"))
+
+    def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
+        """Say that who lives under a name can act no more; raises ApiError (Conflict: nobody lives under it)."""
+        return self._send(_end_worker(worker_id, evidence, incarnation))
+
     def _send(self, call: _Call) -> Any:
         return _checked(self._answer(call))
 
@@ -532,6 +551,12 @@ class AsyncClient:
     async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """As `Client.cancel`."""
         return Commanded.model_validate(await self._send(_cancel(job_id, reason, compensate)))
+
+    async def continue_job(
+        self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
+    ) -> Submitted:
+        """As `Client.continue_job`."""
+        return Submitted.model_validate(await self._send(_continue(job_id, plan, options)))
 
     async def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
         """As `Client.cancel_contract`."""
@@ -651,6 +676,18 @@ class AsyncClient:
         """As `Client.models`."""
         return (await self._send(_Call("GET", "/models")))["models"]
 
+    async def workers(self) -> list[dict[str, Any]]:
+        """As `Client.workers`."""
+        return (await self._send(_Call("GET", "/workers")))["workers"]
+
+    async def worker(self, worker_id: str) -> dict[str, Any]:
+        """As `Client.worker`."""
+        return await self._send(_Call("GET", f"/workers/{worker_id}"))
+
+    async def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
+        """As `Client.end_worker`."""
+        return await self._send(_end_worker(worker_id, evidence, incarnation))
+
     async def _send(self, call: _Call) -> Any:
         return _checked(await self._answer(call))
 
@@ -759,6 +796,11 @@ def _reconcile(job_id: str) -> _Call:
     return _Call("POST", f"/jobs/{job_id}/reconcile")
 
 
+def _continue(job_id: str, plan: Mapping[str, Any] | None, options: Mapping[str, Any] | None) -> _Call:
+    body = _given(plan=dict(plan) if plan is not None else None, options=dict(options) if options else None)
+    return _Call("POST", f"/jobs/{job_id}/continue", body)
+
+
 def _cancel(job_id: str, reason: str | None, compensate: bool) -> _Call:
     return _Call("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
 
@@ -787,6 +829,10 @@ def _respond(request_id: str, action: Action, data: Mapping[str, Any] | None, co
 def _resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> _Call:
     path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
     return _Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
+
+
+def _end_worker(worker_id: str, evidence: str, incarnation: str | None) -> _Call:
+    return _Call("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))
 
 
 def _replay(job_id: str, to: str | None, steps: bool) -> _Call:

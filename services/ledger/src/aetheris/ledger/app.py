@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 
-from aetheris.ledger.contents_table import contents_of
+from aetheris.ledger.contents_table import ContentsTable
 from aetheris.ledger.core.memory import Terms
 from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.handlers import Edge, LedgerHandler
@@ -16,6 +16,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.ids import fresh_id
 from aetheris.runtime.log.history import History
 from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
@@ -55,12 +56,21 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
 
     def handler(partition: int) -> LedgerHandler:
         if not edges:  # the tables are loaded by now
-            workers = Workers(worker.tables[Topic.WORKERS])
             tools = Tools(worker.tables[Topic.TOOLS_REGISTRY])
-            contents = contents_of(worker.tables[Topic.LEDGER_CONTENTS])
-            terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents))
+            contents = ContentsTable(worker.tables[Topic.LEDGER_CONTENTS])
+            terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents.contents))
             edges.append(
-                Edge(parts.withheld, stores, workers, parts.telemetry, parts.metrics, parts.clock, worker, crash)
+                Edge(
+                    parts.withheld,
+                    stores,
+                    workers,
+                    contents,
+                    parts.telemetry,
+                    parts.metrics,
+                    parts.clock,
+                    worker,
+                    crash,
+                )
             )
         return LedgerHandler(partition, terms[0], edges[0], History(parts.log, readers=1))
 
@@ -70,8 +80,9 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=worker_name(settings),
         clock=parts.clock,
         pace=Pace.of(settings),
     )
+    workers = Workers(worker.tables[Topic.WORKERS])
     return worker

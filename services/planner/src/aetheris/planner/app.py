@@ -10,6 +10,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.bell import AWAKE_S
@@ -80,7 +81,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=worker_name(settings),
         clock=parts.clock,
         pace=Pace.of(settings),
     )

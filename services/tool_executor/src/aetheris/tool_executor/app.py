@@ -2,36 +2,46 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import Refused
 from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.health import Health
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
-from aetheris.runtime.telemetry.metrics import Metric
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, load
 from aetheris.sdk.remains import of_the_engine, watch
+from aetheris.sdk.threads import THREADS
+from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
-from aetheris.tool_executor.identity import announce, locked
+from aetheris.tool_executor.identity import living
 from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.registering import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.tools import Calls
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.asking import Asking
+
+_log = structlog.get_logger(__name__)
 
 NAME = "tool_executor"
 GROUP = "aetheris.tool_executor"
@@ -59,7 +69,8 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         BrokerRefused: the brokers could lose what was acknowledged.
         ModelsRefused: models are named, and can't be used.
         SecretsFileInvalid, McpServersRefused: the file of secrets, or of MCP servers, can't be used.
-        WorkerIdTaken: another process runs under this name.
+        SettingInvalid: AETHERIS_WORKER_ID is no name.
+        WorkerIdTaken: another process lives under this name, or may.
         Exception: whatever escaped; the next process restores from the log.
     """
     watch()
@@ -68,17 +79,21 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     if settings.secrets is not None:
         redact_output(secrets)
     own = load(",".join(settings.tools)) if toolbox is None else toolbox
+    name = worker_name(settings)
     async with AsyncExitStack() as closing:
-        await closing.enter_async_context(locked(settings.data, settings.worker_id, clock))
-        toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
-        models = _asking(settings.models, toolbox)
-        calls = Calls(toolbox, clock, secrets, models)
         with of_the_engine():
             on = await closing.enter_async_context(runtime(settings, NAME, stop))
-        on.health.add("worker", lambda: "has not said yet who it is")
-        me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
-        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
-        async with tries(settings.tool_drain_s, heartbeat) as spawn:
+            tell = partial(_unready, on.health)
+            tell("has not said yet who it is")
+            held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
+        toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
+        THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_tell_refused, on.metrics)
+        models = _asking(settings.models, toolbox)
+        calls = Calls(toolbox, clock, secrets, models)
+        me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
+        await register(on.appender, clock, calls.registry())
+        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
+        async with tries(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
@@ -89,6 +104,15 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
+
+
+def _tell_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:
+    _log.error("a call is refused: threads of calls that timed out still run", tool=tool, running=dict(left))
+    metrics.count(Metric.TOOL_REFUSED, tool=tool)
+
+
+def _unready(health: Health, why: str) -> None:
+    health.add("worker", lambda: why)
 
 
 def _asking(entries: Sequence[str], toolbox: Toolbox) -> "Asking | None":
@@ -155,7 +179,7 @@ def executor(
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=me.worker_id,
         clock=on.clock,
         pace=Pace.of(settings),
     )
@@ -163,7 +187,7 @@ def executor(
 
 
 @asynccontextmanager
-async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
+async def tries(drain_s: float, heartbeat: Coroutine[Any, Any, None]) -> AsyncGenerator[Spawn]:
     """Tries live as long as the process: what escapes one ends it; at the end they have `drain_s` to finish."""
     running: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:
@@ -174,7 +198,7 @@ async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
             task.add_done_callback(running.discard)
             return task
 
-        beating = tasks.create_task(heartbeat.run())
+        beating = tasks.create_task(heartbeat)
         yield spawn
         if running:
             await asyncio.wait(running, timeout=drain_s)

@@ -24,12 +24,16 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return f"token {e.token} is not the generation {state.t}"
     if e.invocation_id in job.nonces:
         return "the nonce was used before"
+    if (e.worker_id, e.incarnation) in job.ended_workers:
+        return "its worker had ended"
     if job.void_starts and (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
         return "it was void before, so nobody runs it"
     if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:
         return "a human said no or edited the call"
+    if state.needs_yes and not _approved(e, state):
+        return "retried by hand, and not approved anew"
     void = _not_in_force(job, e, entry) or _node_is_taken(job, e)
     if void is None and e.after:
         void = _after_fails(job, e)

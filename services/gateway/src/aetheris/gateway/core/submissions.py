@@ -8,9 +8,10 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from aetheris.gateway.core import continuing
 from aetheris.gateway.core.problems import BadRequest
 from aetheris.protocol.base import recordable
-from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
+from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest, parse
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
@@ -55,6 +56,13 @@ class Submission(_Body):
     options: Options = Options()
 
 
+class GoOnBody(_Body):
+    """The body of POST /jobs/{id}/continue; it may be left out: the plan is the earlier job's."""
+
+    plan: dict[str, Any] | None = None
+    options: Options = Options()
+
+
 class CancelBody(_Body):
     """The body of POST /jobs/{id}/cancel; it may be left out."""
 
@@ -66,6 +74,13 @@ class CallOffBody(_Body):
     """The body of POST /jobs/{id}/contracts/{execution_id}/cancel; it may be left out."""
 
     reason: str | None = Field(default=None, max_length=2_000)
+
+
+class EndBody(_Body):
+    """The body of POST /workers/{worker_id}/end; without an incarnation the one who lives is meant."""
+
+    evidence: str = Field(min_length=1, max_length=1_000)
+    incarnation: str | None = Field(default=None, min_length=1, max_length=64)
 
 
 class SignalBody(_Body):
@@ -165,6 +180,14 @@ def read_continue(raw: bytes) -> ContinueBody:
         raise _invalid(error) from None
 
 
+def read_end(raw: bytes) -> EndBody:
+    """Raises: BadRequest."""
+    try:
+        return EndBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
 def read_resolve(raw: bytes) -> ResolveBody:
     """Raises: BadRequest."""
     try:
@@ -226,6 +249,41 @@ def submit_command(
         session=wanted.session,
         idempotency_key=asked.idempotency_key,
         options=JobOptions.model_validate(wanted.options.model_dump()),
+    )
+
+
+def continue_command(
+    raw: bytes,
+    asked: Asked,
+    ended: continuing.Ended,
+    registry: Mapping[str, RegistryEntry],
+    models: Mapping[str, ModelEntry],
+) -> Submit:
+    """The command that continues a job: what is left of its plan, or of another, pinned to the registry.
+
+    Raises:
+        BadRequest, Conflict: naming the field, or the step; nothing may be appended for it.
+    """
+    job, (body, _) = ended.job, _read(raw)
+    known = continuing.continues(ended)
+    try:
+        wanted = GoOnBody.model_validate(body)
+        left = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    plan = _pinned_plan(left, registry, models)
+    continuing.check_not_done(known, asked.tenant, plan)
+    return Submit(
+        job_id=asked.job_id,
+        by=asked.by,
+        tenant=asked.tenant,
+        request_hash=digest([job.job_id, body]),
+        plan=plan,
+        agent=job.created.agent,
+        session=job.created.session,
+        idempotency_key=asked.idempotency_key,
+        options=JobOptions.model_validate(wanted.options.model_dump()),
+        continues=known,
     )
 
 

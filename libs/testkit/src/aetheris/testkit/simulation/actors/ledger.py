@@ -1,12 +1,13 @@
 """The ledger's edge, simulated: rounds as in aetheris.ledger.handlers, with facts that may be stale when used."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Look, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import StepCommand, ToolRequest, WorkerEntry
+from aetheris.protocol.fold.workers import Names
+from aetheris.protocol.messages.commands import Ended, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.scenario import registered
@@ -28,7 +29,8 @@ class Ledger:
         self.writer = around.log.writer(name)
         self._around = around
         self._holders = holders
-        self._ended: dict[WorkerLife, str] = {}
+        self._ended: dict[WorkerLife, Ended] = {}
+        self._names = Names()
         self._epoch: int | None = None
         self._silent = False
         self._lost_s: float | None = None
@@ -114,7 +116,7 @@ class Ledger:
                 return Batch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
             case Ask() | Confirm():
                 return Batch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
-            case View() | Done():
+            case View() | Line():
                 return None
 
     def _ask_redis(self, look: Look) -> Facts:
@@ -144,14 +146,12 @@ class Ledger:
             self._lost_s = self._now().mono_s
 
     def _read_workers(self, *, announce: bool) -> None:
-        fresh: Sequence[WorkerEntry] = [entry.body for entry in self._workers.read_all(Topic.WORKERS)]
-        for entry in fresh:
-            for end in entry.ended:
-                life = (entry.worker_id, end.incarnation)
-                if life not in self._ended and end.incarnation != entry.live:
-                    self._ended[life] = end.how
-                    if announce:
-                        self.core.worker_ended(life)
+        for one in self._workers.read_all(Topic.WORKERS):
+            taken = self._names.take(one.body.worker_id, one.body.model_dump_json().encode())
+            for life in taken.ended:
+                self._ended[life] = self._names[life[0]].ended[life[1]]
+                if announce:
+                    self.core.worker_ended(life)
 
     def _commit(self) -> None:
         if not self.owner:
