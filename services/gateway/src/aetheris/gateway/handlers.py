@@ -10,6 +10,7 @@ import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
+from aetheris.gateway.core.continuing import Ended
 from aetheris.gateway.core.problems import Conflict, NotBegun, NotFound, TooLarge, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
@@ -142,6 +143,29 @@ class Jobs:
                 return job_id, await self._ended(news, row, wait)
             await self._ended(news, row, wait)
         return job_id, (await self.job(caller, job_id))["status"]
+
+    async def go_on_from(self, caller: Caller, job_id: str, raw: bytes) -> tuple[str, str]:
+        """Continue a failed or cancelled job: (the new job_id, status); the same request names the same job.
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        row = await self._row(caller, job_id)
+        async with self.deadline():
+            state, end = await self._fold(row)
+            records = await self._records(row, end)
+        if state is None:
+            raise Conflict("illegal_transition", "the job has not begun")
+        sealed = next((one.said for one in tell(records) if isinstance(one.said, ev.JobSealed)), None)
+        key = f"continues {job_id}"  # what no client can send: it has a space
+        asked = submissions.Asked(job_id_of(caller.tenant, key), caller.name, caller.tenant, key)
+        registry, models = self._registry.newest(), self._registry.models()
+        command = submissions.continue_command(raw, asked, Ended(state, sealed), registry, models)
+        try:
+            taken, _ = await self._taken(command)
+        except Conflict as standing:
+            raise Conflict("continued", f"job {command.job_id} continues it already", **standing.details) from None
+        return taken.job_id, taken.status
 
     async def cancel(self, caller: Caller, job_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
         """Ask a job to stop: (whether the log has answered, the answer).

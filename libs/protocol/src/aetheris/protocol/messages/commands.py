@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.messages.events import ConfirmationMode, by_name
+from aetheris.protocol.messages.events import ConfirmationMode, Continues, by_name
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
 from aetheris.protocol.plan.prompts import Brief, ModelName
 
@@ -39,6 +39,7 @@ class Submit(JobCommand):
     parent_job_id: str | None = None
     options: JobOptions = JobOptions()
     brief: Brief | None = None
+    continues: Continues | None = None
 
 
 class Cancel(JobCommand):

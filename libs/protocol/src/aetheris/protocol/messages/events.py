@@ -117,6 +117,43 @@ class BlobRef(BaseModel):
     size: int
 
 
+class SealOf(BaseModel):
+    """What a job's seal says, where another job names it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    event_count: int
+    root: str
+    outcome_hash: str
+    key_id: str
+
+
+class Adopted(BaseModel):
+    """A step that an earlier job settled as a success, and that is not run again; `content_key` where irreversible."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    node_id: str
+    idempotency_key: str
+    invocation_id: str | None = None
+    tool_name: str
+    result_hash: str | None = None
+    external_id: str | None = None
+    content_key: str | None = None
+    occurrence: int = 1
+
+
+class Continues(BaseModel):
+    """The failed or cancelled job that a job goes on from, its seal, and what is adopted of it (docs/continue.md)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    seal: SealOf
+    adopted: tuple[Adopted, ...] = ()
+
+
 class JobCreated(Event):
     event_type: ClassVar[str] = "job_created"
     tenant: str
@@ -130,6 +167,7 @@ class JobCreated(Event):
     parent_job_id: str | None = None
     options: JobOptions | None = None
     brief: Brief | None = None
+    continues: Continues | None = None
 
 
 class DecisionSnapshot(Event):

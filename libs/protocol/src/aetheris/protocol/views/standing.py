@@ -26,6 +26,9 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
     }
     if job.created.goal is not None:
         view["goal"] = job.created.goal
+    if job.created.continues is not None:
+        earlier = job.created.continues
+        view["continues"] = {"job_id": earlier.job_id, "adopted": [one.node_id for one in earlier.adopted]}
     why = _why(job)
     if why is not None:
         view["why"] = why
