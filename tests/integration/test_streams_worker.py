@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -86,8 +86,8 @@ class Seen(PartitionHandler):
         self.ticks += 1
         await self._tell()
 
-    def mark(self) -> int | None:
-        return self.needed
+    def live(self) -> Iterable[tuple[str, int]]:
+        return [] if self.needed is None else [("job", self.needed)]
 
     def low_water(self, topic: str) -> int | None:
         return self.open_command if topic == REQUESTS else None

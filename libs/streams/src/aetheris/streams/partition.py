@@ -10,6 +10,9 @@ import structlog
 from aetheris.protocol.ids import derived
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.protocol.topics import dead_letters
+from aetheris.streams.ages import Ages
+from aetheris.streams.checkpointing import Checkpointer
+from aetheris.streams.checkpoints import Checkpoints, Loaded
 from aetheris.streams.clock import Clock
 from aetheris.streams.handler import Inputs, PartitionHandler
 from aetheris.streams.log import Appender, Log, LogGap, LogUnreachable, Membership, Place
@@ -63,6 +66,10 @@ class Partition:
         self._due: float | None = None
         self._timer: asyncio.Task[None] | None = None
         self._undecodable: list[Group] = []
+        self._ages = {str(topic): Ages() for topic in around.inputs.made_again}
+        self._authority = self._places[around.inputs.authority]
+        self._checkpoints = self._checkpoints_of(around)
+        self._checkpointer = self._checkpointer_of(around)
 
     @property
     def places(self) -> list[Place]:
@@ -93,6 +100,8 @@ class Partition:
 
     async def drain(self) -> None:
         """Let the handler finish, and offer what it has reached."""
+        if self._checkpointer is not None:
+            await self._checkpointer.close()
         await self._handler.close()
         await self._flush_undecodable()
         if self.restored:
@@ -100,6 +109,8 @@ class Partition:
 
     def take(self, place: Place, records: list[Record]) -> None:
         """Queue what arrived; past the limit, nothing more is fetched until it is handled."""
+        if place[0] in self._ages:
+            self._ages[place[0]].note(records[-1].offset, records[-1].timestamp_ms)
         self._queues.setdefault(place[0], []).extend(records)
         self._queued += len(records)
         if self._queued > self._around.queue_limit and not self._held:
@@ -134,33 +145,65 @@ class Partition:
 
     async def _restore(self) -> None:
         ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
-        positions = await self._starts(ends)
-        authority = self._places[self._around.inputs.authority]
-        positions[authority] = await self._fold(authority, positions[authority], ends[authority])
+        positions, loaded = await self._starts(ends)
+        await self._fold_loaded(loaded)
+        positions[self._authority] = await self._fold(loaded, ends[self._authority])
         if self._closing:
             return
         await self._handler.restored()
         await self._flush_undecodable()
-        self._covered[authority] = positions[authority]
+        self._covered[self._authority] = positions[self._authority]
+        if self._checkpoints is not None:
+            self._covered[self._checkpoints.place] = positions[self._checkpoints.place]
         self.restored, self._busy = True, False
         self._around.feed(positions)
 
-    async def _starts(self, ends: Mapping[Place, int]) -> dict[Place, int]:
-        """Where reading starts: at what was committed, else at the beginning; never past a gap."""
+    async def _starts(self, ends: Mapping[Place, int]) -> tuple[dict[Place, int], Loaded]:
+        """Where reading starts: at what was committed, else at the beginning; never past a gap of what is missed."""
         committed = await self._insist(lambda: self._around.membership.committed(self.places))
         begins = await self._insist(lambda: self._around.log.beginning_offsets(self.places))
-        starts = {
-            place: _within(place, begins[place] if at is None else at, begins, ends) for place, at in committed.items()
-        }
-        authority = self._places[self._around.inputs.authority]
-        starts[authority] = _within(authority, await self._handler.prepare(starts[authority]), begins, ends)
-        return starts
+        starts = {place: begins[place] if at is None else at for place, at in committed.items()}
+        loaded = Loaded(starts[self._authority], {}, iter(()))
+        if self._checkpoints is not None:
+            place = self._checkpoints.place
+            loaded = await self._checkpoints.load(begins[place], ends[place], loaded.start, ends[self._authority])
+            if starts[place] > ends[place]:  # cut short: the mark may rest on what is gone
+                _log.error("checkpoints are missing: all is read from the first record", partition=self.number)
+                loaded = Loaded(0, {}, iter(()))
+            starts[place] = ends[place]
+        starts[self._authority] = loaded.start
+        return {place: self._within(place, at, begins, ends) for place, at in starts.items()}, loaded
 
-    async def _fold(self, place: Place, start: int, end: int) -> int:
-        position = max(start, end)
-        async for records in replay(self._around.log, place, start, end):
+    def _within(self, place: Place, at: int, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
+        if begins[place] <= at <= ends[place]:
+            return at
+        if place[0] in self._ages:
+            _log.warning("commands are gone, and will be made again", topic=place[0], partition=place[1], offset=at)
+            return begins[place]
+        raise LogGap(
+            f"{place[0]}[{place[1]}] has offsets {begins[place]} to {ends[place]}, but {at} is needed: "
+            "restore the topic, or reset the group's offsets by hand"
+        )
+
+    async def _fold_loaded(self, loaded: Loaded) -> None:
+        """What checkpoints know of jobs that were born below the mark."""
+        for records in loaded.histories:
             self._handler.fold(records)
+            await asyncio.sleep(0)
+        self._handler.begin(loaded.start)
+        if self._checkpointer is not None:
+            self._checkpointer.start(loaded.start)
+
+    async def _fold(self, loaded: Loaded, end: int) -> int:
+        position, known = max(loaded.start, end), loaded.known
+        async for records in replay(self._around.log, self._authority, loaded.start, end):
+            if self._checkpointer is not None:
+                self._checkpointer.note(records)
+            self._handler.fold(
+                [one for one in records if known.get(one.key or b"", -1) < one.offset] if known else records
+            )
             position = max(position, records[-1].offset + 1)
+            self._handler.begin(position)
             if self._closing:
                 break
             await asyncio.sleep(0)
@@ -177,17 +220,27 @@ class Partition:
     async def _turn(self) -> None:
         self._busy = True
         batch = self._taken()
+        reached = {self._places[topic]: records[-1].offset + 1 for topic, records in batch.items()}
+        self._take_checkpoints(batch)
         if batch:
             await self._handler.handle(batch)
             await self._flush_undecodable()
-            for topic, records in batch.items():
-                self._covered[self._places[topic]] = records[-1].offset + 1
+        self._covered.update(reached)
         if self._due is not None and self._around.clock.monotonic() >= self._due:
             self._due = None
             await self._handler.tick()
         self._busy = False
         if self._around.clock.monotonic() - self._offered_at >= self._around.offer_interval_s:
             self._offer()
+        if self._checkpointer is not None:
+            self._checkpointer.look(self._covered[self._authority], self._handler.live)
+
+    def _take_checkpoints(self, batch: dict[str, list[Record]]) -> None:
+        """Not for the handler to see; a job's pieces count from the moment when they are read here."""
+        if self._checkpoints is not None:
+            self._checkpoints.take(batch.pop(self._checkpoints.place[0], ()))
+        if self._checkpointer is not None:
+            self._checkpointer.note(batch.get(self._authority[0], ()))
 
     def _taken(self) -> dict[str, list[Record]]:
         """The next of what has arrived, the authority first; what is left is taken in further turns."""
@@ -209,11 +262,40 @@ class Partition:
         return batch
 
     def _offer(self) -> None:
-        authority = self._around.inputs.authority
         for (topic, number), position in self._covered.items():
-            low = self._handler.mark() if topic == authority else self._handler.low_water(topic)
+            low = self._low(topic)
             self.offers[topic, number] = position if low is None else min(low, position)
         self._offered_at = self._around.clock.monotonic()
+
+    def _low(self, topic: str) -> int | None:
+        """The lowest offset of a topic that is still needed."""
+        if topic == self._authority[0]:
+            if self._checkpoints is not None:
+                return self._checkpoints.mark(self._handler.live())
+            return min((birth for _, birth in self._handler.live()), default=None)
+        if topic == self._around.inputs.checkpoints:
+            return None
+        low = self._handler.low_water(topic)
+        if low is None or topic not in self._ages:
+            return low
+        return max(low, self._ages[topic].held_from(self._around.clock.now().timestamp() * 1000))
+
+    def _checkpoints_of(self, around: Surroundings) -> Checkpoints | None:
+        topic = around.inputs.checkpoints
+        return Checkpoints(around.log, self._places[topic], self._authority) if topic is not None else None
+
+    def _checkpointer_of(self, around: Surroundings) -> Checkpointer | None:
+        if self._checkpoints is None or not around.inputs.checkpoint_every:
+            return None
+        return Checkpointer(
+            around.log,
+            around.appender,
+            around.clock,
+            self._checkpoints,
+            authority=self._authority,
+            every=around.inputs.checkpoint_every,
+            tell=self._handler.checkpointed,
+        )
 
     async def _ring_at(self, due_s: float) -> None:
         # uvloop's timers are up to a millisecond early: a turn before the time would not tick, and none would follow
@@ -225,15 +307,6 @@ class Partition:
         if self._undecodable:
             groups, self._undecodable = self._undecodable, []
             await self._around.appender.append(groups)
-
-
-def _within(place: Place, offset: int, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
-    if begins[place] <= offset <= ends[place]:
-        return offset
-    raise LogGap(
-        f"{place[0]}[{place[1]}] has offsets {begins[place]} to {ends[place]}, but {offset} is needed: "
-        "restore the topic, or reset the group's offsets by hand"
-    )
 
 
 def _dead_letter(record: Record, reason: str) -> Draft:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from functools import partial
 
 from aetheris.planner.handlers import PlannerHandler, lines_of
@@ -21,6 +22,7 @@ INPUTS = Inputs(
     commands={Topic.JOBS_COMMANDS: Cadence.EAGER},
     tables=(Topic.JOBS_INDEX,),
     quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
+    checkpoints=Topic.CHECKPOINTS,
 )
 
 
@@ -73,7 +75,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
     worker = PartitionWorker(
         parts.log,
         parts.appender,
-        INPUTS,
+        replace(INPUTS, checkpoint_every=settings.checkpoint_every),
         handler,
         group=GROUP,
         member=settings.worker_id,

@@ -165,10 +165,11 @@ class Partition:
         planned, self._planned = self._planned, False
         return planned
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job; None if none lives."""
-        oldest = next((progress.job.birth for progress in self.jobs.values()), None)
-        return min((at for at in (oldest, *self._unreadable.values()) if at is not None), default=None)
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The live jobs, each with its birth."""
+        for job_id, progress in self.jobs.items():
+            yield job_id, progress.job.birth
+        yield from self._unreadable.items()
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back; None if none is."""

@@ -1,7 +1,7 @@
 """The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -27,6 +27,7 @@ from aetheris.protocol.events import (
     JobCompleted,
     JobFailed,
     PlanGenerated,
+    StateCheckpointed,
     StepCompensated,
     WaitCompleted,
 )
@@ -145,9 +146,14 @@ class PlannerHandler(PartitionHandler):
         """The jobs are somebody else's now."""
         self._partition.watch.clear()
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job."""
-        return self._partition.mark()
+    def live(self) -> Iterable[tuple[str, int]]:
+        """The live jobs."""
+        return self._partition.live()
+
+    def checkpointed(self, job_id: str, state_hash: str, as_of: int) -> Group:
+        """In the log, so that anyone can compare what was cut out of it."""
+        told = Append((Fact(StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of), (str(as_of),)),))
+        return self._groups([told])[0]
 
     def low_water(self, topic: str) -> int | None:
         """The oldest submission that waits for room, or cancel that waits for its job's plan."""

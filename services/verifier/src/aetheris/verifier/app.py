@@ -1,6 +1,7 @@
 """The composition root: everything that the verifier consists of is made here."""
 
 import asyncio
+from dataclasses import replace
 
 from aetheris.protocol.topics import Topic
 from aetheris.sdk.loader import load
@@ -25,6 +26,8 @@ INPUTS = Inputs(
     authority_cadence=Cadence.LAZY,
     tables=(Topic.JOBS_INDEX,),
     quarantines=frozenset({Topic.JOBS_EVENTS, Topic.VERIFICATIONS}),
+    made_again=frozenset({Topic.VERIFICATIONS}),
+    checkpoints=Topic.AUDIT_CHECKPOINTS,
 )
 
 
@@ -45,7 +48,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         worker = PartitionWorker(
             parts.log,
             parts.appender,
-            INPUTS,
+            replace(INPUTS, checkpoint_every=settings.checkpoint_every),
             handler,
             group=GROUP,
             member=settings.worker_id,

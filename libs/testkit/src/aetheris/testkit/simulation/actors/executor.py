@@ -258,7 +258,10 @@ class Executor:
         if not self.owner:
             return
         offsets, positions = self._around.group(ROLE).committed, self.reader.positions
-        for topic, low in ((Topic.JOBS_EVENTS, self.core.mark()), (Topic.TOOLS_GRANTS, self.core.low_water())):
+        for topic, low in (
+            (Topic.JOBS_EVENTS, min((birth for _, birth in self.core.live()), default=None)),
+            (Topic.TOOLS_GRANTS, self.core.low_water()),
+        ):
             offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
 
 

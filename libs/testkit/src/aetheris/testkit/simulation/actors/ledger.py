@@ -148,7 +148,7 @@ class Ledger:
             return
         offsets, positions = self._around.group(ROLE).committed, self.reader.positions
         for topic, low in (
-            (Topic.JOBS_EVENTS, self.core.mark()),
+            (Topic.JOBS_EVENTS, min((birth for _, birth in self.core.live()), default=None)),
             (Topic.TOOLS_REQUESTS, self.core.open_request()),
             (Topic.JOBS_COMMANDS, self.core.open_command()),
         ):

@@ -85,7 +85,7 @@ class Planner:
             return
         offsets, positions = self._around.group(ROLE).committed, self.reader.positions
         for topic, low in (
-            (Topic.JOBS_EVENTS, self.core.mark()),
+            (Topic.JOBS_EVENTS, min((birth for _, birth in self.core.live()), default=None)),
             (Topic.JOBS_COMMANDS, self.core.low_water()),
         ):
             offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
