@@ -176,7 +176,7 @@ class Checkpointer:
             return None
         piece = one.up_to(as_of)
         try:
-            drafts = await asyncio.to_thread(_drafts, piece, self._checkpoints.place)
+            drafts = await asyncio.to_thread(drafts_of, piece, self._checkpoints.place)
             await self._appender.append([(draft,) for draft in drafts])
             one.written.update(Span.of(draft.key) for draft in drafts)
         except GroupTooLarge:
@@ -196,7 +196,7 @@ class Checkpointer:
         await self._appender.append([(Draft(topic, span.key, b"", (), number),) for span in gone])
 
 
-def _drafts(piece: Piece, place: Place) -> list[Draft]:
+def drafts_of(piece: Piece, place: Place) -> list[Draft]:
     """A piece as records of at most 256 KiB, unless one of its own is larger."""
     value = write(piece)
     if len(value) > MAX_PIECE_BYTES and len(piece.records) > 1:
@@ -205,7 +205,7 @@ def _drafts(piece: Piece, place: Place) -> list[Draft]:
         span = piece.span
         first = cut(Span(span.job_id, span.birth, span.after, middle), piece.before, piece.records[:half])
         second = cut(Span(span.job_id, span.birth, middle, span.as_of), first.root, piece.records[half:])
-        return [*_drafts(first, place), *_drafts(second, place)]
+        return [*drafts_of(first, place), *drafts_of(second, place)]
     headers = (
         ("ce_specversion", b"1.0"),
         ("ce_id", piece.span.key),
