@@ -1,6 +1,7 @@
 """Tools over a folder, with a verifier; load as `tests.file_tools`. FILES_ROOT is the folder."""
 
 import os
+import time
 from pathlib import Path
 
 from aetheris.sdk import ProbeContext, Result, StateChange, ToolContext, tool
@@ -23,6 +24,14 @@ def write_file(ctx: ToolContext, name: str, text: str, was: str = "") -> Result:
 def remove_file(ctx: ToolContext, name: str, was: str) -> Result:
     """Delete a file."""
     return Result({"name": name}, name, [files.delete(ctx, _root(), name, if_match=was)])
+
+
+@tool("await_file", effect_class="pure")
+def await_file(name: str) -> str:
+    """Return once there is a file of this name."""
+    while not (_root() / name).exists():
+        time.sleep(0.05)
+    return name
 
 
 @write_file.verifier

@@ -23,6 +23,12 @@ from aetheris.sdk import (
 )
 from aetheris.sdk.toolkits import http
 
+SETTLES_WITHIN_S = 0.5
+"""The server is on this machine, and holds nothing back but where a test tells it to."""
+
+UNSTATED_S = 10.0
+"""Long enough for a test to let go what is held back, once it has seen the first answer."""
+
 
 @tool("poke_pure", effect_class="pure")
 async def poke_pure(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> dict[str, Any]:
@@ -38,7 +44,7 @@ async def poke_idempotent(ctx: ToolContext, tag: str, delay_s: float = 0, hold: 
     return await _poke(ctx, tag, delay_s, hold)
 
 
-@tool("poke_probeable", effect_class="probeable")
+@tool("poke_probeable", effect_class="probeable", settles_within_s=SETTLES_WITHIN_S)
 async def poke_probeable(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
     """Can be found again by its key."""
     return await _poke(ctx, tag, delay_s, hold)
@@ -57,19 +63,19 @@ async def poke_lost(ctx: ToolContext, tag: str) -> Result:
     raise ConnectionError
 
 
-@tool("poke_refused", effect_class="probeable")
+@tool("poke_refused", effect_class="probeable", settles_within_s=SETTLES_WITHIN_S)
 async def poke_refused() -> Result:
     """Never takes effect."""
     raise Failed
 
 
-@tool("poke_in_part", effect_class="probeable")
+@tool("poke_in_part", effect_class="probeable", settles_within_s=SETTLES_WITHIN_S)
 async def poke_in_part(ctx: ToolContext, tag: str) -> Partial:
     """Takes effect, but not all that was asked for."""
     return Partial((await _poke(ctx, tag, 0, "")).value)
 
 
-@tool("poke_second_time", effect_class="probeable")
+@tool("poke_second_time", effect_class="probeable", settles_within_s=SETTLES_WITHIN_S)
 async def poke_second_time(ctx: ToolContext, tag: str) -> Result:
     """The first try gives up before anything is sent."""
     if ctx.external_key.endswith(":0"):
@@ -77,13 +83,19 @@ async def poke_second_time(ctx: ToolContext, tag: str) -> Result:
     return await _poke(ctx, tag, 0, "")
 
 
-@tool("poke_irreversible", effect_class="probeable", irreversible=True)
+@tool("poke_irreversible", effect_class="probeable", irreversible=True, settles_within_s=SETTLES_WITHIN_S)
 async def poke_irreversible(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
     """Needs approval, unless policy allows it."""
     return await _poke(ctx, tag, delay_s, hold)
 
 
-@tool("patient_irreversible", effect_class="probeable", irreversible=True, timeout_s=600)
+@tool(
+    "patient_irreversible",
+    effect_class="probeable",
+    irreversible=True,
+    timeout_s=600,
+    settles_within_s=SETTLES_WITHIN_S,
+)
 async def patient_irreversible(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """As poke_irreversible, for callers that sleep long."""
     return await _poke(ctx, tag, 0, hold)
@@ -95,13 +107,20 @@ async def patient_idempotent(ctx: ToolContext, tag: str, hold: str = "") -> Resu
     return await _poke(ctx, tag, 0, hold)
 
 
-@tool("patient_probeable", effect_class="probeable", timeout_s=600)
+@tool("patient_probeable", effect_class="probeable", timeout_s=600, settles_within_s=SETTLES_WITHIN_S)
 async def patient_probeable(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """As poke_probeable, for callers that sleep long."""
     return await _poke(ctx, tag, 0, hold)
 
 
+@tool("poke_unstated", effect_class="probeable", timeout_s=UNSTATED_S)
+async def poke_unstated(ctx: ToolContext, tag: str, hold: str = "") -> Result:
+    """Says nothing of how long a request may be under way."""
+    return await _poke(ctx, tag, 0, hold)
+
+
 @poke_probeable.probe
+@poke_unstated.probe
 @poke_refused.probe
 @poke_in_part.probe
 @poke_second_time.probe

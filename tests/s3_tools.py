@@ -17,7 +17,7 @@ def _store() -> s3.Store:
     )
 
 
-@tool("put_object", effect_class="probeable", timeout_s=60)
+@tool("put_object", effect_class="probeable", timeout_s=60, settles_within_s=2)
 async def put_object(ctx: ToolContext, key: str, text: str, was: str = "") -> Result:
     """Write an object."""
     return await s3.put(ctx, _store(), os.environ["S3_BUCKET"], key, text.encode(), if_match=was or None)

@@ -12,7 +12,7 @@ from aetheris.sdk.outcomes import Confirmed, Drifted, Verdict
 from aetheris.sdk.toolkits import http, smtp
 
 
-@tool(effect_class="probeable", volatile=["issue"])
+@tool(effect_class="probeable", volatile=["issue"], settles_within_s=2)
 async def open_issue(ctx: ToolContext, title: str) -> Result:
     """Open an issue; the key stands in its title."""
     made = await http.call(ctx, "POST", url("issue"), json={"title": f"{title} [{ctx.external_key}]"}, **sent())
@@ -41,7 +41,7 @@ def opened(identity: str) -> Result:
     return Result({"issue": identity}, identity, [StateChange("issue", identity, "create")])
 
 
-@tool(effect_class="probeable", volatile=["note"])
+@tool(effect_class="probeable", volatile=["note"], settles_within_s=2)
 async def write_note(ctx: ToolContext, text: str) -> Result:
     """Leave a note in the tracker; the key is its Message-ID."""
     note = {"content": text, "author": TRACKER_LOGIN[0], "messageid": smtp.message_id(ctx.external_key)}

@@ -83,6 +83,31 @@ def test_everything_passes_late_and_in_its_order_when_slow(family: int, tmp_path
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+def test_what_is_on_the_wire_arrives_when_its_sender_has_gone(family: int, tmp_path: Path) -> None:
+    with echo_behind_a_proxy(family, tmp_path) as (proxy, client, heard):
+        kept_late(proxy, client, 0.2)
+        heard.clear()
+        client.sendall(b"first")
+        client.sendall(b", second")
+        client.close()
+        assert heard == []
+        until(lambda: b"".join(heard) == b"first, second", 40)
+
+
+def kept_late(proxy: Proxy, client: socket.socket, late_s: float) -> None:
+    """Orders take a moment: say it until it shows."""
+    proxy.late("echo", late_s)
+
+    def shows() -> bool:
+        begun_s = time.monotonic()
+        client.sendall(b"?")
+        receive(client, 1)
+        return time.monotonic() - begun_s >= late_s
+
+    until(shows, 40)
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
 def test_a_reset_connection_has_sent_what_it_was_given(family: int, tmp_path: Path) -> None:
     with echo_behind_a_proxy(family, tmp_path) as (proxy, client, heard):
         proxy.reset("echo", on=True)

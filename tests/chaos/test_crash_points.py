@@ -96,6 +96,12 @@ def test_killed_at_every_point_in_every_class(world: World) -> None:
         assert row.ends == ("parked for a human" if where in PARKED else "completed"), row
         assert row.calls == (0 if where in NEVER_CALLED else 2 if where in CALLED_AGAIN else 1), row
         assert row.effects == (0 if pure or where in NEVER_CALLED else 1), row
+    wired = [on_the_wire(world, effect_class) for effect_class in WIRED]
+    for row in wired:
+        again = row.effect_class == "idempotent"
+        assert row.ends == ("parked for a human" if row.effect_class == "opaque" else "completed"), row
+        assert (row.calls, row.effects) == (1 + again, 1), row
+    rows += wired
     further = [met(world, meeting) for meeting in MEETINGS]
     for row, meeting in zip(further, MEETINGS, strict=True):
         again = meeting.order == "after_compensation:poke_idempotent"
@@ -132,6 +138,31 @@ def seen(world: World, point: ExecutorPoint, effect_class: str) -> Row:
         held.unlink()
     until(lambda: system.job(job).get("status") in ENDED | {"waiting"}, 60)
     return row(world, job, name, point, effect_class, time.monotonic() - killed_s)
+
+
+WIRED = {
+    "idempotent": ("poke_idempotent", "tool_invocation_started", 2),
+    "probeable": ("poke_unstated", "invocation_probed", 1),
+    "opaque": ("poke_opaque", "invocation_parked", 1),
+}
+"""Effect class → the tool that is called, and the event (which one of them) after which the request arrives."""
+
+
+def on_the_wire(world: World, effect_class: str) -> Row:
+    """Kill while the request is on its way; it arrives when the ledger has acted on its absence."""
+    system, orders, name = world.system, world.system.data / ORDERS, f"on the wire {effect_class}"
+    tool, then, count = WIRED[effect_class]
+    held = world.outside.hold_before(name)
+    job = system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name}})
+    world.outside.wait_arrived(name, 60)
+    give(orders, f"in_call:{tool}")
+    until(lambda: not orders.exists(), 60)
+    killed_s = time.monotonic()
+    until(lambda: stream(system, job, full=True).count(then) >= count, 60)
+    held.unlink()
+    until(lambda: system.job(job).get("status") in ENDED | {"waiting"}, 60)
+    world.outside.wait_for(count if effect_class == "idempotent" else 1, name)
+    return row(world, job, name, "on the wire", effect_class, time.monotonic() - killed_s)
 
 
 def row(world: World, job: str, name: str, point: str, effect_class: str, recovered_s: float) -> Row:  # noqa: PLR0917 - a row's cells
@@ -244,9 +275,11 @@ def calls(world: World, tag: str) -> int:
     return world.outside.count(tag) + world.outside.reads(tag)
 
 
-def stream(system: System, job: str) -> tuple[str, ...]:
+def stream(system: System, job: str, *, full: bool = False) -> tuple[str, ...]:
     """The types of a job's events, without its birth, its plan and its seal; of one that fails, from its stop on."""
     types = [event["type"] for event in system.api.get(f"/jobs/{job}/events").json()]
+    if full:
+        return tuple(types)
     types = types[types.index("job_stopping") if "job_stopping" in types else 2 :]
     return tuple(name.removeprefix("tool_invocation_") for name in types if name != "job_sealed")
 

@@ -152,3 +152,43 @@ def test_a_human_lets_it_go_on_all_the_same(world: World) -> None:
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
     assert world.system.report(job)["violations"] == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "status"), [("strict", "failed"), ("warn", "completed"), ("human_in_loop", "completed")]
+)
+def test_what_is_gone_once_all_services_were_is_met_by_the_jobs_option(world: World, mode: str, status: str) -> None:
+    """No step waits: all services are killed in the middle of one, and what the next builds on is deleted meanwhile."""
+    name = fresh(f"k-{mode}")
+    goes, next_name = f"{name}.go", f"{name}.next"
+    on_its_way = {"id": "s", "tool": "await_file", "args": {"name": goes}, "depends_on": ["a"]}
+    after = write("b", next_name, "two") | {"depends_on": ["a", "s"]}
+    job = world.submit(write("a", name, "one"), on_its_way, after, mode=mode)
+    until(lambda: len(world.events(job, "tool_invocation_started")) == 2, 60)
+    with world.system.all_killed():
+        (world.root / name).unlink()
+        (world.root / goes).touch()
+    world.system.wait_ready()
+    if mode == "human_in_loop":
+        until(lambda: "confirm-" in str(world.system.job(job).get("why")), 60)
+        assert not (world.root / next_name).exists()
+        world.signal(job, world.system.job(job)["why"].split()[-1])
+    world.system.wait_status(job, status, 60)
+    assert len(world.events(job, "confirmation_failed")) == 1
+    assert (world.root / next_name).exists() is (mode != "strict")
+
+
+def test_a_ledger_that_alone_was_gone_asks_nothing(world: World) -> None:
+    name = fresh("alone")
+    goes = f"{name}.go"
+    on_its_way = {"id": "s", "tool": "await_file", "args": {"name": goes}, "depends_on": ["a"]}
+    after = write("b", f"{name}.next", "two") | {"depends_on": ["a", "s"]}
+    job = world.submit(write("a", name, "one"), on_its_way, after)
+    until(lambda: len(world.events(job, "tool_invocation_started")) == 2, 60)
+    world.system.kill("ledger-0")
+    (world.root / name).unlink()
+    world.system.wait_ready()
+    (world.root / goes).touch()
+    world.system.wait_ended([job])
+    assert world.system.job(job)["status"] == "completed"
+    assert world.events(job, "confirmation_failed", "effect_confirmed") == []

@@ -124,6 +124,21 @@ def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(wo
     assert world.outside.count(name) == 1
 
 
+def test_a_request_that_arrives_after_the_first_answer_is_the_only_one(world: World) -> None:
+    """On the wire when its executor is killed: not found, and found once its tool's timeout has gone by."""
+    name = fresh("on-the-wire")
+    job = world.calling("poke_unstated", name)
+    world.system.kill(world.worker_of(job))
+    until(lambda: bool(world.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
+    world.let_go(name)
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    assert world.outside.count(name) == 1
+    assert [one["data"]["answer"] for one in world.events(job, "invocation_probed")] == ["not_found", "found"]
+    assert len(world.events(job, "tool_invocation_started")) == 1
+    until(lambda: world.system.api.get(f"/jobs/{job}/verify").json()["seal"] is not None, PATIENCE_S)
+    assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+
+
 def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:
     """Its worker has not ended: what is not found may still come, so nobody else may call."""
     name = fresh("probeable-asleep")

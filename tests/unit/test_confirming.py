@@ -8,7 +8,7 @@ import pytest
 from aetheris.ledger.confirming import hear, hold, nothing_changed, resumed
 from aetheris.ledger.decisions import Confirm, Emit, Now
 from aetheris.ledger.memory import LiveJob, Terms
-from aetheris.ledger.policy import load
+from aetheris.ledger.policy_file import load
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
 from aetheris.protocol.commands import RegistryEntry

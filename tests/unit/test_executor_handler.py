@@ -25,7 +25,8 @@ from aetheris.streams.leases import Lease, Leases
 from aetheris.streams.log import Written
 from aetheris.streams.metrics import Metrics
 from aetheris.streams.redis import Redis, RedisUnavailable
-from aetheris.streams.telemetry import RecordedSpan, Telemetry
+from aetheris.streams.spans import RecordedSpan
+from aetheris.streams.telemetry import Telemetry
 from aetheris.tool_executor.core import Worker
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts

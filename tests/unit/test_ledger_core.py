@@ -13,7 +13,8 @@ from aetheris.ledger.core import Partition
 from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Now, View
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.memory import Terms, WorkerLife
-from aetheris.ledger.policy import Policy, PolicyEffect, Rule, load, parse
+from aetheris.ledger.policy import Policy, PolicyEffect, Rule, parse
+from aetheris.ledger.policy_file import load
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import (
@@ -705,6 +706,34 @@ def test_not_found_is_a_proof_only_after_the_end_and_settles_within() -> None:
     ledger.answer("not_found")
     assert ledger.state().st is St.REOPENED
     assert ledger.grants[-1].token == 2
+
+
+@pytest.mark.parametrize(
+    ("stated", "bound_s"), [({}, 3.0), ({"settles_within_s": None}, 3.0), ({"settles_within_s": 7.0}, 7.0)]
+)
+def test_a_pin_that_states_no_bound_has_its_timeout(stated: dict[str, Any], bound_s: float) -> None:
+    plan = graph({"id": "a"}, act={"effect_class": "probeable", "timeout_s": 3.0, **stated})
+    ledger = probing(World(plan))
+    ledger.answer("not_found")
+    ledger.sleep(bound_s - 0.1)
+    assert (len(ledger.asks), ledger.state().st) == (1, St.STARTED)
+    ledger.sleep(0.2)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+def test_a_bound_of_nothing_is_the_authors_word() -> None:
+    ledger = probing(World(graph({"id": "a"}, act={"effect_class": "probeable", "settles_within_s": 0})))
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+def test_a_reopening_says_how_long_after_the_end_it_was_asked() -> None:
+    ledger = probing(World(one("probeable")))
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("not_found")
+    (said,) = [event for event in ledger.world.log if isinstance(event, ev.InvocationReopened)]
+    assert SETTLES_S <= said.evidence[0]["asked_after_s"] < SETTLES_S + 1
 
 
 def test_settles_within_starts_anew_in_a_new_process() -> None:

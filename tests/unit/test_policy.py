@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.policy import NO_RULE, Policy, PolicyEffect, PolicyError, Verdict, load, parse
+from aetheris.ledger.policy import NO_RULE, Policy, PolicyEffect, PolicyError, Verdict, parse
+from aetheris.ledger.policy_file import load
 
 
 def judge(policy: Policy, tool: str, *, irreversible: bool = False, **args: Any) -> Verdict:

@@ -51,7 +51,7 @@ def test_an_open_try_in_an_ended_job() -> None:
 
 def test_recovery_leaves_nothing_to_say() -> None:
     """Retried under a new attempt, reopened under the same one, caught up in the end."""
-    log = Log()
+    log = Log(tools={"refund": tool("idempotent")})
     log.start("n1")
     log.retryable("n1")
     log.start("n2", token=2, attempt_id=1)
@@ -150,7 +150,8 @@ def _settled_by_human(log: Log) -> None:
 
 
 def _rejected(log: Log) -> None:
-    log.reopen("n1")
+    log.about("invocation_parked", "n1")
+    log.reopen("n1", by="human")
     log.about("invocation_rejected", reason="budget")
 
 
@@ -181,7 +182,7 @@ def test_a_nonce_is_fresh() -> None:
 
 
 def test_a_key_stays_one_call() -> None:
-    log = Log()
+    log = Log(tools={"refund": tool("idempotent")})
     log.start("n1")
     log.reopen("n1")
     again = log.start("n2", token=2, args_hash="other")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobRef, Blobs, BlobsUnreachable, blobs_at, s3_place
+from aetheris.streams.blob_location import blobs_at
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobRef, Blobs, BlobsUnreachable, s3_place
 from aetheris.streams.refusal import Refused, SettingInvalid
 from aetheris.streams.settings import RuntimeSettings, load
 from tests.attempts import fresh

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import RegistryEntry
-from aetheris.protocol.schemas import with_defaults
+from aetheris.protocol.schemas import pin_of, with_defaults
 from aetheris.sdk import Found, NotFound, Partial, Result, Tool, ToolContext, tool
 from aetheris.sdk.schema import BadArguments, DeclarationError
 
@@ -54,7 +54,7 @@ def test_the_entry_is_what_the_registry_takes() -> None:
         "effect_class": "probeable",
         "irreversible": True,
         "timeout_s": 5,
-        "settles_within_s": 0,
+        "settles_within_s": 5,
         "volatile": ["note"],
         "on_in_doubt": None,
         "duplicate_scope": "job",
@@ -165,12 +165,43 @@ def test_what_json_cannot_say_is_refused_at_declaration(function: Any) -> None:
         {"effect_class": "safe"},
         {"effect_class": "pure", "irreversible": True},
         {"timeout_s": 0},
+        {"timeout_s": float("inf")},
+        {"timeout_s": float("nan")},
         {"settles_within_s": -1},
+        {"settles_within_s": float("inf")},
+        {"settles_within_s": float("nan")},
     ],
 )
 def test_a_declaration_that_contradicts_itself_is_refused(declared: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError):
         tool(**declared)(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("effect_class", "stated", "bound_s"),
+    [("probeable", None, 20), ("probeable", 0, 0), ("probeable", 90, 90), ("opaque", None, None), ("opaque", 3, 3)],
+)
+def test_what_is_probeable_has_a_bound_for_what_is_under_way(
+    effect_class: Any, stated: float | None, bound_s: float | None
+) -> None:
+    """Unstated, its timeout: in its entry, in the pin, and where an entry or a pin lacks it."""
+    made = tool("act", effect_class=effect_class, timeout_s=20, settles_within_s=stated)(_added)
+    if effect_class == "probeable":
+        made.probe(_found)
+    entry = RegistryEntry.model_validate(made.registry_entry())
+    assert entry.settles_within_s == bound_s
+    assert (pin_of(entry).settles_within_s, pin_of(entry).settles_s) == (bound_s, bound_s or 0.0)
+    lacking = RegistryEntry.model_validate({**made.registry_entry(), "settles_within_s": stated})
+    assert pin_of(lacking) == pin_of(entry)
+    assert pin_of(entry).model_copy(update={"settles_within_s": stated}).settles_s == (bound_s or 0.0)
+
+
+def _added(x: int) -> int:
+    return x
+
+
+def _found(_external_key: str) -> None:
+    """Asks nobody."""
 
 
 def test_what_cannot_be_taken_back_must_be_able_to_name_its_effect() -> None:

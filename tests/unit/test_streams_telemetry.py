@@ -7,7 +7,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from aetheris.protocol.keys import job_key
-from aetheris.streams.telemetry import Kind, RecordedSpan, Telemetry, Traced, root_traceparent
+from aetheris.streams.spans import Kind, RecordedSpan
+from aetheris.streams.telemetry import Telemetry, Traced, root_traceparent
 from tests.collector import running_collector
 
 KEY = hashlib.sha256(b"k").hexdigest()

@@ -10,7 +10,7 @@ from aetheris.ledger.core import Partition as LedgerCore
 from aetheris.ledger.decisions import Emit, Facts, Now
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.memory import Terms
-from aetheris.ledger.policy import load
+from aetheris.ledger.policy_file import load
 from aetheris.planner.core import Partition as PlannerCore
 from aetheris.planner.decisions import Append, Request
 from aetheris.protocol import events as ev

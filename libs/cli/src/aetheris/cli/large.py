@@ -10,7 +10,8 @@ from typing import Any
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.proofs.execution import LoadBlob
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable, blobs_at
+from aetheris.streams.blob_location import blobs_at
+from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 
 _SETTING = "AETHERIS_BLOBS"
 

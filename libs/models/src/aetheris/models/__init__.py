@@ -6,7 +6,8 @@ NotAnswered             nothing came of a request; `reason` is short, and holds 
 """
 
 from aetheris.models.config import ModelsInvalid, ModelSpec, read_models
-from aetheris.models.requests import Asked, Busy, Models, NotAnswered, Refused, ShownTool
+from aetheris.models.exchange import Asked, Busy, NotAnswered, Refused, ShownTool
+from aetheris.models.requests import Models
 
 __all__ = [
     "Asked",

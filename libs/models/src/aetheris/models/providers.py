@@ -27,7 +27,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from aetheris.models.config import ModelSpec
-from aetheris.models.requests import Asked, Busy, Refused, ShownTool
+from aetheris.models.exchange import Asked, Busy, Refused, ShownTool
 from aetheris.protocol.answers import PLAN_FUNCTION, Answer, Call, Said, plan_schema
 from aetheris.protocol.prompts import Prompt
 

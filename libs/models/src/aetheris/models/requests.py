@@ -2,49 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aetheris.models.config import ModelSpec
-from aetheris.protocol.answers import Said
+from aetheris.models.exchange import Asked, Refused, ShownTool
 from aetheris.protocol.prompts import Prompt
 
 if TYPE_CHECKING:
     from aetheris.models.providers import Provider
-
-
-class NotAnswered(Exception):
-    """Nothing came of a request."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class Busy(NotAnswered):
-    """Asking again may help."""
-
-
-class Refused(NotAnswered):
-    """Asking again won't."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownTool:
-    """A tool as a model is shown it."""
-
-    name: str
-    description: str
-    schema: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """An answer, and what it used: {model, input_tokens, output_tokens, cost_usd?}."""
-
-    said: Said
-    usage: dict[str, Any]
 
 
 class Models:

@@ -29,6 +29,9 @@ class History:
         self.retries: dict[Try, list[int]] = defaultdict(list)
         self.parks: dict[Try, list[int]] = defaultdict(list)
         self.reopens: dict[Try, list[Fact]] = defaultdict(list)
+        self.probes: dict[Try, list[Fact]] = defaultdict(list)
+        self.workers_ended: dict[tuple[str, str], int] = {}
+        """(worker, incarnation) → where its end is recorded first."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, Fact] = {}
         self.requests: dict[str, Fact] = {}
@@ -90,6 +93,9 @@ class History:
     def _first(index: dict[str, Fact], name: str, fact: Fact) -> None:
         index.setdefault(name, fact)
 
+    def _worker_ended(self, fact: Fact) -> None:
+        self.workers_ended.setdefault((fact.text("worker_id"), fact.text("incarnation")), fact.at)
+
     def _finished(self, fact: Fact) -> None:
         self.finishes[fact.key, fact.nonce].append(fact)
         if fact.outcome == RETRYABLE:
@@ -123,6 +129,8 @@ class History:
         "invocation_rejected": lambda history, fact: history._rejected(fact),
         "invocation_parked": lambda history, fact: history.parks[fact.key, fact.nonce].append(fact.at),
         "invocation_reopened": lambda history, fact: history.reopens[fact.key, fact.nonce].append(fact),
+        "invocation_probed": lambda history, fact: history.probes[fact.key, fact.nonce].append(fact),
+        "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._first(history.decisions, fact.key, fact),
         "approval_requested": lambda history, fact: history._first(history.requests, fact.key, fact),
         "policy_allowed": lambda history, fact: history.allowances[fact.key].append(fact),

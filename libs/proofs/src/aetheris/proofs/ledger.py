@@ -7,6 +7,7 @@ from typing import Any
 
 from aetheris.proofs.history import RETRYABLE, SUCCESSES, History, Try
 from aetheris.proofs.records import Fact, Violation, violation
+from aetheris.proofs.reopening import unproven_reopenings
 from aetheris.proofs.validity import Settlement, Validity
 
 DIRECT = frozenset({"executor", "catch_up"})
@@ -40,7 +41,7 @@ def ledger_proof(validity: Validity) -> LedgerProof:
     pending = [key for key in validity.started_keys() if validity.final(key) is None]
     repeated = [(named, _distinct(told)) for named, told in validity.history.finishes.items() if len(told) > 1]
     found = [*_unclosed(validity, pending), *_reports_disagree(repeated)]
-    for rule in (_second_successes, _unstarted, _contradictions, _foreign_retries):
+    for rule in (_second_successes, _unstarted, _contradictions, _foreign_retries, unproven_reopenings):
         found.extend(rule(validity))
     for rule in (_reused_nonces, _moved_keys, _other_tools, _wrong_hashes):
         found.extend(rule(validity))

@@ -122,6 +122,8 @@ class ToolGrant(Message):
     token: int
     lease_id: str
     deadline_s: float
+    incarnation: str | None = None
+    """The only life of a worker that may take it: another may have come when all was gone, and the world moved on."""
 
 
 class Verification(Message):
@@ -206,7 +208,7 @@ class RegistryEntry(Message):
     effect_class: EffectClass
     irreversible: bool = False
     timeout_s: float = 30.0
-    settles_within_s: float = 0.0
+    settles_within_s: float | None = None
     volatile: tuple[str, ...] = ()
     on_in_doubt: OnInDoubt | None = None
     duplicate_scope: DuplicateScope = "job"

@@ -101,6 +101,10 @@ class Change(BaseModel):
     external_ref: str | None = None
 
 
+INLINE_LIMIT = 64 * 1024
+"""Bytes up to which a value travels in its record; larger ones become a blob and a reference."""
+
+
 class BlobRef(BaseModel):
     """A result over 64 KiB: where its bytes are, by content."""
 

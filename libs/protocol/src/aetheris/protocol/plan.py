@@ -86,6 +86,16 @@ class Retry(_Strict):
     max_backoff_s: float = Field(default=60.0, ge=0, le=86_400)
 
 
+def settling_s(effect_class: str, timeout_s: float, stated_s: float | None) -> float | None:
+    """How long after its sender's end a request may still take effect: as stated, else a probeable tool's timeout.
+
+    Where nothing is stated of a tool that nobody asks about, None.
+    """
+    if stated_s is None:
+        return timeout_s if effect_class == EffectClass.PROBEABLE else None
+    return max(0.0, stated_s)
+
+
 class ToolPin(BaseModel):
     """The registry entry that a plan was made with; the planner may raise `irreversible`, never lower it."""
 
@@ -97,10 +107,15 @@ class ToolPin(BaseModel):
     irreversible: bool = False
     volatile: tuple[str, ...] = ()
     timeout_s: float = 30.0
-    settles_within_s: float = 0.0
+    settles_within_s: float | None = None
     on_in_doubt: OnInDoubt | None = None
     duplicate_scope: DuplicateScope = "job"
     duplicate_window_s: float = 86_400.0
+
+    @property
+    def settles_s(self) -> float:
+        """How long after its sender's end a request may still take effect, also where the pin doesn't say."""
+        return settling_s(self.effect_class, self.timeout_s, self.settles_within_s) or 0.0
 
 
 class JobOptions(BaseModel):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aetheris.protocol.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.plain_schema import takes
-from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph
+from aetheris.protocol.plan import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph, settling_s
 from aetheris.protocol.references import REF, SECRET, pointer_part, references, secrets
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def pin_of(entry: RegistryEntry) -> ToolPin:
         irreversible=entry.irreversible,
         volatile=entry.volatile,
         timeout_s=entry.timeout_s,
-        settles_within_s=entry.settles_within_s,
+        settles_within_s=settling_s(entry.effect_class, entry.timeout_s, entry.settles_within_s),
         on_in_doubt=entry.on_in_doubt,
         duplicate_scope=entry.duplicate_scope,
         duplicate_window_s=entry.duplicate_window_s,

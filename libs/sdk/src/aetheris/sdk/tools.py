@@ -1,6 +1,6 @@
 """Declaring tools: a typed function, what is known of its effect, and how the outside can be asked (docs/tools.md).
 
-@tool(effect_class="probeable", irreversible=True)
+@tool(effect_class="probeable", irreversible=True, settles_within_s=60)
 async def refund(ctx: ToolContext, order_id: str, amount: int) -> Result: ...
 
 @refund.probe
@@ -8,11 +8,13 @@ async def refunded(external_key: str) -> Found | NotFound | Unknown: ...
 """
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
+from aetheris.protocol.plan import settling_s
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.schema import DeclarationError, GivenSchema, Signature, signature_of
@@ -43,7 +45,7 @@ class Tool(Generic[P, R]):
         effect_class: EffectClass,
         irreversible: bool,
         timeout_s: float,
-        settles_within_s: float,
+        settles_within_s: float | None,
         volatile: Sequence[str],
         on_in_doubt: OnInDoubt | None,
         duplicate_scope: DuplicateScope,
@@ -59,7 +61,7 @@ class Tool(Generic[P, R]):
         self.effect_class: EffectClass = effect_class
         self.irreversible = irreversible
         self.timeout_s = timeout_s
-        self.settles_within_s = settles_within_s
+        self.settles_within_s = settling_s(effect_class, timeout_s, settles_within_s)
         self.volatile = tuple(volatile)
         self.on_in_doubt: OnInDoubt | None = on_in_doubt
         self.duplicate_scope: DuplicateScope = duplicate_scope
@@ -67,7 +69,7 @@ class Tool(Generic[P, R]):
         self.asks: Callable[..., Any] | None = None
         self.verifies: Callable[..., Any] | None = None
         update_wrapper(self, function)
-        self._check()
+        self._check(settles_within_s)
         self.signature: Signature | GivenSchema = schema or signature_of(function, ToolContext, self.key)
         if irreversible and not _can_name(function):
             rule = "is irreversible, so its effect must be traceable: return Result(value, external_id), with -> Result"
@@ -150,7 +152,7 @@ class Tool(Generic[P, R]):
             "verifier": self.verifies is not None,
         }
 
-    def _check(self) -> None:
+    def _check(self, settles_within_s: float | None) -> None:
         for field in ("name", "version"):
             if not _NAME.fullmatch(getattr(self, field)):
                 raise DeclarationError(f"{self.key}: {field} must match [A-Za-z0-9_.-]{{1,64}}")
@@ -164,8 +166,10 @@ class Tool(Generic[P, R]):
             raise DeclarationError(f"{self.key}: only what is irreversible has a duplicate_scope")
         if self.pure and self.irreversible:
             raise DeclarationError(f"{self.key}: what is pure has nothing to reverse")
-        if self.timeout_s <= 0 or self.settles_within_s < 0:
-            raise DeclarationError(f"{self.key}: timeout_s must be above 0, settles_within_s not below 0")
+        if not 0 < self.timeout_s < math.inf:
+            raise DeclarationError(f"{self.key}: timeout_s must be above 0, and finite")
+        if settles_within_s is not None and not 0 <= settles_within_s < math.inf:
+            raise DeclarationError(f"{self.key}: settles_within_s must not be below 0, and finite")
 
 
 def tool(
@@ -175,7 +179,7 @@ def tool(
     effect_class: EffectClass = "opaque",
     irreversible: bool = False,
     timeout_s: float = 30.0,
-    settles_within_s: float = 0.0,
+    settles_within_s: float | None = None,
     volatile: Sequence[str] = (),
     on_in_doubt: OnInDoubt | None = None,
     duplicate_scope: DuplicateScope = "job",
@@ -191,7 +195,9 @@ def tool(
             can be asked by the external key) or opaque (none of these).
         irreversible: needs approval, unless policy allows it.
         timeout_s: after this many seconds the call is in doubt.
-        settles_within_s: how long after its sender's end a sent request may still take effect.
+        settles_within_s: how long after its sender's end a request that was sent may still take effect; a probe's
+            "not found" counts only after that. None: as long as `timeout_s`, if it is probeable. 0 says that what
+            was sent has taken effect, or never will, when its sender ends: true only of what the same machine keeps.
         volatile: arguments and fields of the result that don't make a call another call.
         kind: http, where a call is one HTTP request and its effect is to be listed as that.
         on_in_doubt: what becomes of a call of which nobody can tell whether it took effect: park (a human resolves

@@ -15,9 +15,6 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
-INLINE_LIMIT = 64 * 1024
-"""Bytes up to which a value travels in its record; larger ones become a blob and a reference."""
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?")
 
@@ -156,19 +153,6 @@ class FolderBlobs(Blobs):
         if not path.exists() or path.stat().st_size != ref.size:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_whole(path, data)
-
-
-def blobs_at(url: str, data: Path) -> Blobs:
-    """The store that AETHERIS_BLOBS names; "" is the folder `blobs` of the data folder.
-
-    Raises:
-        ValueError: no such URL.
-    """
-    if not url:
-        return FolderBlobs(data / "blobs")
-    from aetheris.streams.s3 import S3Blobs  # noqa: PLC0415 - its client is imported only where it is asked for
-
-    return S3Blobs(s3_place(url))
 
 
 def path_of(sha256: str) -> str:

@@ -24,11 +24,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Loaded:
-    """Where reading the authority starts, and what is known from there on already."""
+    """Where reading the authority starts, and what of live jobs lies below."""
 
     start: int
-    known: Mapping[bytes, int]
-    """Record key of a job → up to where its records are in `histories`."""
     histories: Iterator[Sequence[Record]]
     """The records of one job at a time, in the order of their births."""
 
@@ -72,8 +70,7 @@ class Checkpoints:
             else:
                 start = min(start, reached.as_of + 1)
                 found[job_id] = reached
-        known = {job_id.encode(): reached.as_of for job_id, reached in found.items()}
-        return Loaded(start, known, self._histories(found.values(), values))
+        return Loaded(start, self._histories(found.values(), values, start))
 
     def take(self, records: Iterable[Record]) -> None:
         """Pieces, and deletions of pieces, as they come in the topic; what can't be used counts as none."""
@@ -129,9 +126,12 @@ class Checkpoints:
             _log.warning("a checkpoint can't be used", job_id=span.job_id, offset=record.offset, reason=str(error))
             chain.distrust(span)
 
-    def _histories(self, found: Iterable[Reached], values: Mapping[Span, Record]) -> Iterator[Sequence[Record]]:
+    def _histories(
+        self, found: Iterable[Reached], values: Mapping[Span, Record], start: int
+    ) -> Iterator[Sequence[Record]]:
         for reached in found:
-            yield [one for span in reached.path for one in read(values[span], self._authority[0]).records]
+            pieces = (read(values[span], self._authority[0]) for span in reached.path if span.after < start - 1)
+            yield [one for piece in pieces for one in piece.records if one.offset < start]
 
 
 def _named(records: Iterable[Record]) -> Iterator[tuple[Span, Record]]:

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from aetheris.streams.telemetry import RecordedSpan, Value
+from aetheris.streams.spans import RecordedSpan, Value
 
 _log = structlog.get_logger(__name__)
 

@@ -147,7 +147,7 @@ class Partition:
         ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
         positions, loaded = await self._starts(ends)
         await self._fold_loaded(loaded)
-        positions[self._authority] = await self._fold(loaded, ends[self._authority])
+        positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
         if self._closing:
             return
         await self._handler.restored()
@@ -163,13 +163,13 @@ class Partition:
         committed = await self._insist(lambda: self._around.membership.committed(self.places))
         begins = await self._insist(lambda: self._around.log.beginning_offsets(self.places))
         starts = {place: begins[place] if at is None else at for place, at in committed.items()}
-        loaded = Loaded(starts[self._authority], {}, iter(()))
+        loaded = Loaded(starts[self._authority], iter(()))
         if self._checkpoints is not None:
             place = self._checkpoints.place
             loaded = await self._checkpoints.load(begins[place], ends[place], loaded.start, ends[self._authority])
             if starts[place] > ends[place]:  # cut short: the mark may rest on what is gone
                 _log.error("checkpoints are missing: all is read from the first record", partition=self.number)
-                loaded = Loaded(0, {}, iter(()))
+                loaded = Loaded(0, iter(()))
             starts[place] = ends[place]
         starts[self._authority] = loaded.start
         return {place: self._within(place, at, begins, ends) for place, at in starts.items()}, loaded
@@ -194,16 +194,13 @@ class Partition:
         if self._checkpointer is not None:
             self._checkpointer.start(loaded.start)
 
-    async def _fold(self, loaded: Loaded, end: int) -> int:
-        position, known = max(loaded.start, end), loaded.known
-        async for records in replay(self._around.log, self._authority, loaded.start, end):
+    async def _fold(self, start: int, end: int) -> int:
+        position = max(start, end)
+        async for records in replay(self._around.log, self._authority, start, end):
             if self._checkpointer is not None:
                 self._checkpointer.note(records)
-            self._handler.fold(
-                [one for one in records if known.get(one.key or b"", -1) < one.offset] if known else records
-            )
+            self._handler.fold(records)
             position = max(position, records[-1].offset + 1)
-            self._handler.begin(position)
             if self._closing:
                 break
             await asyncio.sleep(0)

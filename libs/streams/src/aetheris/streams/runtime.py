@@ -10,7 +10,8 @@ import structlog
 
 from aetheris.streams.admin import check_broker, ensure_topics
 from aetheris.streams.bell import Bell
-from aetheris.streams.blobs import Blobs, blobs_at
+from aetheris.streams.blob_location import blobs_at
+from aetheris.streams.blobs import Blobs
 from aetheris.streams.clock import Clock, SystemClock
 from aetheris.streams.health import Health
 from aetheris.streams.kafka.log import KafkaLog

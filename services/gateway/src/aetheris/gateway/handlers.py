@@ -34,7 +34,8 @@ from aetheris.streams.history import History
 from aetheris.streams.ids import fresh_id
 from aetheris.streams.log import Appender, GroupTooLarge, Log, LogError
 from aetheris.streams.redis import RedisUnavailable
-from aetheris.streams.telemetry import Kind, Span, Telemetry, whole
+from aetheris.streams.spans import Kind, Span
+from aetheris.streams.telemetry import Telemetry, whole
 
 _log = structlog.get_logger(__name__)
 

@@ -4,7 +4,8 @@ import sys
 
 import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.ledger.app import serve
-from aetheris.ledger.policy import PolicyError, load
+from aetheris.ledger.policy import PolicyError
+from aetheris.ledger.policy_file import load
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.streams import lifecycle
 

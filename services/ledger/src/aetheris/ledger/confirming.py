@@ -1,13 +1,13 @@
 """A job that goes on again: what its next calls build on is compared with the outside first (docs/confirmation.md).
 
-Pure. A job that never waited has nothing to confirm, and costs nothing.
+Pure. A job that never waited, and whose services were never all gone, has nothing to confirm, and costs nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 
 from aetheris.ledger import settlement
 from aetheris.ledger.decisions import Confirm, Decision, Emit, Now
-from aetheris.ledger.memory import LiveJob, Resumed, Step, Terms
+from aetheris.ledger.memory import LiveJob, Resumed, Step, Terms, WorkerLife
 from aetheris.ledger.settlement import Key, written
 from aetheris.protocol import events as ev
 from aetheris.protocol.commands import Signal, Verification
@@ -22,15 +22,23 @@ WAIT: ev.WaitType = "confirmation"
 
 def resumed(job: LiveJob, offset: int, terms: Terms) -> None:
     """The job goes on again from the event at `offset`: what it did so far is to be confirmed, as it is needed."""
-    open_effects = {
-        key
-        for key, state in job.state.keys.items()
-        if state.st is St.SETTLED
-        and state.outcome is Settled.SUCCESS
-        and state.started is not None
-        and terms.verifies(state.started.tool_name, state.started.tool_version)
-    }
+    open_effects = {key for key, _ in _comparable(job.state, job.state.keys, terms)}
     job.resumed = Resumed(offset, open_effects) if open_effects else None
+
+
+def taken_up(job: LiveJob, offset: int, terms: Terms, ended: Container[WorkerLife]) -> None:
+    """The job was read from the log up to `offset`: what ended workers did is to be confirmed, too."""
+    lost = {key for key, life in _comparable(job.state, job.state.keys, terms) if life in ended}
+    if lost:
+        before = job.resumed
+        job.resumed = Resumed(offset, lost | before.open | before.failed if before is not None else lost)
+
+
+def builds_on(job: JobState, nodes: Iterable[str], terms: Terms) -> bool:
+    """Whether nodes build on what the outside can be asked about."""
+    if not any(terms.verifies(name, pin.version) for name, pin in job.tools.items()):
+        return False
+    return next(_comparable(job, _needed(job, nodes), terms), None) is not None
 
 
 def hear(job: LiveJob, answer: ev.EffectConfirmed | ev.ConfirmationFailed, terms: Terms, now: Now) -> bool:
@@ -108,6 +116,18 @@ def accept(job: LiveJob) -> None:
     """What a human has let pass keeps nothing any more, until the job has waited again."""
     if job.resumed is not None:
         job.resumed.failed.clear()
+
+
+def _comparable(job: JobState, keys: Iterable[str], terms: Terms) -> Iterator[tuple[str, WorkerLife]]:
+    """Of these keys those that took effect by a tool with a verifier, and the lives of the workers that did it."""
+    for key in keys:
+        state = job.keys[key]
+        started = state.started
+        if state.st is not St.SETTLED or state.outcome is not Settled.SUCCESS or started is None:
+            continue
+        if terms.verifies(started.tool_name, started.tool_version):
+            tried = state.tries.get(state.settled_by or "")
+            yield key, (tried.worker_id, tried.incarnation) if tried is not None else ("", "")
 
 
 def _needed(job: JobState, nodes: Iterable[str]) -> set[str]:

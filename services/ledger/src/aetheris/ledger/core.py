@@ -3,7 +3,7 @@
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from aetheris.ledger import confirming, settlement, waits
@@ -11,9 +11,21 @@ from aetheris.ledger.adjudication import adjudicate, again, is_closed, pause_s, 
 from aetheris.ledger.agenda import Agenda, Item
 from aetheris.ledger.approvals import answer, expired, is_past
 from aetheris.ledger.contents import done
-from aetheris.ledger.decisions import Decision, Done, Emit, Facts, Look, Now, View
+from aetheris.ledger.decisions import Decision, Done, Emit, Facts, Grant, Look, Now, View
 from aetheris.ledger.doubt import doubt, note_unknown
-from aetheris.ledger.memory import Asked, LiveJob, Pending, Reopened, Started, Step, Terms, Waiting, WorkerLife
+from aetheris.ledger.memory import (
+    Asked,
+    LiveJob,
+    Offered,
+    Pending,
+    Reopened,
+    Started,
+    Step,
+    Terms,
+    Waiting,
+    WorkerLife,
+)
+from aetheris.ledger.presence import Presence
 from aetheris.ledger.records import record_of
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
@@ -72,6 +84,9 @@ class Partition:
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._joined: list[tuple[str, str]] = []
         self._forgotten = SealedNames()
+        self._presence = Presence(ended)
+        self._left: list[WorkerLife] = []
+        self._restored_at = -1
         self.contradictions: list[ev.ToolInvocationFinished] = []
         """Successes that came after their key was settled otherwise, for an operator to hear of."""
 
@@ -137,13 +152,18 @@ class Partition:
         for job in self.jobs.values():
             if any(isinstance(tried, Started) and tried.life == life for tried in job.keys.values()):
                 self._announce(job, life)
-        return bool(self._announcements)
+        if life == self._presence.serving:
+            self._left.append(life)
+        return bool(self._announcements or self._left)
 
     def restored(self, now: Now) -> None:
         """History was read: every lease gets a full TTL before it is missed."""
-        self._live = True
+        self._live, self._restored_at = True, self.folded
+        if self._presence.restored():
+            self._doubt_the_world()
         for job_id, job in self.jobs.items():
             self._give_up(job)
+            confirming.taken_up(job, self.folded, self._terms, self._ended)
             for key, held in job.keys.items():
                 if isinstance(held, Started):
                     self._resume(job, held, now)
@@ -162,7 +182,7 @@ class Partition:
 
     def next_due(self) -> float | None:
         """When `decide` is next called for by the clock alone."""
-        if self._found or self._announcements or self._settled or self._given_up:
+        if self._found or self._announcements or self._settled or self._given_up or self._left:
             return float("-inf")
         return self._agenda.next_due()
 
@@ -171,6 +191,7 @@ class Partition:
         while self._ahead and self._ahead[0][0] <= self.folded:
             _, offset, ahead = heapq.heappop(self._ahead)
             self._admit(ahead, offset, now)
+        self._let_go(now)
         look = Look()
         self._open = self._agenda.take(now.mono_s)
         for item in self._open:
@@ -284,6 +305,8 @@ class Partition:
     def _begin(self, job: LiveJob, key: str, event: ev.ToolInvocationStarted, now: Now) -> None:
         tried = Started(event.invocation_id, (event.worker_id, event.incarnation), 0.0)
         job.keys[key] = tried
+        if self._presence.started(tried.life) and self._live:
+            self._doubt_the_world()
         if tried.life in job.state.ended_workers:
             self._worker_gone(tried, now)
         elif self._live and tried.life in self._ended:
@@ -446,7 +469,7 @@ class Partition:
         due_s = now.mono_s + _seconds_until(request.not_before, now)
         pending = Pending(request.nodes, offset, ahead.parent, due_s)
         if known is not None:
-            pending.grants, pending.due_s = known.grants, known.due_s
+            pending.grants, pending.due_s, pending.offered = known.grants, known.due_s, known.offered
             self._discharge(job, node_id)
         job.pending[node_id] = pending
         self._put(pending.due_s, Item("node", request.job_id, node_id))
@@ -455,6 +478,52 @@ class Partition:
         pending = job.pending.pop(node_id, None)
         if pending is not None and pending.offset is not None:
             self._requests.pop(pending.offset, None)
+
+    # who is there
+
+    def _offer(self, job: LiveJob, held: Pending | Reopened, step: Step) -> Step:
+        """A grant that builds on what can be compared is for the worker that is known to be there, and no other."""
+        life = self._presence.serving
+        granted = next((one for one in step.decisions if isinstance(one, Grant)), None)
+        if granted is None or life is None or step.due_s is None:
+            return step
+        if not confirming.builds_on(job.state, granted.message.nodes, self._terms):
+            return step
+        held.offered = Offered(life, step.due_s)
+        message = granted.message.model_copy(update={"incarnation": life[1]})
+        return Step((replace(granted, message=message),), step.due_s)
+
+    def _miss(self, held: Pending | Reopened, now: Now) -> None:
+        """What was offered to one worker, and not taken up in time: that worker is not there."""
+        if held.offered is not None and held.offered.until_s <= now.mono_s:
+            if self._presence.gone(held.offered.life):
+                self._doubt_the_world()
+            held.offered = None
+
+    def _let_go(self, now: Now) -> None:
+        """What was offered to workers that have ended is judged anew."""
+        left, self._left = self._left, []
+        for life in left:
+            if self._presence.gone(life):
+                self._doubt_the_world()
+            for job in self.jobs.values():
+                self._withdraw(job, life, now)
+
+    def _withdraw(self, job: LiveJob, life: WorkerLife, now: Now) -> None:
+        for node_id, pending in job.pending.items():
+            if pending.offered is not None and pending.offered.life == life:
+                pending.offered = None
+                self._hurry(job, node_id, now)
+        for key, free in job.keys.items():
+            if isinstance(free, Reopened) and free.offered is not None and free.offered.life == life:
+                free.offered = None
+                self._put_off(free, now.mono_s, Item("key", job.state.job_id, key))
+
+    def _doubt_the_world(self) -> None:
+        """Ledger and executor were gone together: what was read from the log is confirmed before it is built on."""
+        for job in self.jobs.values():
+            if job.state.birth <= self._restored_at:
+                confirming.resumed(job, self.folded, self._terms)
 
     # judgement
 
@@ -475,7 +544,9 @@ class Partition:
         pending = job.pending.get(item.name)
         if pending is None:
             return Step()
+        self._miss(pending, now)
         step = adjudicate(job, item.name, pending, terms=self._terms, facts=facts, now=now)
+        step = self._offer(job, pending, step)
         if step.due_s is not None:
             self._put_off(pending, step.due_s, item)
         else:
@@ -492,7 +563,8 @@ class Partition:
         elif isinstance(held, Waiting):
             step = wait_goes_on(of, held, self._terms, now)
         else:
-            step = again(job, of, held, terms=self._terms, facts=facts, now=now)
+            self._miss(held, now)
+            step = self._offer(job, held, again(job, of, held, terms=self._terms, facts=facts, now=now))
         self._put_off(held, step.due_s if step.due_s is not None else float("inf"), item)
         return step
 

@@ -1,5 +1,6 @@
 """Started, no settlement, its lease gone: the ladder of docs/guarantees.md, "In doubt". The last rung ends it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -123,11 +124,9 @@ def _reopen(
 def _probe(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) -> Step:
     """Ask, wait for what makes "not found" a proof, ask again; what was found has settled the key by itself."""
     again_s = now_s + terms.limits.lease_ttl_s
-    provable_s = None
-    if tried.ended_s is not None:
-        provable_s = tried.ended_s + (entry.pin.settles_within_s if entry.pin is not None else 0.0)
+    provable_s = _provable_s(tried, entry)
     if provable_s is not None and tried.absent_s is not None and tried.absent_s >= provable_s:
-        evidence = {"not_found": of.started.external_key, "worker_ended": list(tried.life)}
+        evidence = _absence(of, tried)
         return Step((_reopen(of, tried, entry, terms=terms, by="probe", evidence=evidence),), again_s)
     answer_s = _answer_awaited_until(tried, provable_s, terms, now_s)
     if answer_s is not None:
@@ -141,6 +140,20 @@ def _probe(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) ->
     if wait_s > now_s:
         return Step((), wait_s)
     return Step(_ask(of, tried, terms, now_s), _answer_awaited_until(tried, provable_s, terms, now_s))
+
+
+def _provable_s(tried: Started, entry: Entry) -> float | None:
+    """From when on a question's "not found" is a proof; None while the try may still act."""
+    if tried.ended_s is None:
+        return None
+    return tried.ended_s + (entry.pin.settles_s if entry.pin is not None else 0.0)
+
+
+def _absence(of: Key, tried: Started) -> Mapping[str, object]:
+    """What the reopening rests on; how long after the end the question was sent, for the proofs to judge."""
+    asked_s = (tried.absent_s or 0.0) - (tried.ended_s or 0.0)
+    evidence = {"not_found": of.started.external_key, "worker_ended": list(tried.life)}
+    return {**evidence, "asked_after_s": math.floor(asked_s * 1000) / 1000}
 
 
 def _answer_awaited_until(tried: Started, provable_s: float | None, terms: Terms, now_s: float) -> float | None:

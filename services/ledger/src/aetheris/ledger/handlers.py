@@ -48,7 +48,8 @@ from aetheris.streams.history import History
 from aetheris.streams.leases import Lease
 from aetheris.streams.log import Appender
 from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.telemetry import Kind, Telemetry, Traced
+from aetheris.streams.spans import Kind
+from aetheris.streams.telemetry import Telemetry, Traced
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/ledger"

@@ -43,6 +43,14 @@ class Step:
     due_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A grant that only one life of a worker may take; `until_s`: when nobody has taken it."""
+
+    life: WorkerLife
+    until_s: float
+
+
 @dataclass(slots=True)
 class Pending:
     """A node that the planner asked for and nobody has started."""
@@ -53,6 +61,7 @@ class Pending:
     parent: bytes | None
     due_s: float
     grants: int = 0
+    offered: Offered | None = None
 
 
 @dataclass(slots=True)
@@ -86,6 +95,7 @@ class Reopened:
     """Its last try reported that it took no effect: the plan's retry decides when, and whether, it goes on."""
     scheduled: bool = False
     grants: int = 0
+    offered: Offered | None = None
 
 
 @dataclass(slots=True)

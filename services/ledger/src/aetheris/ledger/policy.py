@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -226,22 +224,6 @@ def parse(text: str) -> Policy:
         if names.count(name) > 1:
             raise PolicyError(f"rule {name!r}: the name stands twice")
     return Policy(rules)
-
-
-def load(path: Path | None) -> Policy:
-    """The policy at `path`; None: the packaged one, where irreversible calls need a human's approval.
-
-    Raises:
-        PolicyError: naming the file, and the rule.
-    """
-    if path is None:
-        return parse(files("aetheris.ledger").joinpath("default_policy.toml").read_text())
-    try:
-        return parse(path.read_text())
-    except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from None
-    except (PolicyError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: {error}") from None
 
 
 def _rule(index: int, entry: Any) -> Rule:

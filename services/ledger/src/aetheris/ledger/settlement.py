@@ -9,10 +9,9 @@ from aetheris.ledger.decisions import Emit, Written
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import canonical, canonical_result, digest
 from aetheris.protocol.commands import CancelContract, Resolve
-from aetheris.protocol.events import Event, Outcome, RejectReason, Via
+from aetheris.protocol.events import INLINE_LIMIT, Event, Outcome, RejectReason, Via
 from aetheris.protocol.fold import JobState, KeyState, St
 from aetheris.protocol.ids import event_id
-from aetheris.streams.blobs import INLINE_LIMIT
 
 CANCELLED = RejectReason.CANCELLED.value
 """The error of a call that ended because it was cancelled: whether it took effect is told by `sure`."""

@@ -42,8 +42,9 @@ from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.log import Appender, GroupTooLarge
 from aetheris.streams.partitioning import weigh
+from aetheris.streams.spans import Kind
 from aetheris.streams.table import Table
-from aetheris.streams.telemetry import Kind, Telemetry, Traced, whole
+from aetheris.streams.telemetry import Telemetry, Traced, whole
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/planner"

@@ -205,6 +205,8 @@ class Partition:
     def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
         """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
         grant = taken.grant
+        if grant.incarnation not in (None, self._worker.incarnation):
+            return Drop("it was given to another worker, before this one was here")
         job = self._in_force(grant, grant.nodes[0])
         if isinstance(job, Drop):
             return job

@@ -14,7 +14,7 @@ import structlog
 from aetheris.protocol import events as ev
 from aetheris.protocol.canonical import canonical
 from aetheris.protocol.envelope import draft
-from aetheris.protocol.events import Event, Outcome
+from aetheris.protocol.events import INLINE_LIMIT, Event, Outcome
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.plan import EffectClass, EffectKind
 from aetheris.protocol.records import Draft
@@ -22,13 +22,14 @@ from aetheris.protocol.topics import Topic
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
-from aetheris.streams.blobs import INLINE_LIMIT, Blobs, BlobsUnreachable
 from aetheris.streams.blobs import BlobRef as StoredRef
+from aetheris.streams.blobs import Blobs, BlobsUnreachable
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect
 from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.telemetry import Kind, Telemetry, Traced
+from aetheris.streams.spans import Kind
+from aetheris.streams.telemetry import Telemetry, Traced
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Told, Try
 from aetheris.tool_executor.effect_writer import EffectWriter, Keeping

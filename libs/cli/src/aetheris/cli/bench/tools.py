@@ -16,14 +16,14 @@ RESULT = json.dumps({"note": _NOTE}).encode()
 """What a call returns: 200 bytes."""
 
 
-@tool("note", effect_class="probeable", timeout_s=30)
+@tool("note", effect_class="probeable", timeout_s=30, settles_within_s=0)
 async def note(ctx: ToolContext) -> dict[str, str]:
-    """Append one line."""
+    """Append one line: a file of this machine, so whoever has ended has written, or never will."""
     append(_path(), ctx.external_key)
     return {"note": _NOTE}
 
 
-@tool("note_slowly", effect_class="probeable", timeout_s=30)
+@tool("note_slowly", effect_class="probeable", timeout_s=30, settles_within_s=0)
 async def note_slowly(ctx: ToolContext) -> dict[str, str]:
     """Append one line, and return 20 ms later: who is killed in between doesn't know that it has."""
     append(_path(), ctx.external_key)

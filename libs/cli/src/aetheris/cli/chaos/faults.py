@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aetheris.cli.chaos.outside import until
-from aetheris.cli.chaos.schedule import Fault, Kind, Struck
+from aetheris.cli.chaos.schedule import OUTSIDE, Fault, Kind, Struck
 from aetheris.cli.chaos.system import System
 from aetheris.cli.embedded.plan import Part, log_path
 from aetheris.cli.embedded.ports import free_port
@@ -107,6 +107,9 @@ class Faults:
             case Kind.RESET:
                 self.system.proxy.reset(fault.target, on=True)
                 self._last(fault.lasts_s, lambda: self.system.proxy.reset(fault.target, on=False))
+            case Kind.ON_THE_WIRE:
+                self.system.proxy.late(OUTSIDE, fault.amount)
+                self._last(fault.lasts_s, lambda: self._kill_with_requests_under_way(fault.target))
             case Kind.FULL_DISK:
                 filler = _filled(self.system.broker_folder)
                 self._last(fault.lasts_s, lambda: filler.unlink(missing_ok=True), self._broker_is_back)
@@ -114,6 +117,14 @@ class Faults:
                 clock = self.system.clock(fault.target)
                 clock.write_text(f"{fault.amount:+.0f}s\n")
                 self._last(fault.lasts_s, lambda: _set_right(clock))
+
+    def _kill_with_requests_under_way(self, target: str) -> None:
+        """What it has sent arrives when it has been gone for a while."""
+        pid = self.system.part(target).pid
+        if pid is not None:  # else it is between two lives, and what its last one sent arrives as well
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.system.proxy.late(OUTSIDE, 0.0)
 
     def _impossible(self, fault: Fault) -> str | None:
         if fault.kind is Kind.WRONG_CLOCK and not self.system.has_clocks:

@@ -3,8 +3,9 @@
     python -m aetheris.cli.chaos.forwarder '{"outside": [0, 8080], "redis": ["near.sock", "far.sock"]}'
 
 Each route has the address to listen on and the server's: a port of 127.0.0.1 (0: any) or the path of a unix socket.
-Once it listens it writes {route: address} in one line; each line that it reads, {route, delay_s, resetting}, holds from
-then on. Whatever becomes of an answer, the request has gone on to the server. It ends with its standard input.
+Once it listens it writes {route: address} in one line; each line that it reads, {route, delay_s, resetting, late_s},
+holds from then on. Whatever becomes of an answer, the request goes on to the server: `late_s` later, also when its
+client has gone by then. It ends with its standard input.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ class Route:
     server: Address
     delay_s: float = 0.0
     resetting: bool = False
+    late_s: float = 0.0
 
 
 class _Server(asyncio.Protocol):
@@ -100,21 +102,46 @@ class _Client(asyncio.Protocol):
         self._route = route
         self._server: _Server | None = None
         self._early = bytearray()
+        self._late: deque[tuple[float, bytes]] = deque()
+        self._gone = False
+        self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self._reaching = asyncio.get_running_loop().create_task(self._reach())
+        self._reaching = self._loop.create_task(self._reach())
 
     def data_received(self, data: bytes) -> None:
         if self._server is None:
             self._early += data
+        elif self._route.late_s or self._late:
+            self._hold(data)
         else:
             self._server.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's
+        self._gone = True
+        if not self._late:
+            self._leave()
+
+    def _leave(self) -> None:
         self._reaching.cancel()
         if self._server is not None:
             self._server.transport.close()
+
+    def _hold(self, data: bytes) -> None:
+        self._late.append((self._loop.time() + self._route.late_s, data))
+        if len(self._late) == 1:
+            self._loop.call_later(self._route.late_s, self._pass_on)
+
+    def _pass_on(self) -> None:
+        """What is due, in its order; where nobody waits for an answer any more, the connection ends with the last."""
+        now_s = self._loop.time()
+        while self._server is not None and self._late and self._late[0][0] <= now_s + _EARLY_S:
+            self._server.transport.write(self._late.popleft()[1])
+        if self._late:
+            self._loop.call_later(self._late[0][0] - now_s, self._pass_on)
+        elif self._gone:
+            self._leave()
 
     def pause_writing(self) -> None:
         if self._server is not None and not self._server.transport.is_closing():
@@ -131,8 +158,10 @@ class _Client(asyncio.Protocol):
             self.transport.abort()
             return
         self._server = server
-        server.transport.write(bytes(self._early))
+        early = bytes(self._early)
         self._early.clear()
+        if early:
+            self.data_received(early)
 
 
 async def _connected(address: Address, end: _Server) -> _Server:
@@ -167,7 +196,7 @@ async def _forward(addresses: Mapping[str, tuple[Address, Address]]) -> None:
     while line := await told.readline():
         order = json.loads(line)
         route = routes[order["route"]]
-        route.delay_s, route.resetting = order["delay_s"], order["resetting"]
+        route.delay_s, route.resetting, route.late_s = order["delay_s"], order["resetting"], order["late_s"]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ class Proxy:
     _orders: IO[bytes]
     _delays_s: dict[str, float] = field(default_factory=dict[str, float])
     _resetting: set[str] = field(default_factory=set[str])
+    _late_s: dict[str, float] = field(default_factory=dict[str, float])
 
     def slow(self, route: str, delay_s: float) -> None:
         """Every answer is so late from now on."""
@@ -33,8 +34,18 @@ class Proxy:
             self._resetting.discard(route)
         self._tell(route)
 
+    def late(self, route: str, late_s: float) -> None:
+        """Every request stays so long on the wire from now on, and arrives even if its sender has died."""
+        self._late_s[route] = late_s
+        self._tell(route)
+
     def _tell(self, route: str) -> None:
-        order = {"route": route, "delay_s": self._delays_s.get(route, 0.0), "resetting": route in self._resetting}
+        order = {
+            "route": route,
+            "delay_s": self._delays_s.get(route, 0.0),
+            "resetting": route in self._resetting,
+            "late_s": self._late_s.get(route, 0.0),
+        }
         self._orders.write(json.dumps(order).encode() + b"\n")
         self._orders.flush()
 

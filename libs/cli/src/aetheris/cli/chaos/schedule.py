@@ -19,6 +19,9 @@ ROUTES = (OUTSIDE, KAFKA, REDIS)
 
 LEASE_TTL_S = 2.0
 SESSION_S = 3.0
+LATEST_S = 3.0
+"""How long requests stay on the wire at most: shorter than any call's timeout, and than what the tools say of it."""
+
 SHORTEST_PAUSE_S = SESSION_S + LEASE_TTL_S
 """A process that sleeps for longer has lost its leases and its partitions when it wakes."""
 
@@ -35,12 +38,13 @@ class Kind(StrEnum):
     REMOVE = "executor removed"
     SLOW = "slow connections"
     RESET = "reset connections"
+    ON_THE_WIRE = "kill -9, requests on the wire"
     FULL_DISK = "full disk of the broker"
     WRONG_CLOCK = "wrong clock"
 
 
 WEIGHTS: Mapping[Kind, int] = {
-    Kind.KILL: 34,
+    Kind.KILL: 28,
     Kind.PAUSE: 14,
     Kind.FLUSH: 7,
     Kind.LOSE_TAIL: 7,
@@ -49,6 +53,7 @@ WEIGHTS: Mapping[Kind, int] = {
     Kind.REMOVE: 5,
     Kind.SLOW: 8,
     Kind.RESET: 9,
+    Kind.ON_THE_WIRE: 6,
     Kind.FULL_DISK: 1,
     Kind.WRONG_CLOCK: 5,
 }
@@ -65,7 +70,8 @@ ONCE = (
 class Fault:
     """One fault: after so many further effects (or a while without any), on that target, for so long.
 
-    `amount`: SLOW seconds an answer is late; LOSE_TAIL share of the log that is lost; WRONG_CLOCK seconds off.
+    `amount`: SLOW seconds an answer is late; ON_THE_WIRE
+    seconds that a request is under way; LOSE_TAIL share of the log that is lost; WRONG_CLOCK seconds off.
     """
 
     number: int
@@ -137,6 +143,9 @@ def _fault(rng: Random, number: int, kind: Kind, route: str | None, most_effects
             return Fault(number, kind, target, after, rng.uniform(1.0, 3.0), late_s)
         case Kind.RESET:
             return Fault(number, kind, route or rng.choice(ROUTES), after, rng.uniform(0.1, 1.0))
+        case Kind.ON_THE_WIRE:
+            victim = f"executor-{rng.randrange(EXECUTORS)}"
+            return Fault(number, kind, victim, after, rng.uniform(0.5, 2.0), rng.uniform(1.0, LATEST_S))
         case Kind.FULL_DISK:
             return Fault(number, kind, "kafka", after, rng.uniform(1.0, 3.0))
         case Kind.WRONG_CLOCK:

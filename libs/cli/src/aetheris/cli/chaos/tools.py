@@ -15,6 +15,9 @@ from aetheris.sdk.toolkits import http
 TIMEOUT_S = 4.0
 """Short: after Redis has lost data, this long goes by before a missing lease is doubted."""
 
+SETTLES_WITHIN_S = TIMEOUT_S
+"""Longer than a request is ever kept on the wire (schedule.LATEST_S)."""
+
 TOOLS = {
     EffectClass.PURE: "look",
     EffectClass.IDEMPOTENT: "keyed",
@@ -37,7 +40,7 @@ async def keyed(ctx: ToolContext, tag: str, delay_s: float = 0) -> Result:
     return await _effect(ctx, tag, delay_s)
 
 
-@tool("asked", effect_class="probeable", timeout_s=TIMEOUT_S)
+@tool("asked", effect_class="probeable", timeout_s=TIMEOUT_S, settles_within_s=SETTLES_WITHIN_S)
 async def asked(ctx: ToolContext, tag: str, delay_s: float = 0) -> Result:
     """Can be found again by its key."""
     return await _effect(ctx, tag, delay_s)

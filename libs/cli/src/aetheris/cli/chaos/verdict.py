@@ -20,7 +20,7 @@ SLACK_S = 2.0
 
 EFFECTFUL = tuple(kind for kind in EffectClass if kind is not EffectClass.PURE)
 _OF_ANY_CALL = frozenset({Kind.SLOW, Kind.RESET})
-_OF_ITS_OWN_CALLS = frozenset({Kind.KILL, Kind.PAUSE, Kind.REMOVE})
+_OF_ITS_OWN_CALLS = frozenset({Kind.KILL, Kind.PAUSE, Kind.REMOVE, Kind.ON_THE_WIRE})
 
 
 @dataclass(frozen=True)

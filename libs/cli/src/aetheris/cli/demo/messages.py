@@ -7,12 +7,13 @@ import os
 from email.message import EmailMessage
 from pathlib import Path
 
+from aetheris.cli.demo.settings import SETTLES_WITHIN_S
 from aetheris.sdk import Found, NotFound, Result, StateChange, ToolContext, tool
 from aetheris.sdk.outcomes import Verdict
 from aetheris.sdk.toolkits import http, smtp
 
 
-@tool(effect_class="probeable", irreversible=True)
+@tool(effect_class="probeable", irreversible=True, settles_within_s=SETTLES_WITHIN_S)
 def send_mail(ctx: ToolContext, to: str, text: str) -> Result:
     """Mail somebody; the mailbox can be asked for the Message-ID."""
     host, _, port = os.environ["DEMO_SMTP"].rpartition(":")

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from aetheris.cli.demo.paid import tag_of
+from aetheris.cli.demo.settings import SETTLES_WITHIN_S
 from aetheris.sdk import Found, NotFound, ProbeContext, Result, StateChange, ToolContext, tool
 from aetheris.sdk.toolkits import http
 
 
-@tool(effect_class="probeable", irreversible=True)
+@tool(effect_class="probeable", irreversible=True, settles_within_s=SETTLES_WITHIN_S)
 async def payout(ctx: ToolContext, to: str, amount: Annotated[int, Field(ge=1, le=100_000)]) -> Result:
     """Pay an amount, in units, to somebody."""
     body = {"key": ctx.external_key, "tag": tag_of(to, amount)}

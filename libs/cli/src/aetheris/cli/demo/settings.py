@@ -7,6 +7,9 @@ from pathlib import Path
 
 STRIPE_KEY = "sk_test_demo"  # localstripe takes any key of this form
 
+SETTLES_WITHIN_S = 2.0
+"""Of all the demo's tools: the servers are on this machine, and a request that was sent is with them at once."""
+
 
 @dataclass(frozen=True)
 class Places:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from aetheris.cli.demo.servers import TRACKER_LOGIN
-from aetheris.cli.demo.settings import STRIPE_KEY, places
+from aetheris.cli.demo.settings import SETTLES_WITHIN_S, STRIPE_KEY, places
 from aetheris.sdk import (
     Failed,
     Found,
@@ -40,7 +40,7 @@ async def lookup_order(ctx: ToolContext, order_id: str) -> dict[str, Any]:
     }
 
 
-@tool(effect_class="probeable", irreversible=True)
+@tool(effect_class="probeable", irreversible=True, settles_within_s=SETTLES_WITHIN_S)
 async def refund(ctx: ToolContext, order_id: str, amount: int) -> Result:
     """Pay back what was paid for an order, or a part of it."""
     charge = await _before_sending(ctx, order_id)
@@ -63,7 +63,7 @@ async def find_refund(external_key: str, ctx: ProbeContext) -> Found | NotFound:
     return Found(_refunded(made[0]), made[0]["id"], evidence) if made else NotFound(evidence)
 
 
-@tool(effect_class="probeable", irreversible=True)
+@tool(effect_class="probeable", irreversible=True, settles_within_s=SETTLES_WITHIN_S)
 def send_receipt(ctx: ToolContext, to: str, order_id: str, amount: int, currency: str = "eur") -> Result:
     """Mail the customer that the money is on its way."""
     mail = EmailMessage()
@@ -93,7 +93,7 @@ def receipt_is_there(change: StateChange) -> Verdict:
     return smtp.confirm_in_maildir(places().maildir, change)
 
 
-@tool(effect_class="probeable")
+@tool(effect_class="probeable", settles_within_s=SETTLES_WITHIN_S)
 async def file_issue(ctx: ToolContext, order_id: str, title: str) -> Result:
     """File an issue for bookkeeping; the order and the key stand in its title."""
     marked = f"{title} {order_id} {_mark(ctx.external_key)}"

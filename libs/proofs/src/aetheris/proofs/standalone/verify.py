@@ -354,6 +354,10 @@ class Try:
     entry: Entry
     ends: list[Record] = field(default_factory=list[Record])
 
+    @property
+    def worker(self) -> tuple[str, str]:
+        return self.start.text("worker_id"), self.start.text("incarnation")
+
     def success(self) -> Record | None:
         return next((end for end in self.ends if end.succeeded), None)
 
@@ -371,6 +375,7 @@ class Call:
     said: dict[str, dict[Any, Record]] = field(default_factory=lambda: defaultdict(dict))  # of each nonce, once
     outputs: set[str] = field(default_factory=set[str])
     commits: list[Record] = field(default_factory=list[Record])
+    absent: set[str] = field(default_factory=set[str])  # nonces not found after their worker's end
     doubts: dict[str, str] = field(default_factory=dict[str, str])  # nonce → parked or in_doubt
     settled: Record | None = None
     outcome: str = ""  # success, failed or rejected
@@ -412,6 +417,7 @@ class Job:
         self.twins_of: dict[tuple[str, str], dict[str, Call]] = defaultdict(dict)  # irreversible, by what it means
         self.tries: list[Try] = []
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
+        self.workers_ended: set[tuple[str, str]] = set()
         self.waiting: dict[str, str] = {}  # node → key of its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
@@ -654,10 +660,21 @@ class Job:
         call.doubts[reopened.nonce] = "in_doubt"
         wanted = "parked" if reopened.text("by") == "human" else "started"
         if not call.settled and call.state == wanted and reopened.nonce == call.nonce:
+            self.ledger += broken(reopened, unproven_reopening=not is_founded(call, call.tries[-1], reopened))
             call.hand_over()
             self.replay += broken(
                 reopened, derivations_differ=not is_number(reopened.body.get("next_token"), call.token)
             )
+
+    def invocation_probed(self, answer: Record, call: Call) -> None:
+        one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
+        key = answer.text("external_key")
+        if one and one.worker in self.workers_ended and answer.text("answer") == "not_found":
+            call.absent |= {one.start.nonce} if key and key == one.start.text("external_key") else set()
+
+    def worker_ended(self, ended: Record, _call: Call) -> None:
+        if ended.text("worker_id") and ended.text("incarnation"):
+            self.workers_ended.add((ended.text("worker_id"), ended.text("incarnation")))
 
     # Nodes.
 
@@ -741,7 +758,7 @@ HANDLED = {
     for name in (
         "plan_generated approval_requested approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
-        "job_waiting wait_completed node_finished step_compensated"
+        "invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 
@@ -753,6 +770,23 @@ def is_harmless(first: Try, second: Try) -> bool:
     kinds = {str(one.entry.tool.get("effect_class")) for one in (first, second)}
     same = first.start.text("external_key") == second.start.text("external_key")
     return kinds == {"pure"} or (kinds == {"idempotent"} and same)
+
+
+def is_founded(call: Call, last: Try, reopened: Record) -> bool:
+    """By a person; where a repeat does no harm; or not found, asked when nothing could act or arrive any more."""
+    tool, by = last.entry.tool, reopened.text("by")
+    if by == "human":
+        return True
+    if by != "probe":
+        return not tool or tool.get("effect_class") in ("pure", "idempotent")
+    bound = seconds(tool.get("settles_within_s"), seconds(tool.get("timeout_s"), 30.0))  # 30: what a pin leaves out
+    waited = [seconds(mapping(part).get("asked_after_s"), -1.0) for part in listed(reopened.body.get("evidence"))]
+    asked_late = max(waited, default=-1.0) >= bound - 0.001  # the ledger rounds
+    return tool.get("effect_class") == "probeable" and last.start.nonce in call.absent and asked_late
+
+
+def seconds(value: Any, otherwise: float) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else otherwise
 
 
 def is_approved(call: Call, start: Record) -> bool:

@@ -89,6 +89,11 @@ def _not_found_is_final(real: Callable[..., Any]) -> Callable[..., Any]:
     return probe
 
 
+def _unbounded(_: Any) -> Any:
+    """A tool that states no bound is taken to have nothing under way."""
+    return property(lambda pin: pin.settles_within_s or 0.0)
+
+
 def _always(value: object) -> Replace:
     def always(*_: object) -> object:
         return value
@@ -128,6 +133,11 @@ ABLATIONS: tuple[Ablation, ...] = (
             "aetheris.tool_executor.core.is_stopped": _stopped_by_revision,
             "aetheris.protocol.fold._compensates": _always(value=True),
         },
+    ),
+    Ablation(
+        "with nothing under way where no bound is stated",
+        2000,
+        {"aetheris.protocol.plan.ToolPin.settles_s": _unbounded},
     ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.doubt._probe": _not_found_is_final}),
 )

@@ -176,3 +176,5 @@ class Processes:
             if call is not None and not call.answered:
                 call.answered = True
                 call.gone = call.gone or (not call.landed and self.around.tape.chance(0.4))
+        for call in actor.sent:
+            call.cut_off(self.around.now_s)

@@ -12,11 +12,14 @@ from aetheris.protocol.prompts import Brief, first_graph
 from aetheris.protocol.prompts import Limits as AgentLimits
 from aetheris.protocol.schemas import graph_json
 from aetheris.testkit.simulation.tape import Tape
+from aetheris.testkit.simulation.world import SETTLES_S
 
 TENANT = "acme"
 TTL_S = 5.0
-SETTLES_S = 4.0
 LEAST_FAULTS = 5
+
+STATED = frozenset({"pay"})
+"""Tools that say how long their requests may be under way; it is the others' timeout."""
 
 TOOLS: dict[str, dict[str, Any]] = {
     name: {
@@ -24,8 +27,8 @@ TOOLS: dict[str, dict[str, Any]] = {
         "schema_hash": "s",
         "effect_class": effect_class,
         "irreversible": irreversible,
-        "timeout_s": 3.0,
-        "settles_within_s": SETTLES_S,
+        "timeout_s": SETTLES_S,
+        **({"settles_within_s": SETTLES_S} if name in STATED else {}),
     }
     for name, effect_class, irreversible in (
         ("put", "idempotent", False),

@@ -26,8 +26,11 @@ class Course(Enum):
     """The caller gives up; the call takes effect afterwards."""
 
 
+SETTLES_S = 4.0
+"""What probeable tools promise: so long after its sender's end, at most, a request lands."""
+
 SLOWEST_S = 3.9
-"""Longest way of a request; shorter than the tools' settles_within."""
+"""Longest way of a request, while its sender lives."""
 
 NEVER_LANDS = frozenset({Course.REFUSED, Course.FAILED, Course.REQUEST_LOST})
 TELLS_NOTHING = frozenset({Course.REQUEST_LOST, Course.ANSWER_LOST, Course.LATE})
@@ -51,8 +54,8 @@ class Call:
     sent_s: float
     lands_from_s: float
     """It arrives some time from then on."""
-    lands_until_s: float
-    """A call that has not landed by then never will (the tool's settles_within)."""
+    lands_until_s: float = float("inf")
+    """A call that has not landed by then never will."""
     landed: bool = False
     gone: bool = False
     """It will not land any more."""
@@ -65,6 +68,11 @@ class Call:
     def may_land(self) -> bool:
         """Whether it may still take effect."""
         return not self.landed and not self.gone
+
+    def cut_off(self, now_s: float) -> None:
+        """Its sender can act no more: what it sent is under way for as long as the tool says, and no longer."""
+        if self.effect_class is EffectClass.PROBEABLE:
+            self.lands_until_s = min(self.lands_until_s, now_s + SETTLES_S)
 
     def answer(self) -> Outcome:
         """What the caller gets to know."""
@@ -131,8 +139,6 @@ class Outside:
 def call_of(tried: Try, course: Course, now_s: float, slow: float) -> Call:
     """The request that a cleared try makes; `slow` (0 to 1) says how much of its time it takes on the way."""
     started, entry = tried.started, tried.invocation.entry
-    settles_s = entry.pin.settles_within_s if entry.pin is not None else 0.0
-    probeable = entry.effect_class is EffectClass.PROBEABLE
     return Call(
         job_id=started.job_id,
         node_id=started.node_id,
@@ -147,5 +153,4 @@ def call_of(tried: Try, course: Course, now_s: float, slow: float) -> Call:
         course=course,
         sent_s=now_s,
         lands_from_s=now_s + slow * SLOWEST_S,
-        lands_until_s=now_s + settles_s if probeable else float("inf"),
     )

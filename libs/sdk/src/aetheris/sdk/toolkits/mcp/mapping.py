@@ -63,7 +63,7 @@ def tool_of(server_name: str, server: Server, listed: ListedTool, call: Call) ->
         effect_class=effect_class,
         irreversible=irreversible and not pure,
         timeout_s=declared.timeout_s or server.timeout_s,
-        settles_within_s=0.0,
+        settles_within_s=None,  # a server's tools have no probe that could be believed too early
         volatile=declared.volatile,
         on_in_doubt=declared.on_in_doubt,
         duplicate_scope="job",

@@ -67,6 +67,7 @@ class Executor:
         self.paused = False
         self.closed = False
         self.running: list[Running] = []
+        self.sent: list[Call] = []
         self.core = Partition(
             worker, lambda _: REFUSAL if self._refuses() else None, lambda call: EffectKind(call.entry.node.kind)
         )
@@ -218,6 +219,7 @@ class Executor:
             call.said = draw_answer(self._around.tape)
         running.call, running.stage = call, Stage.ANSWER
         self._around.say(f"    call {call.nonce} of {call.node_id} under {call.external_key}: {call.course.name}")
+        self.sent.append(call)
         self._around.sent(call)
         self._around.outside.send(call)
 
