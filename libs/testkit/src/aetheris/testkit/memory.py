@@ -112,6 +112,10 @@ class MemoryLog:
         held.records = [record for record in held.records if record.offset >= offset]
         held.first = max(held.first, offset)
 
+    def lose(self, place: Place) -> None:
+        """The partition is made anew: nothing of what it had is there."""
+        self._places[place] = _Partition()
+
     def held(self, place: Place, position: int, at_most: int) -> list[Record]:
         """Records of a place from `position` on.
 
