@@ -34,8 +34,8 @@ RIGHTS: Mapping[str, Rights] = {
     "gateway": Rights(None, (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY), (Topic.JOBS_COMMANDS,)),
     "planner": Rights(
         "aetheris.planner",
-        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX),
-        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX),
+        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.CHECKPOINTS),
+        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.CHECKPOINTS),
         (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS),
     ),
     "ledger": Rights(
@@ -44,6 +44,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.TOOLS_REQUESTS,
             Topic.JOBS_COMMANDS,
             Topic.JOBS_EVENTS,
+            Topic.CHECKPOINTS,
             Topic.WORKERS,
             Topic.TOOLS_REGISTRY,
             Topic.LEDGER_CONTENTS,
@@ -59,14 +60,14 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "tool-executor": Rights(
         "aetheris.tool_executor",
-        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.WORKERS),
+        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.CHECKPOINTS, Topic.WORKERS),
         (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
         (Topic.TOOLS_GRANTS,),
     ),
     "verifier": Rights(
         "aetheris.verifier",
-        (Topic.VERIFICATIONS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
-        (Topic.JOBS_EVENTS, Topic.JOBS_SEALS),
+        (Topic.VERIFICATIONS, Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
+        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_SEALS),
         (Topic.JOBS_EVENTS, Topic.VERIFICATIONS),
     ),
     "subscriber": Rights(

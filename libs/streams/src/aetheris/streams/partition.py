@@ -144,12 +144,16 @@ class Partition:
             self._offer()
 
     async def _restore(self) -> None:
+        began_s = self._around.clock.monotonic()
         ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
         positions, loaded = await self._starts(ends)
-        await self._fold_loaded(loaded)
+        known = await self._fold_loaded(loaded)
         positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
         if self._closing:
             return
+        read = positions[self._authority] - loaded.start
+        took_s = round(self._around.clock.monotonic() - began_s, 3)
+        _log.info("restored", partition=self.number, start=loaded.start, read=read, known=known, took_s=took_s)
         await self._handler.restored()
         await self._flush_undecodable()
         self._covered[self._authority] = positions[self._authority]
@@ -185,14 +189,17 @@ class Partition:
             "restore the topic, or reset the group's offsets by hand"
         )
 
-    async def _fold_loaded(self, loaded: Loaded) -> None:
-        """What checkpoints know of jobs that were born below the mark."""
+    async def _fold_loaded(self, loaded: Loaded) -> int:
+        """What checkpoints know of jobs that were born below the mark; how many records that is."""
+        known = 0
         for records in loaded.histories:
             self._handler.fold(records)
+            known += len(records)
             await asyncio.sleep(0)
         self._handler.begin(loaded.start)
         if self._checkpointer is not None:
             self._checkpointer.start(loaded.start)
+        return known
 
     async def _fold(self, start: int, end: int) -> int:
         position = max(start, end)
