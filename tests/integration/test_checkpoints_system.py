@@ -1,4 +1,4 @@
-"""One job waits, thousands of records of others follow: whoever restarts reads its checkpoint and the log from its mark."""
+"""One job waits, thousands of records of others follow: a restart reads its checkpoint, and the log from the mark."""
 
 import json
 from collections.abc import Generator
