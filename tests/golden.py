@@ -106,9 +106,7 @@ def _real(system: System, outside: Outside) -> Iterator[tuple[str, str]]:
 
     job = system.submit(_poke("lost", "poke_lost"))
     system.wait_status(job, "waiting", PATIENCE_S)
-    [step] = system.job(job)["steps"]
-    said = {"verdict": "happened", "evidence": "seen outside", "result": {"poked": "lost"}}
-    answer = system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/resolve", json=said)
+    answer = system.resolve(job, "lost", "happened", "seen outside", result={"poked": "lost"})
     assert answer.status_code == 200, answer.text
     yield "a-human", job
 

@@ -201,9 +201,7 @@ async def test_each_service_does_its_work(secured: Secured, world: World) -> Non
     world.system.wait_status(job, "completed", PATIENCE_S)
     parked = world.system.submit(poke("lost", tag, tool="poke_lost"))
     world.system.wait_status(parked, "waiting", PATIENCE_S)
-    verdict = {"verdict": "happened", "evidence": "seen", "result": {}}
-    [step] = world.system.job(parked)["steps"]
-    world.system.api.post(f"/jobs/{parked}/contracts/{step['execution_id']}/resolve", json=verdict)
+    world.system.resolve(parked, "lost", "happened", result={})
     world.system.wait_status(parked, "completed", PATIENCE_S)
     for one in (job, parked):
         until(lambda one=one: _sealed(world, one), PATIENCE_S)

@@ -194,6 +194,9 @@ def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outsi
     assert aetheris("verify", job_id).returncode == 1
 
     resolve = ("resolve", job_id, "--node", "pay", "--happened", "--evidence", "found in their list")
+    refused = aetheris(*resolve)
+    assert (refused.returncode, "who submitted the job may not resolve" in refused.stderr) == (1, True)
+    resolve = (*resolve, "--as", "approver")
     assert aetheris(*resolve, "--result", json.dumps({"poked": tag})).returncode == 0
     until(lambda: aetheris.json("job", job_id)["status"] == "completed", WITHIN_S)
     assert aetheris(*resolve).returncode == 1

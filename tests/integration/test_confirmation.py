@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.attempts import fresh
@@ -39,8 +40,11 @@ class World:
         return answer.json()
 
     def signal(self, job: str, key: str) -> None:
-        answer = self.system.api.post(f"/jobs/{job}/signal", json={"correlation_key": key})
+        answer = self.signalled(job, key)
         assert answer.status_code in (200, 202), answer.text
+
+    def signalled(self, job: str, key: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        return self.system.api.post(f"/jobs/{job}/signal", json={"correlation_key": key}, headers=headers)
 
     def waiting_job(self, name: str, mode: str | None) -> str:
         """A job that has written `name`, and waits before it writes `name`.next, which builds on it."""
@@ -148,7 +152,11 @@ def test_a_human_lets_it_go_on_all_the_same(world: World) -> None:
     world.system.kill("ledger-0")
     assert not (world.root / f"{name}.next").exists()
     key = world.system.job(job)["why"].split()[-1]
-    world.signal(job, key)
+    before = world.events(job)
+    refused = world.signalled(job, key)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_an_approver")
+    assert world.events(job) == before
+    assert world.signalled(job, key, world.system.approver).status_code == 200
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"
     assert world.system.report(job)["violations"] == []
@@ -172,7 +180,7 @@ def test_what_is_gone_once_all_services_were_is_met_by_the_jobs_option(world: Wo
     if mode == "human_in_loop":
         until(lambda: "confirm-" in str(world.system.job(job).get("why")), 60)
         assert not (world.root / next_name).exists()
-        world.signal(job, world.system.job(job)["why"].split()[-1])
+        world.signalled(job, world.system.job(job)["why"].split()[-1], world.system.approver).raise_for_status()
     world.system.wait_status(job, status, 60)
     assert len(world.events(job, "confirmation_failed")) == 1
     assert (world.root / next_name).exists() is (mode != "strict")

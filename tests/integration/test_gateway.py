@@ -32,7 +32,17 @@ from aetheris.protocol.ids import job_id_of
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import EffectClass
 from aetheris.protocol.topics import Topic
-from aetheris.sdk.client import AsyncClient, BadRequest, Client, Conflict, JobEvent, NotFound, Unauthorized, Unreachable
+from aetheris.sdk.client import (
+    AsyncClient,
+    BadRequest,
+    Client,
+    Conflict,
+    Forbidden,
+    JobEvent,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
 from aetheris.streams.http import HttpServer
 from aetheris.streams.ids import fresh_id
 from aetheris.streams.kafka import KafkaLog
@@ -159,8 +169,8 @@ def settings_of(kafka: str, redis: str, data: Path, **more: Any) -> GatewaySetti
 
 
 def write_tokens(data: Path) -> dict[str, str]:
-    tokens = {"ann": uuid.uuid4().hex, "eve": uuid.uuid4().hex}
-    tenants = {"ann": "acme", "eve": "other"}
+    tenants = {"ann": "acme", "bob": "acme", "eve": "other"}
+    tokens = {who: uuid.uuid4().hex for who in tenants}
     entries = [f'[[token]]\nvalue = "{tokens[who]}"\nname = "{who}"\ntenant = "{tenants[who]}"\n' for who in tokens]
     (data / "tokens.toml").write_text("\n".join(entries))
     return tokens
@@ -558,7 +568,7 @@ async def test_without_an_answer_it_is_202(settings: GatewaySettings) -> None:
 
 
 async def test_a_human_resolves_what_is_parked(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.client() as client:
+    async with running(settings) as world, world.client("bob") as client, world.client() as submitter:
         job_id = await world.started_job()
         of_job = {"job_id": job_id}
         started = h.started("a", "n1").model_copy(update={**of_job, "external_key": external_key(job_id, "a", 0)})
@@ -575,6 +585,11 @@ async def test_a_human_resolves_what_is_parked(settings: GatewaySettings) -> Non
         job = await client.job(job_id)
         assert (job.status, job.steps[0].state) == ("waiting", "waiting")
         assert job.why is not None
+        before = await world.appended()
+        for verdict in ("happened", "not_executed", "retry"):
+            with pytest.raises(Forbidden, match="who submitted the job may not resolve"):
+                await submitter.resolve(job_id, step.execution_id, verdict, evidence="mine")
+        assert await world.appended() == before
         asking = asyncio.create_task(
             client.resolve(job_id, step.execution_id, "happened", evidence="seen", result={"id": 7})
         )

@@ -113,13 +113,11 @@ def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(wo
     )
     step = world.step(job)
     assert step["state"] == "waiting"
-    body = {"verdict": "happened", "evidence": "I saw it outside", "result": {"poked": name}}
-    answer = world.system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/resolve", json=body)
+    answer = world.system.resolve(job, "a", "happened", "I saw it outside", result={"poked": name})
     assert answer.status_code == 200, answer.text
     world.system.wait_status(job, "completed", PATIENCE_S)
     (finished,) = world.events(job, "tool_invocation_finished")
-    operator = world.events(job, "job_created")[0]["data"]["submitted_by"]
-    assert (finished["data"]["via"], finished["data"]["by"]) == ("human", operator)
+    assert (finished["data"]["via"], finished["data"]["by"]) == ("human", "approver")
     assert "I saw it outside" in str(finished["data"]["evidence"])
     assert world.outside.count(name) == 1
 
@@ -181,8 +179,7 @@ def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises
     sleeper = world.worker_of(job)
     with world.asleep(sleeper):
         world.system.wait_status(job, "waiting", PATIENCE_S)
-        body = {"verdict": "retry", "evidence": "I believe that it is dead"}
-        answer = world.system.api.post(f"/jobs/{job}/contracts/{world.step(job)['execution_id']}/resolve", json=body)
+        answer = world.system.resolve(job, "a", "retry", "I believe that it is dead")
         assert answer.status_code == 200, answer.text
         until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
         world.let_go(name)

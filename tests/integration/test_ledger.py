@@ -462,7 +462,7 @@ async def test_a_human_settles_what_is_parked(world: World) -> None:
         await world.until(lambda: step.st() is St.PARKED)
         command = Resolve(
             job_id=step.id,
-            by="ann",
+            by="bob",
             tenant="acme",
             execution_id=execution_id(step.id, "a", step.key()),
             verdict="happened",
@@ -473,7 +473,7 @@ async def test_a_human_settles_what_is_parked(world: World) -> None:
         await world.put(_draft(Topic.JOBS_COMMANDS, command, step.id))
         await world.until(lambda: step.st() is St.SETTLED)
     (done,) = step.of(ev.ToolInvocationFinished)
-    assert (done.via, done.by, done.evidence, done.result) == (ev.Via.HUMAN, "ann", "receipt 17", None)
+    assert (done.via, done.by, done.evidence, done.result) == (ev.Via.HUMAN, "bob", "receipt 17", None)
     assert done.caused_by
     assert done.result_ref is not None
     blob = Path(world.environment["AETHERIS_DATA"]) / "blobs" / done.result_ref.sha256[:2] / done.result_ref.sha256

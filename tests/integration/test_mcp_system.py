@@ -97,8 +97,7 @@ def test_a_server_that_dies_in_a_call_leaves_it_to_a_human(world: World) -> None
     until(lambda: "is parked" in str(world.system.job(job).get("why")), 60)
     assert len(effects(world.home, "dies", dead)) == 1
     (step,) = world.system.job(job)["steps"]
-    said = {"verdict": "happened", "evidence": "I looked", "result": {"content": []}}
-    answer = world.system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/resolve", json=said)
+    answer = world.system.resolve(job, step["node_id"], "happened", result={"content": []})
     assert answer.status_code in (200, 202), answer.text
     world.system.wait_ended([job])
     assert world.system.job(job)["status"] == "completed"

@@ -93,6 +93,16 @@ async def test_effects_lie_by_nonce(redis: Redis, key: str) -> None:
     assert await effects.find([("job", key)]) == [{}]
 
 
+async def test_what_is_no_effect_hides_nobody_elses(redis: Redis, key: str) -> None:
+    effects = EffectStore(redis, ttl_s=60.0)
+    await effects.put([Effect("job", key + "b", "n", b"{}")])
+    await redis.pipeline(
+        [("SET", f"aetheris:effect:job:{key}", "x"), ("HSET", f"aetheris:effect:job:{key}c", b"\xff", "x")]
+    )
+    found = await effects.find([("job", key), ("job", key + "b"), ("job", key + "c")])
+    assert found == [{}, {"n": b"{}"}, {"\ufffd": b"x"}]
+
+
 async def test_many_at_once_share_the_connections(redis: Redis, key: str) -> None:
     effects = EffectStore(redis, ttl_s=60.0)
     await asyncio.gather(*(effects.put([Effect("job", key, f"n{n}", b"{}")]) for n in range(200)))

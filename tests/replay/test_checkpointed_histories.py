@@ -18,6 +18,7 @@ from aetheris.ledger.memory import Terms
 from aetheris.planner.core import Partition as Planner
 from aetheris.protocol.checkpoints import TYPE, UNBORN, Piece, Span, cut, write
 from aetheris.protocol.envelope import Envelope, decode_event
+from aetheris.protocol.plan import EffectKind
 from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.checkpoints import Checkpoints
@@ -41,7 +42,9 @@ class Cores:
 
     terms: Terms
     planner: Planner = field(default_factory=lambda: Planner(lambda _: None))
-    executor: Executor = field(default_factory=lambda: Executor(Worker("w", "i"), lambda _: None, lambda _: "tool"))
+    executor: Executor = field(
+        default_factory=lambda: Executor(Worker("w", "i"), lambda _: None, lambda _: EffectKind.TOOL)
+    )
     verifier: Verifier = field(default_factory=Verifier)
 
     def __post_init__(self) -> None:

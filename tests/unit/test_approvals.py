@@ -75,6 +75,23 @@ def respond(
     ledger.settle()
 
 
+def test_arguments_of_any_size_are_asked_about_and_what_cant_be_shown_cant_be_edited() -> None:
+    large = PAID | {"to": "x" * 600_000}
+    ledger = world(plan=pay(args=large)).ledger()
+    ledger.request("a", offset=1)
+    assert ledger.written() == ["approval_requested", "job_waiting"]
+    requested = state(ledger, large).requested
+    assert requested is not None
+    assert requested.args_hash == args_hash(large)
+    assert len(requested.model_dump_json()) < 20_000
+    assert requested.form["context"]["arguments"]["to"]["begins"] == "x" * 900
+    assert "edit" not in requested.form["actions"]
+    respond(ledger, "edit", args=large, data={"amount": 1})
+    assert state(ledger, large).decision is None
+    respond(ledger, "approve", args=large, name="cmd-2")
+    assert len(ledger.grants) == 1
+
+
 def test_the_request_shows_the_call_and_binds_the_answer_to_it() -> None:
     requested = state(asked()).requested
     assert requested is not None
@@ -170,10 +187,30 @@ def test_an_edit_is_a_new_call_that_needs_an_approval_of_its_own() -> None:
     respond(ledger, "approve", name="cmd-2")
     assert ledger.grants == [], "the earlier request is answered"
     respond(ledger, "approve", args=less, name="cmd-3")
+    assert ledger.grants == [], "who edited it does not approve it"
+    respond(ledger, "approve", by="carol", args=less, name="cmd-4")
     assert [grant.idempotency_key for grant in ledger.grants] == [key(less)]
     assert start_is_void(ledger.job, started("a", "n0", args=PAID, tool="pay")) is not None
     ledger.add(started("a", "n1", args=less, tool="pay"))
     assert state(ledger, less).st is St.STARTED
+
+
+def test_whom_the_rule_lets_approve_his_own_job_approves_his_own_edit() -> None:
+    ledger = asked(PAY + "self_approval = true\n")
+    respond(ledger, "edit", by="ann", data={"amount": 400})
+    less = PAID | {"amount": 400}
+    respond(ledger, "approve", by="ann", args=less, name="cmd-2")
+    assert [grant.idempotency_key for grant in ledger.grants] == [key(less)]
+
+
+def test_who_edited_a_call_may_reject_it_or_edit_it_again() -> None:
+    ledger = asked()
+    respond(ledger, "edit", data={"amount": 400})
+    less = PAID | {"amount": 400}
+    respond(ledger, "edit", args=less, name="cmd-2", data={"amount": 300})
+    least = PAID | {"amount": 300}
+    respond(ledger, "reject", args=least, name="cmd-3")
+    assert (state(ledger, least).outcome, state(ledger, least).reason) == (Settled.REJECTED, "approval")
 
 
 @pytest.mark.parametrize("data", [{"amount": 0}, {"amount": "400"}, {"amount": 5000}, {"nobody": 1}, {"to": None}, {}])

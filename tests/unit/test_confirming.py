@@ -1,35 +1,59 @@
 """What the ledger asks before a job goes on, and what it makes of the answers."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from aetheris.ledger.confirming import hear, hold, nothing_changed, resumed
+from aetheris.ledger.confirming import accept, hear, hold, may_accept, nothing_changed, resumed
+from aetheris.ledger.confirming import asked as asks
 from aetheris.ledger.decisions import Confirm, Emit, Now
 from aetheris.ledger.memory import LiveJob, Terms
+from aetheris.ledger.policy import parse
 from aetheris.ledger.policy_file import load
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
-from aetheris.protocol.commands import RegistryEntry
+from aetheris.protocol.commands import RegistryEntry, Signal
 from aetheris.protocol.confirmation import Tally, recorded_effects
 from aetheris.protocol.fold import apply, birth
 from aetheris.protocol.job_log import Told
 from aetheris.protocol.plan import Confirmation, JobOptions
 from aetheris.protocol.records import Record
-from tests.histories import JOB, created, finished, graph, key_of, planned, started
+from tests.histories import JOB, TENANT, created, finished, graph, key_of, planned, started
 from tests.unit.test_waits import LIMITS, START
 
-NODES = ({"id": "a"}, {"id": "b", "args": {"x": {"$ref": "a#"}}}, {"id": "c"})
+NODES = (
+    {"id": "a"},
+    {"id": "b", "args": {"x": {"$ref": "a#"}}},
+    {"id": "c"},
+    {"id": "d", "args": {"x": {"$ref": "c#"}}},
+)
+NAMES = """
+[[rules]]
+name = "pay"
+tools = ["*"]
+effect = "allow"
+approvers = ["carol"]
+
+[[rules]]
+name = "rest"
+tools = ["*"]
+effect = "allow"
+"""
 ENTRY = RegistryEntry.model_validate(
     {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "opaque", "verifier": True}
 )
 TERMS = Terms(load(None), LIMITS, lambda: "id", lambda: 1.0, registered=lambda _name, _version: ENTRY)
 
 
-def job(mode: Confirmation | None = None) -> LiveJob:
+def job(mode: Confirmation | None = None, rules: Mapping[str, str | None] | None = None) -> LiveJob:
+    """A job whose nodes in `rules` (a) have succeeded, each let run by a rule."""
     live = LiveJob(birth(created(JobOptions(confirmation=mode)), 0))
-    for offset, event in enumerate((planned(graph(*NODES)), started("a", "n1"), finished("a", "n1")), start=1):
+    events: list[ev.Event] = [planned(graph(*NODES))]
+    for node, rule in (rules or {"a": None}).items():
+        events += [started(node, f"n-{node}").model_copy(update={"rule": rule}), finished(node, f"n-{node}")]
+    for offset, event in enumerate(events, start=1):
         apply(live.state, event, offset)
     return live
 
@@ -105,6 +129,55 @@ def test_drift_is_met_by_the_jobs_option(mode: Confirmation, goes_on: bool) -> N
     resumed(live, 4, TERMS)
     hear(live, answer(asked(live, 0), "drift"), TERMS, now(1))
     assert (hold(live, of(live), ("b",), TERMS, now(1)) is None) is goes_on
+
+
+def signalled(by: str, tenant: str = TENANT) -> Signal:
+    word = {"job_id": JOB, "by": by, "tenant": tenant, "correlation_key": "confirm-4", "payload": None, "as_of": -1}
+    return Signal.model_validate(word)
+
+
+def asks_human(live: LiveJob, terms: Terms, at_s: float) -> ev.JobWaiting:
+    step = hold(live, of(live, "d"), ("b", "d"), terms, now(at_s))
+    assert step is not None
+    (emit,) = step.decisions
+    assert isinstance(emit, Emit)
+    (said,) = emit.events
+    assert isinstance(said.event, ev.JobWaiting)
+    return said.event
+
+
+def test_what_could_not_be_confirmed_is_accepted_by_whom_the_calls_rule_names_and_nobody_else() -> None:
+    live = job("human_in_loop", rules={"a": "pay"})
+    terms = replace(TERMS, policy=parse(NAMES))
+    resumed(live, 4, terms)
+    hear(live, answer(asked(live, 0), "drift"), terms, now(1))
+    wait = asks_human(live, terms, 1)
+    assert (wait.rule, wait.approvers, wait.correlation_key) == ("pay", ("carol",), "confirm-4")
+    apply(live.state, wait, 5)
+    asks(live, wait)
+    assert [may_accept(live.state, signalled(who)) for who in ("ann", "bob", "carol")] == [False, False, True]
+    assert not may_accept(live.state, signalled("carol", "other"))
+    accept(live, terms)
+    assert hold(live, of(live), ("b",), terms, now(2)) is None
+
+
+def test_calls_of_two_rules_are_accepted_one_after_the_other() -> None:
+    live = job("human_in_loop", rules={"a": "pay", "c": "rest"})
+    terms = replace(TERMS, policy=parse(NAMES))
+    resumed(live, 6, terms)
+    assert live.resumed is not None
+    live.resumed.failed, live.resumed.open = {key_of("a"), key_of("c")}, set()
+    found: list[tuple[str | None, str | None]] = []
+    for offset in (7, 9):
+        wait = asks_human(live, terms, 1)
+        apply(live.state, wait, offset)
+        asks(live, wait)
+        accept(live, terms)
+        apply(live.state, ev.WaitCompleted(job_id=JOB, wait_type="confirmation", by="carol"), offset + 1)
+        found.append((wait.rule, wait.correlation_key))
+    assert sorted(rule or "" for rule, _ in found) == ["pay", "rest"]
+    assert [key for _, key in found] == ["confirm-6", "confirm-6-2"]
+    assert hold(live, of(live, "d"), ("b", "d"), terms, now(2)) is None
 
 
 def test_a_call_that_recorded_no_change_keeps_nobody() -> None:

@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from aetheris.protocol import events as ev
+from aetheris.protocol import recordable
 from aetheris.protocol.canonical import digest
 from aetheris.protocol.commands import ToolGrant
 from aetheris.protocol.events import Event, Outcome
@@ -331,7 +332,7 @@ def test_changes_beyond_what_a_group_holds_are_said_to_be_left_out() -> None:
     changes = tuple(StateChange("row", "x" * 1000, "insert") for _ in range(1000))
     changed = reports.succeeded(tried, Succeeded(None, changes=changes), "h")[2]
     assert isinstance(changed, ev.StateChanged)
-    assert len(changed.model_dump_json()) < 2 * reports.MAX_CHANGES_BYTES
+    assert len(changed.model_dump_json()) < 2 * recordable.MAX_CHANGES_BYTES
     assert changed.changes[-1].operation == "left_out"
 
 

@@ -1,7 +1,7 @@
 """The executor's edge without a broker: a partition fed by hand, and what it appends."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,12 @@ from aetheris.streams.clock import SystemClock
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.effects import Effect, EffectStore
 from aetheris.streams.leases import Lease, Leases
-from aetheris.streams.log import Written
+from aetheris.streams.log import AppendRefused, Refusal, Written
 from aetheris.streams.metrics import Metrics
 from aetheris.streams.redis import Redis, RedisUnavailable
 from aetheris.streams.spans import RecordedSpan
 from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.withheld import Withheld
 from aetheris.tool_executor.core import Worker
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts
@@ -102,9 +103,11 @@ class Bench:
         parts = Parts(
             worker=Worker("w", "i"),
             appender=self,
+            withheld=Withheld(self, clock, Metrics("tool_executor")),
             calls=calls,
             performer=performer,
             scribe=scribe,
+            metrics=Metrics("tool_executor"),
             slots=self.slots,
             heartbeat=self.heartbeat,
             crash=CrashPoints(),
@@ -114,6 +117,7 @@ class Bench:
             wake=lambda: None,
         )
         self.handler = ExecutorHandler(parts)
+        self.refuses: Callable[[Group], bool] = lambda _group: False
         self.after_append: Callable[[], None] = lambda: None
         self._read = 0
 
@@ -129,10 +133,16 @@ class Bench:
     def stuck_s(self) -> float:
         return 0.0
 
+    def refusals(self) -> Mapping[str, str]:
+        return {}
+
     async def append(self, groups: Sequence[Group]) -> None:
-        for one in (one for group in groups for one in group):
+        refused = [Refusal(group, "Refused") for group in groups if self.refuses(group)]
+        for one in (one for group in groups if not self.refuses(group) for one in group):
             self.records.append(self._record(one, len(self.records)))
         self.after_append()
+        if refused:
+            raise AppendRefused(refused)
 
     def events(self) -> list[Event]:
         return [one.body for record in self.records if isinstance(one := decode_event(record), Envelope)]
@@ -229,6 +239,31 @@ async def test_what_lies_behind_a_record_that_nobody_here_can_read_is_not_called
     last = bench.events()[-1]
     assert isinstance(last, ev.ToolInvocationFinished)
     assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the job waits for a newer version")
+
+
+def _has(name: str) -> Callable[[Group], bool]:
+    return lambda group: any(name.encode() in one.value for one in group)
+
+
+async def test_of_a_call_whose_report_is_refused_in_any_form_is_said_that_nobody_knows(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.refuses = _has("output_hash")
+    await bench.grant("act", "ab")
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.InvocationInDoubt)
+    assert last.error_class == "ReportRefused"
+    assert all(bench.slots.take(lambda: None) for _ in range(8))
+
+
+async def test_a_try_that_can_not_be_declared_is_not_made_and_holds_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.refuses = _has("external_key")
+    await bench.grant("act")
+    await bench.settle()
+    assert not any(isinstance(event, ev.ToolInvocationStarted | ev.ToolInvocationFinished) for event in bench.events())
+    assert bench.handler.low_water(Topic.TOOLS_GRANTS) is None
+    assert all(bench.slots.take(lambda: None) for _ in range(8))
 
 
 async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_try(tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ def test_steps_follow_the_log() -> None:
         "state": "completed",
         "attempts": 1,
         "effect": "confirmed",
+        "via": "executor",
         "execution_id": done["steps"][0]["execution_id"],
     }
 

@@ -8,11 +8,12 @@ import pytest
 from aiokafka.protocol.fetch import FetchRequest_v11, FetchResponse_v11
 
 from aetheris.protocol.records import Draft
+from aetheris.streams.kafka import reader as module
 from aetheris.streams.kafka.batches import pack
 from aetheris.streams.kafka.connection import Connection, Disconnected
 from aetheris.streams.kafka.reader import KafkaReader
 from aetheris.streams.kafka.wire import Api
-from aetheris.streams.log import Batch, LogUnreachable
+from aetheris.streams.log import Batch, LogGap, LogUnreachable
 
 PLACES = [("t", 0), ("t", 1)]
 
@@ -163,3 +164,26 @@ async def test_a_poll_under_way_ends_when_the_reader_is_stopped_and_connects_no_
     with pytest.raises(LogUnreachable):
         await asyncio.wait_for(polling, 20)
     assert len(brokers.left) == 1
+
+
+async def test_an_offset_that_is_out_of_range_for_a_moment_is_asked_for_again() -> None:
+    """Who wakes as a former leader says so until it hears that others have led."""
+    yesterday = [Broker(astray(9)) for _ in range(3)]
+    made = await reader(*yesterday, Broker(found(10, (0, 0, b"a"))))
+    assert values(await made.poll(20.0)) == [b"a"]
+    await made.stop()
+
+
+async def test_an_offset_that_stays_out_of_range_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GAP_BELIEVED_S", 0.5)
+    made = await reader(*(Broker(astray(9)) for _ in range(50)))
+    begun_s = asyncio.get_running_loop().time()
+    with pytest.raises(LogGap):
+        await made.poll(20.0)
+    assert asyncio.get_running_loop().time() - begun_s >= 0.5
+    await made.stop()
+
+
+def astray(session: int) -> bytes:
+    """An answer that has not the offset that was asked for."""
+    return FetchResponse_v11(0, 0, session, [("t", [(0, 1, 0, 0, 0, None, -1, b"")])]).encode()

@@ -1,5 +1,6 @@
 """The ledger's core: who is granted, what becomes of a call in doubt, and what it never concludes."""
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,8 @@ class World:
     effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     held: set[str] = field(default_factory=set[str])
     redis_answers: bool = True
+    raises: bool = True
+    """Whether what the core could not judge is raised here, or stands in its list."""
     lost_s: float | None = None
     now_s: float = 1000.0
     clock_off_s: float = 0.0
@@ -125,6 +128,8 @@ class Ledger:
             self._fold()
             self.core.look(self.world.now())
             decided = self.core.decide(self.world.facts(), self.world.now())
+            for failure in self.core.unjudged.take() if self.world.raises else ():
+                raise failure.error
             if not [self._carry_out(decision) for decision in decided]:
                 return
         raise AssertionError("the ledger never comes to rest")
@@ -196,7 +201,7 @@ class Ledger:
         command = Resolve.model_validate(
             {
                 "job_id": JOB,
-                "by": "ann",
+                "by": "bob",
                 "tenant": TENANT,
                 "execution_id": execution_id(JOB, node, key_of(node)),
                 "verdict": verdict,
@@ -229,7 +234,7 @@ def effect(node: str, nonce: str, result: Any, *, change: bool = True) -> bytes:
         command_id=node,
         idempotency_key=done.idempotency_key,
         kind=started(node, nonce).kind,
-        input_hash="h",
+        input_hash=started(node, nonce).args_hash,
         output_hash=digest(result),
     )
     parts = [f'"finished":{done.model_dump_json()}', f'"committed":{committed.model_dump_json()}']
@@ -603,6 +608,75 @@ def test_an_effect_of_a_nonce_that_never_started_or_of_another_key_settles_nothi
     assert ledger.state().st is St.PARKED
 
 
+def _changed(part: str, **fields: Any) -> bytes:
+    """An effect that the store has changed."""
+    value = json.loads(effect("a", "n1", {"id": 7}))
+    value[part] |= fields
+    return json.dumps(value).encode()
+
+
+STORED = {
+    "no JSON": b"\xff",
+    "no effect": b"{}",
+    "another result": _changed("finished", result={"id": 8}),
+    "no hash": _changed("finished", output_hash=None),
+    "another node": _changed("finished", node_id="b"),
+    "another job": _changed("finished", job_id="job-2"),
+    "another key": _changed("finished", idempotency_key="k"),
+    "a failure": _changed("finished", outcome="permanent_failure"),
+    "another writer": _changed("finished", via="human", by="ann"),
+    "a huge external id": _changed("finished", external_id="x" * 950_000),
+    "a long external id": _changed("finished", external_id="x" * 2_000),
+    "a lone surrogate": _changed("finished", external_id="\ud800"),
+    "a deep result": effect("a", "n1", json.loads("[" * 100 + "]" * 100)),
+    "a large result": effect("a", "n1", "x" * 70_000),
+    "a reference to something else": _changed("finished", result=None, result_ref={"sha256": "0" * 64, "size": 1}),
+    "a result and a reference": _changed("finished", result_ref={"sha256": digest({"id": 7}), "size": 1}),
+    "committed of another node": _changed("committed", node_id="b"),
+    "committed of another command": _changed("committed", command_id="b"),
+    "committed of other arguments": _changed("committed", input_hash="0" * 64),
+    "committed of another result": _changed("committed", output_hash="0" * 64),
+    "committed of another kind": _changed("committed", kind="llm"),
+    "changes of another node": _changed("changed", node_id="b"),
+    "changes of another job": _changed("changed", job_id="job-2"),
+    "huge changes": _changed("changed", changes=[{"resource_type": "x" * 600_000, "resource_id": "", "operation": ""}]),
+}
+
+
+@pytest.mark.parametrize("value", STORED.values(), ids=STORED.keys())
+def test_the_effect_store_is_believed_only_what_the_try_itself_would_have_appended(value: bytes) -> None:
+    ledger = World(one("opaque")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.world.effects[key_of("a")] = {"n1": value}
+    ledger.lease_lapses()
+    ledger.sleep(20 * TTL_S)
+    assert ledger.written() == ["invocation_in_doubt", "invocation_parked"]
+
+
+def test_a_job_that_cant_be_judged_stands_still_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(one("opaque"))
+    world.log += [event.model_copy(update={"job_id": "job-2"}) for event in world.log]
+    world.ids += ["", ""]
+    world.raises = False
+    ledger = world.ledger()
+    from aetheris.ledger import core
+
+    judge = core.__dict__["adjudicate"]
+
+    def broken(job: Any, *args: Any, **fields: Any) -> Any:
+        if job.state.job_id == "job-2":
+            raise RecursionError("a payload")
+        return judge(job, *args, **fields)
+
+    monkeypatch.setattr(core, "adjudicate", broken)
+    ledger.request("a", job_id="job-2", birth=2, offset=0)
+    ledger.request("a", offset=1)
+    assert [grant.job_id for grant in ledger.grants] == [JOB]
+    assert [(one.job_id, type(one.error)) for one in ledger.core.unjudged.take()] == [("job-2", RecursionError)]
+    ledger.request("a", job_id="job-2", birth=2, offset=2)
+    assert ledger.core.unjudged.take() == []
+
+
 def test_a_late_effect_of_an_earlier_live_nonce_is_found_before_the_next_grant() -> None:
     ledger = World(one("idempotent")).ledger()
     ledger.add(started("a", "n1"))
@@ -851,8 +925,40 @@ def test_a_human_resolves_what_is_parked(parked: Ledger, verdict: str, outcome: 
     assert len(parked.grants) == grants
     words = [event for event in parked.world.log if event.caused_by == "cmd-1"]
     assert words
-    assert "ann" in words[0].model_dump_json()
+    assert "bob" in words[0].model_dump_json()
     assert not parked.state().sure or outcome is None
+
+
+@pytest.mark.parametrize("verdict", ["happened", "not_executed", "retry"])
+@pytest.mark.parametrize("word", [{"by": "ann"}, {"tenant": "other"}])
+def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, word: dict[str, str]) -> None:
+    log = parked.written()
+    parked.resolve(verdict, **word)
+    assert parked.written() == log
+    assert (parked.state().st, parked.core.open_command()) == (St.PARKED, None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "may"),
+    [
+        ("", {"ann": False, "bob": True}),
+        ("self_approval = true\n", {"ann": True, "bob": True}),
+        ('approvers = ["carol"]\n', {"ann": False, "bob": False, "carol": True}),
+        ('self_approval = true\napprovers = ["carol"]\n', {"ann": False, "carol": True}),
+    ],
+)
+def test_the_rule_that_let_a_call_run_says_who_resolves_it(rule: str, may: dict[str, bool]) -> None:
+    """Whatever the policy says by then: it is recorded when the call is parked."""
+    for who, allowed in may.items():
+        world = World(one("opaque"), parse(f"{ALLOW_ALL}\n{rule}"))
+        ledger = world.ledger()
+        ledger.add(started("a", "n1").model_copy(update={"rule": "all"}))
+        ledger.lease_lapses()
+        assert ledger.state().st is St.PARKED
+        world.policy = parse(ALLOW_ALL)
+        again = world.ledger()
+        again.resolve("not_executed", by=who)
+        assert (again.state().st is St.SETTLED) is allowed, who
 
 
 def test_a_word_on_what_is_not_parked_is_ignored() -> None:

@@ -15,8 +15,10 @@ from aetheris.protocol.events import Event
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import FolderBlobs
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.replay import replay
 from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.withheld import Withheld
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
 from tests.histories import TENANT, graph
@@ -36,10 +38,12 @@ class Planner:
         self.appender = log.appender()
         self.handler = PlannerHandler(
             appender=self.appender,
+            withheld=Withheld(self.appender, VirtualClock(), Metrics("planner")),
             indexed=lambda _job_id: None,
             quarantine=lambda record, reason: pytest.fail(f"{record.offset}: {reason}"),
             blobs=FolderBlobs(data),
             telemetry=Telemetry("planner", 0),
+            metrics=Metrics("planner"),
             clock=VirtualClock(),
             again=self._again,
             jobs_in_flight=IN_FLIGHT,

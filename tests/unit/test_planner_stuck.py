@@ -17,7 +17,9 @@ from aetheris.protocol.events import Event
 from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import FolderBlobs
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.withheld import Withheld
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
 from tests.histories import JOB, about, created, finished, graph, planned, started
@@ -155,10 +157,12 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
     await appender.start()
     handler = PlannerHandler(
         appender=appender,
+        withheld=Withheld(appender, clock, Metrics("planner")),
         indexed=lambda _job_id: None,
         quarantine=lambda _record, _reason: None,
         blobs=FolderBlobs(tmp_path),
         telemetry=Telemetry("planner", 0),
+        metrics=Metrics("planner"),
         clock=clock,
         again=lambda _start, _end: pytest.fail("nothing waits"),
         call_at=calls.append,

@@ -127,13 +127,15 @@ def test_a_call_that_is_judged_by_itself_ends_a_run(rule: str, *, follows: bool)
     [
         'when = "args.amount >"',
         'when = "amount > 1"',
-        "expires_s = 3",
-        "self_approval = true",
+        'effect = "deny"\nexpires_s = 3',
+        'effect = "deny"\nself_approval = true',
+        'effect = "deny"\napprovers = ["ann"]',
         "budget = {calls = 1, most = 3}",
         'budget = {amount = "x"}',
         "rate = {calls = 0, per_s = 1}",
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused_by_name(rule: str) -> None:
+    effect = "" if rule.startswith("effect") else 'effect = "allow"\n'
     with pytest.raises(PolicyError, match="rule 'odd'"):
-        parse(f'[[rules]]\nname = "odd"\ntools = ["*"]\neffect = "allow"\n{rule}')
+        parse(f'[[rules]]\nname = "odd"\ntools = ["*"]\n{effect}{rule}')

@@ -58,6 +58,11 @@ class Letter:
         return self._own("dlq_reason")
 
     @property
+    def omitted(self) -> str | None:
+        """Why the letter has none of the record's bytes: the brokers would not have them."""
+        return self._own("dlq_omitted")
+
+    @property
     def time(self) -> str:
         """When it was put aside, RFC 3339."""
         return datetime.fromtimestamp(self.record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -158,6 +163,12 @@ async def find(log: Log, address: Address) -> Letter:
 
 def check_redrivable(letter: Letter) -> None:
     """Raises: CommandError, where a second copy would lie at another place of a log whose order counts."""
+    if letter.omitted:
+        message = (
+            f"the letter has no bytes of its own ({letter.omitted}): the record still lies at {letter.address}. "
+            "Raise max.message.bytes of the `.dlq` topic, and of those that it goes to"
+        )
+        raise CommandError(Exit.BAD_INPUT, "not_redrivable", message, field="LETTER")
     if letter.address.topic not in COMMANDS:
         message = (
             f"{letter.address.topic} is not redriven: the record still lies in it, at its own place. "

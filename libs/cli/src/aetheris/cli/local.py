@@ -22,6 +22,8 @@ Data = Annotated[
     typer.Option("--data", envvar="AETHERIS_DATA", help="Folder of the log, the tokens and everything else."),
 ]
 
+As = Annotated[str | None, typer.Option("--as", help="Speak by this name: one of the data folder's tokens.")]
+
 
 @dataclass(frozen=True)
 class Target:

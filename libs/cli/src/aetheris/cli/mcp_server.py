@@ -11,8 +11,11 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel, Field
 
-from aetheris.protocol.ids import InvalidName, check_name
+from aetheris.cli.mcp_submissions import NameTaken, Submissions
+from aetheris.protocol.canonical import InvalidArgs
+from aetheris.protocol.ids import NAME, InvalidName, check_name
 from aetheris.sdk.client import ApiError, AsyncClient, Goal
+from aetheris.sdk.equal_calls import NoSuchCall
 
 LONGEST_WAIT_S = 60.0
 _LOOK_AGAIN_S = 0.25
@@ -20,8 +23,9 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _SAME_TWICE = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True)
 
 INSTRUCTIONS = """Aetheris runs jobs whose tool calls take effect at most once, through any crash. Submit a plan, watch
-it until it has ended or waits for a human, then verify it. A submission that is repeated with its idempotency_key is
-the same job. What waits for a human is not yours to approve, unless an approve tool is offered to you."""
+it until it has ended or waits for a human, then verify it. A submission that means the same as an earlier one is the
+same job, and is not run again unless it surely took no effect. What waits for a human is not yours to approve, unless
+an approve tool is offered to you."""
 
 JobId = Annotated[str, Field(description="The job's id, as submit gave it")]
 
@@ -34,26 +38,30 @@ class Asking(BaseModel):
     model: str | None = None
 
 
-def server(client: AsyncClient, approver: AsyncClient | None = None) -> MCPServer[Any]:
-    """The server; `approver` is a client in the name of whoever may approve, None: nobody does here."""
-    made: MCPServer[Any] = MCPServer("aetheris", instructions=INSTRUCTIONS, log_level="CRITICAL")
+Name = Annotated[
+    str, Field(min_length=1, max_length=200, description="Your own name for this job, and for no other content")
+]
+Plan = Annotated[dict[str, Any] | None, Field(description='{"nodes": […]}; `tools` has the names')]
+Wanted = Annotated[Asking | None, Field(description="Instead of a plan")]
+RepeatOf = Annotated[
+    str | None,
+    Field(pattern=NAME.pattern, description="Leave it out. An equal, completed job, to do it once more on purpose"),
+]
 
-    @made.tool(annotations=_SAME_TWICE)
-    async def submit(
-        idempotency_key: Annotated[str, Field(min_length=1, max_length=200, description="Your own name for this job")],
-        plan: Annotated[dict[str, Any] | None, Field(description='{"nodes": […]}; `tools` has the names')] = None,
-        goal: Annotated[Asking | None, Field(description="Instead of a plan")] = None,
-        options: dict[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """Submit a job: a plan, or a goal. The same idempotency_key and content give the same job."""
-        if (plan is None) is (goal is None):
-            raise ToolError("bad_request: either plan or goal")
-        wanted: Mapping[str, Any] | Goal = plan or {}
-        if goal is not None:
-            wanted = Goal(goal=goal.goal, tools=goal.tools, model=goal.model)
-        async with _told():
-            taken = await client.submit(wanted, options=options, idempotency_key=idempotency_key)
-            return taken.model_dump(mode="json")
+
+def server(
+    client: AsyncClient, approver: AsyncClient | None = None, *, run: str = "", repeats: bool = False
+) -> MCPServer[Any]:
+    """The server.
+
+    Args:
+        approver: a client in the name of whoever may approve; None: nobody does here.
+        run: in which equal submissions are one, also when the server is started again.
+        repeats: the agent may do the same again on purpose.
+    """
+    made: MCPServer[Any] = MCPServer("aetheris", instructions=INSTRUCTIONS, log_level="CRITICAL")
+    submissions = Submissions(client, run)
+    (_let_repeat if repeats else _let_submit)(made, submissions)
 
     @made.tool(annotations=_READS)
     async def watch(job_id: JobId, wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = 20.0) -> dict[str, Any]:
@@ -92,6 +100,36 @@ def server(client: AsyncClient, approver: AsyncClient | None = None) -> MCPServe
     return made
 
 
+def _let_submit(made: MCPServer[Any], submissions: Submissions) -> None:
+    @made.tool(annotations=_SAME_TWICE)
+    async def submit(
+        idempotency_key: Name, plan: Plan = None, goal: Wanted = None, options: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Submit a job: a plan, or a goal. What means the same as an earlier submission is that job."""
+        async with _told():
+            return await submissions.submit(idempotency_key, _asked(plan, goal), options)
+
+
+def _let_repeat(made: MCPServer[Any], submissions: Submissions) -> None:
+    @made.tool(annotations=_SAME_TWICE)
+    async def submit(
+        idempotency_key: Name,
+        plan: Plan = None,
+        goal: Wanted = None,
+        options: dict[str, Any] | None = None,
+        repeat_of: RepeatOf = None,
+    ) -> dict[str, Any]:
+        """Submit a job: a plan, or a goal. What means the same as an earlier submission is that job."""
+        async with _told():
+            return await submissions.submit(idempotency_key, _asked(plan, goal), options, repeat_of)
+
+
+def _asked(plan: dict[str, Any] | None, goal: Asking | None) -> Mapping[str, Any] | Goal:
+    if (plan is None) is (goal is None):
+        raise ToolError("bad_request: either plan or goal")
+    return plan or {} if goal is None else Goal(goal=goal.goal, tools=goal.tools, model=goal.model)
+
+
 def _let_approve(made: MCPServer[Any], approver: AsyncClient) -> None:
     @made.tool(annotations=_SAME_TWICE)
     async def approve(
@@ -111,7 +149,11 @@ async def _told(job_id: str | None = None) -> AsyncGenerator[None]:
         if job_id is not None:
             check_name(job_id, "job_id")
         yield
-    except InvalidName as refused:
+    except (InvalidName, InvalidArgs) as refused:
         raise ToolError(f"bad_request: {refused}") from None
+    except NoSuchCall:
+        raise ToolError("conflict: repeat_of is no completed job that means the same; leave it out") from None
+    except NameTaken:
+        raise ToolError("conflict: another submission has this idempotency_key") from None
     except ApiError as refused:
         raise ToolError(f"{refused.code}: {refused.message}") from None

@@ -46,6 +46,7 @@ EVENT_TYPES = frozenset(
         "job_failed",
         "job_cancelled",
         "violation_found",
+        "birth_repeated",
         "job_sealed",
     ]
 )

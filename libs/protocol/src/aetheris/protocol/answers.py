@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from aetheris.protocol import recordable
 from aetheris.protocol.canonical import InvalidArgs, canonical, parse
 from aetheris.protocol.fold import JobState
 from aetheris.protocol.plan import MAX_PLAN_BYTES, InvalidPlan, Kind, Name, Node, TaskGraph, ToolName, check_graph
@@ -21,7 +22,6 @@ from aetheris.protocol.schemas import ArgsRefused, Schema, check_args, graph_jso
 MAX_CALLS_IN_ANSWER = 64
 MAX_ARGS_BYTES = 64 * 1024
 MAX_TEXT_CHARS = 1024 * 1024
-MAX_DEPTH = 64
 SHOWN_CHARS = 1_000
 """Of what was refused, so much is kept."""
 
@@ -354,8 +354,8 @@ def _arguments(given: Any, largest: int = MAX_ARGS_BYTES) -> dict[str, Any]:
     if not isinstance(args, dict):
         raise InvalidArgs("", "must be a JSON object")
     found = cast("dict[str, Any]", args)
-    if _is_deep(found):
-        raise InvalidArgs("", f"nested deeper than {MAX_DEPTH} levels")
+    if recordable.is_deep(found):
+        raise InvalidArgs("", f"nested deeper than {recordable.MAX_DEPTH} levels")
     if len(canonical(found)) > largest:
         raise InvalidArgs("", f"larger than {largest // 1024} KiB")
     return found
@@ -390,21 +390,6 @@ def _keys(value: Any, names: frozenset[str]) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in cast("list[Any]", value):
             yield from _keys(inner, names)
-
-
-def _is_deep(value: Any) -> bool:
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _children(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: Any) -> Sequence[Any]:
-    if isinstance(value, dict):
-        return list(cast("dict[str, Any]", value).values())
-    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def _number(value: Any) -> float | None:

@@ -1,12 +1,13 @@
 """Requests to humans: their ids, who may answer, and what an edit makes of a call (docs/approvals.md)."""
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from aetheris.protocol.canonical import canonical
-from aetheris.protocol.events import ApprovalRequested, JobWaiting
+from aetheris.protocol.events import ApprovalRequested, InvocationParked, JobWaiting
+from aetheris.protocol.fold import KeyState
 from aetheris.protocol.forms import AnswerRefused, FormField, answers
+from aetheris.protocol.gate import Deciders, Word, gate
 from aetheris.protocol.ids import NAME, execution_id
 from aetheris.protocol.keys import args_hash
 from aetheris.protocol.references import references
@@ -32,13 +33,34 @@ def contract_of(request: str) -> str:
     return request.partition(_SEPARATOR)[2]
 
 
-def why_not(asked: ApprovalRequested | JobWaiting, submitted_by: str, who: str) -> str | None:
-    """Why somebody may not answer a request; None if he may. Forms of a plan may be answered by who submitted it."""
-    if isinstance(asked, ApprovalRequested) and who == submitted_by and not asked.self_approval:
-        return "who submitted the job may not answer this"
-    if asked.approvers is not None and not any(fnmatchcase(who, pattern) for pattern in asked.approvers):
-        return "others are named to answer this"
-    return None
+_WORDS: Mapping[str, Word] = {"approve": Word.APPROVE, "reject": Word.REJECT, "edit": Word.EDIT}
+
+
+def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Deciders:
+    """Who may decide, as the log has it. Forms of a plan may be answered by who submitted it."""
+    is_form = isinstance(asked, JobWaiting) and asked.wait_type == "human"
+    return Deciders(asked.rule, asked.approvers, bool(asked.self_approval) or is_form)
+
+
+def may_not_answer(asked: ApprovalRequested | JobWaiting, action: str, submitted_by: str, who: str) -> str | None:
+    """Why somebody may not answer a request with this action; None if he may."""
+    if isinstance(asked, JobWaiting):
+        return gate(deciders_of(asked), who, Word.ANSWER, submitted_by=submitted_by)
+    word = _WORDS[action]
+    return gate(deciders_of(asked), who, word, submitted_by=submitted_by, edited_by=asked.edited_by)
+
+
+def may_not_resolve(state: KeyState, submitted_by: str, who: str) -> str | None:
+    """Why somebody may not say what became of a call; None if he may."""
+    recorded = state.parked or state.requested
+    rule = state.started.rule if state.started is not None else None
+    deciders = deciders_of(recorded) if recorded is not None else Deciders(rule)
+    return gate(deciders, who, Word.RESOLVE, submitted_by=submitted_by)
+
+
+def may_not_accept(asked: JobWaiting, submitted_by: str, who: str) -> str | None:
+    """Why somebody may not let a job go on although what it did could not be confirmed; None if he may."""
+    return gate(deciders_of(asked), who, Word.ACCEPT, submitted_by=submitted_by)
 
 
 def arguments_of(requested: ApprovalRequested) -> dict[str, Any] | None:

@@ -1,6 +1,5 @@
 """Canonical JSON (RFC 8785), strict: what it can't say exactly is refused, never rounded (docs/architecture.md)."""
 
-import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -47,7 +46,9 @@ def canonical(value: Any) -> bytes:
     """
     try:
         return _plainly(value) if _is_plain(value) else rfc8785.dumps(value)
-    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError):
+    except RecursionError:
+        raise InvalidArgs("", "nested too deep") from None
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError):
         _find_offence(value, "")
         raise InvalidArgs("", "no canonical JSON form") from None
 
@@ -55,24 +56,6 @@ def canonical(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """hex SHA-256 of the JCS bytes: every `X_hash` of the contracts."""
     return hashlib.sha256(canonical(value)).hexdigest()
-
-
-def canonical_result(result: Any) -> Any:
-    """A tool's result as it is recorded: itself where it has a canonical form, else its bytes.
-
-    A result comes after its effect, so it is never an error.
-    """
-    return recorded_result(result)[0]
-
-
-def recorded_result(result: Any) -> tuple[Any, bytes]:
-    """As `canonical_result`, with its JCS bytes."""
-    try:
-        return result, canonical(result)
-    except InvalidArgs:
-        raw = json.dumps(result, default=repr, ensure_ascii=True).encode()
-        kept = {"$raw": base64.b64encode(raw).decode()}
-        return kept, canonical(kept)
 
 
 _plain_encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))

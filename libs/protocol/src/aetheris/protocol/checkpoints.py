@@ -129,11 +129,12 @@ def _check(piece: Piece, root: bytes) -> None:
         raise BadPiece("its records lie out of order, or out of bounds")
     if piece.root != root:
         raise BadPiece("its records have another root")
-    if piece.span.is_first and not _is_birth(piece):
+    if piece.span.is_first and not is_born(piece):
         raise BadPiece("it does not begin with the job's birth")
 
 
-def _is_birth(piece: Piece) -> bool:
+def is_born(piece: Piece) -> bool:
+    """Whether a first piece begins with the job's birth."""
     first = piece.records[0] if piece.records else None
     return first is not None and first.offset == piece.span.birth and (first.identity()[1] or b"").startswith(_BORN)
 

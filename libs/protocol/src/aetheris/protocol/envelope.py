@@ -44,6 +44,12 @@ class NeedsUpgrade:
     job_id: str
     record: Record
 
+    @property
+    def is_birth(self) -> bool:
+        """Whether its job begins with it."""
+        named = _named(self.record.header("ce_type"))
+        return named is not None and named[0] == "job_created"
+
 
 class Undecodable(ValueError):
     """A record that is not what its topic holds; the reason names no content."""

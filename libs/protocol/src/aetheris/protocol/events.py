@@ -1,10 +1,12 @@
 """The facts of jobs.events (docs/events.md). Unknown fields are ignored here and kept in the log's bytes."""
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol import recordable
 from aetheris.protocol.plan import EffectKind, JobOptions
 from aetheris.protocol.prompts import Brief
 
@@ -101,8 +103,9 @@ class Change(BaseModel):
     external_ref: str | None = None
 
 
-INLINE_LIMIT = 64 * 1024
-"""Bytes up to which a value travels in its record; larger ones become a blob and a reference."""
+def changes_of(said: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
+    """Changes as they are recorded, as far as there is room."""
+    return tuple(Change.model_validate(one) for one in recordable.changes(said))
 
 
 class BlobRef(BaseModel):
@@ -254,6 +257,8 @@ class ApprovalRequested(KeyEvent):
     expires_at: str | None = None
     approvers: tuple[str, ...] | None = None
     self_approval: bool = False
+    edited_by: str | None = None
+    """Who made this call of another by an edit."""
     cost: float | None = None
 
 
@@ -302,6 +307,7 @@ class InvocationProbed(KeyEvent):
     ask: str
     answer: Answer
     result: Any = None
+    result_ref: BlobRef | None = None
     external_id: str | None = None
     changes: tuple[Change, ...] = ()
     evidence: tuple[Any, ...] = ()
@@ -315,9 +321,14 @@ class WorkerEnded(Event):
 
 
 class InvocationParked(KeyEvent):
+    """Nobody but a human can tell; rule, approvers and self_approval say who that may be."""
+
     event_type: ClassVar[str] = "invocation_parked"
     invocation_id: str
     reason: str
+    rule: str | None = None
+    approvers: tuple[str, ...] | None = None
+    self_approval: bool | None = None
     evidence: tuple[Any, ...] = ()
 
 
@@ -340,7 +351,9 @@ class JobWaiting(Event):
     correlation_key: str | None = None
     due_at: str | None = None
     form: dict[str, Any] | None = None
+    rule: str | None = None
     approvers: tuple[str, ...] | None = None
+    self_approval: bool | None = None
 
 
 class WaitCompleted(Event):
@@ -440,6 +453,13 @@ class ViolationFound(Event):
     event_id: str
     offset: int
     message: str
+
+
+class BirthRepeated(Event):
+    """A late repeat of a birth, seen by who knows every job: the job was born at `birth`, in jobs.events."""
+
+    event_type: ClassVar[str] = "birth_repeated"
+    birth: int
 
 
 class JobSealed(Event):

@@ -91,7 +91,8 @@ class KeyState:
     started: ev.ToolInvocationStarted | None = None
     in_doubt: str | None = None
     probes: tuple[tuple[int, ev.InvocationProbed], ...] = ()
-    parked_because: str | None = None
+    parked: ev.InvocationParked | None = None
+    """What says that only a human can tell, until the next try."""
     retry_due: str | None = None
     allowed_versions: frozenset[str] = frozenset()
     decision: ev.ApprovalDecided | None = None
@@ -103,6 +104,11 @@ class KeyState:
     rejected_by: str | None = None
     """The human who refused to answer a form."""
     alarms: tuple[str, ...] = ()
+
+    @property
+    def parked_because(self) -> str | None:
+        """Why only a human can tell."""
+        return self.parked.reason if self.parked is not None else None
 
     @property
     def is_waiting(self) -> bool:
@@ -426,7 +432,7 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
     state.st, state.n, state.started = St.STARTED, e.invocation_id, e
     state.live |= {e.invocation_id}
     state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
-    state.in_doubt = state.parked_because = state.retry_due = None
+    state.in_doubt = state.parked = state.retry_due = None
     job.nonces[e.invocation_id] = e.idempotency_key
     if entry is not None and entry.irreversible:
         same = job.contents.setdefault((e.content_key, e.occurrence), [])
@@ -529,7 +535,7 @@ def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or e.invocation_id != state.n or state.st is not St.STARTED:
         return False
-    state.st, state.parked_because = St.PARKED, e.reason
+    state.st, state.parked = St.PARKED, e
     return True
 
 
@@ -701,6 +707,14 @@ def _signalled(job: JobState, e: ev.SignalReceived, offset: int) -> bool:
     return True
 
 
+def _repeated(job: JobState, e: ev.BirthRepeated, offset: int) -> bool:
+    """Who took a repeat for the birth, long after the seal, forgets the job again."""
+    if job.sealed or e.birth >= job.birth:
+        return False
+    job.sealed = True
+    return True
+
+
 def _sealed(job: JobState, e: ev.JobSealed, offset: int) -> bool:
     if job.sealed:
         return False
@@ -738,6 +752,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.WaitCompleted: _wait_completed,
         ev.SignalReceived: _signalled,
         ev.JobSealed: _sealed,
+        ev.BirthRepeated: _repeated,
     },
 )
 

@@ -111,14 +111,15 @@ def answers(fields: Sequence[FormField], data: Mapping[str, Any], *, complete: b
 def fields_of(schema: Schema, args: Mapping[str, Any]) -> tuple[FormField, ...]:
     """A field for each argument that a form can show, with what it is now as its default.
 
-    Objects, lists of anything but choices, and references to secrets have none: they can't be edited.
+    Objects, lists of anything but choices, references to secrets, and texts that are longer than an answer may be
+    have none: they can't be edited.
     """
     properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
     required = cast("Sequence[str]", schema.get("required", ()))
     found: list[FormField] = []
     for name, inner in properties.items():
         now = args.get(name)
-        if isinstance(now, dict) or len(found) == MAX_FIELDS:
+        if isinstance(now, dict) or len(found) == MAX_FIELDS or (isinstance(now, str) and len(now) > MAX_TEXT):
             continue
         shape = _shape(inner)
         if shape is not None and not any(mark in name for mark in " .\t\n") and 0 < len(name) <= 64:

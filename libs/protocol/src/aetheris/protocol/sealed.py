@@ -1,10 +1,12 @@
-"""Sealed jobs cost nothing but their names, for a while: a late repeat of a birth does not bring one back."""
+"""Jobs that a service does not fold: sealed ones, known by name for a while, and those born of a later version."""
+
+from collections.abc import Iterable
 
 REMEMBERED = 10_000
 
 
 class SealedNames:
-    """The names of the jobs that were sealed last."""
+    """The names of the jobs that were sealed last: a late repeat of a birth does not bring one back."""
 
     def __init__(self, most: int = REMEMBERED) -> None:
         self._most = most
@@ -18,3 +20,25 @@ class SealedNames:
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._names
+
+
+class UnreadBirths:
+    """Jobs whose very birth is of a later version: they hold the mark, so that whoever can read it finds it there."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, int] = {}
+
+    def add(self, job_id: str, offset: int) -> None:
+        """Remember a job by the first of its records that can't be read."""
+        self._offsets.setdefault(job_id, offset)
+
+    def pop(self, job_id: str) -> int | None:
+        """Forget a job: it is sealed, or known by another record."""
+        return self._offsets.pop(job_id, None)
+
+    def items(self) -> Iterable[tuple[str, int]]:
+        """Each with that offset."""
+        return self._offsets.items()
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._offsets

@@ -64,6 +64,7 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
         step["external_id"] = state.external_id
         step["request_id"] = request_id(job.job_id, node.id, key) if _asks(job, entry, state) else None
         step["reason"] = state.parked_because if state.st is St.PARKED else state.reason
+        step["via"] = state.via.value if state.via is not None else None
     if finished is not None:
         step["result_type"] = finished.result_type
         step["reason"] = finished.reason or step.get("reason")
@@ -83,7 +84,7 @@ def _effect(job: JobState, entry: Entry) -> str | None:
     if entry.effect_class is EffectClass.PURE:
         return None
     states = [job.keys[key] for key in job.node_keys.get(entry.node.id, ())]
-    if any(state.outcome is Settled.SUCCESS for state in states):
+    if any(state.outcome is Settled.SUCCESS or state.alarms for state in states):
         return "confirmed"
     return "possible" if any(state.live and not (state.outcome and state.sure) for state in states) else "none"
 

@@ -155,7 +155,7 @@ class JobPage(_Answer):
 class Step(_Answer):
     """Where one step stands: pending, running, waiting, completed, failed, rejected or cancelled.
 
-    `request_id` is what a human is asked, where he is and has not answered.
+    `request_id` is what a human is asked, where he is and has not answered; `via` says by whom it was settled.
     """
 
     node_id: str
@@ -168,6 +168,7 @@ class Step(_Answer):
     request_id: str | None = None
     reason: str | None = None
     effect: str | None = None
+    via: str | None = None
     compensates: str | None = None
 
 

@@ -7,14 +7,14 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from aetheris.protocol.canonical import canonical_result, recorded_result
+from aetheris.protocol import recordable
 from aetheris.sdk import redaction
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import (
@@ -43,6 +43,7 @@ from aetheris.sdk.tools import AnyTool, wants_context
 T = TypeVar("T")
 
 LONGEST_REASON = 500  # characters
+_LONGEST_CLASS = 200  # characters of the name of an exception's class
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -79,7 +80,8 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answe
     call = _call(tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
     answer = await _asked(call, min(timeout_s, ctx.remaining()))
     if isinstance(answer, Found):
-        return Found(_as_json(answer.result)[0], answer.external_id, answer.evidence, tuple(answer.changes))
+        changes = _changes(answer.changes, redaction.NOTHING)
+        return Found(_as_json(answer.result)[0], answer.external_id, answer.evidence, changes)
     return answer if isinstance(answer, NotFound | Unknown) else _no_answer(answer)
 
 
@@ -124,7 +126,7 @@ async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Red
     except Failed as refused:
         return Permanent(_reason(refused, redactor))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception but the two declared ones: unknown
-        return _doubt(redactor.text(type(error).__name__), pure)
+        return _doubt(recordable.text(redactor.text(type(error).__name__), _LONGEST_CLASS), pure)
 
 
 def _doubt(error_class: str, pure: bool) -> Outcome:
@@ -137,8 +139,8 @@ def _succeeded(returned: Any, redactor: Redactor) -> Succeeded:
     if not isinstance(inner, Result):
         result, data = _recorded(inner, redactor)
         return Succeeded(result, partial=partial, canonical=data)
-    external_id = None if inner.external_id is None else redactor.text(str(inner.external_id))
-    changes = tuple(redactor.change(change) for change in inner.changes)
+    external_id = None if inner.external_id is None else _name(inner.external_id, redactor)
+    changes = _changes(inner.changes, redactor)
     result, data = _recorded(inner.value, redactor)
     return Succeeded(result, external_id, changes, partial, canonical=data)
 
@@ -147,32 +149,42 @@ def _recorded(value: Any, redactor: Redactor) -> tuple[Any, bytes]:
     """A result without secrets, and its canonical bytes."""
     result, data = _as_json(value)
     clean = redactor.value(result)
-    return (result, data) if clean is result else recorded_result(clean)
+    return (result, data) if clean is result else recordable.result(clean)
 
 
 def _as_json(value: Any) -> tuple[Any, bytes]:
     """A result comes after its effect, so it is never an error: what JSON can't say is kept as bytes."""
-    try:
+    with suppress(Exception):  # a result's own serialiser may raise anything
         value = _ANY.dump_python(value, mode="json")
-    except Exception:  # noqa: BLE001 - a result's own serialiser may raise anything
-        value = _shown(value)
-    return recorded_result(value)
+    return recordable.result(value)
 
 
-def _shown(value: Any) -> Any:
-    try:
-        return canonical_result(value)
-    except Exception:  # noqa: BLE001 - so may its repr
-        return {"$unserialisable": type(value).__name__}
+def _changes(said: Iterable[StateChange], redactor: Redactor) -> tuple[StateChange, ...]:
+    """What a tool says that it changed, in texts; what is no change is left out."""
+    return tuple(_change(one, redactor) for one in recordable.in_order(said) if isinstance(one, StateChange))
+
+
+def _change(said: StateChange, redactor: Redactor) -> StateChange:
+    return StateChange(
+        _name(said.resource_type, redactor),
+        _name(said.resource_id, redactor),
+        _name(said.operation, redactor),
+        *(None if one is None else _name(one, redactor) for one in (said.version, said.etag, said.external_ref)),
+    )
+
+
+def _name(said: object, redactor: Redactor) -> str:
+    """Without secrets first: a part of one could not be found."""
+    return recordable.name(redactor.text(recordable.said(said)))
 
 
 def _reason(error: Exception, redactor: Redactor) -> str:
     """The author's own words; they are meant to be recorded."""
-    return _cut(redactor.text(str(error) or type(error).__name__))
+    return _cut(redactor.text(recordable.said(error) or type(error).__name__))
 
 
 def _cut(text: str) -> str:
-    return text[:LONGEST_REASON]
+    return recordable.text(text, LONGEST_REASON)
 
 
 def _call(

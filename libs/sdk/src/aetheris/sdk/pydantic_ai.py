@@ -1,14 +1,14 @@
 """Tools of Aetheris for a pydantic-ai agent that runs elsewhere: each call is a job of its own (docs/agents.md).
 
-A call's job follows from the run's own id, the tool, the arguments and how often the run has made that very call
-before. So an agent that crashed and runs again finds what it has done, and goes on from there.
+A call's job follows from the run's own id, the tool and the arguments, so an equal call is the same one: a model that
+repeats itself, and an agent that crashed and runs again, are given what it came to (`equal_calls`).
 """
 
 import asyncio
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -18,7 +18,18 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from aetheris.protocol.canonical import InvalidArgs, digest
-from aetheris.sdk.client import AsyncClient, BadRequest, Job
+from aetheris.protocol.ids import NAME
+from aetheris.sdk.client import AsyncClient, BadRequest, Job, Submitted
+from aetheris.sdk.equal_calls import (
+    MOST_TRIES,
+    NoSuchCall,
+    Place,
+    found,
+    is_unknown,
+    meant,
+    place_of_repeat,
+    took_nothing,
+)
 
 RunId = str | Callable[[RunContext[Any]], str]
 """What names a run, the same for a run that goes on after a crash."""
@@ -26,11 +37,25 @@ RunId = str | Callable[[RunContext[Any]], str]
 _NODE = "call"
 _CORRECTIONS = 3
 _LOOK_AGAIN_S = 0.1
-_EFFECTS = {
-    "none": "It took no effect.",
-    "confirmed": "It took effect, or a part of it.",
-    "possible": "Nobody knows whether it took effect.",
+REPEAT = "repeat_of"
+"""What a model gives, where it may, to make a call once more on purpose: the id of the call before."""
+
+_REPEAT_SCHEMA = {
+    "type": "string",
+    "description": "Leave it out. The id of an earlier, equal call, only to make that call once more on purpose.",
 }
+_DONE_BEFORE = (
+    f"This very call was made before in this run, and was not made again: this is what it came to. To make it once "
+    f"more on purpose, give its call_id as {REPEAT}."
+)
+_NO_SUCH_CALL = (
+    f"refused, and nothing was called: no call with these arguments has that id. Leave {REPEAT} out; "
+    "the answer to a call that was made before gives its id"
+)
+_NOTHING = "It took no effect, and may be called again."
+_NO_MORE = f"It took no effect, and has failed {MOST_TRIES} times: it is not made again."
+_UNKNOWN = "Nobody knows whether it took effect. A human decides what becomes of it: the same call is not made again."
+_IN_PART = "It took effect, or a part of it: the same call is not made again."
 _ANYTHING = SchemaValidator(core_schema.any_schema())  # the gateway checks arguments against the tool's schema
 
 
@@ -42,12 +67,24 @@ class StillRunning(Exception):
         self.job_id = job_id
 
 
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """A tool as the gateway lists it."""
+
+    name: str
+    schema: Mapping[str, Any]
+    volatile: tuple[str, ...]
+    only_reads: bool
+    repeats: bool
+
+
 class LedgeredToolset(AbstractToolset[Any]):
     """The tools that an agent may call, each call at most once.
 
     Args:
         tools: names, or patterns of names; no others are shown to the model.
         run_id: names the run: an order, a ticket, a message; or a function of the run's context that gives it.
+        repeats: which of them a model may call twice with the same arguments in a run, on purpose: names or patterns.
         url, token: of the gateway; AETHERIS_URL and AETHERIS_TOKEN by default.
         patience_s: how long a call is waited for, a human's approval among it; then StillRunning.
     """
@@ -57,6 +94,7 @@ class LedgeredToolset(AbstractToolset[Any]):
         tools: Sequence[str],
         *,
         run_id: RunId,
+        repeats: Sequence[str] = (),
         url: str | None = None,
         token: str | None = None,
         patience_s: float = 3600.0,
@@ -64,12 +102,13 @@ class LedgeredToolset(AbstractToolset[Any]):
     ) -> None:
         self._patterns = tuple(tools)
         self._run_id = run_id
+        self._repeats = tuple(repeats)
         self._url = url
         self._token = token
         self._patience_s = patience_s
         self._id = id
-        self._made: Counter[str] = Counter()
-        self._names: dict[str, str] = {}
+        self._read: dict[str, Place] = {}
+        self._tools: dict[str, _Registered] = {}
         self._client: AsyncClient | None = None
 
     @property
@@ -85,6 +124,7 @@ class LedgeredToolset(AbstractToolset[Any]):
         return LedgeredToolset(
             self._patterns,
             run_id=run_id,
+            repeats=self._repeats,
             url=self._url,
             token=self._token,
             patience_s=self._patience_s,
@@ -105,12 +145,16 @@ class LedgeredToolset(AbstractToolset[Any]):
         return None
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:  # noqa: ARG002 - pydantic-ai's
-        """The registered tools that fit the patterns; where providers don't take a name, `_` stands in it."""
-        listed = [one for one in await self._gateway().tools() if self._is_shown(str(one["name"]))]
-        self._names = {_shown(str(one["name"])): str(one["name"]) for one in listed}
-        if len(self._names) < len(listed):
+        """The registered tools that fit the patterns; where providers don't take a name, `_` stands in it.
+
+        Raises:
+            ValueError: two of them would have one name, or one that may repeat has an argument `repeat_of` of its own.
+        """
+        listed = [one for one in await self._gateway().tools() if _fits(str(one["name"]), self._patterns)]
+        self._tools = {_shown(str(one["name"])): self._registered(one) for one in listed}
+        if len(self._tools) < len(listed):
             raise ValueError("two tools would have the same name for a model: choose them one by one")
-        return {shown: self._tool(shown, one) for shown, one in zip(self._names, listed, strict=True)}
+        return {shown: self._tool(shown, one) for shown, one in zip(self._tools, listed, strict=True)}
 
     async def call_tool(
         self,
@@ -126,22 +170,37 @@ class LedgeredToolset(AbstractToolset[Any]):
             ToolFailed: the call has failed; says whether it may have taken effect.
             StillRunning, ApiError: nothing is known yet; the same run goes on from here.
         """
-        client, called = self._gateway(), self._names[name]
+        client, called = self._gateway(), self._tools[name]
+        args, repeat_of = _without_repeat(called, tool_args)
+
+        async def submit(key: str, occurrence: int) -> Submitted:
+            node = {"id": _NODE, "tool": called.name, "args": args, "occurrence": occurrence}
+            session = str(self._run_id)[:200]
+            return await client.submit({"nodes": [node]}, session=session, agent=self._id, idempotency_key=key)
+
         try:
-            place = self._place(called, tool_args)
-            node = {"id": _NODE, "tool": called, "args": tool_args, "occurrence": place[1]}
-            submitted = await client.submit(
-                {"nodes": [node]}, session=str(self._run_id)[:200], agent=self._id, idempotency_key=place[0]
-            )
+            first = self._first(called, args)
+            start = first if repeat_of is None else await place_of_repeat(client, first, repeat_of)
+            made = await found(submit, client, self._read.get(start.key, start))
+        except NoSuchCall:
+            raise ModelRetry(_NO_SUCH_CALL) from None
         except (BadRequest, InvalidArgs) as refused:
             raise ModelRetry(f"refused, and nothing was called: {refused}") from None
-        return _result(await self._ended(submitted.job_id))
+        job = made.earlier or await self._ended(made.job_id)
+        if called.only_reads:
+            self._read[start.key] = made.place.again(job.job_id)
+        return _result(job, earlier=made.earlier is not None, repeats=called.repeats)
 
-    def _place(self, called: str, args: Mapping[str, Any]) -> tuple[str, int]:
-        """(the call's own idempotency key, how many equal ones of this run there are with it)."""
-        equal = digest([str(self._run_id), called, dict(args)])
-        self._made[equal] += 1
-        return f"{equal}-{self._made[equal]}", self._made[equal]
+    def _first(self, called: _Registered, args: Mapping[str, Any]) -> Place:
+        return Place(digest([str(self._run_id), called.name, meant(args, called.schema, called.volatile)]))
+
+    def _registered(self, entry: Mapping[str, Any]) -> _Registered:
+        name, schema = str(entry["name"]), cast("dict[str, Any]", entry["schema"])
+        repeats = _fits(name, self._repeats)
+        if repeats and REPEAT in schema.get("properties", {}):
+            raise ValueError(f"{name} has an argument {REPEAT} of its own: it can't be one that may repeat")
+        volatile = tuple(map(str, entry.get("volatile", ())))
+        return _Registered(name, schema, volatile, entry.get("effect_class") == "pure", repeats)
 
     async def _ended(self, job_id: str) -> Job:
         client = self._gateway()
@@ -160,12 +219,11 @@ class LedgeredToolset(AbstractToolset[Any]):
             raise RuntimeError("used outside of a run")
         return self._client
 
-    def _is_shown(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self._patterns)
-
     def _tool(self, shown: str, entry: Mapping[str, Any]) -> ToolsetTool[Any]:
         description = str(entry.get("description") or "") or None
         schema = cast("dict[str, Any]", entry["schema"])
+        if self._tools[shown].repeats:
+            schema = schema | {"properties": schema.get("properties", {}) | {REPEAT: _REPEAT_SCHEMA}}
         definition = ToolDefinition(name=shown, description=description, parameters_json_schema=schema)
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=_CORRECTIONS, args_validator=_ANYTHING)
 
@@ -181,10 +239,33 @@ def _shown(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 
-def _result(job: Job) -> Any:
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _without_repeat(called: _Registered, given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """The tool's own arguments, and the id of what is to be repeated."""
+    if not called.repeats:
+        return dict(given), None
+    repeat_of = given.get(REPEAT)
+    if repeat_of in (None, ""):
+        repeat_of = None
+    elif not isinstance(repeat_of, str) or not NAME.fullmatch(repeat_of):
+        raise ModelRetry(_NO_SUCH_CALL)
+    return {name: value for name, value in given.items() if name != REPEAT}, repeat_of
+
+
+def _result(job: Job, *, earlier: bool, repeats: bool) -> Any:
     if job.status != "completed":
-        step = next(iter(job.steps), None)
-        reason = (step.reason if step is not None else None) or job.error or job.status
-        raise ToolFailed(f"{reason}. {_EFFECTS[(step.effect if step is not None else None) or 'none']}")
-    found = cast("dict[str, Any]", job.result or {})
-    return found.get(_NODE, {"done": True, "note": "the result is too large to be shown"})
+        raise ToolFailed(_failure(job, earlier=earlier))
+    results = cast("dict[str, Any]", job.result or {})
+    result = results.get(_NODE, {"done": True, "note": "the result is too large to be shown"})
+    return {"call_id": job.job_id, "result": result, "note": _DONE_BEFORE} if earlier and repeats else result
+
+
+def _failure(job: Job, *, earlier: bool) -> str:
+    step = next(iter(job.steps), None)
+    reason = (step.reason if step is not None else None) or job.error or job.status
+    if took_nothing(job):
+        return f"{reason}. {_NO_MORE if earlier else _NOTHING}"
+    return f"{reason}. {_UNKNOWN if is_unknown(job) else _IN_PART}"

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from aetheris.protocol.checkpoints import MAX_PIECE_BYTES, TYPE, UNBORN, Piece, Span, cut, write
+from aetheris.protocol.checkpoints import MAX_PIECE_BYTES, TYPE, UNBORN, Piece, Span, cut, is_born, write
 from aetheris.protocol.records import Draft, Group, Record
 from aetheris.streams.checkpoints import Checkpoints, Live
 from aetheris.streams.clock import Clock
-from aetheris.streams.log import Appender, GroupTooLarge, Log, Place
+from aetheris.streams.log import Appender, Log, Place
 from aetheris.streams.replay import replay
+from aetheris.streams.withheld import write_all
 
 EVERY = 20_000
 """Records of a partition, after which a job that was there before them gets a checkpoint."""
@@ -167,7 +168,7 @@ class Checkpointer:
         root = await self._append(one, as_of)
         told = self._tell(one.job_id, root.hex(), as_of) if root is not None and says_something else ()
         if told:
-            await self._appender.append([told])
+            await write_all(self._appender, [told])
 
     async def _append(self, one: _Cut, as_of: int) -> bytes | None:
         """Write what was gathered, in as many pieces as it takes; the root behind it."""
@@ -175,15 +176,19 @@ class Checkpointer:
             one.up_to(as_of)
             return None
         piece = one.up_to(as_of)
-        try:
-            drafts = await asyncio.to_thread(drafts_of, piece, self._checkpoints.place)
-            await self._appender.append([(draft,) for draft in drafts])
-            one.written.update(Span.of(draft.key) for draft in drafts)
-        except GroupTooLarge:
-            _log.warning("a job can't have a checkpoint: one of its records is too large", job_id=one.job_id)
-            self._refused.add(one.job_id)
-            return None
+        if piece.span.is_first and not is_born(piece):
+            return self._refuse(one, "its birth can't be read")
+        drafts = await asyncio.to_thread(drafts_of, piece, self._checkpoints.place)
+        refusals = await write_all(self._appender, [(draft,) for draft in drafts])
+        if refusals:
+            return self._refuse(one, refusals[0].why)
+        one.written.update(Span.of(draft.key) for draft in drafts)
         return piece.root
+
+    def _refuse(self, one: _Cut, reason: str) -> None:
+        """Its mark stays where it is, and nothing is tried again: what is written is true all the same."""
+        _log.warning("a job can't have a checkpoint", job_id=one.job_id, reason=reason)
+        self._refused.add(one.job_id)
 
     async def _delete(self, work: Sequence[_Cut], position: int, jobs: Mapping[str, int]) -> None:
         """Pieces of sealed jobs, and those that others, which lie in the topic by now, took the place of."""
@@ -193,7 +198,7 @@ class Checkpointer:
             is_live = jobs.get(chain.job_id) == chain.birth or chain.birth >= position
             gone += chain.superseded() if is_live else chain.spans()
         topic, number = self._checkpoints.place
-        await self._appender.append([(Draft(topic, span.key, b"", (), number),) for span in gone])
+        await write_all(self._appender, [(Draft(topic, span.key, b"", (), number),) for span in gone])
 
 
 def drafts_of(piece: Piece, place: Place) -> list[Draft]:

@@ -37,12 +37,12 @@ class EffectStore:
         await self._redis.pipeline(commands, deadline_s)
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> list[dict[str, bytes]]:
-        """The effects of each (job_id, idempotency_key): nonce → JSON bytes; {} where there is none.
+        """The effects of each (job_id, idempotency_key): nonce → JSON bytes; {} where there is none, or no effect.
 
         Raises:
             RedisUnavailable: not within the deadline.
         """
-        replies = await self._redis.pipeline([("HGETALL", _name(job_id, key)) for job_id, key in keys])
+        replies = await self._redis.pipeline([("HGETALL", _name(job_id, key)) for job_id, key in keys], refusals=True)
         return [_by_nonce(reply) for reply in replies]
 
     async def drop(self, keys: Sequence[tuple[str, str]]) -> None:
@@ -59,6 +59,8 @@ def _name(job_id: str, key: str) -> str:
     return f"aetheris:effect:{job_id}:{key}"
 
 
-def _by_nonce(reply: list[bytes]) -> dict[str, bytes]:
-    """HGETALL's flat reply: nonce, value, nonce, value, …"""
-    return {nonce.decode(): value for nonce, value in zip(reply[::2], reply[1::2], strict=True)}
+def _by_nonce(reply: list[bytes] | Exception) -> dict[str, bytes]:
+    """HGETALL's flat reply: nonce, value, nonce, value, …; refused where the name holds something else."""
+    if isinstance(reply, Exception):
+        return {}
+    return {nonce.decode(errors="replace"): value for nonce, value in zip(reply[::2], reply[1::2], strict=True)}

@@ -5,6 +5,7 @@ Two implementations stand behind it, `kafka.KafkaLog` and the test kit's `Memory
     LogError
     ├── GroupTooLarge       nothing of the append was written
     ├── MixedGroup          a group spans topics or partitions; nothing was written
+    ├── AppendRefused       the brokers will not have some groups; all others of the append are written
     ├── LogGap              an offset that the log no longer, or not yet, has
     ├── LogUnreachable      a deadline passed; what was asked for is unknown
     └── MembershipLost      a commit came too late: others read these partitions now
@@ -24,6 +25,10 @@ Batch = dict[Place, list[Record]]
 
 Listener = Callable[[frozenset[int]], Awaitable[None]]
 """Told of partition numbers that came to this member, or that leave it."""
+
+GAP_BELIEVED_S = 10.0
+"""For so long a log must lack an offset, at every look, before that is believed: a leader that was paused, and wakes,
+says so until it knows that others have led meanwhile."""
 
 MAX_GROUP_BYTES = 900_000
 """What a group may weigh, overhead included: it must fit one record batch (the broker's limit is 1 MiB)."""
@@ -45,6 +50,25 @@ class MixedGroup(LogError):
     """A group that spans topics or partitions can't be written whole or not at all."""
 
     code = "mixed_group"
+
+
+@dataclass(slots=True)
+class Refusal:
+    """A group that was not written, and the error's name that the brokers gave."""
+
+    group: Group
+    why: str
+
+
+class AppendRefused(LogError):
+    """The brokers refuse some groups for what they hold: those were not written, all others of the append were."""
+
+    code = "append_refused"
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals = tuple(refusals)
+        named = sorted({(one.group[0].topic, one.why) for one in self.refusals})
+        super().__init__("; ".join(f"{topic}: {why}" for topic, why in named))
 
 
 class LogGap(LogError):
@@ -88,6 +112,14 @@ class Written:
         ]
 
 
+class Writer(Protocol):
+    """Takes groups; the part of an `Appender` that most of a service knows."""
+
+    async def append(self, groups: Sequence[Group]) -> None:
+        """Write every group."""
+        ...
+
+
 class Appender(Protocol):
     """Writes groups, for as long as it takes."""
 
@@ -105,8 +137,10 @@ class Appender(Protocol):
         Each group lies in one record batch, whole or not at all; groups of a partition keep their order, also
         across concurrent calls in the order of the calls. Tries for ever: a write whose fate is unknown is
         written again, so records may lie in the log twice. When cancelled, the groups may still be written.
+        What the brokers refuse to this writer as a whole (see `refusals`) waits; it is written nowhere meanwhile.
 
         Raises:
+            AppendRefused: some groups can't be written as they are; all others were.
             GroupTooLarge: nothing was written.
             MixedGroup: nothing was written.
         """
@@ -121,6 +155,10 @@ class Appender(Protocol):
 
     def stuck_s(self) -> float:
         """For how long the oldest unfinished group has been waiting, in seconds; 0.0 if none is."""
+        ...
+
+    def refusals(self) -> Mapping[str, str]:
+        """Topics that take nothing of this writer now, and the error's name; they are asked again, ever more rarely."""
         ...
 
 

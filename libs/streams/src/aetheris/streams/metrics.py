@@ -35,6 +35,8 @@ class Metric(Enum):
     UNCONFIRMED = ("aetheris.confirmations.failed", "{effect}", "Recorded effects that the outside no longer bears out")
     LEASE_CONFLICTS = ("aetheris.lease.conflicts", "{lease}", "Heartbeats for a lease that somebody else holds")
     DEAD_LETTERS = ("aetheris.dead_letters", "{record}", "Records that could not be decoded, since the start")
+    UNJUDGED = ("aetheris.jobs.unjudged", "{job}", "Jobs that a service failed to judge: they stand still, by error")
+    REFUSED = ("aetheris.records.refused", "{record}", "Records that the brokers will not have, by topic and reason")
     STUCK_JOBS = ("aetheris.jobs.stuck", "{job}", "Jobs that go on no more and wait for nobody, now")
     LAG = ("aetheris.consumer.lag", "{record}", "Records of the log that were not read yet, now")
 

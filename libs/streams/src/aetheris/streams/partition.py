@@ -15,13 +15,15 @@ from aetheris.streams.checkpointing import Checkpointer
 from aetheris.streams.checkpoints import Checkpoints, Loaded
 from aetheris.streams.clock import Clock
 from aetheris.streams.handler import Inputs, PartitionHandler
-from aetheris.streams.log import Appender, Log, LogGap, LogUnreachable, Membership, Place
+from aetheris.streams.log import GAP_BELIEVED_S, Appender, Log, LogGap, LogUnreachable, Membership, Place, Refusal
 from aetheris.streams.replay import replay
+from aetheris.streams.withheld import write_all
 
 _log = structlog.get_logger(__name__)
 _Answer = TypeVar("_Answer")
 
 _RETRY_PAUSE_S = 0.2
+_LETTER_HEADERS = ("dlq_id", "dlq_reason", "dlq_topic", "dlq_partition", "dlq_offset", "ce_id", "ce_type")
 _TIMER_RESOLUTION_S = 0.001
 _PORTION = 400
 """Records of one turn: twenty milliseconds, after which others of the process have theirs."""
@@ -145,8 +147,7 @@ class Partition:
 
     async def _restore(self) -> None:
         began_s = self._around.clock.monotonic()
-        ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
-        positions, loaded = await self._starts(ends)
+        ends, positions, loaded = await self._bounds()
         known = await self._fold_loaded(loaded)
         positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
         if self._closing:
@@ -162,7 +163,22 @@ class Partition:
         self.restored, self._busy = True, False
         self._around.feed(positions)
 
-    async def _starts(self, ends: Mapping[Place, int]) -> tuple[dict[Place, int], Loaded]:
+    async def _bounds(self) -> tuple[dict[Place, int], dict[Place, int], Loaded]:
+        """Where each place ends, where reading it starts, and what is known below; a gap is looked at again first."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + GAP_BELIEVED_S
+        while True:
+            ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
+            is_believed = clock() >= until_s
+            try:
+                return ends, *await self._starts(ends, is_believed=is_believed)
+            except LogGap as gap:
+                if is_believed:
+                    raise
+                _log.warning("a gap is looked at again", partition=self.number, error=str(gap))
+                await asyncio.sleep(1.0)
+
+    async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:
         """Where reading starts: at what was committed, else at the beginning; never past a gap of what is missed."""
         committed = await self._insist(lambda: self._around.membership.committed(self.places))
         begins = await self._insist(lambda: self._around.log.beginning_offsets(self.places))
@@ -171,17 +187,17 @@ class Partition:
         if self._checkpoints is not None:
             place = self._checkpoints.place
             loaded = await self._checkpoints.load(begins[place], ends[place], loaded.start, ends[self._authority])
-            if starts[place] > ends[place]:  # cut short: the mark may rest on what is gone
+            if starts[place] > ends[place] and is_believed:  # cut short: the mark may rest on what is gone
                 _log.error("checkpoints are missing: all is read from the first record", partition=self.number)
-                loaded = Loaded(0, iter(()))
-            starts[place] = ends[place]
+                loaded, starts[place] = Loaded(0, iter(())), ends[place]
+            starts[place] = max(starts[place], ends[place])
         starts[self._authority] = loaded.start
         return {place: self._within(place, at, begins, ends) for place, at in starts.items()}, loaded
 
     def _within(self, place: Place, at: int, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
         if begins[place] <= at <= ends[place]:
             return at
-        if place[0] in self._ages:
+        if place[0] in self._ages and at < begins[place]:
             _log.warning("commands are gone, and will be made again", topic=place[0], partition=place[1], offset=at)
             return begins[place]
         raise LogGap(
@@ -310,7 +326,17 @@ class Partition:
     async def _flush_undecodable(self) -> None:
         if self._undecodable:
             groups, self._undecodable = self._undecodable, []
-            await self._around.appender.append(groups)
+            for refusal in await write_all(self._around.appender, groups):
+                await self._quarantine_briefly(refusal)
+
+    async def _quarantine_briefly(self, refusal: Refusal) -> None:
+        """A letter that the brokers refuse: without its value, which still lies where the record came from."""
+        (letter,) = refusal.group
+        reason = (("dlq_omitted", refusal.why.encode()),)
+        headers = tuple(header for header in letter.headers if header[0] in _LETTER_HEADERS) + reason
+        brief = Draft(letter.topic, letter.key, b"", headers, letter.partition)
+        for again in await write_all(self._around.appender, [(brief,)]):
+            _log.error("a dead letter is refused", topic=letter.topic, reason=again.why)
 
 
 def _dead_letter(record: Record, reason: str) -> Draft:

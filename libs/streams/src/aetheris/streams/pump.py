@@ -7,7 +7,7 @@ from contextlib import suppress
 import structlog
 
 from aetheris.protocol.records import Record
-from aetheris.streams.log import Batch, Log, LogGap, LogUnreachable, Place, Reader, Written
+from aetheris.streams.log import GAP_BELIEVED_S, Batch, Log, LogGap, LogUnreachable, Place, Reader, Written
 
 Sink = Callable[[Place, list[Record]], None]
 
@@ -48,7 +48,8 @@ class Pump:
         self._positions: dict[Place, int] = {}
         self._held: set[Place] = set()
         self._behind: dict[Place, int] = {}
-        self._shrunk: set[Place] = set()
+        self._shrunk: dict[Place, float] = {}
+        """Places that ended below what was read, and since when."""
         self._rung = asyncio.Event()
         self._napping = False
         self._unread: dict[Place, int] = {}
@@ -139,8 +140,7 @@ class Pump:
         """Renew the reader if since the last check a place delivered nothing although the log has more.
 
         Raises:
-            LogGap: twice in a row the log ended below what was read: acknowledged records are gone (a new
-                leader may say so once, until it knows how far its replicas are).
+            LogGap: for `GAP_BELIEVED_S` the log ended below what was read: acknowledged records are gone.
         """
         watched = {place: at for place, at in self._positions.items() if place not in self._held}
         try:
@@ -149,10 +149,12 @@ class Pump:
             _log.warning("no end offsets", error=str(error))
             return
         self.lag = sum(max(0, end - watched[place]) for place, end in ends.items())
-        shrunk = {place for place, end in ends.items() if end < watched[place]}
-        for topic, partition in shrunk & self._shrunk:
-            raise LogGap(f"{topic}[{partition}] ends at {ends[topic, partition]}, below what was read")
-        self._shrunk = shrunk
+        now_s = asyncio.get_running_loop().time()
+        shrunk = [place for place, end in ends.items() if end < watched[place]]
+        self._shrunk = {place: self._shrunk.get(place, now_s) for place in shrunk}
+        for (topic, partition), since_s in self._shrunk.items():
+            if now_s - since_s >= GAP_BELIEVED_S:
+                raise LogGap(f"{topic}[{partition}] ends at {ends[topic, partition]}, below what was read")
         behind = {place: at for place, at in watched.items() if at < ends[place]}
         silent = [place for place, at in behind.items() if self._behind.get(place) == at == self._positions.get(place)]
         self._behind = behind

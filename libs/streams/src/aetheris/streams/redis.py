@@ -27,8 +27,13 @@ class Redis:
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
 
-    async def pipeline(self, commands: Sequence[Command], deadline_s: float | None = None) -> list[Any]:
+    async def pipeline(
+        self, commands: Sequence[Command], deadline_s: float | None = None, *, refusals: bool = False
+    ) -> list[Any]:
         """Send all commands at once; their replies in order, as bytes, int, list or None.
+
+        Args:
+            refusals: an error reply stands in its place, and fails nobody else's command.
 
         Raises:
             RedisUnavailable: no connection, an error reply, or the deadline passed; what was done is unknown.
@@ -40,7 +45,7 @@ class Redis:
             connection = self._connection
             if connection is None or not connection.open:
                 connection = await self._connected(within_s)
-            replies = await self._exchange(connection, commands, within_s)
+            replies = await self._exchange(connection, commands, within_s, refusals=refusals)
         except (hiredis.HiredisError, OSError, TimeoutError) as error:
             self._failure = type(error).__name__
             raise RedisUnavailable(self._failure) from None
@@ -113,9 +118,11 @@ class Redis:
             self._connecting = None
 
     @staticmethod
-    async def _exchange(connection: Connection, commands: Sequence[Command], within_s: float) -> list[Any]:
+    async def _exchange(
+        connection: Connection, commands: Sequence[Command], within_s: float, *, refusals: bool
+    ) -> list[Any]:
         """A server that doesn't answer in time is left: everybody's replies come in turn, so all would wait."""
-        asked = connection.ask(commands)
+        asked = connection.ask(commands, refusals=refusals)
         deadline = asyncio.get_running_loop().call_later(within_s, connection.close)
         try:
             return await asked

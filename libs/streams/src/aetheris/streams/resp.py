@@ -78,18 +78,19 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext:
 class _Exchange:
     """Commands that were sent together, and the replies to them so far."""
 
-    __slots__ = ("done", "error", "left", "replies")
+    __slots__ = ("done", "error", "left", "refusals", "replies")
 
-    def __init__(self, commands: int) -> None:
+    def __init__(self, commands: int, *, refusals: bool) -> None:
         self.left = commands
+        self.refusals = refusals
         self.replies: list[Any] = []
         self.error: Exception | None = None
         self.done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
 
     def take(self, reply: Any) -> bool:
-        """Whether it was the last; an error reply fails the exchange once all are in."""
+        """Whether it was the last; an error reply fails the exchange once all are in, unless refusals are wanted."""
         self.left -= 1
-        if isinstance(reply, Exception):
+        if isinstance(reply, Exception) and not self.refusals:
             self.error = self.error or reply
         self.replies.append(reply)
         if self.left:
@@ -118,12 +119,12 @@ class Connection(asyncio.Protocol):
         """Whether it can be asked."""
         return self._transport is not None
 
-    def ask(self, commands: Sequence[Command]) -> "asyncio.Future[list[Any]]":
-        """Send; the replies as bytes, int, list or None.
+    def ask(self, commands: Sequence[Command], *, refusals: bool = False) -> "asyncio.Future[list[Any]]":
+        """Send; the replies as bytes, int, list or None, and with `refusals` hiredis.ReplyError where it was refused.
 
         The future raises hiredis.ReplyError for an error reply, ConnectionError where the connection ends first.
         """
-        exchange = _Exchange(len(commands))
+        exchange = _Exchange(len(commands), refusals=refusals)
         if self._transport is None:
             exchange.done.set_exception(ConnectionResetError("the connection is closed"))
             return exchange.done

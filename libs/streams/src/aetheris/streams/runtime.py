@@ -23,6 +23,7 @@ from aetheris.streams.redis import Redis
 from aetheris.streams.safekeeping import check_store
 from aetheris.streams.settings import RuntimeSettings
 from aetheris.streams.telemetry import Telemetry
+from aetheris.streams.withheld import Withheld
 
 _log = structlog.get_logger(__name__)
 
@@ -40,6 +41,8 @@ class Runtime:
     settings: RuntimeSettings
     log: Log
     appender: Appender
+    withheld: Withheld
+    """Appends too; where the brokers refuse a record for what it holds, only that record's job waits."""
     redis: Redis
     bell: Bell
     blobs: Blobs
@@ -81,16 +84,28 @@ async def runtime(
         appender = log.appender()
         await appender.start()
         closing.push_async_callback(appender.stop)
+        withheld = Withheld(appender, SystemClock(), metrics)
+        closing.push_async_callback(withheld.close)
         redis = Redis(settings.redis)
         closing.push_async_callback(redis.close)
         await check_store(redis, dev=settings.dev)
         blobs = blobs_at(settings.blobs, settings.data)
         await blobs.check()
         health.add("service", lambda: "is stopping" if stop.is_set() else None)
-        health.add("log", lambda: "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None)
+        health.add("log", lambda: _why_stuck(appender))
+        health.tell("refused", withheld.told)
         health.add("redis", redis.unready)
         bell = Bell(redis)
-        yield Runtime(service, settings, log, appender, redis, bell, blobs, telemetry, metrics, health, SystemClock())
+        yield Runtime(
+            service, settings, log, appender, withheld, redis, bell, blobs, telemetry, metrics, health, SystemClock()
+        )
+
+
+def _why_stuck(appender: Appender) -> str | None:
+    refusals = appender.refusals()
+    if refusals:
+        return "; ".join(f"the brokers take nothing for {topic}: {why}" for topic, why in sorted(refusals.items()))
+    return "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None
 
 
 async def _brokers(settings: RuntimeSettings, tls: SSLContext | None, stop: asyncio.Event) -> None:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from weakref import WeakSet
 
 from aetheris.protocol.records import Draft, Group, Record
-from aetheris.streams.log import Batch, Listener, LogGap, LogUnreachable, MembershipLost, Place, Written
+from aetheris.streams.log import (
+    AppendRefused,
+    Batch,
+    Listener,
+    LogGap,
+    LogUnreachable,
+    MembershipLost,
+    Place,
+    Refusal,
+    Written,
+)
 from aetheris.streams.partitioning import place_of, weigh
 
 
@@ -21,6 +31,8 @@ class Faults:
     """Written twice at once."""
     append_delay_s: float = 0.0
     """Time between an append and its record in the log."""
+    refuses: Callable[[Group], str | None] = lambda _group: None
+    """Why the brokers will never have a group; asked for each that is appended."""
     unreachable_polls: int = 0
     """Polls that fail, as after an outage."""
 
@@ -176,8 +188,15 @@ class MemoryAppender:
                 raise LogUnreachable("the appender is stopped")
             if self._log.faults.append_delay_s:
                 await asyncio.sleep(self._log.faults.append_delay_s)
+            refusals: list[Refusal] = []
             for place, group in zip(places, groups, strict=True):
-                await self._write(place, group)
+                why = self._log.faults.refuses(group)
+                if why is None:
+                    await self._write(place, group)
+                else:
+                    refusals.append(Refusal(group, why))
+        if refusals:
+            raise AppendRefused(refusals)
 
     def tell(self, listener: Callable[[Written], None]) -> None:
         """Call `listener` with what is acknowledged; see `aetheris.streams.log.Appender`."""
@@ -186,6 +205,10 @@ class MemoryAppender:
     def stuck_s(self) -> float:
         """Nothing gets stuck here."""
         return 0.0
+
+    def refusals(self) -> Mapping[str, str]:
+        """Every topic takes what this writer sends."""
+        return {}
 
     async def _write(self, place: Place, group: Group) -> None:
         """Once, and again for every acknowledgement that is lost; the last is heard."""

@@ -13,7 +13,7 @@ from aetheris.gateway.core import answers, reconciling, requests, submissions, w
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.index import Index
-from aetheris.gateway.problems import Conflict, NotFound, Unavailable
+from aetheris.gateway.problems import Conflict, NotFound, TooLarge, Unavailable
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.tokens import Caller
 from aetheris.gateway.views import Page, Row, Views, ViewsLost, timestamp
@@ -32,10 +32,11 @@ from aetheris.protocol.topics import Topic
 from aetheris.streams.clock import Clock
 from aetheris.streams.history import History
 from aetheris.streams.ids import fresh_id
-from aetheris.streams.log import Appender, GroupTooLarge, Log, LogError
+from aetheris.streams.log import Appender, Log, LogError
 from aetheris.streams.redis import RedisUnavailable
 from aetheris.streams.spans import Kind, Span
 from aetheris.streams.telemetry import Telemetry, whole
+from aetheris.streams.withheld import write_all
 
 _log = structlog.get_logger(__name__)
 
@@ -157,7 +158,7 @@ class Jobs:
         """Hand on what a human found out about a parked step: (whether the log has answered, the answer).
 
         Raises:
-            BadRequest, NotFound, Conflict, Unavailable.
+            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = submissions.read_resolve(raw)
         async with self._listening(job_id) as news:
@@ -167,6 +168,7 @@ class Jobs:
                 if state is None or key is None:
                     raise NotFound("unknown_contract", "this job has no such execution contract")
                 answers.check_resolvable(state.keys[key], wanted.verdict)
+                answers.check_resolver(state, state.keys[key], caller.name)
                 command_id = await self._send(
                     Resolve.model_validate(
                         {
@@ -218,14 +220,14 @@ class Jobs:
         """Put a signal into a job's inbox: (whether the log has answered, the answer).
 
         Raises:
-            BadRequest, NotFound, Conflict, Unavailable.
+            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = submissions.read_signal(raw)
         found = {"job_id": job_id, "correlation_key": wanted.correlation_key}
         async with self._listening(job_id) as news:
             async with self.deadline():
                 state, end = await self._planned(caller, job_id, news)
-                stands = answers.signal_received(state, wanted.correlation_key, wanted.payload)
+                stands = answers.signal_received(state, wanted.correlation_key, wanted.payload, caller.name)
                 if stands is not None:
                     return True, {**found, "event": stands.event_type, "command_id": stands.command_id}
                 command = Signal(
@@ -618,7 +620,7 @@ class Jobs:
         )
         try:
             await self._send(command, row.trace, derived("command", command.job_id, "submit"))
-        except GroupTooLarge:
+        except TooLarge:
             raise submissions.plan_too_large() from None
         try:
             await self._index.announce(row)
@@ -641,7 +643,9 @@ class Jobs:
                 time=timestamp(self._clock.now()),
                 traceparent=span.traceparent,
             )
-            await self._appender.append([(record,)])
+            for refusal in await write_all(self._appender, [(record,)]):
+                _log.error("a command is refused", job_id=command.job_id, reason=refusal.why)
+                raise TooLarge
         return ce_id
 
     def _traced(self, command: JobCommand, trace: bool | None) -> AbstractContextManager[Span]:

@@ -6,6 +6,7 @@ Problem
 ├── Forbidden       403, somebody else may do it
 ├── NotFound        404, also for what belongs to another tenant
 ├── Conflict        409, what stands in the log contradicts the request
+├── TooLarge        413, Kafka will not have it
 └── Unavailable     503, with the seconds after which to try again
 """
 
@@ -63,6 +64,15 @@ class Conflict(Problem):
     """What stands contradicts the request."""
 
     status = 409
+
+
+class TooLarge(Problem):
+    """A command that Kafka will not have as it is; nothing was appended."""
+
+    status = 413
+
+    def __init__(self) -> None:
+        super().__init__("too_large", "this is larger than Kafka takes: send less, or raise the topic's limit")
 
 
 class Unavailable(Problem):

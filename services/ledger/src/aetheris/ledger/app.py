@@ -62,7 +62,7 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
             contents = contents_of(worker.tables[Topic.LEDGER_CONTENTS])
             terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents))
             edges.append(
-                Edge(parts.appender, stores, workers, parts.telemetry, parts.metrics, parts.clock, worker, crash)
+                Edge(parts.withheld, stores, workers, parts.telemetry, parts.metrics, parts.clock, worker, crash)
             )
         return LedgerHandler(partition, terms[0], edges[0], History(parts.log, readers=1))
 

@@ -11,7 +11,8 @@ from aetheris.ledger.memory import Asked, LiveJob, Terms
 from aetheris.ledger.policy import PolicyEffect, Rule, Verdict
 from aetheris.ledger.settlement import Key, written
 from aetheris.protocol import events as ev
-from aetheris.protocol.approvals import edited, request_id, why_not
+from aetheris.protocol import recordable
+from aetheris.protocol.approvals import edited, may_not_answer, request_id
 from aetheris.protocol.commands import Respond
 from aetheris.protocol.events import Decision, RejectReason
 from aetheris.protocol.fold import Entry, JobState, KeyState
@@ -64,7 +65,9 @@ def answer(
     of = Key(job.state, key, job.state.keys[key])
     requested = of.state.requested
     created = job.state.created
-    if requested is None or command.tenant != created.tenant or why_not(requested, created.submitted_by, command.by):
+    if requested is None or command.tenant != created.tenant:
+        return None
+    if may_not_answer(requested, command.action, created.submitted_by, command.by) is not None:
         return None
     if is_past(requested, now):
         return expired(of, requested, caused_by=command_id)
@@ -129,6 +132,7 @@ def _edit(
         form_at=now.wall.isoformat(),
         expires_at=due_after(now, rule.expires_s),
         caused_by=command_id,
+        edited_by=command.by,
     )
     return settlement.emit(of, decided, asking[0], old, asking[1])
 
@@ -172,6 +176,7 @@ def _requested(
     form_at: str,
     expires_at: str | None,
     caused_by: str | None = None,
+    edited_by: str | None = None,
 ) -> tuple[Written, Written]:
     request = request_id(of.job.job_id, call.node_id, of.key)
     requested = ev.ApprovalRequested(
@@ -186,6 +191,7 @@ def _requested(
         expires_at=expires_at,
         approvers=rule.approvers,
         self_approval=rule.self_approval,
+        edited_by=edited_by,
         cost=cost,
     )
     waiting = ev.JobWaiting(
@@ -206,7 +212,9 @@ def _form(
     entry = call.entry
     tool = entry.node.tool_name
     schema = _pinned_schema(entry, terms) or {}
-    fields = [field.model_dump(mode="json", exclude_defaults=True) for field in fields_of(schema, call.args)]
+    shown = recordable.shown(call.args)
+    editable = fields_of(schema, call.args) if shown is call.args else ()
+    fields = [field.model_dump(mode="json", exclude_defaults=True) for field in editable]
     actions = {name: look for name, look in _ACTIONS.items() if fields or name != "edit"}
     return {
         "id": request,
@@ -223,7 +231,7 @@ def _form(
             "submitted_by": job.created.submitted_by,
             "tool": tool,
             "tool_version": entry.tool_version,
-            "arguments": call.args,
+            "arguments": shown,
         },
         "created_at": created_at,
         "expires_at": expires_at,

@@ -7,9 +7,10 @@ from collections.abc import Container, Iterable, Iterator
 
 from aetheris.ledger import settlement
 from aetheris.ledger.decisions import Confirm, Decision, Emit, Now
-from aetheris.ledger.memory import LiveJob, Resumed, Step, Terms, WorkerLife
+from aetheris.ledger.memory import LiveJob, Resumed, Step, Terms, WorkerLife, deciders
 from aetheris.ledger.settlement import Key, written
 from aetheris.protocol import events as ev
+from aetheris.protocol.approvals import deciders_of, may_not_accept
 from aetheris.protocol.commands import Signal, Verification
 from aetheris.protocol.confirmation import Tally
 from aetheris.protocol.events import RejectReason
@@ -84,7 +85,7 @@ def hold(job: LiveJob, of: Key, nodes: Iterable[str], terms: Terms, now: Now) ->
     if mode == "strict":
         return Step((_refused(of, job.state, failed),), again_s)
     waits = (WAIT, None) in job.state.open_waits
-    return Step(() if waits else (_asked_human(job.state, found),), again_s)
+    return Step(() if waits else (_asked_human(job.state, found, failed, terms),), again_s)
 
 
 def mode_of(job: JobState) -> Confirmation:
@@ -97,6 +98,12 @@ def awaits(job: JobState, command: Signal) -> bool:
     """Whether a signal is the human's word on what could not be confirmed."""
     waiting = job.open_waits.get((WAIT, None))
     return waiting is not None and waiting.correlation_key == command.correlation_key
+
+
+def may_accept(job: JobState, command: Signal) -> bool:
+    """Whether he is the one to say it."""
+    waiting, created = job.open_waits[WAIT, None], job.created
+    return command.tenant == created.tenant and may_not_accept(waiting, created.submitted_by, command.by) is None
 
 
 def accepted(job: JobState, command: Signal, command_id: str) -> ev.WaitCompleted:
@@ -112,10 +119,16 @@ def accepted(job: JobState, command: Signal, command_id: str) -> ev.WaitComplete
     )
 
 
-def accept(job: LiveJob) -> None:
-    """What a human has let pass keeps nothing any more, until the job has waited again."""
-    if job.resumed is not None:
-        job.resumed.failed.clear()
+def asked(job: LiveJob, waiting: ev.JobWaiting) -> None:
+    """Somebody is asked to let pass what failed, as far as it is his to decide."""
+    job.accepting = deciders_of(waiting)
+
+
+def accept(job: LiveJob, terms: Terms) -> None:
+    """What a human has let pass keeps nothing any more, until the job has waited again; only what was his to decide."""
+    found = job.resumed
+    if found is not None:
+        found.failed = {key for key in found.failed if deciders(job.state.keys[key], terms) != job.accepting}
 
 
 def _comparable(job: JobState, keys: Iterable[str], terms: Terms) -> Iterator[tuple[str, WorkerLife]]:
@@ -185,7 +198,11 @@ def _refused(of: Key, job: JobState, failed: Iterable[str]) -> Emit:
     return settlement.rejected(of, RejectReason.CONFIRMATION, detail)
 
 
-def _asked_human(job: JobState, found: Resumed) -> Emit:
+def _asked_human(job: JobState, found: Resumed, failed: Iterable[str], terms: Terms) -> Emit:
+    """Who decides about such calls is asked; where two rules name others, one after the other."""
+    whom = deciders(job.keys[min(failed)], terms)
     key = f"confirm-{found.offset}"
-    event = ev.JobWaiting(job_id=job.job_id, wait_type=WAIT, correlation_key=key)
+    earlier = sum(named == key or str(named).startswith(f"{key}-") for _, _, named in job.waits)
+    key = f"{key}-{earlier + 1}" if earlier else key
+    event = ev.JobWaiting(job_id=job.job_id, wait_type=WAIT, correlation_key=key, **settlement.recorded(whom))
     return Emit(job.job_id, (written(event, key),))

@@ -29,7 +29,7 @@ from aetheris.ledger.presence import Presence
 from aetheris.ledger.records import record_of
 from aetheris.ledger.settlement import Key
 from aetheris.protocol import events as ev
-from aetheris.protocol.approvals import request_id
+from aetheris.protocol.approvals import may_not_resolve, request_id
 from aetheris.protocol.commands import CancelContract, Resolve, Respond, Signal, StepCommand, ToolRequest
 from aetheris.protocol.events import Answer, Event, RejectReason
 from aetheris.protocol.events import Decision as Said
@@ -37,7 +37,8 @@ from aetheris.protocol.fold import NODE_WAITS, Settled, St, apply, birth, is_sto
 from aetheris.protocol.ids import execution_id
 from aetheris.protocol.invocation import NotReady, blobs_needed
 from aetheris.protocol.plan import Retry
-from aetheris.protocol.sealed import SealedNames
+from aetheris.protocol.sealed import SealedNames, UnreadBirths
+from aetheris.protocol.unjudged import Unjudged
 
 VIEWS_AFTER_RESTART = 10_000
 """Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
@@ -84,6 +85,8 @@ class Partition:
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._joined: list[tuple[str, str]] = []
         self._forgotten = SealedNames()
+        self._unread = UnreadBirths()
+        self.unjudged = Unjudged()
         self._presence = Presence(ended)
         self._left: list[WorkerLife] = []
         self._restored_at = -1
@@ -96,21 +99,28 @@ class Partition:
         """A record that says nothing here was read."""
         self.folded = offset
 
-    def needs_upgrade(self, job_id: str, offset: int) -> None:
+    def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: nothing more is decided about it."""
         self.folded = offset
         job = self.jobs.get(job_id)
         if job is not None:
             job.state.needs_upgrade = True
+        elif is_birth and job_id not in self._forgotten:
+            self._unread.add(job_id, offset)
 
     def evolve(self, event: Event, offset: int, now: Now, at_s: float = 0.0) -> None:
         """Fold one event, appended at `at_s` (seconds since 1970); what it makes due the next `decide` decides."""
         self.folded = offset
         job = self.jobs.get(event.job_id)
         if job is None:
-            if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
-                self.jobs[event.job_id] = LiveJob(birth(event, offset))
+            self._take_in(event, offset)
             return
+        try:
+            self._follow(job, event, offset, now=now, at_s=at_s)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job.state, error)
+
+    def _follow(self, job: LiveJob, event: Event, offset: int, *, now: Now, at_s: float) -> None:
         keys = job.state.keys
         key = event.idempotency_key if isinstance(event, ev.KeyEvent) else None
         known = keys.get(key) if key is not None else None
@@ -223,7 +233,8 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        return ((job_id, job.state.birth) for job_id, job in self.jobs.items())
+        yield from ((job_id, job.state.birth) for job_id, job in self.jobs.items())
+        yield from self._unread.items()
 
     def open_request(self) -> int | None:
         """The offset of the oldest request that is not discharged."""
@@ -234,6 +245,12 @@ class Partition:
         return min((held.offset for held in self._words), default=None)
 
     # what events change
+
+    def _take_in(self, event: Event, offset: int) -> None:
+        if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
+            self.jobs[event.job_id] = LiveJob(birth(event, offset))
+        elif isinstance(event, ev.JobSealed):
+            self._unread.pop(event.job_id)
 
     def _react(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
         match event:
@@ -267,7 +284,7 @@ class Partition:
                 self._give_up(job)
             case ev.JobStopping() | ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled() | ev.PlanGenerated():
                 self._change_course(job, now)
-            case ev.JobSealed():
+            case ev.JobSealed() | ev.BirthRepeated():
                 self._forget(job)
             case _:
                 pass
@@ -376,6 +393,8 @@ class Partition:
         if job.state.keys[key].st is not St.NONE or job.state.keys[key].decision is not None or entry is None:
             return
         due_s = now.mono_s + _seconds_until(event.expires_at, now) if event.expires_at is not None else float("inf")
+        if is_closed(job.state, entry):
+            due_s = now.mono_s  # asked for behind a stop that was not read yet: nobody has to answer
         job.requests[request_id(event.job_id, event.node_id, key)] = key
         job.asked[key] = Asked(entry, due_s)
         self._put(due_s, Item("request", event.job_id, key))
@@ -417,6 +436,8 @@ class Partition:
 
     def _begin_wait(self, job: LiveJob, event: ev.JobWaiting, now: Now) -> None:
         """A node's wait is looked at once at the beginning: what it waits for may have come before it."""
+        if event.wait_type == confirming.WAIT:
+            confirming.asked(job, event)
         if event.node_id is None or event.idempotency_key is None or event.wait_type not in NODE_WAITS:
             return
         self._discharge(job, event.node_id)
@@ -440,7 +461,7 @@ class Partition:
 
     def _end_wait(self, job: LiveJob, event: ev.WaitCompleted, now: Now) -> None:
         if event.wait_type == confirming.WAIT:
-            confirming.accept(job)
+            confirming.accept(job, self._terms)
             self._hurry_all(job, now)
             return
         confirming.resumed(job, self.folded, self._terms)
@@ -531,14 +552,20 @@ class Partition:
         job = self.jobs.get(item.job_id)
         if job is None or job.state.needs_upgrade:
             return []
+        try:
+            return list(self._step(job, item, facts, now).decisions)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job.state, error)
+            return []
+
+    def _step(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
         match item.what:
             case "node":
-                step = self._judge_node(job, item, facts, now)
+                return self._judge_node(job, item, facts, now)
             case "key":
-                step = self._judge_key(job, item, facts, now)
+                return self._judge_key(job, item, facts, now)
             case "request":
-                step = self._judge_request(job, item, now)
-        return list(step.decisions)
+                return self._judge_request(job, item, now)
 
     def _judge_node(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
         pending = job.pending.get(item.name)
@@ -598,9 +625,16 @@ class Partition:
             if held.command.as_of > self.folded or (job is not None and job.state.needs_upgrade):
                 waiting.append(held)
             elif job is not None:
-                decided += self._decide_word(job, held, now)
+                decided += self._decided_word(job, held, now)
         self._words = waiting
         return decided
+
+    def _decided_word(self, job: LiveJob, held: _Word, now: Now) -> list[Decision]:
+        try:
+            return self._decide_word(job, held, now)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job.state, error)
+            return []
 
     def _decide_word(self, job: LiveJob, held: _Word, now: Now) -> list[Decision]:
         match held.command:
@@ -620,7 +654,9 @@ class Partition:
         key = job.parked.get(command.execution_id)
         if key is None:
             return []
-        of = Key(job.state, key, job.state.keys[key])
+        of, created = Key(job.state, key, job.state.keys[key]), job.state.created
+        if command.tenant != created.tenant or may_not_resolve(of.state, created.submitted_by, command.by) is not None:
+            return []
         return [_RESOLUTIONS[command.verdict](of, command, command_id)]
 
     def _respond(self, job: LiveJob, command: Respond, held: _Word, now: Now) -> list[Decision]:
@@ -667,6 +703,8 @@ class Partition:
         ends = job.state.terminal is not None or job.state.stopping is not None
         asked = confirming.awaits(job.state, command)
         if known or ends or not (asked or waits.declared(job.state, name)):
+            return []
+        if asked and not confirming.may_accept(job.state, command):
             return []
         job.signalled.add(name)
         if asked:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from aetheris.ledger import settlement
 from aetheris.ledger.decisions import Ask, Decision, Emit, Facts
-from aetheris.ledger.memory import Started, Step, Terms
+from aetheris.ledger.memory import Started, Step, Terms, deciders
 from aetheris.ledger.settlement import Key
 from aetheris.protocol.commands import Verification
 from aetheris.protocol.fold import Entry
@@ -63,7 +63,7 @@ def exhausted(of: Key, tried: Started, terms: Terms, reason: str, evidence: Sequ
         return settlement.failed(of, settlement.CANCELLED, *before)
     if _on_in_doubt(of, entry, terms) == "fail":
         return settlement.failed(of, f"failed, not sure: {reason}", *before)
-    return settlement.parked(of, reason, ({"cause": _cause(tried)}, *evidence), *before)
+    return settlement.parked(of, reason, deciders(of.state, terms), ({"cause": _cause(tried)}, *evidence), *before)
 
 
 def _on_in_doubt(of: Key, entry: Entry | None, terms: Terms) -> OnInDoubt:

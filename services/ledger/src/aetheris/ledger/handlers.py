@@ -46,10 +46,11 @@ from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
 from aetheris.streams.history import History
 from aetheris.streams.leases import Lease
-from aetheris.streams.log import Appender
+from aetheris.streams.log import Writer
 from aetheris.streams.metrics import Metric, Metrics
 from aetheris.streams.spans import Kind
 from aetheris.streams.telemetry import Telemetry, Traced
+from aetheris.streams.unjudged import tell_unjudged
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/ledger"
@@ -91,7 +92,7 @@ class Bells(Protocol):
 class Edge:
     """What all partitions share."""
 
-    appender: Appender
+    writer: Writer
     stores: Stores
     workers: Workers
     telemetry: Telemetry
@@ -181,7 +182,7 @@ class LedgerHandler(PartitionHandler):
             else:
                 self._partition.evolve(body, record.offset, now, record.timestamp_ms / 1000)
         elif isinstance(found, NeedsUpgrade):
-            self._partition.needs_upgrade(found.job_id, record.offset)
+            self._partition.needs_upgrade(found.job_id, record.offset, is_birth=found.is_birth)
         else:
             self._partition.pass_over(record.offset)
 
@@ -233,6 +234,7 @@ class LedgerHandler(PartitionHandler):
         facts = await self._edge.stores.facts(self._partition.look(now))
         now = self._now()
         decisions = self._partition.decide(facts, now)
+        tell_unjudged(self._partition.unjudged, self._edge.metrics)
         if self._confirmed:
             decisions += [View(line) for line in self._confirmed]
             self._confirmed.clear()
@@ -255,7 +257,7 @@ class LedgerHandler(PartitionHandler):
         groups = [self._group(decision, time, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
-        writing = [self._edge.appender.append(groups)]
+        writing = [self._edge.writer.append(groups)]
         if leases:
             writing.append(self._edge.stores.grant(leases))
         if settled:
@@ -300,7 +302,7 @@ class LedgerHandler(PartitionHandler):
 
     async def _ask(self, questions: Sequence[Verification]) -> None:
         time = _text(self._now())
-        await self._edge.appender.append([(self._question(one, time),) for one in questions])
+        await self._edge.writer.append([(self._question(one, time),) for one in questions])
 
     def _question(self, message: Verification, time: str) -> Draft:
         context = self._edge.telemetry.traceparent(self._trace_of(message.job_id, message.idempotency_key))

@@ -9,9 +9,11 @@ from aetheris.ledger.decisions import Decision
 from aetheris.ledger.limits import Limits
 from aetheris.ledger.policy import Policy
 from aetheris.protocol import events as ev
+from aetheris.protocol.approvals import deciders_of
 from aetheris.protocol.commands import RegistryEntry
 from aetheris.protocol.confirmation import Tally
-from aetheris.protocol.fold import Entry, JobState
+from aetheris.protocol.fold import Entry, JobState, KeyState
+from aetheris.protocol.gate import Deciders
 
 WorkerLife = tuple[str, str]
 """worker_id, incarnation"""
@@ -33,6 +35,13 @@ class Terms:
         """Whether what a tool did can be compared with the outside."""
         entry = self.registered(name, version)
         return entry is not None and entry.verifier
+
+
+def deciders(state: KeyState, terms: Terms) -> Deciders:
+    """Who may decide about a call that has started: whom its request named, or the rule that let it run names."""
+    if state.requested is not None:
+        return deciders_of(state.requested)
+    return terms.policy.deciders(state.started.rule if state.started is not None else None)
 
 
 @dataclass(slots=True)
@@ -149,6 +158,8 @@ class LiveJob:
     """request id → key, also of those that were answered."""
     resumed: Resumed | None = None
     """What it must confirm before it goes on; None for a job that has not waited."""
+    accepting: Deciders | None = None
+    """Who was asked last to let pass what could not be confirmed."""
     accounts: dict[str, Account] = field(default_factory=dict)
     """Rule → what was charged to it."""
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from aetheris.protocol.gate import Deciders
+
 if TYPE_CHECKING:
     import cel
 
@@ -88,15 +90,15 @@ class Rule(_Strict):
     effect: PolicyEffect
     approvers: tuple[str, ...] | None = Field(default=None, min_length=1, description="Patterns of who may approve")
     expires_s: float | None = Field(default=None, gt=0, description="How long an answer is awaited")
-    self_approval: bool = Field(default=False, description="Whether who submitted the job may approve its calls")
+    self_approval: bool = Field(default=False, description="Whether who submitted the job may decide about its calls")
     budget: Budget | None = None
     rate: Rate | None = None
 
     @model_validator(mode="after")
     def _fits_its_effect(self) -> "Rule":
         about_humans = self.model_fields_set & {"approvers", "expires_s", "self_approval"}
-        if about_humans and self.effect is not PolicyEffect.APPROVAL:
-            raise ValueError(f"{', '.join(sorted(about_humans))}: only with effect approval")
+        if about_humans and self.effect is PolicyEffect.DENY:
+            raise ValueError(f"{', '.join(sorted(about_humans))}: not with effect deny")
         if self.is_limited and self.effect is PolicyEffect.DENY:
             raise ValueError("budget, rate: not with effect deny")
         if self.when is not None:
@@ -104,6 +106,11 @@ class Rule(_Strict):
             if unknown:
                 raise ValueError(f"when: there is no {', '.join(sorted(unknown))}; there are args, job, tool and node")
         return self
+
+    @property
+    def deciders(self) -> Deciders:
+        """Who may decide about its calls: approve them, say what became of them, have them tried again."""
+        return Deciders(self.name, self.approvers, self.self_approval)
 
     @property
     def is_limited(self) -> bool:
@@ -160,6 +167,7 @@ class Policy:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
         self.limited: Mapping[str, Rule] = {rule.name: rule for rule in rules if rule.is_limited}
+        self._named: Mapping[str, Rule] = {rule.name: rule for rule in rules}
         self._known: dict[tuple[str, bool], tuple[Rule, ...]] = {}
         self._plain: dict[str, str | None] = {}
 
@@ -179,6 +187,11 @@ class Policy:
             except Exception as error:  # noqa: BLE001  whatever a condition stumbles over; the value stays out of it
                 return Verdict(rule, PolicyEffect.DENY, f"{rule.name}: can't be judged ({type(error).__name__})")
         return Verdict(_DENY, PolicyEffect.DENY, NO_RULE)
+
+    def deciders(self, name: str | None) -> Deciders:
+        """Whom a rule names; where it stands no more, everybody but who submitted the job."""
+        rule = self._named.get(name or "")
+        return rule.deciders if rule is not None else Deciders(name)
 
     def plain(self, tool: str) -> str | None:
         """The rule that allows a call that can be undone, whatever its arguments are, so that it may ride in a run."""

@@ -1,5 +1,6 @@
 """The events that the ledger writes about a key, as groups; every one names the nonce it judges."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -7,11 +8,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aetheris.ledger.decisions import Emit, Written
 from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import canonical, canonical_result, digest
+from aetheris.protocol import recordable
 from aetheris.protocol.commands import CancelContract, Resolve
-from aetheris.protocol.events import INLINE_LIMIT, Event, Outcome, RejectReason, Via
+from aetheris.protocol.events import Event, Outcome, RejectReason, Via
 from aetheris.protocol.fold import JobState, KeyState, St
+from aetheris.protocol.gate import Deciders
 from aetheris.protocol.ids import event_id
+
+MAX_STORED_BYTES = 512 * 1024
+"""Of an effect in the store: no executor leaves more."""
 
 CANCELLED = RejectReason.CANCELLED.value
 """The error of a call that ended because it was cancelled: whether it took effect is told by `sure`."""
@@ -59,15 +64,46 @@ def emit(of: Key, *events: Written, blobs: tuple[bytes, ...] = ()) -> Emit:
 
 
 def stored_effect(of: Key, nonce: str, value: bytes) -> StoredEffect | None:
-    """What the effect store has for a nonce; None where it isn't an effect of this very try."""
+    """What the effect store has for a nonce; None where it isn't, whole, what this very try would have appended.
+
+    The store is believed in nothing: what the fold would not take, or nobody could read, is as if it were not there.
+    """
+    if len(value) > MAX_STORED_BYTES:
+        return None
     try:
         effect = StoredEffect.model_validate_json(value)
     except ValidationError:
         return None
-    finished = effect.finished
-    if (finished.job_id, finished.idempotency_key, finished.invocation_id) != (of.job.job_id, of.key, nonce):
-        return None
-    return effect if finished.outcome.took_effect and effect.committed.output_hash == finished.output_hash else None
+    return effect if _is_of(effect, of, nonce) and _is_whole(effect.finished) else None
+
+
+def _is_of(effect: StoredEffect, of: Key, nonce: str) -> bool:
+    """Whether all of it is about this try; what a try itself never writes may not be in it."""
+    finished, committed, changed = effect.finished, effect.committed, effect.changed
+    place = (of.job.job_id, of.state.node_id)
+    if (finished.job_id, finished.node_id, finished.idempotency_key, finished.invocation_id) != (*place, of.key, nonce):
+        return False
+    if (committed.job_id, committed.node_id, committed.idempotency_key) != (*place, of.key):
+        return False
+    if changed is not None and (changed.job_id, changed.node_id) != place:
+        return False
+    if (committed.command_id, committed.kind) != (of.state.node_id, of.started.kind):
+        return False
+    if (committed.input_hash, committed.output_hash) != (of.started.args_hash, finished.output_hash):
+        return False
+    foreign = (finished.via is not Via.EXECUTOR, finished.by, finished.evidence, finished.error)
+    return not any(foreign)
+
+
+def _is_whole(finished: ev.ToolInvocationFinished) -> bool:
+    """Whether it is a success with just the result that it names."""
+    if not finished.outcome.took_effect or (finished.external_id or "") != recordable.name(finished.external_id or ""):
+        return False
+    if finished.result_ref is not None:
+        return finished.result is None and finished.result_ref.sha256 == finished.output_hash
+    result, data = recordable.result(finished.result)
+    same = result is finished.result and hashlib.sha256(data).hexdigest() == finished.output_hash
+    return same and len(data) <= recordable.INLINE_LIMIT
 
 
 def catch_up(of: Key, effect: StoredEffect) -> Emit:
@@ -85,9 +121,10 @@ def catch_up(of: Key, effect: StoredEffect) -> Emit:
 
 def found(of: Key, nonce: str, probed: ev.InvocationProbed) -> Emit:
     """What a probe found settles the try whose external key it was found under."""
-    evidence = {"ask": probed.ask, "found": list(probed.evidence)}
-    extra = {"external_id": probed.external_id, "evidence": evidence}
-    settled = _happened(of, nonce, Via.PROBE, cause=probed.ask, result=probed.result, extra=extra)
+    evidence = {"ask": probed.ask, "found": list(recordable.evidence(probed.evidence))}
+    external_id = None if probed.external_id is None else recordable.name(probed.external_id)
+    extra = {"external_id": external_id, "evidence": evidence}
+    settled = _happened(of, nonce, Via.PROBE, _Result(probed.result, probed.result_ref), cause=probed.ask, extra=extra)
     if not probed.changes:
         return settled
     changed = ev.StateChanged(job_id=of.job.job_id, node_id=of.state.node_id, changes=probed.changes)
@@ -97,7 +134,7 @@ def found(of: Key, nonce: str, probed: ev.InvocationProbed) -> Emit:
 def happened(of: Key, command: Resolve, command_id: str) -> Emit:
     """A human says that the call took effect."""
     extra = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
-    return _happened(of, of.nonce, Via.HUMAN, cause=command_id, result=command.result, extra=extra)
+    return _happened(of, of.nonce, Via.HUMAN, _Result(command.result), cause=command_id, extra=extra)
 
 
 def not_executed(of: Key, command: Resolve, command_id: str) -> Emit:
@@ -147,17 +184,24 @@ def retry_by_hand(of: Key, command: Resolve, command_id: str) -> Emit:
     return reopened(of, "human", evidence, caused_by=command_id)
 
 
-def parked(of: Key, reason: str, evidence: tuple[Any, ...], *before: Written) -> Emit:
-    """Nobody but a human can tell."""
+def parked(of: Key, reason: str, deciders: Deciders, evidence: tuple[Any, ...], *before: Written) -> Emit:
+    """Nobody but a human can tell, and the rule says who that may be."""
     event = ev.InvocationParked(
         job_id=of.job.job_id,
         node_id=of.state.node_id,
         idempotency_key=of.key,
         invocation_id=of.nonce,
         reason=reason,
+        **recorded(deciders),
         evidence=evidence,
     )
     return emit(of, *before, written(event, of.nonce))
+
+
+def recorded(deciders: Deciders) -> dict[str, Any]:
+    """What the log keeps of who may decide; only what is so."""
+    approvers = tuple(deciders.approvers) if deciders.approvers is not None else None
+    return {"rule": deciders.rule, "approvers": approvers, "self_approval": deciders.self_approval or None}
 
 
 def in_doubt(of: Key, cause: str) -> tuple[Written, ...]:
@@ -235,11 +279,26 @@ def worker_ended(job_id: str, worker_id: str, incarnation: str, how: str) -> Emi
     return Emit(job_id, (written(event, worker_id, incarnation),))
 
 
-def _happened(of: Key, nonce: str, via: Via, *, cause: str, result: Any, extra: dict[str, Any]) -> Emit:
-    result = canonical_result(result)
-    data, output_hash = canonical(result), digest(result)
-    large = len(data) > INLINE_LIMIT
-    kept = {"result_ref": ev.BlobRef(sha256=output_hash, size=len(data))} if large else {"result": result}
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result as it was said: itself, or by reference where who said it has stored it."""
+
+    value: Any
+    ref: ev.BlobRef | None = None
+
+    def recorded(self) -> tuple[dict[str, Any], str, tuple[bytes, ...]]:
+        """(the fields that say it, its hash, the blob to store before)."""
+        if self.ref is not None:
+            return {"result_ref": self.ref}, self.ref.sha256, ()
+        value, data = recordable.result(self.value)
+        output_hash = hashlib.sha256(data).hexdigest()
+        if len(data) <= recordable.INLINE_LIMIT:
+            return {"result": value}, output_hash, ()
+        return {"result_ref": ev.BlobRef(sha256=output_hash, size=len(data))}, output_hash, (data,)
+
+
+def _happened(of: Key, nonce: str, via: Via, result: _Result, *, cause: str, extra: dict[str, Any]) -> Emit:
+    kept, output_hash, blobs = result.recorded()
     finished = _finished(of, nonce, Outcome.SUCCESS, via, {**kept, "output_hash": output_hash, **extra})
     committed = ev.CommandCommitted(
         job_id=of.job.job_id,
@@ -255,7 +314,7 @@ def _happened(of: Key, nonce: str, via: Via, *, cause: str, result: Any, extra: 
         of,
         written(finished, nonce, via, Outcome.SUCCESS, cause),
         written(committed, nonce, via, cause),
-        blobs=(data,) if large else (),
+        blobs=blobs,
     )
 
 

@@ -1,5 +1,6 @@
 """Nodes that wait: for a signal, a time or a human (docs/waits.md). Pure; the clock's word becomes an event."""
 
+import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -8,8 +9,8 @@ from aetheris.ledger import settlement
 from aetheris.ledger.decisions import Emit, Now, Written
 from aetheris.ledger.settlement import Key, written
 from aetheris.protocol import events as ev
-from aetheris.protocol.approvals import fields_in, request_id, why_not
-from aetheris.protocol.canonical import canonical_result, digest
+from aetheris.protocol import recordable
+from aetheris.protocol.approvals import fields_in, may_not_answer, request_id
 from aetheris.protocol.commands import Respond, Signal
 from aetheris.protocol.events import RejectReason, WaitType
 from aetheris.protocol.fold import JobState
@@ -46,7 +47,9 @@ def begun(of: Key, call: Invocation, now: Now) -> Emit:
 def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | None:
     """What a human said to a form of the plan; None where he may not, or where it does not fit the form."""
     created = of.job.created
-    if waiting.form is None or command.tenant != created.tenant or why_not(waiting, created.submitted_by, command.by):
+    if waiting.form is None or command.tenant != created.tenant:
+        return None
+    if may_not_answer(waiting, command.action, created.submitted_by, command.by) is not None:
         return None
     if command.action == "reject":
         return settlement.emit(of, refused(of, command.by, command_id))
@@ -75,7 +78,7 @@ def ended(
     of: Key, waiting: ev.JobWaiting, payload: Any, command_id: str | None = None, by: str | None = None
 ) -> Written:
     """What was waited for has come; the payload is the node's result."""
-    result = canonical_result(payload)
+    result, data = recordable.result(payload)
     event = ev.WaitCompleted(
         job_id=of.job.job_id,
         caused_by=command_id,
@@ -84,7 +87,7 @@ def ended(
         idempotency_key=of.key,
         correlation_key=waiting.correlation_key,
         payload=result,
-        output_hash=digest(result),
+        output_hash=hashlib.sha256(data).hexdigest(),
         command_id=command_id,
         by=by,
     )

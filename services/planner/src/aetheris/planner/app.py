@@ -54,10 +54,12 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
         indexed = lines_of(worker.tables[Topic.JOBS_INDEX])
         handlers[partition] = PlannerHandler(
             appender=parts.appender,
+            withheld=parts.withheld,
             indexed=indexed,
             quarantine=worker.quarantine,
             blobs=parts.blobs,
             telemetry=parts.telemetry,
+            metrics=parts.metrics,
             clock=parts.clock,
             again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,

@@ -22,6 +22,8 @@ from aetheris.protocol.fold import apply, birth, is_stopped
 from aetheris.protocol.invocation import Blobs, success
 from aetheris.protocol.plan import InvalidPlan
 from aetheris.protocol.references import UnresolvedReference
+from aetheris.protocol.sealed import UnreadBirths
+from aetheris.protocol.unjudged import Unjudged
 
 MAX_RESULT_BYTES = 64 * 1024
 """What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
@@ -54,12 +56,14 @@ class Partition:
     """In order of birth."""
     _born: dict[str, str] = field(default_factory=dict)
     _changed: dict[str, None] = field(default_factory=dict)
-    _unreadable: dict[str, int] = field(default_factory=dict)
-    """Jobs whose very birth this version can't read → offset; they hold the mark."""
+    _unread: UnreadBirths = field(default_factory=UnreadBirths)
+    _repeated: dict[str, int] = field(default_factory=dict)
+    """Jobs whose birth came again, while they are not live → where they were born."""
     _held: dict[str, HeldCancel] = field(default_factory=dict)
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
     _joined: list[Joined] = field(default_factory=list)
     _planned: bool = False
+    unjudged: Unjudged = field(default_factory=Unjudged)
 
     def evolve(self, envelope: Envelope[Event]) -> None:
         """Fold one event of this partition."""
@@ -68,7 +72,17 @@ class Partition:
         if progress is None:
             if isinstance(event, ev.JobCreated):
                 self._take_in(event, envelope)
+            elif isinstance(event, ev.JobSealed | ev.BirthRepeated):
+                self._unread.pop(event.job_id)
+                self._repeated.pop(event.job_id, None)
             return
+        try:
+            self._follow(progress, event, offset)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(progress.job, error)
+            self._changed[event.job_id] = None
+
+    def _follow(self, progress: Progress, event: Event, offset: int) -> None:
         if apply(progress.job, event, offset):
             progress.note(event)
             self._changed[event.job_id] = None
@@ -82,14 +96,14 @@ class Partition:
             progress.job.needs_upgrade = True
             self._changed[job_id] = None
         elif self._request_hash(job_id) is None or job_id in self._born:
-            self._unreadable.setdefault(job_id, offset)
+            self._unread.add(job_id, offset)
 
     def submit(self, command: Submit, command_id: str) -> Append | Conflict | Refused | None:
         """The birth of a job, once: None for a repeat of the same request."""
         stands = self._request_hash(command.job_id)
         if stands is not None:
             return Conflict() if stands != command.request_hash else None
-        if command.job_id in self._unreadable:
+        if command.job_id in self._unread:
             return None
         try:
             group = birth_group(command, command_id)
@@ -114,11 +128,15 @@ class Partition:
 
     def decide(self, now_s: float = 0.0) -> list[Output]:
         """What follows from the events folded since the last call, in the order of writing."""
-        outputs: list[Output] = []
+        outputs: list[Output] = [
+            fact(ev.BirthRepeated(job_id=job_id, birth=birth), "repeated", str(birth))
+            for job_id, birth in self._repeated.items()
+        ]
+        self._repeated.clear()
         for job_id in self._changed:
             progress = self.jobs.get(job_id)
             if progress is not None:
-                outputs.extend(self._decide(progress))
+                outputs.extend(self._all(progress, self._decide(progress)))
                 self.watch.follow(progress, now_s)
         self._changed.clear()
         return outputs
@@ -126,11 +144,16 @@ class Partition:
     def resolved(self, job_id: str, node_id: str, blobs: Blobs | None) -> list[Output]:
         """What follows of a Load, within the same round; no blobs where the results could not be loaded."""
         progress = self.jobs[job_id]
-        if progress.is_stopping:
-            return []
+        return [] if progress.is_stopping else self._all(progress, self._resolved(progress, node_id, blobs))
+
+    def _resolved(self, progress: Progress, node_id: str, blobs: Blobs | None) -> Iterator[Output]:
         if node_id == progress.answered:
-            return [*decided(progress, blobs), *_stop(progress), *_ended(progress)]
-        return [*_ask(progress, node_id, blobs, runs=self.runs), *_stop(progress)]
+            yield from decided(progress, blobs)
+            yield from _stop(progress)
+            yield from _ended(progress)
+        else:
+            yield from _ask(progress, node_id, blobs, runs=self.runs)
+            yield from _stop(progress)
 
     def stuck(self, now_s: float) -> list[Stuck]:
         """The jobs that nothing has happened to for too long, each once a period, with their requests repeated."""
@@ -167,9 +190,8 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        for job_id, progress in self.jobs.items():
-            yield job_id, progress.job.birth
-        yield from self._unreadable.items()
+        yield from ((job_id, progress.job.birth) for job_id, progress in self.jobs.items())
+        yield from self._unread.items()
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back; None if none is."""
@@ -193,11 +215,12 @@ class Partition:
         """A job lives from its first job_created; a later one, of a writer that woke up late, is void."""
         known = self._forgotten.get(event.job_id) or self.indexed(event.job_id)
         if known is not None and known.birth < envelope.record.offset:
+            self._repeated[event.job_id] = known.birth
             return
         created_at = (envelope.record.header("ce_time") or b"").decode(errors="replace")
         self.jobs[event.job_id] = Progress(birth(event, envelope.record.offset), created_at)
         self._born.pop(event.job_id, None)
-        unreadable = self._unreadable.pop(event.job_id, None)
+        unreadable = self._unread.pop(event.job_id)
         if unreadable is not None:
             self.needs_upgrade(event.job_id, unreadable)
 
@@ -215,6 +238,14 @@ class Partition:
             return progress.job.created.request_hash
         entry = self._forgotten.get(job_id) or self.indexed(job_id)
         return entry.request_hash if entry is not None else self._born.get(job_id)
+
+    def _all(self, progress: Progress, outputs: Iterator[Output]) -> list[Output]:
+        """All that follows; where that fails, that the job waits for a version that can judge it."""
+        try:
+            return list(outputs)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(progress.job, error)
+            return list(_pause(progress))
 
     def _decide(self, progress: Progress) -> Iterator[Output]:
         job = progress.job

@@ -40,11 +40,13 @@ from aetheris.streams.blobs import BlobError, Blobs
 from aetheris.streams.blobs import BlobRef as StoredRef
 from aetheris.streams.clock import Clock
 from aetheris.streams.crash import NOWHERE, CrashPoints
-from aetheris.streams.log import Appender, GroupTooLarge
-from aetheris.streams.partitioning import weigh
+from aetheris.streams.log import Writer
+from aetheris.streams.metrics import Metrics
 from aetheris.streams.spans import Kind
 from aetheris.streams.table import Table
 from aetheris.streams.telemetry import Telemetry, Traced, whole
+from aetheris.streams.unjudged import tell_unjudged
+from aetheris.streams.withheld import Withheld, write_all
 from aetheris.streams.worker import PartitionHandler
 
 SOURCE = "aetheris/planner"
@@ -68,11 +70,13 @@ class PlannerHandler(PartitionHandler):
     def __init__(
         self,
         *,
-        appender: Appender,
+        appender: Writer,
+        withheld: Withheld,
         indexed: Indexed,
         quarantine: Quarantine,
         blobs: Blobs,
         telemetry: Telemetry,
+        metrics: Metrics,
         clock: Clock,
         again: Again,
         crash: CrashPoints = NOWHERE,
@@ -84,9 +88,13 @@ class PlannerHandler(PartitionHandler):
         ring: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
+        self._withheld = withheld
+        self._births: dict[str, Record] = {}
+        """Submissions whose birth is being written."""
         self._quarantine = quarantine
         self._blobs = blobs
         self._telemetry = telemetry
+        self._metrics = metrics
         self._clock = clock
         self._crash = crash
         self._again = again
@@ -117,6 +125,7 @@ class PlannerHandler(PartitionHandler):
         """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
         decided = self._partition.decide(self._clock.monotonic())  # first: who has just been born takes up room
+        tell_unjudged(self._partition.unjudged, self._metrics)
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))
@@ -207,10 +216,8 @@ class PlannerHandler(PartitionHandler):
         decided = self._partition.submit(command, command_id)
         if isinstance(decided, Append):
             groups = self._groups([decided])
-            if _fits(groups):
-                return groups
-            self._partition.stillborn(command.job_id)
-            decided = Refused("plan: too large to be recorded")
+            self._births[command.job_id] = record
+            return groups
         if isinstance(decided, Refused):
             self._quarantine(record, decided.reason)
         elif isinstance(decided, Conflict):
@@ -331,8 +338,17 @@ class PlannerHandler(PartitionHandler):
                 self._trace_step(traced, attributes)
 
     async def _append(self, groups: Sequence[Group]) -> None:
-        if groups:
-            await self._appender.append(groups)
+        """What is refused stops its own job only; a submission whose birth can't be written is quarantined."""
+        refusals = await write_all(self._appender, groups) if groups else ()
+        births, self._births = self._births, {}
+        for refusal in refusals:
+            job_id = refusal.group[0].key.decode()
+            record = births.get(job_id) if refusal.group[0].topic == Topic.JOBS_EVENTS else None
+            if record is None:
+                self._withheld.keep(refusal)
+            else:
+                self._partition.stillborn(job_id)
+                self._quarantine(record, f"plan: too large to be recorded ({refusal.why})")
 
 
 def lines_of(table: Table) -> Indexed:
@@ -347,15 +363,6 @@ def lines_of(table: Table) -> Indexed:
 
 def _ends_job(output: Written) -> bool:
     return isinstance(output, Append) and any(isinstance(fact.event, _ENDS) for fact in output.facts)
-
-
-def _fits(groups: Sequence[Group]) -> bool:
-    try:
-        for group in groups:
-            weigh(group)
-    except GroupTooLarge:
-        return False
-    return True
 
 
 def _request_draft(output: Request, time: str, traceparent: bytes | None) -> Draft:

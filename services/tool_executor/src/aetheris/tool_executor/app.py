@@ -132,9 +132,11 @@ def executor(
             Parts(
                 worker=me,
                 appender=on.appender,
+                withheld=on.withheld,
                 calls=calls,
                 performer=performer,
                 scribe=scribe,
+                metrics=on.metrics,
                 slots=slots,
                 heartbeat=heartbeat,
                 crash=crash,

@@ -15,7 +15,8 @@ from aetheris.protocol.invocation import Blobs, Invocation, NotReady, call_with,
 from aetheris.protocol.keys import external_key
 from aetheris.protocol.plan import RUNNABLE, EffectKind
 from aetheris.protocol.references import UnresolvedReference
-from aetheris.protocol.sealed import SealedNames
+from aetheris.protocol.sealed import SealedNames, UnreadBirths
+from aetheris.protocol.unjudged import Unjudged
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -138,6 +139,8 @@ class Partition:
         self._claimed: set[tuple[str, int]] = set()
         self._open: dict[int, None] = {}
         self._forgotten = SealedNames()
+        self._unread = UnreadBirths()
+        self.unjudged = Unjudged()
 
     def pass_over(self, offset: int) -> None:
         """A record that changes nothing here was read."""
@@ -148,20 +151,24 @@ class Partition:
         self.folded = offset
         job = self.jobs.get(event.job_id)
         if job is None:
-            if isinstance(event, ev.JobCreated) and event.job_id not in self._forgotten:
-                self.jobs[event.job_id] = birth(event, offset)
+            self._take_in(event, offset)
             return None
-        apply(job, event, offset)
+        try:
+            apply(job, event, offset)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job, error)
         if job.sealed:
             self._forget(event.job_id)
         return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
 
-    def needs_upgrade(self, job_id: str, offset: int) -> None:
+    def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: the job pauses here."""
         self.folded = offset
         job = self.jobs.get(job_id)
         if job is not None:
             job.needs_upgrade = True
+        elif is_birth and job_id not in self._forgotten:
+            self._unread.add(job_id, offset)
 
     def receive(self, taken: Taken) -> None:
         """Keep a grant until it can be judged; it is open until `discharge`."""
@@ -200,7 +207,8 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        return ((job_id, job.birth) for job_id, job in self.jobs.items())
+        yield from ((job_id, job.birth) for job_id, job in self.jobs.items())
+        yield from self._unread.items()
 
     def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
         """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
@@ -247,6 +255,11 @@ class Partition:
         self._declared[tried.nonce] = tried
         self._claimed.add((tried.started.idempotency_key, tried.started.token))
 
+    def unclaim(self, tried: Try) -> None:
+        """Its `started` was refused, and lies nowhere."""
+        self._declared.pop(tried.nonce, None)
+        self._claimed.discard((tried.started.idempotency_key, tried.started.token))
+
     def why_not(self, tried: Try) -> str | None:
         """Why a try that won may not be called, as far as the log was read; None if it may."""
         job = self._born(tried)
@@ -268,6 +281,12 @@ class Partition:
         self._turns.clear()
         self._waiting.clear()
         return waiting
+
+    def _take_in(self, event: Event, offset: int) -> None:
+        if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
+            self.jobs[event.job_id] = birth(event, offset)
+        elif isinstance(event, ev.JobSealed):
+            self._unread.pop(event.job_id)
 
     def _forget(self, job_id: str) -> None:
         """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""

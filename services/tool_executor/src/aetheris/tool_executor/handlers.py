@@ -20,11 +20,14 @@ from aetheris.streams.blobs import BlobError
 from aetheris.streams.crash import CrashPoints
 from aetheris.streams.handler import PartitionHandler
 from aetheris.streams.ids import fresh_nonce
-from aetheris.streams.log import Appender
+from aetheris.streams.log import Writer
+from aetheris.streams.metrics import Metrics
+from aetheris.streams.unjudged import tell_unjudged
+from aetheris.streams.withheld import Withheld, write_all
 from aetheris.tool_executor import reports
 from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
 from aetheris.tool_executor.heartbeat import Heartbeat
-from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.performing import Performer, Report, Scribe
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
@@ -45,10 +48,12 @@ class Parts:
     """What the partitions of one executor share."""
 
     worker: Worker
-    appender: Appender
+    appender: Writer
+    withheld: Withheld
     calls: Calls
     performer: Performer
     scribe: Scribe
+    metrics: Metrics
     slots: Slots
     heartbeat: Heartbeat
     crash: CrashPoints
@@ -124,9 +129,11 @@ class ExecutorHandler(PartitionHandler):
         except Undecodable:  # another service quarantines it
             decoded = None
         if isinstance(decoded, Envelope):
-            return self._core.evolve(decoded.body, record.offset)
+            returned = self._core.evolve(decoded.body, record.offset)
+            tell_unjudged(self._core.unjudged, self._parts.metrics)
+            return returned
         if isinstance(decoded, NeedsUpgrade):
-            self._core.needs_upgrade(decoded.job_id, record.offset)
+            self._core.needs_upgrade(decoded.job_id, record.offset, is_birth=decoded.is_birth)
         else:
             self._core.pass_over(record.offset)
         return None
@@ -195,13 +202,18 @@ class ExecutorHandler(PartitionHandler):
     async def _declare(self, tries: Sequence[Try]) -> None:
         for tried in tries:
             self._parts.crash.reach("before_started", tried.started.tool_name)
-        await self._append([self._declaration(tried) for tried in tries])
+        groups = [self._declaration(tried) for tried in tries]
+        refused = [one.group for one in await write_all(self._parts.appender, groups)]
         if self._parts.crash.armed:
             for tried in tries:
                 await self._parts.crash.unheard(tried.started.tool_name)
-        for tried in tries:
+        for tried, group in zip(tries, groups, strict=True):
             self._core.discharge(tried.run.taken)
-            if tried.refusal is not None:
+            if group in refused:
+                _log.error("a try can't be declared", job_id=tried.started.job_id, node_id=tried.started.node_id)
+                self._core.unclaim(tried)
+                self._end(tried)
+            elif tried.refusal is not None:
                 self._end(tried)
 
     def _declaration(self, tried: Try) -> Group:
@@ -234,7 +246,8 @@ class ExecutorHandler(PartitionHandler):
 
     async def _run(self, first: Try) -> None:
         """The nodes of a run, one after the other, each only after its `started` won."""
-        tried, going_on, rung = first, True, False
+        tried, rung = first, False
+        going_on: bool | None = True
         while going_on:
             report = await self._parts.performer.perform(tried)
             following = await self._following(tried.run, report.told)
@@ -243,10 +256,13 @@ class ExecutorHandler(PartitionHandler):
             await self._parts.performer.keep(tried, report)
             if following is None or self._closing:
                 rung = self._ring(_FEW)
-                await self._append([report.drafts])
+                await self._report(tried, report)
                 self._parts.crash.reach("after_append", tried.started.tool_name)
                 break
             going_on = await self._hand_on(declared, tried, following)
+            if going_on is None:
+                await self._report(tried, report)
+                break
             tried = following
         self._end(tried)
         if not rung:
@@ -278,15 +294,31 @@ class ExecutorHandler(PartitionHandler):
                 return None
         return None
 
-    async def _hand_on(self, declared: Group, tried: Try, following: Try) -> bool:
-        """Append a try's report and the next one's `started`, one group; whether that won."""
+    async def _report(self, tried: Try, report: Report) -> None:
+        """Append what a try came to; where the brokers will not have it, something shorter, and at last only doubt."""
+        if not await write_all(self._parts.appender, [report.drafts]):
+            return
+        _log.error("a report is refused", job_id=tried.started.job_id, node_id=tried.started.node_id)
+        brief = await self._parts.performer.brief(tried, report)
+        if brief is not None:
+            await self._parts.performer.keep(tried, brief)
+            if not await write_all(self._parts.appender, [brief.drafts]):
+                return
+        await self._append([self._parts.performer.unreported(tried)])
+
+    async def _hand_on(self, declared: Group, tried: Try, following: Try) -> bool | None:
+        """Append a try's report and the next one's `started`, one group; whether that won, None where it is refused."""
         self._parts.crash.reach("before_started", following.started.tool_name)
         won: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._verdicts[following.nonce] = won
         self._core.claim(following)
         grant, key = tried.run.taken.grant, tried.started.idempotency_key
         self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id)
-        await self._append([declared])
+        if await write_all(self._parts.appender, [declared]):
+            self._core.unclaim(following)
+            del self._verdicts[following.nonce]
+            self._parts.heartbeat.let_go(following.started.idempotency_key, grant.lease_id)
+            return None
         if self._parts.crash.armed:
             await self._parts.crash.unheard(following.started.tool_name)
         self._parts.crash.reach("after_append", tried.started.tool_name)
@@ -299,7 +331,7 @@ class ExecutorHandler(PartitionHandler):
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:
-            await self._parts.appender.append(groups)
+            await self._parts.withheld.append(groups)
 
     def _end(self, tried: Try) -> None:
         """A grant is done with."""

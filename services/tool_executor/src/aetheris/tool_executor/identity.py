@@ -18,6 +18,7 @@ from aetheris.streams.ids import fresh_id
 from aetheris.streams.log import Appender, Log
 from aetheris.streams.refusal import Refused
 from aetheris.streams.table import Table
+from aetheris.streams.withheld import write_all
 from aetheris.tool_executor.core import Worker
 from aetheris.tool_executor.performing import SOURCE
 
@@ -32,6 +33,12 @@ class WorkerIdTaken(Refused):
     """Another live process has this worker_id: give this one its own AETHERIS_WORKER_ID."""
 
     code = "worker_id_taken"
+
+
+class AnnouncementRefused(Refused):
+    """Kafka will not have what this executor says of itself or of a tool: raise the topic's max.message.bytes."""
+
+    code = "announcement_refused"
 
 
 @asynccontextmanager
@@ -56,7 +63,11 @@ async def locked(data: Path, worker_id: str, clock: Clock, patience_s: float = 1
 async def announce(
     log: Log, appender: Appender, clock: Clock, worker_id: str, callable_: Sequence[RegistryEntry | ModelEntry]
 ) -> Worker:
-    """Say who lives under the name now, who has ended, and what can be called; call it under the lock."""
+    """Say who lives under the name now, who has ended, and what can be called; call it under the lock.
+
+    Raises:
+        AnnouncementRefused: a line of it is larger than its topic allows.
+    """
     workers = Table(log, Topic.WORKERS)
     await workers.load()
     incarnation = fresh_id()
@@ -64,7 +75,9 @@ async def announce(
     time = clock.now().isoformat()
     drafts = [_table_draft(Topic.WORKERS, entry, worker_id, time)]
     drafts += [_table_draft(Topic.TOOLS_REGISTRY, one, one.key, time) for one in callable_]
-    await appender.append([(one,) for one in drafts])
+    for refusal in await write_all(appender, [(one,) for one in drafts]):
+        name = refusal.group[0].key.decode(errors="replace")
+        raise AnnouncementRefused(f"Kafka will not have the entry of {name} in {refusal.group[0].topic}: {refusal.why}")
     return Worker(worker_id, incarnation)
 
 

@@ -5,16 +5,16 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import structlog
 
 from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import canonical
+from aetheris.protocol import recordable
 from aetheris.protocol.envelope import draft
-from aetheris.protocol.events import INLINE_LIMIT, Event, Outcome
+from aetheris.protocol.events import Event, Outcome
 from aetheris.protocol.ids import event_id
 from aetheris.protocol.plan import EffectClass, EffectKind
 from aetheris.protocol.records import Draft
@@ -37,6 +37,9 @@ from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
 
+REPORT_REFUSED = "ReportRefused"
+"""The error class of a call whose report the brokers would not have, in any form."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -49,15 +52,21 @@ class Report:
     keeping: Keeping | None = None
     begun_ns: int = 0
     parent: bytes | None = None
+    said: Succeeded | None = None
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A result as it is recorded: inline, or by reference; its hash either way."""
+    """A result as it is recorded, its hash, and where it lies if it is not inline."""
 
     output_hash: str
-    result: Any = None
+    value: Any
     ref: ev.BlobRef | None = None
+
+    @property
+    def inline(self) -> Any:
+        """What the record itself holds of it."""
+        return None if self.ref is not None else self.value
 
 
 class Scribe:
@@ -201,22 +210,35 @@ class Performer:
         )
         return said, traceparent
 
-    async def _succeed(self, tried: Try, said: Succeeded, parent: bytes | None) -> Report:
+    async def brief(self, tried: Try, report: Report) -> Report | None:
+        """The same success in as few bytes as can say it, its result by reference; None where it is none."""
+        if report.said is None:
+            return None
+        said = replace(report.said, changes=())
+        return await self._succeed(tried, said, report.parent, inline_limit=0)
+
+    def unreported(self, tried: Try) -> tuple[Draft, ...]:
+        """What is left to say where no report could be recorded: nobody knows what the call came to."""
+        return self._scribe.write(tried, [_lost(tried, REPORT_REFUSED)])
+
+    async def _succeed(
+        self, tried: Try, said: Succeeded, parent: bytes | None, inline_limit: int = recordable.INLINE_LIMIT
+    ) -> Report:
         key = tried.started.idempotency_key
         try:
-            kept = await self._keep(said)
+            kept = await self._keep(said, inline_limit)
         except BlobsUnreachable as error:
             return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
-        events = reports.succeeded(tried, said, kept.output_hash, kept.result, kept.ref)
+        events = reports.succeeded(tried, said, kept.output_hash, kept.inline, kept.ref)
         drafts = self._scribe.write(tried, events, parent)
         value = reports.effect_value([one.value for one in drafts])
         begun_ns = 0 if parent is None else _ns(self._clock.now())
         keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
         await asyncio.sleep(0)  # so that it is on its way before anything else is thought about
-        told = None if said.partial else Told(tried.nonce, kept.output_hash, said.result)
-        return Report(drafts, told, keeping, begun_ns, parent)
+        told = None if said.partial else Told(tried.nonce, kept.output_hash, kept.value)
+        return Report(drafts, told, keeping, begun_ns, parent, said)
 
     def _untraceable(self, tried: Try) -> None:
         """The effect stands; that nobody can name it outside is its tool's fault."""
@@ -225,13 +247,13 @@ class Performer:
         traceparent = self._telemetry.traceparent(_traced(tried))
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
-    async def _keep(self, said: Succeeded) -> _Kept:
-        data = canonical(said.result) if said.canonical is None else said.canonical
+    async def _keep(self, said: Succeeded, inline_limit: int) -> _Kept:
+        result, data = recordable.result(said.result) if said.canonical is None else (said.result, said.canonical)
         output_hash = hashlib.sha256(data).hexdigest()
-        if len(data) <= INLINE_LIMIT:
-            return _Kept(output_hash, said.result)
+        if len(data) <= inline_limit:
+            return _Kept(output_hash, result)
         ref = await self._blobs.put(data)
-        return _Kept(output_hash, ref=ev.BlobRef(sha256=ref.sha256, size=ref.size))
+        return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
 
 
 def _traced(tried: Try) -> Traced:

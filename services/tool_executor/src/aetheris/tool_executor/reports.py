@@ -1,16 +1,13 @@
 """What a try reports, as events: declared, refused, ended, in doubt (docs/events.md); pure."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from aetheris.protocol import events as ev
-from aetheris.protocol.events import BlobRef, Change, Event, Outcome, Via
-from aetheris.sdk.outcomes import StateChange, Succeeded
+from aetheris.protocol import recordable
+from aetheris.protocol.events import BlobRef, Event, Outcome, Via
+from aetheris.sdk.outcomes import Succeeded
 from aetheris.tool_executor.core import Try
-
-MAX_CHANGES_BYTES = 256 * 1024
-"""What the recorded changes of one call may weigh: its report must fit one record batch."""
 
 NOT_EXECUTED = "NotExecuted"
 
@@ -30,7 +27,7 @@ def succeeded(
         result=result,
         result_ref=ref,
         output_hash=output_hash,
-        external_id=said.external_id,
+        external_id=None if said.external_id is None else recordable.name(said.external_id),
         usage=dict(said.usage) if said.usage is not None else None,
     )
     committed = ev.CommandCommitted(
@@ -44,7 +41,11 @@ def succeeded(
     )
     if not said.changes:
         return finished, committed
-    changed = ev.StateChanged(job_id=started.job_id, node_id=started.node_id, changes=_changes(said.changes))
+    changed = ev.StateChanged(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        changes=ev.changes_of(change.payload() for change in said.changes),
+    )
     return finished, committed, changed
 
 
@@ -58,7 +59,7 @@ def failed(tried: Try, outcome: Outcome, error: str) -> ev.ToolInvocationFinishe
         invocation_id=started.invocation_id,
         outcome=outcome,
         via=Via.EXECUTOR,
-        error=error,
+        error=recordable.text(error),
     )
 
 
@@ -75,7 +76,7 @@ def in_doubt(tried: Try, error_class: str) -> ev.InvocationInDoubt:
         node_id=started.node_id,
         idempotency_key=started.idempotency_key,
         invocation_id=started.invocation_id,
-        error_class=error_class,
+        error_class=recordable.text(error_class),
     )
 
 
@@ -99,20 +100,3 @@ def effect_value(values: Sequence[bytes]) -> bytes:
     """
     names = (b"finished", b"committed", b"changed")
     return b"{" + b",".join(b'"%b":%b' % pair for pair in zip(names, values, strict=False)) + b"}"
-
-
-def _changes(changes: Iterable[StateChange]) -> tuple[Change, ...]:
-    kept: list[Change] = []
-    room = MAX_CHANGES_BYTES
-    for position, change in enumerate(changes):
-        payload = change.payload()
-        room -= len(json.dumps(payload))
-        if room < 0:
-            return (*kept, _left_out(position))
-        kept.append(Change.model_validate(payload))
-    return tuple(kept)
-
-
-def _left_out(kept: int) -> Change:
-    """Said in the log rather than lost in silence."""
-    return Change(resource_type="aetheris", resource_id=f"changes after the first {kept}", operation="left_out")

@@ -39,8 +39,9 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         Exception: whatever escaped; the next process restores from the log.
     """
     keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
-    prober = Prober(load(",".join(settings.tools)), settings.probe_timeout_s, settings.probes_at_once)
+    toolbox = load(",".join(settings.tools))
     async with runtime(settings, "verifier", stop) as parts, asyncio.TaskGroup() as tasks:
+        prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once)
 
         def handler(partition: int) -> VerifierPartition:
             return VerifierPartition(Parts(parts, worker, prober, keys, proofs), partition)

@@ -7,6 +7,7 @@ from typing import Any
 from aetheris.proofs import Audit, RawRecord, Report, Violation
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.events import (
+    BirthRepeated,
     JobCreated,
     JobSealed,
     ToolInvocationFinished,
@@ -96,11 +97,11 @@ class Partition:
             self.moved[job_id] = job
             if job.looks_odd(event_type):
                 self.odd[job_id] = job
-        if event_type == JobSealed.event_type:
+        if event_type == JobSealed.event_type or (event_type == BirthRepeated.event_type and _is_later(job)):
             del self.jobs[job_id]
             self.moved.pop(job_id, None)
             self._forgotten.add(job_id)
-            if job.came_late():
+            if event_type == JobSealed.event_type and job.came_late():
                 self.odd[job_id] = job
         return job
 
@@ -139,6 +140,12 @@ def sealed(job: LiveJob, report: Report, sign: Sign, sealed_at: str) -> JobSeale
         )
     )
     return JobSealed.model_validate(signed)
+
+
+def _is_later(job: LiveJob) -> bool:
+    """Whether its latest record says that it was born before what was taken for its birth."""
+    born = job.audit.last.body.get("birth")
+    return isinstance(born, int) and born < job.birth
 
 
 def _asked(record: Record) -> tuple[str, bool | None]:

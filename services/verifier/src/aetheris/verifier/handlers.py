@@ -26,10 +26,11 @@ from aetheris.protocol.records import Draft, Record
 from aetheris.protocol.topics import Topic
 from aetheris.streams.blobs import BlobsUnreachable
 from aetheris.streams.handler import PartitionHandler
-from aetheris.streams.log import LogError
+from aetheris.streams.log import LogError, Refusal
 from aetheris.streams.metrics import Metric
 from aetheris.streams.runtime import Runtime
 from aetheris.streams.telemetry import Traced, whole
+from aetheris.streams.withheld import write_all
 from aetheris.streams.worker import PartitionWorker
 from aetheris.verifier.core import LiveJob, Partition, sealed
 from aetheris.verifier.keys import SealKeys
@@ -49,6 +50,9 @@ _COUNTED: Mapping[str, Metric] = {
 
 AGAIN_S = 1.0
 """After which a stream or a large result that could not be read is read again."""
+
+REFUSED_AGAIN_S = 60.0
+"""After which a seal that the brokers refused is offered again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -74,6 +78,8 @@ class VerifierPartition(PartitionHandler):
         self._watch = Watch(self._core, self._tell, parts.runtime.clock)
         self._asked: dict[int, asyncio.Task[None]] = {}
         self._late: set[asyncio.Task[None]] = set()
+        self._unsealed: dict[str, float] = {}
+        """Jobs whose seal was refused, and when it is made anew."""
 
     def fold(self, records: Sequence[Record]) -> None:
         """Audit history."""
@@ -87,6 +93,11 @@ class VerifierPartition(PartitionHandler):
 
     async def tick(self) -> None:
         """Judge, in turn, the jobs that have come on; seal what could not be sealed before."""
+        now_s = self._parts.runtime.clock.monotonic()
+        for job_id in [job_id for job_id, due_s in self._unsealed.items() if due_s <= now_s]:
+            del self._unsealed[job_id]
+            if job_id in self._core.jobs:
+                self._core.jobs[job_id].sealing = False
         await self._seal()
         due_s = self._watch.go_round()
         if due_s is not None:
@@ -183,15 +194,32 @@ class VerifierPartition(PartitionHandler):
             _log.error("violation", job_id=job.job_id, rule=one.rule, event_id=one.event_id, offset=one.offset)
             traceparent = runtime.telemetry.traceparent(whole(job.job_id, job.trace))
             runtime.metrics.count(Metric.VIOLATIONS, traceparent=traceparent, rule=one.rule)
-        await runtime.appender.append([(self._draft(Topic.JOBS_EVENTS, *_violation(job, one)),) for one in fresh])
+        await runtime.withheld.append([(self._draft(Topic.JOBS_EVENTS, *_violation(job, one)),) for one in fresh])
         await runtime.metrics.flush()
 
     async def _seal(self) -> None:
         """Into the log of seals first: no stream holds a seal that the log lacks, wherever this process dies."""
         seals = [seal for job in self._core.to_seal() if (seal := await self._sealed(job)) is not None]
-        for topic in (Topic.JOBS_SEALS, Topic.JOBS_EVENTS):
-            drafts = [(self._draft(topic, seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
-            await self._parts.runtime.appender.append(drafts)
+        lines = [(self._draft(Topic.JOBS_SEALS, seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
+        refusals = await write_all(self._parts.runtime.appender, lines)
+        refused = {refusal.group[0].key.decode() for refusal in refusals}
+        for refusal in refusals:
+            self._seal_later(refusal)
+        await self._parts.runtime.withheld.append(
+            [
+                (self._draft(Topic.JOBS_EVENTS, seal, f"{seal.root} {seal.sealed_at}"),)
+                for seal in seals
+                if seal.job_id not in refused
+            ]
+        )
+
+    def _seal_later(self, refusal: Refusal) -> None:
+        """Its job stays unsealed, and is told; a seal is made anew when its time has come."""
+        job_id, due_s = refusal.group[0].key.decode(), self._parts.runtime.clock.monotonic() + REFUSED_AGAIN_S
+        _log.error("a seal is refused", job_id=job_id, topic=refusal.group[0].topic, reason=refusal.why)
+        self._parts.runtime.metrics.count(Metric.REFUSED, topic=refusal.group[0].topic, reason=refusal.why)
+        self._unsealed[job_id] = due_s
+        self._parts.worker.call_at(self._number, due_s)
 
     async def _sealed(self, job: LiveJob) -> JobSealed | None:
         """Its seal; none while a large result can't be asked for, and it is tried again."""
@@ -236,7 +264,7 @@ class VerifierPartition(PartitionHandler):
             for place, one in enumerate(said)
         )
         if group:
-            await self._parts.runtime.appender.append([group])
+            await self._parts.runtime.withheld.append([group])
 
     async def _asked_outside(self, question: Verification, traceparent: bytes | None) -> Sequence[Event]:
         if question.what == "confirm":

@@ -4,28 +4,47 @@ import asyncio
 import time
 from typing import Any
 
-from aetheris.protocol.canonical import canonical_result
+from aetheris.protocol import recordable
 from aetheris.protocol.commands import Verification
-from aetheris.protocol.events import Answer, Change, ConfirmationFailed, EffectConfirmed, InvocationProbed
+from aetheris.protocol.events import (
+    Answer,
+    BlobRef,
+    Change,
+    ConfirmationFailed,
+    EffectConfirmed,
+    InvocationProbed,
+    changes_of,
+)
 from aetheris.sdk.context import ProbeContext
 from aetheris.sdk.invoke import ask_probe, verify
 from aetheris.sdk.loader import Toolbox, UnknownTool
 from aetheris.sdk.outcomes import Confirmed, Drifted, Found, NotFound, StateChange, Unknown, Verdict
+from aetheris.streams.blobs import Blobs, BlobsUnreachable
 
 
 class Prober:
     """Runs probes and verifiers, a bounded number at a time."""
 
-    def __init__(self, toolbox: Toolbox, timeout_s: float, at_once: int) -> None:
+    def __init__(self, toolbox: Toolbox, blobs: Blobs, timeout_s: float, at_once: int) -> None:
         self._toolbox = toolbox
+        self._blobs = blobs
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(at_once)
 
     async def ask(self, question: Verification, traceparent: bytes | None) -> InvocationProbed:
-        """The outside's answer, as it is recorded."""
+        """The outside's answer, as it is recorded; a large result lies in the blob store before."""
         async with self._slots:
             answer = await self._answer(question, traceparent)
-        return _event(question, answer)
+        if not isinstance(answer, Found):
+            return _answered(question, _nothing_found(answer))
+        result, data = recordable.result(answer.result)
+        if len(data) <= recordable.INLINE_LIMIT:
+            return _answered(question, _found(answer) | {"result": result})
+        try:
+            ref = await self._blobs.put(data)
+        except BlobsUnreachable:
+            return _answered(question, _nothing_found(Unknown("what was found can't be stored now")))
+        return _answered(question, _found(answer) | {"result_ref": BlobRef(sha256=ref.sha256, size=ref.size)})
 
     async def confirm(
         self, question: Verification, traceparent: bytes | None
@@ -68,20 +87,22 @@ class Prober:
             return Unknown("the tool has no probe")
 
 
-def _event(question: Verification, answer: Found | NotFound | Unknown) -> InvocationProbed:
-    said: dict[str, Any] = {"answer": Answer.UNKNOWN, "evidence": ()}
-    if isinstance(answer, Found):
-        said = {
-            "answer": Answer.FOUND,
-            "result": answer.result,
-            "external_id": answer.external_id,
-            "evidence": answer.evidence,
-            "changes": tuple(Change.model_validate(change.payload()) for change in answer.changes),
-        }
-    elif isinstance(answer, NotFound):
-        said = {"answer": Answer.NOT_FOUND, "evidence": answer.evidence}
-    else:
-        said["evidence"] = (answer.reason,)
+def _found(answer: Found) -> dict[str, Any]:
+    return {
+        "answer": Answer.FOUND,
+        "external_id": None if answer.external_id is None else recordable.name(answer.external_id),
+        "evidence": recordable.evidence(answer.evidence),
+        "changes": changes_of(change.payload() for change in answer.changes),
+    }
+
+
+def _nothing_found(answer: NotFound | Unknown) -> dict[str, Any]:
+    if isinstance(answer, NotFound):
+        return {"answer": Answer.NOT_FOUND, "evidence": recordable.evidence(answer.evidence)}
+    return {"answer": Answer.UNKNOWN, "evidence": (recordable.text(answer.reason),)}
+
+
+def _answered(question: Verification, said: dict[str, Any]) -> InvocationProbed:
     return InvocationProbed(
         job_id=question.job_id,
         node_id=question.node_id,
@@ -106,12 +127,10 @@ def _said(question: Verification, place: int, verdict: Verdict) -> EffectConfirm
         "caused_by": question.caused_by,
     }
     if isinstance(verdict, Confirmed):
-        return EffectConfirmed(**common, evidence=_as_json(verdict.evidence))
+        return EffectConfirmed(**common, evidence=recordable.evidence(verdict.evidence))
     if isinstance(verdict, Drifted):
-        detail = canonical_result(dict(verdict.diff))
-        return ConfirmationFailed(**common, reason="drift", detail=detail, evidence=_as_json(verdict.evidence))
-    return ConfirmationFailed(**common, reason="unknown", detail=verdict.reason)
-
-
-def _as_json(evidence: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(canonical_result(one) for one in evidence)
+        detail = recordable.detail(verdict.diff)
+        return ConfirmationFailed(
+            **common, reason="drift", detail=detail, evidence=recordable.evidence(verdict.evidence)
+        )
+    return ConfirmationFailed(**common, reason="unknown", detail=recordable.text(verdict.reason))

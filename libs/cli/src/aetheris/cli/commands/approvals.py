@@ -13,7 +13,6 @@ from aetheris.sdk.client import Action, Approval, Asked, Client, Responded
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id, as `aetheris approvals` shows it.")]
 Comment = Annotated[str | None, typer.Option(help="Why; it is recorded with your name.")]
-As = Annotated[str | None, typer.Option("--as", help="Answer by this name: one of the data folder's tokens.")]
 
 
 def approvals(
@@ -44,7 +43,7 @@ def approve(
     ] = None,
     answer: Annotated[str | None, typer.Option(metavar="JSON", help="What a form of the plan asks for.")] = None,
     comment: Comment = None,
-    who: As = None,
+    who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +63,7 @@ def reject(
     request_id: RequestId,
     *,
     comment: Comment = None,
-    who: As = None,
+    who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:

@@ -246,6 +246,7 @@ def signal(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key that a node of the job waits for.")],
     *,
     payload: Annotated[str | None, typer.Option(help="What came, as JSON; the node's result.")] = None,
+    who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
@@ -253,7 +254,7 @@ def signal(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         value = None if payload is None else json_value(payload, "--payload")
-        with connected(data) as client:
+        with connected(data, who) as client:
             answer = client.signal(job_id, key, value)
         _print_answer(answer, as_json=as_json)
 
@@ -267,17 +268,18 @@ def resolve(
     not_executed: Annotated[bool, typer.Option("--not-executed", help="It took no effect and never will.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Call it again, though it may act twice.")] = False,
     result: Annotated[str | None, typer.Option(help="With --happened: the call's result, as JSON.")] = None,
+    who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Say what became of a parked step."""
+    """Say what became of a parked step; who submitted the job may not, unless the policy's rule lets him."""
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         verdict = _verdict(happened=happened, not_executed=not_executed, retry=retry)
         if result is not None and verdict != "happened":
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--result: only with --happened", field="--result")
         value = None if result is None else json_value(result, "--result")
-        with connected(data) as client:
+        with connected(data, who) as client:
             step = _step(client.job(job_id), node)
             answer = client.resolve(job_id, step, verdict, evidence=evidence, result=value)
         _print_answer(answer, as_json=as_json)
@@ -402,8 +404,8 @@ def _print_job(found: Job, *, as_json: bool) -> None:
     rows = (*rows, ("error", found.error))
     fields((*rows, ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
     for step in found.steps:
-        if step.state == "waiting" and step.attempts:  # parked; what waits for approval was never tried
-            how = "--happened|--not-executed|--retry --evidence …"
+        if step.state == "waiting" and step.attempts and step.request_id is None:  # parked, and asks nobody
+            how = "--happened|--not-executed|--retry --evidence … [--as NAME]"
             fields((("settle it", f"aetheris resolve {found.job_id} --node {step.node_id} {how}"),))
     if found.steps:
         columns = ("step", "tool", "state", "tries", "effect", "external id", "reason")

@@ -22,6 +22,7 @@ from aetheris.cli.demo.system import System, check_free, running
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
+from aetheris.cli.local import APPROVER
 
 CUSTOMER = "ada@example.org"
 NAIVE_TEXT, TEXT = "Order o-1001 is on its way", "Order o-1002 is on its way"
@@ -137,7 +138,7 @@ def _on_aetheris(system: System, world: World, naive: Counts, say: Say) -> Outco
     lines = world.hook.count(TEXT)
     say.step(f"a human asks whoever runs the webhook: its book has {lines} line(s) of that")
     _resolve(system, job_id, f"the webhook's book has {lines} line(s) of it")
-    say.step(f"aetheris resolve {job_id} --node call --happened --evidence …")
+    say.step(f"aetheris resolve {job_id} --node call --happened --evidence … --as {APPROVER}")
     await_status(system, job_id, "completed")
     counts = world.counts(TEXT)
     say.step(f"the job has completed. There are {_words(counts)}")
@@ -163,7 +164,7 @@ def _await_human(system: System, job_id: str) -> bool:
 def _resolve(system: System, job_id: str, evidence: str) -> None:
     """By the command that a human has. Raises: DemoError: it was not taken."""
     argv = [sys.executable, "-m", "aetheris.cli", "resolve", job_id, "--node", "call", "--happened"]
-    settled = [*argv, "--evidence", evidence, "--data", str(system.data)]
+    settled = [*argv, "--evidence", evidence, "--as", APPROVER, "--data", str(system.data)]
     with alone({}):
         ran = subprocess.run(settled, capture_output=True, text=True, check=False)
     if ran.returncode:

@@ -4,16 +4,17 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, locked_jars, missing_jars
 from aetheris.cli.embedded.java import find_java
 from aetheris.cli.embedded.ports import Ports
-from aetheris.cli.embedded.probes import kafka_answers, redis_answers
+from aetheris.cli.embedded.probes import http_says, kafka_answers, redis_answers
 from aetheris.cli.embedded.valkey import server_binary
 
 _OLDEST_PYTHON = (3, 11)
@@ -113,5 +114,19 @@ def _running_parts(data: Path) -> Iterator[Finding]:
     status = lifecycle.status(data)
     yield Finding("system", True, f"running, supervisor {status.pid}")
     for name, part in status.parts.items():
-        detail = f"{'ready' if part.ready else 'not ready'}, incarnation {part.state.incarnation}"
+        said = http_says(part.health_port, "/readyz") if part.health_port is not None else {}
+        reasons = "".join(f": {reason}" for reason in dict(said.get("unready") or {}).values())
+        detail = f"{'ready' if part.ready else 'not ready'}, incarnation {part.state.incarnation}{reasons}"
         yield Finding(name, part.ready, detail, "" if part.ready else f"Read {part.log}.")
+        yield from _refused(name, dict(said.get("refused") or {}))
+
+
+def _refused(name: str, refused: Mapping[str, Any]) -> Iterator[Finding]:
+    """Jobs that wait because the brokers will not have a record of theirs."""
+    groups: list[dict[str, str]] = refused.get("groups") or []
+    for one in groups:
+        detail = f"job {one['job_id']} is stuck: Kafka refuses a record for {one['topic']} ({one['reason']})"
+        yield Finding(name, False, detail, "Mend the topic's limits or the permission; it is offered again by itself.")
+    more = int(refused.get("count") or 0) - len(groups)
+    if more > 0:
+        yield Finding(name, False, f"{more} more records are refused", "")

@@ -1,7 +1,8 @@
-"""The real Kafka broker, one KRaft node on 127.0.0.1, from jars that are locked by sha256.
+"""The real Kafka broker, one KRaft node or several on 127.0.0.1, from jars that are locked by sha256.
 
 `install` fetches the jars and makes the class data archive (once per user); `Broker` says how one broker
-on one folder is configured and started. Who starts it keeps it running: the supervisor, or `running_broker`.
+on one folder is configured and started, `cluster_in` how several of them make a cluster. Who starts it keeps it
+running: the supervisor, or `running_broker`.
 """
 
 import base64
@@ -25,6 +26,9 @@ from aetheris.cli.embedded.processes import end, exclusive, spawn
 SMALL = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # quick to start, 170 MB
 FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # C2 would compile while it is measured
 
+IN_SYNC = 2
+"""Replicas that acknowledge a record, where there are as many."""
+
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 30.0
 _POLL_S = 0.02
@@ -32,8 +36,8 @@ _POLL_S = 0.02
 # Only what differs from Kafka's defaults; {…} is filled in per folder.
 _PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+node.id={node}
+controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
@@ -41,21 +45,17 @@ inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={log_folder}
 
-# One node: nothing to replicate to, nobody to wait for.
-default.replication.factor=1
-min.insync.replicas=1
-offsets.topic.replication.factor=1
+# Of one node: nothing to replicate to, nobody to wait for.
+default.replication.factor={nodes}
+min.insync.replicas={in_sync}
+offsets.topic.replication.factor={nodes}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor={nodes}
+transaction.state.log.min.isr={in_sync}
 transaction.state.log.num.partitions=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.replication.factor={nodes}
+share.coordinator.state.topic.min.isr={in_sync}
 share.coordinator.state.topic.num.partitions=1
-controller.quorum.election.timeout.ms=100
-# A killed broker may register again only once its former session has ended (9 s by default).
-broker.session.timeout.ms=2000
-broker.heartbeat.interval.ms=500
 metadata.max.idle.interval.ms=10000
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
@@ -73,6 +73,19 @@ auto.create.topics.enable=false
 
 # The cleaner's map of keys comes out of the heap: 16 MiB hold 700,000 keys a pass.
 log.cleaner.dedupe.buffer.size=16777216
+"""
+
+_ALONE = """\
+controller.quorum.election.timeout.ms=100
+# A killed broker may register again only once its former session has ended (9 s by default).
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=500
+"""
+
+_AMONG_OTHERS = """\
+# Longer than a busy machine keeps a broker from its heartbeat: one that is fenced without need loses what it leads.
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=500
 """
 
 _LOGGING = """\
@@ -115,13 +128,19 @@ USUAL = Tuning()
 
 @dataclass(frozen=True)
 class Broker:
-    """One broker: its folder (configuration and log) and its two ports on 127.0.0.1."""
+    """One broker: its folder (configuration and log) and its two ports on 127.0.0.1.
+
+    `voters` are the controllers of its cluster, node → port, itself among them; none: it is alone.
+    """
 
     installation: Installation
     folder: Path
     port: int
     controller_port: int
     tuning: Tuning = USUAL
+    node: int = 1
+    voters: Mapping[int, int] = field(default_factory=dict[int, int])
+    cluster_id: str = ""
 
     @property
     def address(self) -> str:
@@ -157,7 +176,17 @@ class Broker:
         return self.folder / "log4j2.properties"
 
     def _configuration(self) -> str:
-        usual = _PROPERTIES.format(port=self.port, controller_port=self.controller_port, log_folder=self.log_folder)
+        voters = self.voters or {self.node: self.controller_port}
+        usual = _PROPERTIES.format(
+            node=self.node,
+            voters=",".join(f"{node}@127.0.0.1:{port}" for node, port in voters.items()),
+            nodes=len(voters),
+            in_sync=min(len(voters), IN_SYNC),
+            port=self.port,
+            controller_port=self.controller_port,
+            log_folder=self.log_folder,
+        )
+        usual += _ALONE if len(voters) == 1 else _AMONG_OTHERS
         return usual + "".join(f"{name}={value}\n" for name, value in self.tuning.properties.items())
 
     def _java(self) -> tuple[str, ...]:
@@ -173,7 +202,7 @@ class Broker:
 
     def _format(self) -> None:
         tool = (*self._java(), "kafka.tools.StorageTool", "format")
-        argv = (*tool, "--cluster-id", _fresh_cluster_id(), "--config", str(self._properties))
+        argv = (*tool, "--cluster-id", self.cluster_id or _fresh_cluster_id(), "--config", str(self._properties))
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=READY_WITHIN_S)
         if done.returncode:
             report = self.folder / "format.txt"
@@ -198,6 +227,30 @@ def install(progress: Progress) -> Installation:
 def broker_in(installation: Installation, data: Path, ports: Ports, tuning: Tuning = USUAL) -> Broker:
     """The broker of a data folder, on the ports that the folder keeps."""
     return Broker(installation, data / "kafka", ports.get("kafka"), ports.get("kafka-controller"), tuning)
+
+
+def cluster_in(
+    installation: Installation, data: Path, ports: Ports, count: int, tuning: Callable[[int], Tuning] = lambda _: USUAL
+) -> list[Broker]:
+    """The brokers of a data folder that make one cluster, each a controller too; `tuning` by node, from 1 on."""
+    voters = {node: ports.get(f"kafka-{node}-controller") for node in range(1, count + 1)}
+    named = data / "kafka" / "cluster-id"
+    if not named.exists():
+        named.parent.mkdir(parents=True, exist_ok=True)
+        named.write_text(_fresh_cluster_id())
+    return [
+        Broker(
+            installation,
+            data / "kafka" / str(node),
+            ports.get(f"kafka-{node}"),
+            port,
+            tuning(node),
+            node,
+            voters,
+            named.read_text(),
+        )
+        for node, port in voters.items()
+    ]
 
 
 @contextmanager

@@ -36,6 +36,8 @@ class PartStatus:
     state: PartState
     ready: bool
     log: Path
+    health_port: int | None = None
+    """Where a service says what it waits for."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,8 @@ def _starts(data: Path) -> dict[str, int]:
 def _status(data: Path, part: Part, state: State, *, running: bool) -> PartStatus:
     known = state.parts.get(part.name, PartState(part.name))
     here = known if running else replace(known, pid=None)
-    return PartStatus(here, here.pid is not None and part.is_ready(), log_path(data, part.name))
+    port = int(part.target) if part.ask == "http" else None
+    return PartStatus(here, here.pid is not None and part.is_ready(), log_path(data, part.name), port)
 
 
 def _end_supervisor(data: Path, pid: int) -> None:

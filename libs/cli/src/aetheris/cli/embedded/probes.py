@@ -1,9 +1,11 @@
 """Does it answer? One blocking question to a broker, a Redis or a service; never an exception."""
 
 import http.client
+import json
 import socket
 import ssl
 import struct
+from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 TIMEOUT_S = 2.0
@@ -38,6 +40,19 @@ def http_answers(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def http_says(port: int, path: str) -> dict[str, Any]:
+    """The JSON object at 127.0.0.1:port/path, whatever its status; {} where there is none."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        found = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _broker_answers(address: str) -> bool:

@@ -48,7 +48,7 @@ EVENT_TYPES = set(
     "invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt invocation_probed "
     "worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed step_compensated "
     "signal_received job_waiting wait_completed cancel_requested job_stopping job_completed job_failed job_cancelled "
-    "violation_found job_sealed".split()
+    "violation_found birth_repeated job_sealed".split()
 )
 
 

@@ -19,7 +19,8 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import NullPool
 
-from aetheris.protocol.canonical import canonical, canonical_result
+from aetheris.protocol import recordable
+from aetheris.protocol.canonical import canonical
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import (
     Confirmed,
@@ -140,7 +141,7 @@ def _run(result: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """As JSON has it; what JSON can't say exactly is text."""
     plain = value is None or isinstance(value, str | int | float | bool)
-    return value if plain and canonical_result(value) is value else str(value)
+    return value if plain and recordable.result(value)[0] is value else str(value)
 
 
 def _refused(error: DBAPIError) -> Exception:

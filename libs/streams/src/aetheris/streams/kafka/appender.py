@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from aetheris.streams.kafka import wire
 from aetheris.streams.kafka.batches import HEADER_BYTES, pack
 from aetheris.streams.kafka.brokers import Brokers
 from aetheris.streams.kafka.connection import Address, Connection, Disconnected
-from aetheris.streams.log import MAX_GROUP_BYTES, LogUnreachable, Place, Written
+from aetheris.streams.log import MAX_GROUP_BYTES, AppendRefused, LogUnreachable, Place, Refusal, Written
 from aetheris.streams.partitioning import place_of, weigh
 
 _log = structlog.get_logger(__name__)
@@ -27,21 +27,32 @@ _LOST = wire.Produced(wire.NOT_LEADER)
 _UNKNOWN = wire.Produced(errors.UnknownError.errno)
 _WRITTEN = frozenset({wire.NO_ERROR, wire.DUPLICATE_SEQUENCE_NUMBER})
 _BIRTH_S = 10.0
+_LONGEST_REST_S = 30.0
+_LONGEST_DOUBT_S = 5.0
 
 
 class _Ticket:
     """Done when the last of an append's groups is."""
 
-    __slots__ = ("done", "left")
+    __slots__ = ("done", "left", "refusals")
 
     def __init__(self, groups: int) -> None:
         self.left = groups
+        self.refusals: list[Refusal] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(self) -> None:
         self.left -= 1
-        if self.left == 0 and not self.done.done():
+        if self.left or self.done.done():
+            return
+        if self.refusals:
+            self.done.set_exception(AppendRefused(self.refusals))
+        else:
             self.done.set_result(None)
+
+    def refuse(self, group: Group, why: str) -> None:
+        self.refusals.append(Refusal(group, why))
+        self.settle()
 
 
 @dataclass(slots=True)
@@ -52,15 +63,27 @@ class _Parcel:
     ticket: _Ticket
 
 
+_NO_LIMIT = 1 << 20
+
+
 class _Lane:
     """The outbox of one partition: its oldest groups make up the batch that is being written."""
 
-    __slots__ = ("batch", "drafts", "in_flight", "parcels", "place", "queue", "time_ms")
+    __slots__ = (
+        "batch", "drafts", "in_flight", "most", "parcels", "place", "queue", "refused", "resting", "rests", "time_ms"
+    )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.queue: deque[_Parcel] = deque()
         self.in_flight = False
+        self.most = _NO_LIMIT
+        """Groups of a batch: fewer, while the one that is refused is looked for."""
+        self.refused = ""
+        """Why the brokers take nothing of this writer here."""
+        self.resting = False
+        self.rests = 0
+        """How often in a row it had to."""
         self.forget()
 
     def forget(self) -> None:
@@ -69,18 +92,18 @@ class _Lane:
         self.drafts: list[Draft] = []
         self.parcels = self.time_ms = 0
 
-    def close_batch(self, producer: "_Producer") -> bytes:
+    def close_batch(self, producer: "_Producer", wall_s: float) -> bytes:
         """As many whole groups, from the oldest on, as one record batch holds; the same until it is acknowledged."""
         if self.batch is None:
             room = MAX_GROUP_BYTES - HEADER_BYTES
             self.drafts, self.parcels = [], 0
             for parcel in self.queue:
                 room -= parcel.weight
-                if room < 0:
+                if room < 0 or self.parcels == self.most:
                     break
                 self.parcels += 1
                 self.drafts += parcel.group
-            self.time_ms = round(time.time() * 1000)
+            self.time_ms = round(wall_s * 1000)
             sequence = producer.sequences.get(self.place, 0)
             self.batch = pack(self.drafts, self.time_ms, producer.id, producer.epoch, sequence)
         return self.batch
@@ -95,6 +118,17 @@ class _Lane:
         """The batch is acknowledged."""
         for _ in range(self.parcels):
             self.queue.popleft().ticket.settle()
+        self.most = min(2 * self.most, _NO_LIMIT)
+        self.refused, self.rests = "", 0
+        self.forget()
+
+    def refuse(self, why: str) -> None:
+        """The batch can't be written for what it holds: half of it is tried, down to the group that is refused."""
+        if self.parcels > 1:
+            self.most = (self.parcels + 1) // 2
+        else:
+            parcel = self.queue.popleft()
+            parcel.ticket.refuse(parcel.group, why)
         self.forget()
 
     def fail(self, error: BaseException) -> None:
@@ -134,11 +168,16 @@ class KafkaAppender:
     """Groups of a partition in their order, each whole in one record batch, again and again until acknowledged."""
 
     def __init__(
-        self, brokers: Brokers, partitions: Callable[[str], Awaitable[int]], send_deadline_s: float = 10.0
+        self,
+        brokers: Brokers,
+        partitions: Callable[[str], Awaitable[int]],
+        send_deadline_s: float = 10.0,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._brokers = brokers
         self._ask_partitions = partitions
         self._send_deadline_s = send_deadline_s
+        self._wall = wall
         self._partitions: dict[str, int] = {}
         self._lanes: dict[Place, _Lane] = {}
         self._waiting: dict[Place, _Lane] = {}
@@ -188,7 +227,8 @@ class KafkaAppender:
             if lane is None:
                 lane = self._lanes[place] = _Lane(place)
             lane.queue.append(_Parcel(group, weight, now, ticket))
-            self._waiting[place] = lane
+            if not lane.resting:
+                self._waiting[place] = lane
         self._flush_soon()
         await ticket.done
 
@@ -200,6 +240,10 @@ class KafkaAppender:
         """For how long the oldest unfinished group has been waiting, in seconds."""
         oldest = min((lane.queue[0].since for lane in self._lanes.values() if lane.queue), default=None)
         return 0.0 if oldest is None else time.monotonic() - oldest
+
+    def refusals(self) -> Mapping[str, str]:
+        """Topics that take nothing of this writer now, and why."""
+        return {lane.place[0]: lane.refused for lane in self._lanes.values() if lane.refused}
 
     async def _learn(self, groups: Sequence[Group]) -> None:
         """The partition counts of new topics; behind one another, so that appends keep their order."""
@@ -243,16 +287,23 @@ class KafkaAppender:
         sent: list[_Lane] = []
         for lane in lanes:
             del self._waiting[lane.place]
-            try:
-                batches[lane.place] = lane.close_batch(producer)
-            except Exception as error:  # noqa: BLE001  a bug here must reach whoever waits, or it would wait for ever
-                lane.fail(error)
-            else:
+            batch = self._batch_of(lane, producer)
+            if batch is not None:
+                batches[lane.place] = batch
                 lane.in_flight = True
                 sent.append(lane)
         answer = connection.call(wire.PRODUCE, wire.produce(batches, round(self._send_deadline_s * 1000)))
         late = asyncio.get_running_loop().call_later(self._send_deadline_s, self._doubt, producer, "no answer")
         answer.add_done_callback(partial(self._answered, producer, address, sent, late))
+
+    def _batch_of(self, lane: _Lane, producer: _Producer) -> bytes | None:
+        """What the lane has to send, if anything; what can't be packed is refused like what brokers won't have."""
+        while lane.queue:
+            try:
+                return lane.close_batch(producer, self._wall())
+            except Exception as error:  # noqa: BLE001  a bug here must reach whoever waits, or it would wait for ever
+                lane.refuse(type(error).__name__)
+        return None
 
     def _answered(
         self,
@@ -271,20 +322,30 @@ class KafkaAppender:
         except wire.Malformed:
             said = {}
         again = False
+        doubtful: list[_Lane] = []
+        why = ""
         for lane in sent:
             of_it = said.get(lane.place, _LOST if error else _UNKNOWN)
+            lane.in_flight = False
             if of_it.error in _WRITTEN:
                 self._pass_on(lane.written(of_it))
                 producer.acknowledge(lane)
             elif of_it.error in wire.PASSING:
                 again = True
+            elif of_it.error in wire.REFUSES_GROUP:
+                lane.refuse(_name(of_it.error))
+            elif of_it.error in wire.REFUSES_WRITER:
+                self._refuse(lane, of_it.error)
+                continue
             else:
-                self._doubt(producer, errors.for_code(of_it.error).__name__)
-                return
-            lane.in_flight = False
+                doubtful.append(lane)
+                why = _name(of_it.error)
+                continue
             if lane.queue:
                 self._waiting[lane.place] = lane
-        if again:
+        if doubtful:
+            self._doubt(producer, why, doubtful)
+        elif again:
             self._begin(self._rest(producer, address))
         else:
             producer.busy.discard(address)
@@ -295,8 +356,33 @@ class KafkaAppender:
         if written is not None and self._listener is not None:
             self._listener(written)
 
-    def _doubt(self, producer: _Producer, why: str) -> None:
-        """Whether something was written is unknown: it is written again, by a new producer."""
+    def _refuse(self, lane: _Lane, code: int) -> None:
+        """Nothing of the batch was written, nor would be what follows it: it is offered again, ever more rarely."""
+        if not lane.refused:
+            _log.error("refused by the brokers", topic=lane.place[0], partition=lane.place[1], error=_name(code))
+        lane.refused = _name(code)
+        if code == wire.INVALID_TIMESTAMP:
+            lane.forget()  # the next one bears the time that it is then
+        self._let_rest(lane, _LONGEST_REST_S, 1.0)
+
+    def _let_rest(self, lane: _Lane, longest_s: float, first_s: float) -> None:
+        self._waiting.pop(lane.place, None)
+        rest_s = min(longest_s, first_s * 2 ** min(lane.rests, 16))
+        lane.resting = True
+        lane.rests += 1
+        asyncio.get_running_loop().call_later(rest_s, self._rested, lane)
+
+    def _rested(self, lane: _Lane) -> None:
+        lane.resting = False
+        if lane.queue:
+            self._waiting[lane.place] = lane
+            self._flush_soon()
+
+    def _doubt(self, producer: _Producer, why: str, doubtful: Sequence[_Lane] = ()) -> None:
+        """Whether something was written is unknown: it is written again, by a new producer.
+
+        Those that the brokers have no good answer for rest before, the longer the more often it happens.
+        """
         if producer is not self._producer:
             return
         _log.warning("append unknown", error=why)
@@ -306,8 +392,10 @@ class KafkaAppender:
         for lane in self._lanes.values():
             lane.in_flight = False
             lane.forget()
-            if lane.queue:
+            if lane.queue and not lane.resting:
                 self._waiting[lane.place] = lane
+        for lane in doubtful:
+            self._let_rest(lane, _LONGEST_DOUBT_S, _RETRY_PAUSE_S)
         self._begin(self._renew())
 
     async def _renew(self) -> None:
@@ -335,7 +423,7 @@ class KafkaAppender:
         except (Disconnected, TimeoutError, wire.Malformed) as error:
             raise LogUnreachable(f"no producer id: {type(error).__name__}") from None
         if code:
-            raise LogUnreachable(f"no producer id: {errors.for_code(code).__name__}")
+            raise LogUnreachable(f"no producer id: {_name(code)}")
         return _Producer(number, epoch)
 
     async def _seek(self, producer: _Producer, places: set[Place]) -> None:
@@ -382,3 +470,7 @@ class KafkaAppender:
     def _fail(self, error: BaseException) -> None:
         for lane in self._lanes.values():
             lane.fail(error)
+
+
+def _name(code: int) -> str:
+    return errors.for_code(code).__name__

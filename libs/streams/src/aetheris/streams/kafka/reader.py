@@ -12,7 +12,7 @@ from aetheris.streams.kafka import wire
 from aetheris.streams.kafka.batches import Damaged, unpack
 from aetheris.streams.kafka.brokers import Brokers
 from aetheris.streams.kafka.connection import Address, Connection, Disconnected
-from aetheris.streams.log import Batch, LogGap, LogUnreachable, Place
+from aetheris.streams.log import GAP_BELIEVED_S, Batch, LogGap, LogUnreachable, Place
 
 _RETRY_PAUSE_S = 0.1
 _ANSWER_S = 10.0
@@ -98,6 +98,8 @@ class KafkaReader:
         self._sources: dict[Address, _Source] = {}
         self._arranged_until = _NEVER
         """When the places are to be arranged anew."""
+        self._astray: dict[Place, tuple[int, float]] = {}
+        """Places that are out of range: the position, and since when."""
         self._tired = False
         """A broker doesn't lead what it was asked for: its places are arranged anew, after a pause."""
         self._stirring: asyncio.Future[None] | None = None
@@ -115,6 +117,7 @@ class KafkaReader:
     def assign(self, positions: Mapping[Place, int]) -> None:
         """Read exactly these places from now on."""
         self._positions = dict(positions)
+        self._astray.clear()
         self._paused.clear()
         self._rearrange()
 
@@ -127,6 +130,7 @@ class KafkaReader:
         """Read these no longer."""
         for place in places:
             self._positions.pop(place, None)
+            self._astray.pop(place, None)
             self._paused.discard(place)
         self._rearrange()
 
@@ -154,7 +158,7 @@ class KafkaReader:
         """Records that arrived, or nothing after `timeout_s`; none of a place where all that came was known already.
 
         Raises:
-            LogGap: a place's offset is out of range.
+            LogGap: a place's offset is out of range, at each look at its leader for `GAP_BELIEVED_S`.
             LogUnreachable: the connection is broken; make a new reader.
         """
         clock = asyncio.get_running_loop().time
@@ -208,14 +212,26 @@ class KafkaReader:
             if position is None or part.place in self._paused or source.sent.get(part.place, position + 1) > position:
                 continue  # the assignment changed meanwhile
             if part.error == wire.OFFSET_OUT_OF_RANGE:
-                topic, partition = part.place
-                raise LogGap(f"out of range: {topic}[{partition}]@{position}")
-            if part.error in wire.PASSING:
+                self._stray(part.place, position)
+            elif part.error in wire.PASSING:
                 self._tired = True
             elif part.error:
                 raise self._broken(f"{part.place[0]}: {_named(part.error)}")
+            else:
+                self._astray.pop(part.place, None)
             if part.batches:
                 source.arrived.append(_Arrived(part.place, position, part.batches))
+
+    def _stray(self, place: Place, position: int) -> None:
+        """Ask who leads it, and look there again, before it is believed."""
+        now_s = asyncio.get_running_loop().time()
+        at, since_s = self._astray.get(place, (position, now_s))
+        if at != position:
+            since_s = now_s
+        self._astray[place] = position, since_s
+        if now_s - since_s >= GAP_BELIEVED_S:
+            raise LogGap(f"out of range: {place[0]}[{place[1]}]@{position}")
+        self._tired = True
 
     def _taken(self, most: int) -> Batch:
         found: Batch = {}

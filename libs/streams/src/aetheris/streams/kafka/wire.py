@@ -16,6 +16,11 @@ OFFSET_OUT_OF_RANGE = 1
 NOT_LEADER = 6
 PASSING = frozenset({3, 5, NOT_LEADER, 7, 9, 19, 20, 56, 78})
 """A topic or leader not known yet or no longer, too few replicas, a disk that fails: ask again, maybe another."""
+REFUSES_GROUP = frozenset({10, 18, 87})
+"""Too large for the topic, or a record that it can't hold: no broker will ever take it as it is."""
+INVALID_TIMESTAMP = 32
+REFUSES_WRITER = frozenset({17, 29, 31, INVALID_TIMESTAMP, 43, 44})
+"""No permission, a clock that is wrong, a policy: whatever this writer sends is refused until somebody mends it."""
 STARTING = frozenset({14, 15, 16})
 """A broker that has just started gives no producer ids yet."""
 DUPLICATE_SEQUENCE_NUMBER = 46

@@ -133,6 +133,7 @@ class Run:
         action = self.tape.pick(actions)
         self.around.say(action.name)
         action.do()
+        self._check_judged()
         return True
 
     def _actions(self) -> Iterator[Action]:
@@ -192,6 +193,12 @@ class Run:
                 self._land(call)
         self.around.now_s = until_s
         return True
+
+    def _check_judged(self) -> None:
+        """What a core could not judge it only sets aside: here that is a broken promise."""
+        for one in (*self.processes.planners, *self.processes.ledgers, *self.processes.executors):
+            for failure in one.core.unjudged.take():
+                raise failure.error
 
     def _check_folds(self) -> None:
         end = self.log.end(Topic.JOBS_EVENTS)

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from aetheris.gateway.core.wire import payload_of
-from aetheris.gateway.problems import BadRequest, Conflict
+from aetheris.gateway.problems import BadRequest, Conflict, Forbidden
 from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import canonical_result, digest
+from aetheris.protocol import recordable
+from aetheris.protocol.approvals import may_not_accept, may_not_resolve
 from aetheris.protocol.contract import TERMINAL, Status
 from aetheris.protocol.contracts import key_to_be
 from aetheris.protocol.fold import Entry, JobState, KeyState, St
@@ -97,15 +98,30 @@ def check_resolvable(state: KeyState, verdict: str) -> None:
         raise Conflict("illegal_transition", message, state=status.value)
 
 
-def signal_received(job: JobState, correlation_key: str, payload: Any) -> ev.SignalReceived | None:
+def check_resolver(job: JobState, state: KeyState, by: str) -> None:
+    """Whether he is the one to settle it.
+
+    Raises:
+        Forbidden: somebody else may.
+    """
+    refused = may_not_resolve(state, job.created.submitted_by, by)
+    if refused is not None:
+        raise Forbidden("not_an_approver", refused)
+
+
+def signal_received(job: JobState, correlation_key: str, payload: Any, by: str) -> ev.SignalReceived | None:
     """The signal of this key and payload that the log has; None where it may be sent.
 
     Raises:
         BadRequest: no node of the plan waits for the key.
+        Forbidden: it would accept what could not be confirmed, and somebody else may.
         Conflict: the key was used with another payload; its wait is over; or the job goes on no more.
     """
     asked = job.open_waits.get(("confirmation", None))
     if asked is not None and asked.correlation_key == correlation_key:
+        refused = may_not_accept(asked, job.created.submitted_by, by)
+        if refused is not None:
+            raise Forbidden("not_an_approver", refused)
         return None
     waiter = next((entries[-1].node.id for entries in job.entries.values() if _awaits(entries, correlation_key)), None)
     if waiter is None:
@@ -130,7 +146,7 @@ def _awaits(entries: list[Entry], correlation_key: str) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return digest(canonical_result(one)) == digest(canonical_result(other))
+    return recordable.result(one)[1] == recordable.result(other)[1]
 
 
 def _used(correlation_key: str) -> Conflict:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from aetheris.gateway.core.answers import Heard, contract_status, ended
 from aetheris.gateway.problems import BadRequest, Conflict, Forbidden, NotFound
 from aetheris.protocol import events as ev
-from aetheris.protocol.approvals import arguments_of, contract_of, edited, fields_in, request_id, why_not
+from aetheris.protocol.approvals import arguments_of, contract_of, edited, fields_in, may_not_answer, request_id
 from aetheris.protocol.canonical import canonical
 from aetheris.protocol.events import RejectReason
 from aetheris.protocol.fold import JobState, KeyState, Settled, St, is_stopped
@@ -94,7 +94,7 @@ def check(question: Question, said: Answer, schema: Schema | None) -> None:
         BadRequest: naming the field.
         Forbidden: somebody else may answer.
     """
-    refused = why_not(question.asked, question.submitted_by, said.by)
+    refused = may_not_answer(question.asked, said.action, question.submitted_by, said.by)
     if refused is not None:
         raise Forbidden("not_an_approver", refused)
     try:

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.problems import BadRequest
+from aetheris.protocol import recordable
 from aetheris.protocol.canonical import InvalidArgs, canonical, parse
 from aetheris.protocol.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
@@ -18,10 +19,6 @@ from aetheris.protocol.schemas import graph_json, pin_of, pinned
 MAX_BODY_BYTES = 512 * 1024
 MAX_PAYLOAD_BYTES = 64 * 1024
 """Of a signal: it lies in the log twice, and in the arguments of whoever refers to it."""
-MAX_DEPTH = 64
-"""Levels of nesting: every service parses the plan again, none may run out of stack."""
-
-_NESTS = (dict, list)
 
 Loc = Iterable[int | str]
 
@@ -114,10 +111,11 @@ def _read(raw: bytes) -> tuple[dict[str, Any], bytes]:
     """The body and its canonical form."""
     try:
         value: Any = parse(raw) if raw else {}
-        _check_depth(value)
         canonised = canonical(value)
     except InvalidArgs as error:
         raise BadRequest(error.code, _dotted(error.field), error.rule) from None
+    if recordable.is_deep(value):
+        raise BadRequest(InvalidArgs.code, "body", f"nested deeper than {recordable.MAX_DEPTH} levels")
     if not isinstance(value, dict):
         raise BadRequest("bad_request", "body", "must be a JSON object")
     return cast("dict[str, Any]", value), canonised
@@ -330,13 +328,3 @@ def _dotted(pointer: str) -> str:
     """A JSON Pointer as a field path."""
     parts = pointer.split("/")[1:]
     return field_path(int(part) if part.isdecimal() else part for part in parts) or "body"
-
-
-def _check_depth(value: Any) -> None:
-    level: list[Any] = [[value]]
-    for _ in range(MAX_DEPTH):
-        insides: list[Iterable[Any]] = [outer.values() if isinstance(outer, dict) else outer for outer in level]
-        level = [inner for inside in insides for inner in inside if inner and isinstance(inner, _NESTS)]
-        if not level:
-            return
-    raise InvalidArgs("", f"nested deeper than {MAX_DEPTH} levels")

@@ -1,0 +1,143 @@
+"""A model's equal call: the one that runs is joined, the one that is done gives its result (docs/agents.md).
+
+No position enters the name of a call: the first one's follows from what is called, and every later one's from the job
+that it comes after. So a run that starts anew finds what it did, in whatever order it asks.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aetheris.protocol.canonical import digest
+from aetheris.protocol.ids import job_id_of
+from aetheris.sdk.client import AsyncClient, Conflict, Job, NotFound, Step, Submitted
+
+MOST_TRIES = 10
+"""Of an equal call that surely fails each time."""
+MOST_OCCURRENCES = 100
+"""Of an equal call that is repeated on purpose."""
+
+Submit = Callable[[str, int], Awaitable[Submitted]]
+"""Submits the call under an Idempotency-Key and an occurrence."""
+
+
+class NoSuchCall(ValueError):
+    """What is to be repeated is no call with these arguments that has succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an equal call is submitted: its Idempotency-Key, and which occurrence of its content it is."""
+
+    key: str
+    occurrence: int = 1
+
+    def again(self, job_id: str) -> "Place":
+        """Behind a job that surely took no effect, or that only read."""
+        return Place(digest([self.key, "again", job_id]), self.occurrence)
+
+    def repeat(self, job_id: str) -> "Place":
+        """Behind a job that succeeded, because somebody means it twice."""
+        return Place(digest([self.key, "repeat", job_id]), self.occurrence + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The job that stands for a call; `earlier` where it had ended before it was asked for."""
+
+    job_id: str
+    status: str
+    place: Place
+    earlier: Job | None = None
+
+
+async def found(submit: Submit, client: AsyncClient, place: Place) -> Found:
+    """The job of a call: the one that stands for it, else a new one.
+
+    Raises:
+        ApiError.
+    """
+    tries = 1
+    while (submitted := await _submitted(submit, client, place)).ended:
+        job = await client.job(submitted.job_id)
+        if tries == MOST_TRIES or not took_nothing(job):
+            return Found(job.job_id, job.status, place, job)
+        place, tries = place.again(job.job_id), tries + 1
+    return Found(submitted.job_id, submitted.status, place)
+
+
+async def place_of_repeat(client: AsyncClient, first: Place, repeat_of: str) -> Place:
+    """Where the repeat of a call is submitted: of one that succeeded, and is an equal one of this run.
+
+    Raises:
+        NoSuchCall: it is none.
+        ApiError.
+    """
+    try:
+        tenant = (await client.job(repeat_of)).tenant
+        place = first
+        while (job := await client.job(job_id_of(tenant, place.key))).job_id != repeat_of:
+            place = _behind(place, job)
+    except NotFound:
+        raise NoSuchCall from None
+    if job.status != "completed" or place.occurrence == MOST_OCCURRENCES:
+        raise NoSuchCall
+    return place.repeat(repeat_of)
+
+
+def took_nothing(job: Job) -> bool:
+    """Whether an ended job surely left nothing behind, or a human found that it did not."""
+    return job.ended and job.status != "completed" and all(_took_nothing(job, step) for step in job.steps)
+
+
+def is_unknown(job: Job) -> bool:
+    """Whether a human must say what became of a job that has ended."""
+    return any(step.effect == "possible" and not _is_denied(step) for step in job.steps)
+
+
+def meant(args: Mapping[str, Any], schema: Mapping[str, Any], volatile: Collection[str] = ()) -> dict[str, Any]:
+    """What a call means: its arguments without volatile ones and without what the tool's schema says by default."""
+    return {name: value for name, value in _without_defaults(args, schema).items() if name not in volatile}
+
+
+def _behind(place: Place, job: Job) -> Place:
+    if job.status == "completed":
+        return place.repeat(job.job_id)
+    if took_nothing(job):
+        return place.again(job.job_id)
+    raise NoSuchCall
+
+
+async def _submitted(submit: Submit, client: AsyncClient, place: Place) -> Submitted:
+    """The submission; a job that was asked for in other words that mean the same is that job."""
+    try:
+        return await submit(place.key, place.occurrence)
+    except Conflict as standing:
+        job_id = standing.details.get("job_id")
+        if standing.code != "idempotency_conflict" or not isinstance(job_id, str):
+            raise
+        job = await client.job(job_id)
+        return Submitted(job_id=job_id, status=job.status)
+
+
+def _took_nothing(job: Job, step: Step) -> bool:
+    return step.effect in (None, "none") or step.node_id in job.compensated or _is_denied(step)
+
+
+def _is_denied(step: Step) -> bool:
+    """A human resolved it: not executed."""
+    return step.effect == "possible" and step.state == "failed" and step.via == "human"
+
+
+def _without_defaults(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Said or not, a default is the same; that one was added to the schema later makes no other call of an old one."""
+    properties = cast("Mapping[str, Any]", schema.get("properties") or {})
+    kept: dict[str, Any] = {}
+    for name, value in args.items():
+        inner = properties.get(name)
+        if not isinstance(inner, Mapping):
+            kept[name] = value
+        elif "default" not in inner or digest(inner["default"]) != digest(value):
+            held = cast("Mapping[str, Any]", inner)
+            kept[name] = _without_defaults(cast("dict[str, Any]", value), held) if isinstance(value, dict) else value
+    return kept

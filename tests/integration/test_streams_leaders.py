@@ -1,0 +1,134 @@
+"""Leaders of three brokers that are stopped, woken and killed: readers believe no leader of yesterday."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Generator
+
+import pytest
+
+from aetheris.protocol.records import Draft, Record
+from aetheris.streams.kafka import KafkaLog
+from aetheris.streams.log import LogUnreachable, Reader
+from aetheris.streams.pump import Pump
+from tests.cluster import Cluster, running_cluster
+
+pytestmark = pytest.mark.real
+
+DEADLINE_S = 120.0
+ROUNDS = 2
+WRITERS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def log(cluster: Cluster) -> AsyncIterator[KafkaLog]:
+    log = KafkaLog(cluster.address, send_deadline_s=2.0)
+    await log.start()
+    yield log
+    await log.stop()
+
+
+async def test_a_leader_that_wakes_and_has_less_than_was_read_is_not_believed(cluster: Cluster, log: KafkaLog) -> None:
+    """Who has not heard of the new leader asks the old one, which leads for itself until it hears of it too."""
+    topic = f"leaders-{uuid.uuid4().hex[:8]}"
+    await cluster.create(topic)
+    appender = log.appender()
+    await appender.start()
+    async with asyncio.timeout(DEADLINE_S):
+        for _ in range(ROUNDS):
+            unaware = KafkaLog(cluster.address)
+            await unaware.start()
+            await appender.append([(Draft(topic, b"k", b"before"),)])
+            before = (await unaware.end_offsets([(topic, 0)]))[topic, 0]
+            reader = unaware.reader()
+            await reader.start()
+            reader.assign({(topic, 0): before - 1})
+            while not await reader.poll(1.0):
+                pass
+            await reader.stop()
+            leader = await cluster.leader(topic)
+            cluster.stop(leader)
+            await cluster.leader(topic, but=leader)
+            await appender.append([(Draft(topic, b"k", b"behind"),) for _ in range(100)])
+            reader = unaware.reader()
+            await reader.start()
+            reader.assign({(topic, 0): before + 100})
+            reading = asyncio.create_task(_next(reader))
+            await asyncio.sleep(0)
+            cluster.wake(leader)
+            await appender.append([(Draft(topic, b"k", b"last"),)])
+            assert await reading == b"last"
+            await reader.stop()
+            await unaware.stop()
+    await appender.stop()
+
+
+async def _next(reader: Reader) -> bytes:
+    while True:
+        try:
+            for records in (await reader.poll(1.0)).values():
+                return records[0].value
+        except LogUnreachable:
+            continue
+
+
+async def test_a_pump_follows_leaders_that_are_stopped_and_woken(cluster: Cluster, log: KafkaLog) -> None:
+    topic = f"leaders-{uuid.uuid4().hex[:8]}"
+    await cluster.create(topic)
+    seen: dict[int, Record] = {}
+    arrived = asyncio.Event()
+
+    def sink(_place: tuple[str, int], records: list[Record]) -> None:
+        seen.update({record.offset: record for record in records})
+        arrived.set()
+
+    pump = Pump(log, sink)
+    pump.add({(topic, 0): 0})
+    pumping = asyncio.create_task(pump.run())
+    appender = log.appender()
+    await appender.start()
+    acknowledged: list[bytes] = []
+    writing = True
+
+    async def write(writer: int) -> None:
+        turn = 0
+        while writing:
+            turn += 1
+            await appender.append([(Draft(topic, b"k", b"%d/%d" % (writer, turn)),)])
+            acknowledged.append(b"%d/%d" % (writer, turn))
+
+    async def read(value: bytes) -> None:
+        while value not in {record.value for record in seen.values()}:
+            if pumping.done():
+                pumping.result()
+            arrived.clear()
+            await asyncio.wait({pumping, asyncio.ensure_future(arrived.wait())}, return_when="FIRST_COMPLETED")
+
+    writers = [asyncio.create_task(write(number)) for number in range(WRITERS)]
+    async with asyncio.timeout(DEADLINE_S):
+        for _ in range(ROUNDS):
+            leader = await cluster.leader(topic)
+            cluster.stop(leader)
+            await cluster.leader(topic, but=leader)
+            count = len(acknowledged)
+            while len(acknowledged) < count + 100:  # noqa: ASYNC110  the new leader is ahead of the old
+                await asyncio.sleep(0.01)
+            await read(acknowledged[-1])
+            cluster.wake(leader)
+            count = len(acknowledged)
+            while len(acknowledged) < count + 100:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await read(acknowledged[-1])
+        writing = False
+        await asyncio.gather(*writers)
+        await read(acknowledged[-1])
+    assert not pumping.done()
+    assert set(acknowledged) <= {record.value for record in seen.values()}
+    pumping.cancel()
+    await asyncio.gather(pumping, return_exceptions=True)
+    await appender.stop()
