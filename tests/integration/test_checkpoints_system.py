@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 EVERY = 300
 PATIENCE_S = 120.0
-PARTS = ("planner", "ledger", "executor-0", "verifier")
+PARTS = ("planner-0", "ledger-0", "executor-0", "verifier-0")
 
 
 @dataclass(frozen=True)

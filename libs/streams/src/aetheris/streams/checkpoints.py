@@ -56,9 +56,12 @@ class Checkpoints:
         values: dict[Span, Record] = {}
         async for records in replay(self._log, self.place, begin, end):
             self.take(records)
-            for span, record in _named(records):
-                values[span] = record
+            values.update(_named(records))
             await asyncio.sleep(0)
+        return self.loaded(values, mark, log_end)
+
+    def loaded(self, values: Mapping[Span, Record], mark: int, log_end: int) -> Loaded:
+        """As `load`, of the pieces that were taken; `values` are their records."""
         start, found = mark, dict[str, Reached]()
         for job_id, birth in sorted(self._chains, key=lambda one: one[1]):
             if birth >= min(mark, log_end) or job_id in found:

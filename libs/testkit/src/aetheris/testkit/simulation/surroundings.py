@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from aetheris.protocol.commands import JobIndexEntry
+from aetheris.protocol.records import Record
 from aetheris.protocol.topics import Topic
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Scenario
@@ -62,6 +63,8 @@ class Surroundings:
     now_s: float = 0.0
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
+    pieces: list[Record] = field(default_factory=list[Record])
+    """The topic of checkpoints."""
     courses: list[Course] = field(default_factory=list[Course])
     """What is to become of the next calls, the last one first; the others go well."""
     trace: list[str] | None = None

@@ -7,6 +7,7 @@ from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Facts,
 from aetheris.ledger.memory import Terms, WorkerLife
 from aetheris.protocol.commands import Resolve, ToolRequest, WorkerEntry
 from aetheris.protocol.topics import Topic
+from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.stores import Holders
 from aetheris.testkit.simulation.surroundings import Action, Clock, Reader, Surroundings, draw_clock
@@ -38,6 +39,11 @@ class Ledger:
         self._workers = Reader(around, {Topic.WORKERS: 0})
         self._read_workers(announce=False)
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
+        self._checkpoints = SimCheckpoints(around)
+        start, below = self._checkpoints.load(start)
+        for entry in below:
+            self.core.evolve(entry.body, entry.record.offset, self._now())
+        self.core.pass_over(start - 1)
         self.reader = Reader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self.core.evolve(entry.body, entry.record.offset, self._now())
@@ -146,9 +152,10 @@ class Ledger:
     def _commit(self) -> None:
         if not self.owner:
             return
+        self._checkpoints.take()
         offsets, positions = self._around.group(ROLE).committed, self.reader.positions
         for topic, low in (
-            (Topic.JOBS_EVENTS, min((birth for _, birth in self.core.live()), default=None)),
+            (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
             (Topic.TOOLS_REQUESTS, self.core.open_request()),
             (Topic.JOBS_COMMANDS, self.core.open_command()),
         ):
