@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.admin import TopicSpec, topic_specs
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.kafka.admin import TopicSpec, topic_specs
 
 FOLDER = Path(__file__).parent / "components" / "strimzi"
 PARTITIONS = 12

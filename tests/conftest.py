@@ -1,7 +1,7 @@
 """The real parts that tests run on: one Kafka broker and one Valkey for a whole session.
 
 Topics and keys are shared by all tests of the session, and by a test's second chance: give yours names of their own
-(tests.attempts.fresh).
+(tests.testkit.attempts.fresh).
 """
 
 from collections.abc import Generator, Iterator
@@ -12,7 +12,7 @@ import pytest
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
-from tests import attempts
+from tests.testkit import attempts
 
 _FAILED = pytest.StashKey[bool]()
 

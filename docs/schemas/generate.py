@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aetheris.protocol.published import asyncapi, breaks, schemas
+from aetheris.protocol.messages.published import asyncapi, breaks, schemas
 
 SCHEMAS = Path(__file__).parent
 DOCUMENT = SCHEMAS.parent / "asyncapi.json"

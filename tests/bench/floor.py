@@ -13,17 +13,17 @@ from pathlib import Path
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from redis.asyncio import Redis
 
-from aetheris.cli.bench.measuring import notes_in
-from aetheris.cli.bench.runner import Variant
-from aetheris.cli.bench.tools import RESULT, append
-from aetheris.cli.bench.workloads import Workload
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
-from aetheris.protocol.records import Draft, Group
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import Appender, Reader
+from aetheris.protocol.base.records import Draft, Group
+from aetheris.rigs.bench.measuring import notes_in
+from aetheris.rigs.bench.runner import Variant
+from aetheris.rigs.bench.tools import RESULT, append
+from aetheris.rigs.bench.workloads import Workload
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.log.interface import Appender, Reader
 
 PLACE = ("floor", 0)
 

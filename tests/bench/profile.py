@@ -25,9 +25,15 @@ _READY_WITHIN_S = 180.0
 SERVICES = ("planner-0", "ledger-0", "executor-0", "verifier-0", "gateway-0")
 
 KINDS: Sequence[tuple[str, Sequence[str]]] = (
-    ("Kafka's client", ("aiokafka/", "streams/kafka/", "streams/pump.py", "streams/worker.py")),
-    ("Redis' client", ("streams/redis.py", "streams/resp.py", "streams/effects.py", "streams/leases.py")),
-    ("records: parse and write", ("pydantic/", "protocol/envelope.py", "protocol/canonical.py", "protocol/ids.py")),
+    ("Kafka's client", ("aiokafka/", "runtime/kafka/", "runtime/log/pump.py", "runtime/worker/loop.py")),
+    (
+        "Redis' client",
+        ("runtime/redis/client.py", "runtime/redis/resp.py", "runtime/redis/effects.py", "runtime/redis/leases.py"),
+    ),
+    (
+        "records: parse and write",
+        ("pydantic/", "protocol/messages/envelope.py", "protocol/base/canonical.py", "protocol/base/ids.py"),
+    ),
     ("the tool's call", ("sdk/", "bench/tools.py", "tool_executor/tools.py")),
     ("fold and decide", ("protocol/", "/core.py", "planner/", "ledger/", "tool_executor/", "handlers.py")),
     ("audit and proofs", ("proofs/", "verifier/")),

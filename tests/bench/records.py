@@ -7,12 +7,12 @@ from pathlib import Path
 
 from aetheris.cli import streamfile
 from aetheris.proofs import Audit
-from aetheris.protocol.envelope import Envelope, decode_event, draft
-from aetheris.protocol.fold import JobState
-from aetheris.protocol.job_log import fold_event
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.kafka.batches import pack, unpack
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.job_log import fold_event
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.runtime.kafka.batches import pack, unpack
 
 STREAM = Path(__file__).with_name("chain.jsonl")
 """A job of W1 as the log had it: ten steps that ran as one chain, with this tool, exported."""

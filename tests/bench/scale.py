@@ -19,13 +19,13 @@ import aiohttp
 import typer
 
 from aetheris.cli import local
-from aetheris.cli.bench.usage import memory
-from aetheris.cli.bench.workloads import chain
 from aetheris.cli.embedded import lifecycle
+from aetheris.rigs.bench.usage import memory
+from aetheris.rigs.bench.workloads import chain
 from tests.bench.page import placed, table
 from tests.bench.profile import DOCUMENT, SERVICES
-from tests.outside import until
-from tests.system import System, running_system
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 CLIENTS = 16
 AT_WORK = 8
@@ -94,7 +94,7 @@ def _rate(folder: Path, executors: int, jobs: int) -> float:
 def _env(folder: Path) -> dict[str, str]:
     folder.mkdir()
     return {
-        "AETHERIS_TOOLS": "aetheris.cli.bench.tools",
+        "AETHERIS_TOOLS": "aetheris.rigs.bench.tools",
         "AETHERIS_BENCH_FILE": str(folder / "notes"),
         "AETHERIS_TRACE_SAMPLE": "0",
     }

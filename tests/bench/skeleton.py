@@ -11,17 +11,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
-from aetheris.cli.bench.completions import Completions, completions
-from aetheris.cli.bench.runner import Variant
-from aetheris.cli.bench.workloads import Workload
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
-from aetheris.protocol.topics import Topic
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import Appender
+from aetheris.protocol.base.topics import Topic
+from aetheris.rigs.bench.completions import Completions, completions
+from aetheris.rigs.bench.runner import Variant
+from aetheris.rigs.bench.workloads import Workload
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.log.interface import Appender
 from tests.bench.floor import servers
 from tests.bench.skeleton_parts import PARTS, job_key
 from tests.bench.skeleton_records import draft

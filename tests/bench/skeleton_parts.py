@@ -14,19 +14,19 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any
 
-import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
-from aetheris.cli.bench.tools import RESULT, append
-from aetheris.protocol.records import Draft, Group, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams import lifecycle
-from aetheris.streams.bell import AWAKE_S
-from aetheris.streams.effects import Effect, EffectStore
-from aetheris.streams.handler import PartitionHandler
-from aetheris.streams.leases import Lease, Leases
-from aetheris.streams.lifecycle import freeze_memory
-from aetheris.streams.runtime import Runtime, runtime
-from aetheris.streams.settings import RuntimeSettings, load
-from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
+import aetheris.runtime.process.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.rigs.bench.tools import RESULT, append
+from aetheris.runtime.process import lifecycle
+from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.process.settings import RuntimeSettings, load
+from aetheris.runtime.redis.bell import AWAKE_S
+from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.leases import Lease, Leases
+from aetheris.runtime.worker.handler import PartitionHandler
+from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.tool_executor.effect_writer import EffectWriter
 from tests.bench.skeleton_records import COMPLETED_LINE, Owed, Skipped, draft
 

@@ -9,17 +9,18 @@ from collections.abc import Mapping
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aetheris.cli import streamfile
-from aetheris.protocol.envelope import Envelope, decode_event
-from aetheris.protocol.envelope import draft as event_draft
-from aetheris.protocol.events import Event
-from aetheris.protocol.fold import UNREAD, JobState
-from aetheris.protocol.ids import event_id
-from aetheris.protocol.job_log import fold_event
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.blobs import FolderBlobs
-from aetheris.streams.clock import SystemClock
-from aetheris.verifier.core import LiveJob, raw, sealed
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.job_log import fold_event
+from aetheris.protocol.fold.rules import UNREAD
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages.envelope import Envelope, decode_event
+from aetheris.protocol.messages.envelope import draft as event_draft
+from aetheris.protocol.messages.events import Event
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.verifier.core.partition import LiveJob, raw, sealed
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.reports import report_on
 from tests.bench.records import STREAM

@@ -19,8 +19,8 @@ from typing import Annotated
 import typer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from aetheris.cli.bench import runner
-from aetheris.cli.bench.workloads import Workload, workload
+from aetheris.rigs.bench import runner
+from aetheris.rigs.bench.workloads import Workload, workload
 from tests.bench.medians import SERVICES
 from tests.bench.receiver import exports
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import uvloop
 
-from aetheris.cli.bench import runner
-from aetheris.cli.bench.measuring import System, measure_all, notes_in
-from aetheris.cli.bench.workloads import Workload, workload
 from aetheris.cli.embedded.jars import Progress
+from aetheris.rigs.bench import runner
+from aetheris.rigs.bench.measuring import System, measure_all, notes_in
+from aetheris.rigs.bench.workloads import Workload, workload
 from tests.bench import dbos, floor, langgraph, restate, skeleton, temporal
 from tests.bench.environment import Environment
 from tests.bench.medians import AT_BEST

@@ -10,11 +10,11 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from aetheris.cli.bench.measuring import JobNotCompleted, kill, notes_in
-from aetheris.cli.bench.workloads import Workload
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.kafka import wait_ready
 from aetheris.cli.embedded.processes import end, spawn
+from aetheris.rigs.bench.measuring import JobNotCompleted, kill, notes_in
+from aetheris.rigs.bench.workloads import Workload
 
 GRACE_S = 5.0
 _ASK_AGAIN_S = 0.02

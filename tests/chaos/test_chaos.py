@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from aetheris.cli.chaos.schedule import ONCE, ROUTES, Kind, faults, job_plans
+from aetheris.rigs.chaos.schedule import ONCE, ROUTES, Kind, faults, job_plans
 
 
 def test_a_seed_is_a_schedule() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.cli.chaos.proxy import Proxy, running_proxy
-from tests.outside import until
+from aetheris.rigs.chaos.proxy import Proxy, running_proxy
+from tests.testkit.outside import until
 
 LARGE = bytes(range(256)) * 16_384
 

@@ -12,12 +12,12 @@ from typing import Any, Literal, get_args
 
 import pytest
 
-from aetheris.protocol.plan import EffectClass
-from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE, ExecutorPoint
+from aetheris.protocol.plan.graph import EffectClass
+from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE, ExecutorPoint
 from aetheris.testkit.scripted_model import running_model
-from tests.agents import write_models
-from tests.outside import Outside, running_outside, until
-from tests.system import ENDED, REPOSITORY, System, running_system
+from tests.testkit.agents import write_models
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import ENDED, REPOSITORY, System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
 
@@ -77,7 +77,7 @@ def world(tmp_path: Path) -> Generator[World]:
     policy = folder / "policy.toml"
     policy.write_text(POLICY)
     env = {
-        "AETHERIS_TOOLS": "tests.outside_tools",
+        "AETHERIS_TOOLS": "tests.testkit.outside_tools",
         VARIABLE: ORDERED,
         "AETHERIS_LEASE_TTL_S": "120",
         "AETHERIS_POLICY": str(policy),

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from aetheris.protocol.records import Draft, Group, Record
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import (
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.log.interface import (
     MAX_GROUP_BYTES,
     Appender,
     GroupTooLarge,
@@ -23,8 +23,8 @@ from aetheris.streams.log import (
     Reader,
     Written,
 )
-from aetheris.streams.partitioning import partition_of
-from aetheris.streams.replay import replay
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.replay import replay
 from aetheris.testkit.memory import MemoryLog
 
 DEADLINE_S = 60.0

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from aetheris.protocol.events import EVENTS, Outcome, ToolInvocationFinished, Via
-from aetheris.protocol.published import asyncapi, breaks, schemas
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.events import EVENTS, Outcome, ToolInvocationFinished, Via
+from aetheris.protocol.messages.published import asyncapi, breaks, schemas
 
 DOCS = Path(__file__).parents[2] / "docs"
 FINISHED = "tool_invocation_finished.v1"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from aetheris.protocol import keys, recordable
-from aetheris.protocol.canonical import InvalidArgs, canonical, digest, parse
-from aetheris.protocol.ids import InvalidName, derived, event_id, execution_id, job_id_of
+from aetheris.protocol.base import keys, recordable
+from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest, parse
+from aetheris.protocol.base.ids import InvalidName, derived, event_id, execution_id, job_id_of
 
 EMPTY = "1bfd47728d2a47d5a889eb904940104ad730dc766e3b46cf7d72fea47b0304c6"
 REFUND = "b3824f0b4be4066b76451badd44d6753ba23d27114d4f8600236529951b5a817"

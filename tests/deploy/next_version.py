@@ -4,7 +4,7 @@ What a minor version may change is changed in all that it writes: every record h
 facts a record more, of a type that this version doesn't know.
 """
 
-import aetheris.streams.lean  # noqa: F401, I001  # pyright: ignore[reportUnusedImport]  before all others
+import aetheris.runtime.process.lean  # noqa: F401, I001  # pyright: ignore[reportUnusedImport]  before all others
 
 import json
 import runpy
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from aetheris.protocol.commands import MESSAGES
-from aetheris.protocol.events import EVENTS, JobSealed
-from aetheris.protocol.records import Draft, Group
-from aetheris.protocol.topics import Topic
-from aetheris.streams.kafka.appender import KafkaAppender
+from aetheris.protocol.messages.commands import MESSAGES
+from aetheris.protocol.messages.events import EVENTS, JobSealed
+from aetheris.protocol.base.records import Draft, Group
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.kafka.appender import KafkaAppender
 
 FIELD = "field_of_the_next_version"
 TYPE = "type_of_the_next_version"

@@ -23,17 +23,17 @@ from aetheris.cli.embedded import kafka
 from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka.tls import tls_context
-from aetheris.streams.settings import RuntimeSettings
-from tests.attempts import fresh
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.process.settings import RuntimeSettings
 from tests.deploy.authority import Authority, Identity
 from tests.deploy.kafka_tools import command
 from tests.deploy.manifests import kubectl_needed, name, of_kind
-from tests.outside import Outside, running_outside, until
-from tests.services import SERVICES, asked, processes
-from tests.system import System
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.services import SERVICES, asked, processes
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900), kubectl_needed]
 
@@ -167,7 +167,7 @@ def world(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generat
             "AETHERIS_REDIS": redis,
             "AETHERIS_DATA": str(folder),
             "AETHERIS_SEAL_KEY": str(folder / "seal.pem"),
-            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
             "AETHERIS_LEASE_TTL_S": "2",
         }

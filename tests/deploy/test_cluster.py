@@ -11,7 +11,7 @@ from tests.deploy.cluster import Cluster, etcd_needed, running_cluster
 from tests.deploy.manifests import DEPLOY, OVERLAYS, SERVICES, Manifest, kubectl_needed, name, of_kind, rendered
 from tests.deploy.shapes import CRDS
 from tests.deploy.test_schemas import spoiled
-from tests.outside import until
+from tests.testkit.outside import until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(4000), kubectl_needed, go_needed, etcd_needed]
 

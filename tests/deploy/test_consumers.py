@@ -11,10 +11,10 @@ import pytest
 
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
 from tests.deploy.kafka_tools import command
-from tests.outside import running_outside, until
-from tests.system import System, running_system
+from tests.testkit.outside import running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -34,7 +34,7 @@ class Told:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[Told]:
     folder = tmp_path_factory.mktemp("consumed")
     with running_outside(folder / "outside") as outside:
-        env = {"AETHERIS_TOOLS": "tests.outside_tools"} | outside.env
+        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
         with running_system(folder / "data", env) as system:
             job = system.submit(
                 {"id": "a", "tool": "poke_probeable", "args": {"tag": "a"}},

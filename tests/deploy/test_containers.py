@@ -9,8 +9,6 @@ import httpx
 import pytest
 
 from aetheris.cli.embedded.ports import Ports
-from tests import outside_tools
-from tests.attempts import fresh
 from tests.deploy.containers import (
     BASE,
     SHELL_LESS,
@@ -23,9 +21,11 @@ from tests.deploy.containers import (
     play,
 )
 from tests.deploy.manifests import SERVICES, kubectl_needed
-from tests.outside import Outside, running_outside
-from tests.services import valkey_on_a_port
-from tests.system import System
+from tests.testkit import outside_tools
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside
+from tests.testkit.services import valkey_on_a_port
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(1800), kubectl_needed, engine_needed]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aetheris.streams.metrics import Metric
+from aetheris.runtime.telemetry.metrics import Metric
 from tests.deploy.manifests import kubectl_needed, name, of_kind
 
 pytestmark = [

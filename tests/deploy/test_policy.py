@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aetheris.cli.commands.config import SETTINGS
-from aetheris.protocol.topics import Topic
-from aetheris.streams.metrics import Metric
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.telemetry.metrics import Metric
 from tests.deploy.manifests import (
     DEPLOY,
     OVERLAYS,

@@ -10,11 +10,11 @@ import pytest
 
 from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
 from aetheris.cli.embedded.ports import Ports
-from tests.attempts import fresh
 from tests.deploy.namespaces import HUB, Host, namespaces_needed, network
-from tests.outside import Outside, running_outside, until
-from tests.services import SERVICES, asked, processes, valkey_on_a_port
-from tests.system import System
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.services import SERVICES, asked, processes, valkey_on_a_port
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600), namespaces_needed]
 
@@ -72,7 +72,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             "AETHERIS_DATA": str(folder),
             "AETHERIS_DEV": "true",
             "AETHERIS_LISTEN": "0.0.0.0",
-            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "AETHERIS_VERIFIER_URL": f"http://{hosts['verifier'].address}:{at['verifier-http']}",
             "AETHERIS_LEASE_TTL_S": str(LEASE_S),
             "AETHERIS_SESSION_TIMEOUT_S": "3",

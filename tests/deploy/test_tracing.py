@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
-from aetheris.protocol.keys import job_key
-from tests.attempts import fresh
+from aetheris.protocol.base.keys import job_key
 from tests.deploy.built import built, go_needed
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(4000), go_needed]
 
@@ -112,7 +112,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("traced")
     with running_jaeger(folder / "jaeger") as jaeger, running_outside(folder / "outside") as outside:
         env = {
-            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{jaeger.otlp}/v1/traces",
             "OTEL_EXPORTER_OTLP_ENDPOINT": jaeger.otlp,
             "OTEL_METRICS_EXPORTER": "none",

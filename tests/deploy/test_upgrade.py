@@ -18,9 +18,9 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from tests.deploy.next_version import FIELD, TYPE
-from tests.outside import Outside, running_outside, until
-from tests.services import asked
-from tests.system import REPOSITORY, System
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.services import asked
+from tests.testkit.system import REPOSITORY, System
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -91,7 +91,7 @@ def world(tmp_path: Path) -> Generator[tuple[Fleet, Outside]]:
             "AETHERIS_REDIS": valkey.url,
             "AETHERIS_DATA": str(tmp_path),
             "AETHERIS_DEV": "true",
-            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-1-http')}",
             "PYTHONPATH": str(REPOSITORY),
         }

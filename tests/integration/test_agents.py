@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.agents import World, running_agents
-from tests.attempts import fresh
-from tests.outside import until
-from tests.system import REPOSITORY
+from tests.testkit.agents import World, running_agents
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import until
+from tests.testkit.system import REPOSITORY
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 

@@ -14,9 +14,9 @@ import pytest
 
 from aetheris.cli import local
 from aetheris.testkit.scripted_model import ScriptedModel, running_model
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside, until
-from tests.system import REPOSITORY, System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import REPOSITORY, System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
@@ -91,7 +91,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         outside = running.enter_context(running_outside(folder / "outside"))
         model, url = running.enter_context(running_model(SCRIPT))
         system = running.enter_context(
-            running_system(folder / "data", {"AETHERIS_TOOLS": "tests.refund_tools", **outside.env})
+            running_system(folder / "data", {"AETHERIS_TOOLS": "tests.testkit.refund_tools", **outside.env})
         )
         where = local.target(system.data)
         env = {

@@ -19,13 +19,13 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
-from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
 from aetheris.sdk.client import AsyncClient
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = pytest.mark.real
 
@@ -94,7 +94,7 @@ def system(tmp_path_factory: pytest.TempPathFactory, outside: Outside) -> Genera
     data: Path = tmp_path_factory.mktemp("approvals")
     (data / "tokens.toml").write_text(TOKENS)
     (data / "policy.toml").write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.outside_tools", "AETHERIS_POLICY": str(data / "policy.toml"), **outside.env}
+    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_POLICY": str(data / "policy.toml"), **outside.env}
     with running_system(data, env) as running:
         yield running
 

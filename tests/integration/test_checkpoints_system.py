@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from aetheris.protocol.topics import Topic
-from aetheris.streams.partitioning import partition_of
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.partitioning import partition_of
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
@@ -36,7 +36,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     data = tmp_path_factory.mktemp("data")
     with running_outside(tmp_path_factory.mktemp("outside")) as outside:
-        env = {"AETHERIS_TOOLS": "tests.outside_tools", "AETHERIS_CHECKPOINT_EVERY": str(EVERY), **outside.env}
+        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_CHECKPOINT_EVERY": str(EVERY), **outside.env}
         with running_system(data, env) as system:
             yield World(system, outside, data)
 

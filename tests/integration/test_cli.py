@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from aetheris.cli.embedded import lifecycle
 from aetheris.proofs import notes
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside, until
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 REPOSITORY = Path(__file__).parent.parent.parent
 WITHIN_S = 120
-UP = ("up", "--tools", "tests.outside_tools")
+UP = ("up", "--tools", "tests.testkit.outside_tools")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -29,7 +29,7 @@ def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Genera
     data: Path = tmp_path_factory.mktemp("system") / "data"
     policy = data.parent / "policy.toml"
     policy.write_text('[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"')
-    env = {"AETHERIS_TOOLS": "tests.outside_tools", VARIABLE: ORDERED, "AETHERIS_POLICY": str(policy)}
+    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", VARIABLE: ORDERED, "AETHERIS_POLICY": str(policy)}
     with running_system(data, env | outside.env) as running:
         yield running
 

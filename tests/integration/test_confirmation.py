@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.attempts import fresh
-from tests.outside import until
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -69,7 +69,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("confirmation")
     root = folder / "files"
     root.mkdir()
-    env = {"AETHERIS_TOOLS": "tests.file_tools", "FILES_ROOT": str(root)}
+    env = {"AETHERIS_TOOLS": "tests.testkit.file_tools", "FILES_ROOT": str(root)}
     with running_system(folder / "data", env) as system:
         yield World(system, root)
 

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.replay import replay
-from tests.attempts import fresh
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.log.replay import replay
+from tests.testkit.attempts import fresh
 
 pytestmark = pytest.mark.real
 

@@ -7,9 +7,9 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from aetheris.protocol.topics import Topic
-from tests.outside import running_outside
-from tests.system import System, running_system
+from aetheris.protocol.base.topics import Topic
+from tests.testkit.outside import running_outside
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -25,7 +25,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
     (data / "policy.toml").write_text(POLICY)
     with running_outside(tmp_path_factory.mktemp("outside")) as outside:
         env = {
-            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "AETHERIS_POLICY": str(data / "policy.toml"),
             "AETHERIS_STUCK_AFTER_S": str(ASKED_AGAIN_S),
             **outside.env,

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli import streamfile
-from aetheris.cli.demo import approve, refund, unknown
-from aetheris.cli.demo.gate import Gate
-from aetheris.cli.demo.kills import Kills
-from aetheris.cli.demo.outside import Counts
-from aetheris.cli.demo.paid import tag_of
-from aetheris.cli.demo.refund import ONCE, TWICE, Outcome, Proof
-from aetheris.cli.demo.tamper import judge
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.proofs import Violation
-from tests.outside import LOG, logged, until
+from aetheris.rigs.demo import approve, refund, unknown
+from aetheris.rigs.demo.gate import Gate
+from aetheris.rigs.demo.kills import Kills
+from aetheris.rigs.demo.outside import Counts
+from aetheris.rigs.demo.paid import tag_of
+from aetheris.rigs.demo.refund import ONCE, TWICE, Outcome, Proof
+from aetheris.rigs.demo.tamper import judge
+from tests.testkit.outside import LOG, logged, until
 
 PROVEN = Proof(online_ok=True, offline_ok=True, tampered_ok=False, complaint=Violation(1, "rule", "event", 1, "why"))
 PAID = tag_of(approve.PAYEE, approve.CHANGED)

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from aetheris.cli.demo import tools
-from aetheris.cli.demo.gate import Gate
-from aetheris.cli.demo.naive import run_naive
-from aetheris.cli.demo.naive_agent import run_agent
-from aetheris.cli.demo.outside import Counts, OutsideError, OutsideWorld
+from aetheris.rigs.demo import tools
+from aetheris.rigs.demo.gate import Gate
+from aetheris.rigs.demo.naive import run_naive
+from aetheris.rigs.demo.naive_agent import run_agent
+from aetheris.rigs.demo.outside import Counts, OutsideError, OutsideWorld
 from aetheris.sdk import Found, NotFound, ProbeContext, ToolContext, Unknown
 from aetheris.sdk.invoke import ask_probe, invoke
 from aetheris.sdk.loader import load
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.tools import AnyTool
-from tests.attempts import fresh
-from tests.outside import until
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import until
 
 pytestmark = pytest.mark.real
 
@@ -54,7 +54,7 @@ CALLS: list[tuple[AnyTool, Callable[[str], dict[str, Any]]]] = [
 
 
 def test_the_tools_load_by_name() -> None:
-    entries = {entry["name"]: entry for entry in load("aetheris.cli.demo.tools").entries()}
+    entries = {entry["name"]: entry for entry in load("aetheris.rigs.demo.tools").entries()}
     assert {name: (entry["effect_class"], entry["irreversible"]) for name, entry in entries.items()} == {
         "lookup_order": ("pure", False),
         "refund": ("probeable", True),

@@ -16,9 +16,9 @@ from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.plan import Plan
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
-from tests.outside import Outside, running_outside, until
-from tests.services import SERVICES, asked, processes
-from tests.system import System, running_system
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.services import SERVICES, asked, processes
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -104,7 +104,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("drain")
-    env = {"AETHERIS_TOOLS": "tests.outside_tools", "AETHERIS_DRAIN_S": "2", "AETHERIS_TOOL_DRAIN_S": "15"}
+    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_DRAIN_S": "2", "AETHERIS_TOOL_DRAIN_S": "15"}
     with (
         running_outside(folder / "outside") as outside,
         running_system(folder / "data", env | outside.env, executor=2) as system,

@@ -22,14 +22,14 @@ from aetheris.cli.embedded.ports import free_port
 from aetheris.proofs import RawRecord, verify
 from aetheris.proofs.seals import seal_payload, sign
 from aetheris.proofs.trust import write_keys
-from aetheris.protocol.commands import JobIndexEntry
-from aetheris.protocol.records import Draft
-from aetheris.protocol.topics import Topic
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.partitioning import partition_of
-from tests.evidence import KEY, SEALED_AT, TRUSTED
-from tests.proof_histories import JOB, TENANT, clean, raw
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.log.partitioning import partition_of
+from tests.testkit.evidence import KEY, SEALED_AT, TRUSTED
+from tests.testkit.proof_histories import JOB, TENANT, clean, raw
 
 pytestmark = pytest.mark.real
 

@@ -365,7 +365,7 @@ def test_services_keep_bytecode_in_the_cache_where_it_may_not_lie_beside_the_sou
     monkeypatch.setattr(bytecode, "cache_from_source", lambda _path: str(tmp_path / "none"))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     env = {**os.environ, **bytecode.kept_bytecode()}
-    subprocess.run((sys.executable, "-c", "import aetheris.protocol.ids"), env=env, check=True)
+    subprocess.run((sys.executable, "-c", "import aetheris.protocol.base.ids"), env=env, check=True)
     assert list((tmp_path / "aetheris" / "bytecode").rglob("ids.*.pyc"))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
     assert bytecode.kept_bytecode() == {}

@@ -18,9 +18,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from aetheris.cli import local
 from aetheris.sdk.pydantic_ai import LedgeredToolset, StillRunning
 from aetheris.testkit.scripted_model import ScriptedModel, running_model
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -68,7 +68,7 @@ def turn(*calls: dict[str, Any]) -> dict[str, Any]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder: Path = tmp_path_factory.mktemp("equal")
     with running_outside(folder / "outside") as outside, running_model(SCRIPT) as (model, url):
-        env = {"AETHERIS_TOOLS": "tests.lossy_tools", **outside.env}
+        env = {"AETHERIS_TOOLS": "tests.testkit.lossy_tools", **outside.env}
         with running_system(folder / "data", env) as system:
             yield World(system, outside, model, url)
 

@@ -15,9 +15,9 @@ import pytest
 
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
-from tests.attempts import fresh
-from tests.outside import until
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -75,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("contracts")
     policy, port = folder / "policy.toml", free_port()
     policy.write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.mail_tools", "MAIL_PORT": str(port), "AETHERIS_POLICY": str(policy)}
+    env = {"AETHERIS_TOOLS": "tests.testkit.mail_tools", "MAIL_PORT": str(port), "AETHERIS_POLICY": str(policy)}
     with running_system(folder / "data", env) as system:
         yield World(system, folder / "mail", port)
 

@@ -15,25 +15,26 @@ from typing import Any
 
 import pytest
 
-from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.commands import RegistryEntry, ToolGrant, WorkerEntry
-from aetheris.protocol.envelope import Envelope, Undecodable, decode_event, draft
-from aetheris.protocol.events import Event
-from aetheris.protocol.fold import JobState, Settled, St, apply, birth
-from aetheris.protocol.keys import idempotency_key
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.schemas import pin_of
-from aetheris.protocol.topics import Topic, dead_letters
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.keys import idempotency_key
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.state import JobState, Settled, St, birth
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant, WorkerEntry
+from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.schemas import pin_of
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.log.table import Table
+from aetheris.runtime.redis.client import Redis
+from aetheris.runtime.redis.effects import EffectStore
 from aetheris.sdk import Failed, NotExecuted, Partial, Result, StateChange, ToolContext, tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.tools import AnyTool
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.effects import EffectStore
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.redis import Redis
-from aetheris.streams.replay import replay
-from aetheris.streams.table import Table
 from aetheris.tool_executor import app
 from aetheris.tool_executor.app import serve
 from aetheris.tool_executor.settings import ExecutorSettings

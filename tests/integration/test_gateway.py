@@ -25,13 +25,20 @@ from aetheris.cli.embedded.processes import end, spawn
 from aetheris.gateway.app import gateway
 from aetheris.gateway.feed import Subscription
 from aetheris.gateway.settings import GatewaySettings
-from aetheris.protocol import events as ev
-from aetheris.protocol.commands import Cancel, JobIndexEntry, Message, RegistryEntry, Resolve, Submit
-from aetheris.protocol.envelope import Envelope, decode_message, draft
-from aetheris.protocol.ids import job_id_of
-from aetheris.protocol.keys import external_key
-from aetheris.protocol.plan import EffectClass
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.ids import job_id_of
+from aetheris.protocol.base.keys import external_key
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Message, RegistryEntry, Resolve, Submit
+from aetheris.protocol.messages.envelope import Envelope, decode_message, draft
+from aetheris.protocol.plan.graph import EffectClass
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.process.http import HttpServer
+from aetheris.runtime.redis.client import Redis
 from aetheris.sdk.client import (
     AsyncClient,
     BadRequest,
@@ -43,14 +50,7 @@ from aetheris.sdk.client import (
     Unauthorized,
     Unreachable,
 )
-from aetheris.streams.http import HttpServer
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import Appender
-from aetheris.streams.partitioning import partition_of
-from aetheris.streams.redis import Redis
-from aetheris.streams.replay import replay
-from tests import histories as h
+from tests.testkit import histories as h
 
 pytestmark = pytest.mark.real
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -27,7 +27,7 @@ def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Genera
     data: Path = tmp_path_factory.mktemp("system") / "data"
     policy = tmp_path_factory.mktemp("policy") / "policy.toml"
     policy.write_text(POLICY + '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"\n')
-    given = {"AETHERIS_TOOLS": "tests.hostile_tools", "AETHERIS_POLICY": str(policy), **outside.env}
+    given = {"AETHERIS_TOOLS": "tests.testkit.hostile_tools", "AETHERIS_POLICY": str(policy), **outside.env}
     with running_system(data, given) as running:
         yield running
 

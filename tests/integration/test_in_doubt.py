@@ -12,12 +12,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from aetheris.protocol.topics import Topic
-from aetheris.streams.partitioning import partition_of
-from tests.attempts import fresh
-from tests.collector import Collector, running_collector
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.partitioning import partition_of
+from tests.testkit.attempts import fresh
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -78,7 +78,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("doubt")
     env = {
-        "AETHERIS_TOOLS": "tests.outside_tools",
+        "AETHERIS_TOOLS": "tests.testkit.outside_tools",
         "AETHERIS_LEASE_TTL_S": "2",
         "AETHERIS_SESSION_TIMEOUT_S": "3",
     }

@@ -14,15 +14,15 @@ from typing import Any
 import httpx
 import pytest
 
-from aetheris.cli.demo import refund
-from aetheris.cli.demo.gate import Gate
-from aetheris.cli.demo.outside import OutsideWorld
-from aetheris.cli.demo.servers import TRACKER_LOGIN
+from aetheris.rigs.demo import refund
+from aetheris.rigs.demo.gate import Gate
+from aetheris.rigs.demo.outside import OutsideWorld
+from aetheris.rigs.demo.servers import TRACKER_LOGIN
 from aetheris.sdk.toolkits import smtp
-from tests.attempts import cleared_by, fresh
-from tests.collector import Collector, running_collector
-from tests.outside import until
-from tests.system import System, running_system
+from tests.testkit.attempts import cleared_by, fresh
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
@@ -116,7 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             **outside.env,
             "DEMO_SMTP": f"127.0.0.1:{gates['smtp'].port}",
             "DEMO_TRACKER_URL": f"http://127.0.0.1:{gates['tracker'].port}",
-            "AETHERIS_TOOLS": "aetheris.cli.demo.tools,tests.tracker_tools",
+            "AETHERIS_TOOLS": "aetheris.rigs.demo.tools,tests.testkit.tracker_tools",
             "AETHERIS_POLICY": str(refund.PLAN.with_name("policy.toml")),
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
             "OTEL_METRIC_EXPORT_INTERVAL": "500",

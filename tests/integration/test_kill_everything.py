@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from aetheris.cli.auditing import audit
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 JOBS, STEPS = 100, 5
 STAGES, KILLS = 5, 20
@@ -66,7 +66,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("kills")
-    env = {"AETHERIS_TOOLS": "tests.outside_tools"}
+    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools"}
     with (
         running_outside(folder / "outside") as outside,
         running_system(folder / "data", env | outside.env) as system,

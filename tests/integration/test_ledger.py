@@ -18,9 +18,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.commands import (
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.base.keys import args_hash, content_key, external_key, idempotency_key
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, St, birth
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import (
     Ended,
     LedgerRecord,
     Message,
@@ -30,19 +36,14 @@ from aetheris.protocol.commands import (
     Verification,
     WorkerEntry,
 )
-from aetheris.protocol.envelope import Envelope, decode_event, draft
-from aetheris.protocol.events import Event
-from aetheris.protocol.fold import JobState, KeyState, Settled, St, apply, birth
-from aetheris.protocol.ids import execution_id
-from aetheris.protocol.keys import args_hash, content_key, external_key, idempotency_key
-from aetheris.protocol.plan import EffectKind
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.effects import Effect, EffectStore
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.redis import Redis
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import EffectKind
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.redis.client import Redis
+from aetheris.runtime.redis.effects import Effect, EffectStore
 
 pytestmark = pytest.mark.real
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.cli.bench.workloads import chain
 from aetheris.cli.embedded import lifecycle
-from tests.outside import until
-from tests.system import System, running_system
+from aetheris.rigs.bench.workloads import chain
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 LONG = 5000
 IN_FLIGHT = 50
@@ -62,7 +62,7 @@ class Load:
 def load(tmp_path: Path) -> Generator[Load]:
     notes = tmp_path / "notes"
     env = {
-        "AETHERIS_TOOLS": "aetheris.cli.bench.tools",
+        "AETHERIS_TOOLS": "aetheris.rigs.bench.tools",
         "AETHERIS_BENCH_FILE": str(notes),
         "AETHERIS_TRACE_SAMPLE": "0",
         "AETHERIS_JOBS_IN_FLIGHT": str(IN_FLIGHT),

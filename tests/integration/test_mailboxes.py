@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from pysasl.hashing import BuiltinHash
 
-from aetheris.cli.demo import servers
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
+from aetheris.rigs.demo import servers
 from aetheris.sdk import ProbeContext, StateChange, ToolContext
 from aetheris.sdk.outcomes import Confirmed, Drifted
 from aetheris.sdk.toolkits import smtp
-from tests.attempts import fresh
-from tests.outside import until
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import until
 
 pytestmark = pytest.mark.real
 

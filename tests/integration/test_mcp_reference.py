@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.attempts import cleared_by, fresh
-from tests.mcp_relay import calls
-from tests.outside import until
-from tests.system import REPOSITORY, System, running_system
+from tests.testkit.attempts import cleared_by, fresh
+from tests.testkit.mcp_relay import calls
+from tests.testkit.outside import until
+from tests.testkit.system import REPOSITORY, System, running_system
 
 pytestmark = [
     pytest.mark.full,
@@ -48,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     subprocess.run(["npm", "install", "--no-audit", "--no-fund", *names], cwd=folder, check=True, capture_output=True)
     files = folder / "files"
     files.mkdir()
-    relay = [sys.executable, "-m", "tests.mcp_relay", str(folder)]
+    relay = [sys.executable, "-m", "tests.testkit.mcp_relay", str(folder)]
 
     def server(name: str, *args: str, **env: str) -> dict[str, Any]:
         argv = [*relay, str(folder / "node_modules" / ".bin" / f"mcp-server-{name}"), *args]
@@ -62,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     (folder / "policy.toml").write_text(POLICY)
     env = {
-        "AETHERIS_TOOLS": "tests.file_tools",
+        "AETHERIS_TOOLS": "tests.testkit.file_tools",
         "AETHERIS_MCP": str(folder / "mcp.json"),
         "AETHERIS_POLICY": str(folder / "policy.toml"),
     }

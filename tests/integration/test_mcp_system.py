@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.attempts import cleared_by, fresh
-from tests.mcp_server import effects
-from tests.outside import until
-from tests.system import REPOSITORY, System, running_system
+from tests.testkit.attempts import cleared_by, fresh
+from tests.testkit.mcp_server import effects
+from tests.testkit.outside import until
+from tests.testkit.system import REPOSITORY, System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -53,12 +53,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("mcp")
     home = folder / "home"
     home.mkdir()
-    command = [sys.executable, "-m", "tests.mcp_server", str(home)]
+    command = [sys.executable, "-m", "tests.testkit.mcp_server", str(home)]
     server = {"command": command[0], "args": command[1:], "cwd": str(REPOSITORY)}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": server, "gone": {"command": "no-such-command"}}}))
     (folder / "policy.toml").write_text(POLICY)
     env = {
-        "AETHERIS_TOOLS": "tests.file_tools",
+        "AETHERIS_TOOLS": "tests.testkit.file_tools",
         "AETHERIS_MCP": str(folder / "mcp.json"),
         "AETHERIS_POLICY": str(folder / "policy.toml"),
     }

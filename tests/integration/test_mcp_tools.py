@@ -23,16 +23,16 @@ from aetheris.sdk.toolkits import mcp
 from aetheris.sdk.toolkits.mcp.connection import Connection, ConnectionLost, _Live
 from aetheris.sdk.toolkits.mcp.mapping import tool_of
 from aetheris.sdk.toolkits.mcp.servers import Server
-from tests.mcp_server import effects
-from tests.outside import until
-from tests.system import REPOSITORY
+from tests.testkit.mcp_server import effects
+from tests.testkit.outside import until
+from tests.testkit.system import REPOSITORY
 
 CTX = ToolContext("aetheris:job-1:n.1:0", 0, "ab" * 32, "job-1", "n.1", traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
 BOTH = pytest.mark.parametrize("transport", ["stdio", "http"])
 
 
 def argv(home: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "tests.mcp_server", str(home), *more]
+    return [sys.executable, "-m", "tests.testkit.mcp_server", str(home), *more]
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -24,7 +24,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
 @pytest.fixture(scope="module")
 def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
     data: Path = tmp_path_factory.mktemp("system") / "data"
-    with running_system(data, {"AETHERIS_TOOLS": "tests.lossy_tools", **outside.env}) as running:
+    with running_system(data, {"AETHERIS_TOOLS": "tests.testkit.lossy_tools", **outside.env}) as running:
         yield running
 
 

@@ -18,22 +18,22 @@ import pytest
 
 from aetheris.planner.app import planner
 from aetheris.planner.settings import PlannerSettings
-from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit, ToolRequest
-from aetheris.protocol.envelope import Envelope, decode_event, decode_message, draft
-from aetheris.protocol.events import Event, Outcome, Via
-from aetheris.protocol.keys import args_hash, content_key, external_key, idempotency_key
-from aetheris.protocol.plan import EffectKind
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.blobs import FolderBlobs
-from aetheris.streams.ids import fresh_id, fresh_nonce
-from aetheris.streams.kafka.log import KafkaLog
-from aetheris.streams.log import Appender
-from aetheris.streams.runtime import runtime
-from tests.histories import graph
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.keys import args_hash, content_key, external_key, idempotency_key
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Cancel, JobCommand, JobIndexEntry, Submit, ToolRequest
+from aetheris.protocol.messages.envelope import Envelope, decode_event, decode_message, draft
+from aetheris.protocol.messages.events import Event, Outcome, Via
+from aetheris.protocol.plan.graph import EffectKind
+from aetheris.runtime.base.ids import fresh_id, fresh_nonce
+from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.kafka.log import KafkaLog
+from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.process.runtime import runtime
+from tests.testkit.histories import graph
 
 pytestmark = pytest.mark.real
 

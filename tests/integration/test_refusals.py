@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka.tls import TlsUnusable, tls_context
-from aetheris.streams.redis import Redis
-from aetheris.streams.refusal import Refused
-from aetheris.streams.safekeeping import StoreRefused, check_store
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.kafka.tls import TlsUnusable, tls_context
+from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.redis.client import Redis
+from aetheris.runtime.redis.safekeeping import StoreRefused, check_store
 
 REFUSED = 78
 

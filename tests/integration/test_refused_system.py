@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from aetheris.cli.embedded.doctor import examine
-from aetheris.protocol.topics import Topic
-from tests.brokers import configure
-from tests.outside import until
-from tests.system import System, running_system
+from aetheris.protocol.base.topics import Topic
+from tests.testkit.brokers import configure
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,7 @@ effect = "allow"
 def system(tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
     data = tmp_path_factory.mktemp("system")
     (data / "policy.toml").write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.wide_tools", "AETHERIS_POLICY": str(data / "policy.toml")}
+    env = {"AETHERIS_TOOLS": "tests.testkit.wide_tools", "AETHERIS_POLICY": str(data / "policy.toml")}
     with running_system(data, env) as system:
         yield system
 

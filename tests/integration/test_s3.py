@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
-from tests.attempts import fresh
-from tests.outside import until
-from tests.s3 import BUCKET, S3, running_s3
-from tests.system import System, running_system
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import until
+from tests.testkit.s3 import BUCKET, S3, running_s3
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -83,7 +83,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     with running_s3(folder / "s3") as s3:
         env = {
             **s3.env,
-            "AETHERIS_TOOLS": "tests.s3_tools",
+            "AETHERIS_TOOLS": "tests.testkit.s3_tools",
             "AETHERIS_BLOBS": f"s3://{BUCKET}/{PREFIX}",
             "AETHERIS_CRASH_AT": "ordered",
             "S3_BUCKET": BUCKET,

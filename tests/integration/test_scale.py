@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.outside import running_outside, until
-from tests.system import System, running_system
+from tests.testkit.outside import running_outside, until
+from tests.testkit.system import System, running_system
 
 PARKED, LIVE = 1000, 1000
 OF_A_CORE = 0.1
@@ -22,7 +22,7 @@ READY_WITHIN_S = 90.0
 def test_a_thousand_parked_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     with running_outside(tmp_path / "outside") as outside:
-        env = {"AETHERIS_TOOLS": "tests.outside_tools"} | outside.env
+        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
         with running_system(data, env) as system:
             jobs = [system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": str(n)}}) for n in range(PARKED)]
             until(lambda: _waiting(system) == PARKED, 120)
@@ -42,7 +42,7 @@ def test_a_thousand_parked_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_restart_with_a_thousand_live_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running_outside(tmp_path / "outside") as outside:
         held = outside.hold("all")
-        data, env = tmp_path / "data", {"AETHERIS_TOOLS": "tests.outside_tools"} | outside.env
+        data, env = tmp_path / "data", {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
         took: dict[str, float] = {}
         with running_system(data, env) as system:
             nodes = (

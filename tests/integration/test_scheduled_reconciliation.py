@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.collector import Collector, running_collector
-from tests.outside import until
-from tests.system import System, running_system
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -38,7 +38,7 @@ def world(tmp_path: Path) -> Generator[World]:
     root.mkdir()
     with running_collector() as collector:
         env = {
-            "AETHERIS_TOOLS": "tests.file_tools",
+            "AETHERIS_TOOLS": "tests.testkit.file_tools",
             "FILES_ROOT": str(root),
             "AETHERIS_RECONCILE_EVERY_S": "2",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,

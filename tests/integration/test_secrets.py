@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.collector import Collector, running_collector
-from tests.outside import until
-from tests.system import System, running_system
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.outside import until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -99,7 +99,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     )
     with running_collector() as collector:
         env = {
-            "AETHERIS_TOOLS": "tests.secret_tools",
+            "AETHERIS_TOOLS": "tests.testkit.secret_tools",
             "AETHERIS_SECRETS": str(declared),
             "SECRET_SEEN": str(seen),
             "S": "short",

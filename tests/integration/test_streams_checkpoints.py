@@ -10,15 +10,15 @@ from itertools import count
 
 import pytest
 
-from aetheris.protocol.checkpoints import TYPE, Span
-from aetheris.protocol.records import Draft, Group, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import Appender, Log, LogGap
-from aetheris.streams.partitioning import partition_of
-from aetheris.streams.replay import replay
-from aetheris.streams.worker import Inputs, Pace, PartitionHandler, PartitionWorker
+from aetheris.protocol.base.checkpoints import TYPE, Span
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.log.interface import Appender, Log, LogGap
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.worker.loop import Inputs, Pace, PartitionHandler, PartitionWorker
 from aetheris.testkit.memory import MemoryAppender, MemoryLog
 
 DEADLINE_S = 60.0

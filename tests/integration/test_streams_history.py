@@ -6,12 +6,12 @@ import uuid
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
-from aetheris.protocol.records import Draft
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.admin import BrokerRefused, check_broker, ensure_topics, topic_specs
-from aetheris.streams.history import History
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.partitioning import partition_of
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import BrokerRefused, check_broker, ensure_topics, topic_specs
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.partitioning import partition_of
 from aetheris.testkit.clock import VirtualClock
 
 pytestmark = pytest.mark.real

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Generator
 
 import pytest
 
-from aetheris.protocol.records import Draft, Record
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import LogUnreachable, Reader
-from aetheris.streams.pump import Pump
-from tests.cluster import Cluster, running_cluster
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.log.interface import LogUnreachable, Reader
+from aetheris.runtime.log.pump import Pump
+from tests.testkit.cluster import Cluster, running_cluster
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,7 @@ import pytest
 
 GRACEFUL = """
 import asyncio, sys
-from aetheris.streams.lifecycle import freeze_memory, run
+from aetheris.runtime.process.lifecycle import freeze_memory, run
 
 async def main(stop):
     freeze_memory()
@@ -22,7 +22,7 @@ sys.exit(run(main, service="test"))
 """
 CRASHING = """
 import sys
-from aetheris.streams.lifecycle import run
+from aetheris.runtime.process.lifecycle import run
 
 async def main(stop):
     raise ValueError("card 4242")
@@ -31,7 +31,7 @@ sys.exit(run(main, service="test"))
 """
 STUBBORN = """
 import asyncio, sys
-from aetheris.streams.lifecycle import run
+from aetheris.runtime.process.lifecycle import run
 
 async def main(stop):
     print("up", flush=True)

@@ -17,11 +17,11 @@ from aetheris.cli.embedded.kafka import Broker, broker_in, install, wait_ready
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, spawn
-from aetheris.protocol.records import Draft, Group
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import Appender, LogUnreachable
-from aetheris.streams.pump import Pump
-from aetheris.streams.replay import replay
+from aetheris.protocol.base.records import Draft, Group
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.log.interface import Appender, LogUnreachable
+from aetheris.runtime.log.pump import Pump
+from aetheris.runtime.log.replay import replay
 
 pytestmark = pytest.mark.real
 

@@ -7,10 +7,10 @@ import uuid
 
 import pytest
 
-from aetheris.streams.effects import Effect, EffectStore
-from aetheris.streams.leases import Lease, Leases
-from aetheris.streams.redis import Redis, RedisUnavailable
-from aetheris.streams.resp import BadRedisUrl
+from aetheris.runtime.redis.client import Redis, RedisUnavailable
+from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.leases import Lease, Leases
+from aetheris.runtime.redis.resp import BadRedisUrl
 
 pytestmark = pytest.mark.real
 

@@ -11,15 +11,15 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from aetheris.cli.embedded.kafka import Tuning, broker_in, install, running_broker
 from aetheris.cli.embedded.ports import Ports
-from aetheris.protocol.records import Draft, Group
-from aetheris.streams.clock import SystemClock
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.kafka.appender import KafkaAppender
-from aetheris.streams.log import Appender, AppendRefused
-from aetheris.streams.metrics import Metrics
-from aetheris.streams.replay import replay
-from aetheris.streams.withheld import Withheld
-from tests.brokers import AUTHORIZED, allow_writing, configure, forbid_writing
+from aetheris.protocol.base.records import Draft, Group
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.appender import KafkaAppender
+from aetheris.runtime.log.interface import Appender, AppendRefused
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.process.withheld import Withheld
+from aetheris.runtime.telemetry.metrics import Metrics
+from tests.testkit.brokers import AUTHORIZED, allow_writing, configure, forbid_writing
 
 pytestmark = pytest.mark.real
 

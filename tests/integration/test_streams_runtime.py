@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from aetheris.protocol.records import Draft
-from aetheris.protocol.topics import Topic
-from aetheris.streams.lifecycle import Stopped
-from aetheris.streams.runtime import runtime
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.process.lifecycle import Stopped
+from aetheris.runtime.process.runtime import runtime
+from aetheris.runtime.process.settings import RuntimeSettings
 
 pytestmark = pytest.mark.real
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import Appender, Log, LogGap
-from aetheris.streams.partitioning import partition_of
-from aetheris.streams.replay import replay
-from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionHandler, PartitionWorker
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.log.interface import Appender, Log, LogGap
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionHandler, PartitionWorker
 from aetheris.testkit.memory import MemoryLog
 
 DEADLINE_S = 60.0

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris.cli.app import app
-from aetheris.protocol.envelope import draft
-from aetheris.protocol.events import JobCompleted
-from aetheris.protocol.topics import Topic
-from aetheris.streams.admin import ensure_topics
-from aetheris.streams.kafka import KafkaLog
-from tests.attempts import fresh
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import JobCompleted
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.admin import ensure_topics
+from tests.testkit.attempts import fresh
 
 pytestmark = pytest.mark.real
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from aetheris.protocol.keys import idempotency_key, job_key
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.partitioning import partition_of
-from tests.attempts import fresh
-from tests.collector import Collector, running_collector
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from aetheris.protocol.base.keys import idempotency_key, job_key
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.log.partitioning import partition_of
+from tests.testkit.attempts import fresh
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -40,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("system")
     with running_outside(folder / "outside") as outside, running_collector() as collector:
         env = {
-            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
             "OTEL_BSP_SCHEDULE_DELAY": "200",
             "AETHERIS_TRACE_SAMPLE": "0",

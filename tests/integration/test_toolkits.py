@@ -20,7 +20,7 @@ from aetheris.sdk import Failed, Found, NotExecuted, ProbeContext, ToolContext, 
 from aetheris.sdk.invoke import ask_probe, invoke
 from aetheris.sdk.outcomes import InDoubt, NotFound, Retryable, Succeeded
 from aetheris.sdk.toolkits import http, smtp
-from tests.outside import running_outside, until
+from tests.testkit.outside import running_outside, until
 
 CTX = ToolContext("aetheris:job-1:n.1:0", 0, "ab" * 32, "job-1", "n.1", traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
 Peer = Callable[[socket.socket], None]
@@ -165,7 +165,7 @@ async def test_a_held_answer_is_in_doubt_and_the_outside_can_be_asked(
 ) -> None:
     with running_outside(tmp_path) as outside:
         monkeypatch.setenv("OUTSIDE_URL", outside.url)
-        from tests.outside_tools import poke_opaque, poke_probeable, poke_pure
+        from tests.testkit.outside_tools import poke_opaque, poke_probeable, poke_pure
 
         held = outside.hold("net")
         asking = ProbeContext(CTX.external_key, CTX.idempotency_key, CTX.job_id, CTX.node_id)

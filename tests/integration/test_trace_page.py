@@ -10,12 +10,12 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from aetheris.cli.page import page_of
-from aetheris.protocol import events as ev
-from aetheris.protocol.course import course_of
-from aetheris.protocol.records import Record
-from aetheris.protocol.trace import trace_of
-from tests import histories as h
-from tests.courses import records, refunded
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.trace import trace_of
+from tests.testkit import histories as h
+from tests.testkit.courses import records, refunded
 
 HOSTILE = (
     "</pre></details></title></style><script>window.pwned = 1</script>"

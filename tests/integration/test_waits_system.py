@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from aetheris.protocol.contract import Status
-from aetheris.streams.crash import ORDERED, ORDERS, VARIABLE
-from tests.attempts import fresh
-from tests.outside import Outside, running_outside, until
-from tests.system import System, running_system
+from aetheris.protocol.views.contract import Status
+from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE
+from tests.testkit.attempts import fresh
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -53,7 +53,11 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("waits")
     (folder / "policy.toml").write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.outside_tools", "AETHERIS_POLICY": str(folder / "policy.toml"), VARIABLE: ORDERED}
+    env = {
+        "AETHERIS_TOOLS": "tests.testkit.outside_tools",
+        "AETHERIS_POLICY": str(folder / "policy.toml"),
+        VARIABLE: ORDERED,
+    }
     with (
         running_outside(folder / "outside") as outside,
         running_system(folder / "data", env | outside.env) as system,

@@ -17,15 +17,15 @@ import pytest
 import redis
 from aiokafka import AIOKafkaProducer
 
-from aetheris.protocol import events as ev
-from aetheris.protocol.envelope import draft
-from aetheris.protocol.keys import idempotency_key, job_key
-from aetheris.protocol.topics import Topic
-from tests.attempts import fresh
-from tests.collector import Collector, running_collector
-from tests.outside import Outside, running_outside, until
-from tests.prometheus import Prometheus, running_prometheus
-from tests.system import System, running_system
+from aetheris.protocol.base.keys import idempotency_key, job_key
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.envelope import draft
+from tests.testkit.attempts import fresh
+from tests.testkit.collector import Collector, running_collector
+from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.prometheus import Prometheus, running_prometheus
+from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -61,7 +61,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("why")
     with running_outside(folder / "outside") as outside, running_collector() as collector:
         env = {
-            "AETHERIS_TOOLS": "tests.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
             "OTEL_METRIC_EXPORT_INTERVAL": "500",
             "OTEL_BSP_SCHEDULE_DELAY": "200",

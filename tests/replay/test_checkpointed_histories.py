@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core import Partition as Ledger
-from aetheris.ledger.decisions import Now
-from aetheris.ledger.memory import Terms
-from aetheris.planner.core import Partition as Planner
-from aetheris.protocol.checkpoints import TYPE, UNBORN, Piece, Span, cut, write
-from aetheris.protocol.envelope import Envelope, decode_event
-from aetheris.protocol.plan import EffectKind
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.checkpoints import Checkpoints
+from aetheris.ledger.core.decisions import Now
+from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.partition import Partition as Ledger
+from aetheris.planner.core.partition import Partition as Planner
+from aetheris.protocol.base.checkpoints import TYPE, UNBORN, Piece, Span, cut, write
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import Envelope, decode_event
+from aetheris.protocol.plan.graph import EffectKind
+from aetheris.runtime.log.checkpoints import Checkpoints
 from aetheris.testkit.memory import MemoryLog
 from aetheris.testkit.simulation.log import record_of
 from aetheris.testkit.simulation.run import Run
 from aetheris.testkit.simulation.tape import Tape
-from aetheris.tool_executor.core import Partition as Executor
-from aetheris.tool_executor.core import Worker
-from aetheris.verifier.core import Partition as Verifier
+from aetheris.tool_executor.core.partition import Partition as Executor
+from aetheris.tool_executor.core.partition import Worker
+from aetheris.verifier.core.partition import Partition as Verifier
 
 NOW = Now(1_000.0, datetime(2026, 1, 2, tzinfo=UTC))
 SEEDS = 24

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden import FOLDER, outcome
+from tests.testkit.golden import FOLDER, outcome
 
 STREAMS = sorted(FOLDER.glob("*/*.jsonl"))
 

@@ -1,6 +1,6 @@
 """Streams that must be refused, one for each rule of the proofs, kept as files; each has its reason in its first line.
 
-A new rule needs one: tests/refused.py writes it.
+A new rule needs one: tests/testkit/refused.py writes it.
 """
 
 import json
@@ -15,9 +15,9 @@ from aetheris import proofs
 from aetheris.cli import judging, streamfile
 from aetheris.cli.app import app
 from aetheris.proofs import verify
-from tests import standalone
-from tests.refused import FOLDER, Blobs
-from tests.system import REPOSITORY
+from tests.testkit import standalone
+from tests.testkit.refused import FOLDER, Blobs
+from tests.testkit.system import REPOSITORY
 
 FILES = sorted(FOLDER.glob("*.jsonl"))
 _NAMED = re.compile(r'(?:violation|UnreadableResult|_finding)\(\s*"([a-z_]+)"')

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from aetheris.protocol.course import course_of
-from aetheris.protocol.provenance import origin
-from aetheris.protocol.records import Record
-from aetheris.protocol.replay import replay
-from aetheris.protocol.topics import Topic
-from aetheris.protocol.trace import trace_of
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.provenance import origin
+from aetheris.protocol.views.replay import replay
+from aetheris.protocol.views.trace import trace_of
 from aetheris.testkit.simulation.log import record_of
 from aetheris.testkit.simulation.run import Run
 from aetheris.testkit.simulation.tape import Tape

@@ -2,8 +2,8 @@
 
 import pytest
 
-from aetheris.protocol.events import PlanGenerated, ToolInvocationStarted
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.events import PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
 from aetheris.testkit.simulation.run import Outcome, Run, simulate

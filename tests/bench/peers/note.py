@@ -1,4 +1,4 @@
-"""The tool of the bench for every peer: a line in a file, and a result of 200 bytes (as aetheris.cli.bench.tools).
+"""The tool of the bench for every peer: a line in a file, and a result of 200 bytes (as aetheris.rigs.bench.tools).
 
 Environment: BENCH_FILE. A line is `<monotonic ns> bench:<job>:<step>`.
 """

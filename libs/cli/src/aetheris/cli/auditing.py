@@ -12,9 +12,9 @@ from aetheris.proofs.claims import read_claim
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import Checkpoint
 from aetheris.proofs.records import event_type
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.log import Log
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.interface import Log
 
 
 @dataclass

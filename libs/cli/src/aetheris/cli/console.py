@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from aetheris.cli.embedded.errors import EmbeddedError
-from aetheris.protocol.canonical import InvalidArgs
-from aetheris.protocol.ids import InvalidName
-from aetheris.streams.refusal import Refused
+from aetheris.protocol.base.canonical import InvalidArgs
+from aetheris.protocol.base.ids import InvalidName
+from aetheris.runtime.base.refusal import Refused
 
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from aetheris.cli.letters import reachable
 from aetheris.proofs import RawRecord
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, read_claim
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.log import Log
-from aetheris.streams.partitioning import partition_of
-from aetheris.streams.replay import replay
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.interface import Log
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.replay import replay
 
 SEALS = (Topic.JOBS_SEALS, 0)
 

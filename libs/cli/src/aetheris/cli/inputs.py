@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from aetheris.cli.console import CommandError, Exit
-from aetheris.protocol.canonical import InvalidArgs, canonical, parse
+from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.proofs.execution import LoadBlob
-from aetheris.streams.blob_location import blobs_at
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
+from aetheris.runtime.blobs.location import blobs_at
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 
 _SETTING = "AETHERIS_BLOBS"
 

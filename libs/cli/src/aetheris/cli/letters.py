@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from aetheris.cli.console import CommandError, Exit
-from aetheris.protocol.records import Draft, Headers, Record
-from aetheris.protocol.topics import Topic, dead_letters
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.kafka.tls import tls_context
-from aetheris.streams.log import Log, LogError, LogUnreachable, Place
-from aetheris.streams.replay import replay
-from aetheris.streams.settings import RuntimeSettings, load
+from aetheris.protocol.base.records import Draft, Headers, Record
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.log.interface import Log, LogError, LogUnreachable, Place
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.process.settings import RuntimeSettings, load
 
 COMMANDS = (Topic.JOBS_COMMANDS, Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS)
 """What may be said again; a fact or a line of a table counts where it lies, and a copy would lie elsewhere."""

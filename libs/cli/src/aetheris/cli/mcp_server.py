@@ -12,8 +12,8 @@ from mcp_types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 from aetheris.cli.mcp_submissions import NameTaken, Submissions
-from aetheris.protocol.canonical import InvalidArgs
-from aetheris.protocol.ids import NAME, InvalidName, check_name
+from aetheris.protocol.base.canonical import InvalidArgs
+from aetheris.protocol.base.ids import NAME, InvalidName, check_name
 from aetheris.sdk.client import ApiError, AsyncClient, Goal
 from aetheris.sdk.equal_calls import NoSuchCall
 

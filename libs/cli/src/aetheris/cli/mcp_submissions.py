@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.plan import Node, TaskGraph
-from aetheris.protocol.references import REF
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.references import REF
+from aetheris.protocol.plan.graph import Node, TaskGraph
 from aetheris.sdk.client import AsyncClient, Goal, Submitted
 from aetheris.sdk.equal_calls import Place, found, is_unknown, meant, place_of_repeat, took_nothing
 

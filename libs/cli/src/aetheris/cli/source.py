@@ -8,8 +8,8 @@ from aetheris.cli.inputs import read_bytes
 from aetheris.cli.large import LargeResults
 from aetheris.proofs import RawRecord, bundle
 from aetheris.proofs.evidence import BadEvidence
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
 
 
 def is_file(target: str) -> bool:

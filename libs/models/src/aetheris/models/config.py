@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aetheris.protocol.prompts import ModelName
+from aetheris.protocol.plan.prompts import ModelName
 
 
 class ModelsInvalid(ValueError):

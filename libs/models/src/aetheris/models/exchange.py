@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.protocol.answers import Said
+from aetheris.protocol.planning.answers import Said
 
 
 class NotAnswered(Exception):

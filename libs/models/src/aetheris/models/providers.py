@@ -28,8 +28,8 @@ from pydantic_ai.tools import ToolDefinition
 
 from aetheris.models.config import ModelSpec
 from aetheris.models.exchange import Asked, Busy, Refused, ShownTool
-from aetheris.protocol.answers import PLAN_FUNCTION, Answer, Call, Said, plan_schema
-from aetheris.protocol.prompts import Prompt
+from aetheris.protocol.plan.prompts import Prompt
+from aetheris.protocol.planning.answers import PLAN_FUNCTION, Answer, Call, Said, plan_schema
 
 LONGEST_RESULT_CHARS = 200_000
 """Of a tool's result, so much is shown to a model."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aetheris.models.config import ModelSpec
 from aetheris.models.exchange import Asked, Refused, ShownTool
-from aetheris.protocol.prompts import Prompt
+from aetheris.protocol.plan.prompts import Prompt
 
 if TYPE_CHECKING:
     from aetheris.models.providers import Provider

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.ids import job_id_of
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.ids import job_id_of
 from aetheris.sdk.client import AsyncClient, Conflict, Job, NotFound, Step, Submitted
 
 MOST_TRIES = 10

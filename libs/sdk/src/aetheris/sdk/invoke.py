@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from aetheris.protocol import recordable
+from aetheris.protocol.base import recordable
 from aetheris.sdk import redaction
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import (

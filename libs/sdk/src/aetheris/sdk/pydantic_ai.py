@@ -17,8 +17,8 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from aetheris.protocol.canonical import InvalidArgs, digest
-from aetheris.protocol.ids import NAME
+from aetheris.protocol.base.canonical import InvalidArgs, digest
+from aetheris.protocol.base.ids import NAME
 from aetheris.sdk.client import AsyncClient, BadRequest, Job, Submitted
 from aetheris.sdk.equal_calls import (
     MOST_TRIES,

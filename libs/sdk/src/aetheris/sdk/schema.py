@@ -11,8 +11,8 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from aetheris.protocol.canonical import InvalidArgs, digest
-from aetheris.protocol.schemas import ArgsRefused, SchemaRefused, check_args, check_schema
+from aetheris.protocol.base.canonical import InvalidArgs, digest
+from aetheris.protocol.planning.schemas import ArgsRefused, SchemaRefused, check_args, check_schema
 
 
 class DeclarationError(TypeError):

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Literal
 
-from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, Unknown, decode_event
-from aetheris.protocol.events import Event
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.kafka import KafkaLog
-from aetheris.streams.log import Log, LogUnreachable, Membership, Place, Reader
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, Unknown, decode_event
+from aetheris.protocol.messages.events import Event
+from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.log.interface import Log, LogUnreachable, Membership, Place, Reader
 
 Start = Literal["beginning", "now"] | Mapping[int, int]
 """Where to begin: partition → offset, others at their beginning."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
-from aetheris.protocol.plan import settling_s
+from aetheris.protocol.plan.graph import settling_s
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
 from aetheris.sdk.schema import DeclarationError, GivenSchema, Signature, signature_of

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
-from aetheris.protocol.records import Draft, Group, Record
-from aetheris.streams.log import (
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.runtime.log.interface import (
     AppendRefused,
     Batch,
     Listener,
@@ -18,7 +18,7 @@ from aetheris.streams.log import (
     Refusal,
     Written,
 )
-from aetheris.streams.partitioning import place_of, weigh
+from aetheris.runtime.log.partitioning import place_of, weigh
 
 
 @dataclass
@@ -179,7 +179,7 @@ class MemoryAppender:
             self._started = False
 
     async def append(self, groups: Sequence[Group]) -> None:
-        """Write every group; see `aetheris.streams.log.Appender`."""
+        """Write every group; see `aetheris.runtime.log.interface.Appender`."""
         for group in groups:
             weigh(group)
         places = [place_of(group, self._log.count(group[0].topic) if group else 1) for group in groups]
@@ -199,7 +199,7 @@ class MemoryAppender:
             raise AppendRefused(refusals)
 
     def tell(self, listener: Callable[[Written], None]) -> None:
-        """Call `listener` with what is acknowledged; see `aetheris.streams.log.Appender`."""
+        """Call `listener` with what is acknowledged; see `aetheris.runtime.log.interface.Appender`."""
         self._listener = listener
 
     def stuck_s(self) -> float:
@@ -272,7 +272,7 @@ class MemoryReader:
         return self._positions[place]
 
     async def poll(self, timeout_s: float, max_records: int = 2000) -> Batch:
-        """Records that arrived, or nothing after `timeout_s`; see `aetheris.streams.log.Reader`."""
+        """Records that arrived, or nothing after `timeout_s`; see `aetheris.runtime.log.interface.Reader`."""
         if self._log.faults.unreachable_polls:
             self._log.faults.unreachable_polls -= 1
             raise LogUnreachable("fault")

@@ -16,15 +16,15 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from aetheris.gateway.core import preferences, submissions, wire
+from aetheris.gateway.core.problems import BadRequest, Problem, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.courses import Asked, Courses
 from aetheris.gateway.feed import FeedClosed
 from aetheris.gateway.handlers import Jobs, Wait, ended
-from aetheris.gateway.problems import BadRequest, Problem, Unavailable
 from aetheris.gateway.tokens import Caller, Tokens
 from aetheris.gateway.views import Row
-from aetheris.protocol.contracts import Level
-from aetheris.streams.health import Health
+from aetheris.protocol.views.contracts import Level
+from aetheris.runtime.process.health import Health
 
 _log = structlog.get_logger(__name__)
 

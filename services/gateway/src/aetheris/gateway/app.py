@@ -19,13 +19,13 @@ from aetheris.gateway.rounds import Rounds
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.views import Views
-from aetheris.protocol.schemas import check_schema
-from aetheris.protocol.topics import Topic
-from aetheris.streams.history import History
-from aetheris.streams.http import HttpServer
-from aetheris.streams.lifecycle import freeze_memory
-from aetheris.streams.runtime import Runtime, runtime
-from aetheris.streams.table import Table
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.planning.schemas import check_schema
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.http import HttpServer
+from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.runtime import Runtime, runtime
 
 READERS = 4
 """Jobs that are read from the log at the same time."""

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aetheris.gateway.core.problems import BadRequest, NotFound, Unavailable
 from aetheris.gateway.effect_index import EffectIndex, Found
 from aetheris.gateway.handlers import Jobs
-from aetheris.gateway.problems import BadRequest, NotFound, Unavailable
 from aetheris.gateway.tokens import Caller
-from aetheris.protocol.conditions import BadCondition
-from aetheris.protocol.course import course_of
-from aetheris.protocol.provenance import Wanted, origin
-from aetheris.protocol.records import Record
-from aetheris.protocol.replay import UnknownPoint, replay
-from aetheris.protocol.trace import trace_of
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
+from aetheris.protocol.base.conditions import BadCondition
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.provenance import Wanted, origin
+from aetheris.protocol.views.replay import UnknownPoint, replay
+from aetheris.protocol.views.trace import trace_of
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
 
 LOOKED_AT = 100
 """Effects that one question looks at; the cursor leads on."""

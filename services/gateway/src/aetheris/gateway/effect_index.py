@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.gateway.problems import Unavailable
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.log import Log, Place
-from aetheris.streams.redis import Redis
-from aetheris.streams.replay import replay
-from aetheris.streams.resp import Command
+from aetheris.gateway.core.problems import Unavailable
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.interface import Log, Place
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.redis.client import Redis
+from aetheris.runtime.redis.resp import Command
 
 _IDS, _TIMES, _KNOWN = (f"aetheris:gateway:effects:{part}" for part in ("ids", "times", "known"))
 _FINISHED = b"io.aetheris.tool_invocation_finished.v1"

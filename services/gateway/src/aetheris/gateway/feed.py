@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.bell import AWAKE_S
-from aetheris.streams.clock import Clock
-from aetheris.streams.log import Log, LogUnreachable, Place
-from aetheris.streams.partitioning import partition_of
-from aetheris.streams.pump import Pump
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.log.interface import Log, LogUnreachable, Place
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.pump import Pump
+from aetheris.runtime.redis.bell import AWAKE_S
 
 _log = structlog.get_logger(__name__)
 

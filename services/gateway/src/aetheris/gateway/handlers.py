@@ -10,33 +10,42 @@ import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
+from aetheris.gateway.core.problems import Conflict, NotFound, TooLarge, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.index import Index
-from aetheris.gateway.problems import Conflict, NotFound, TooLarge, Unavailable
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.tokens import Caller
 from aetheris.gateway.views import Page, Row, Views, ViewsLost, timestamp
-from aetheris.protocol import events as ev
-from aetheris.protocol import standing
-from aetheris.protocol.approvals import job_of
-from aetheris.protocol.commands import Cancel, CancelContract, JobCommand, Reconcile, Resolve, Respond, Signal, Submit
-from aetheris.protocol.confirmation import recorded_effects
-from aetheris.protocol.contracts import Contracts, Level
-from aetheris.protocol.envelope import Envelope, decode_event, draft
-from aetheris.protocol.fold import JobState, KeyState
-from aetheris.protocol.ids import derived, job_id_of
-from aetheris.protocol.job_log import Sequence, fold_into, since_birth, tell, told
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.clock import Clock
-from aetheris.streams.history import History
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.log import Appender, Log, LogError
-from aetheris.streams.redis import RedisUnavailable
-from aetheris.streams.spans import Kind, Span
-from aetheris.streams.telemetry import Telemetry, whole
-from aetheris.streams.withheld import write_all
+from aetheris.protocol.base.ids import derived, job_id_of
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.job_log import Sequence, fold_into, since_birth, tell, told
+from aetheris.protocol.fold.state import JobState, KeyState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import (
+    Cancel,
+    CancelContract,
+    JobCommand,
+    Reconcile,
+    Resolve,
+    Respond,
+    Signal,
+    Submit,
+)
+from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.planning.approvals import job_of
+from aetheris.protocol.planning.confirmation import recorded_effects
+from aetheris.protocol.views import standing
+from aetheris.protocol.views.contracts import Contracts, Level
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.interface import Appender, Log, LogError
+from aetheris.runtime.process.withheld import write_all
+from aetheris.runtime.redis.client import RedisUnavailable
+from aetheris.runtime.telemetry.spans import Kind, Span
+from aetheris.runtime.telemetry.tracer import Telemetry, whole
 
 _log = structlog.get_logger(__name__)
 

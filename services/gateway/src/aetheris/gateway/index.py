@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from aetheris.gateway.views import Row, Views
-from aetheris.protocol.commands import JobIndexEntry
-from aetheris.protocol.envelope import Envelope, Undecodable, decode_message
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.clock import Clock
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.log import Log, LogUnreachable, Place
-from aetheris.streams.pump import Pump
-from aetheris.streams.redis import RedisUnavailable
-from aetheris.streams.replay import replay
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_message
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.log.interface import Log, LogUnreachable, Place
+from aetheris.runtime.log.pump import Pump
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.redis.client import RedisUnavailable
 
 _log = structlog.get_logger(__name__)
 

@@ -1,5 +1,5 @@
-"""As `aetheris.streams.lean`, and httpx without its command line."""
+"""As `aetheris.runtime.process.lean`, and httpx without its command line."""
 
-from aetheris.streams.lean import load
+from aetheris.runtime.process.lean import load
 
 load("httpx")

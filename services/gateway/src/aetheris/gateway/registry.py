@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from aetheris.protocol.commands import ModelEntry, RegistryEntry
-from aetheris.protocol.schemas import Schema
-from aetheris.streams.table import Table
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
+from aetheris.protocol.planning.schemas import Schema
+from aetheris.runtime.log.table import Table
 
 _NUMBER = re.compile(r"(\d+)")
 

@@ -8,13 +8,13 @@ from datetime import datetime
 
 import structlog
 
+from aetheris.gateway.core.problems import Problem
 from aetheris.gateway.core.reconciling import Schedule
 from aetheris.gateway.handlers import Jobs
-from aetheris.gateway.problems import Problem
 from aetheris.gateway.tokens import Caller
 from aetheris.gateway.views import Row, Views
-from aetheris.streams.clock import Clock
-from aetheris.streams.redis import RedisUnavailable
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.redis.client import RedisUnavailable
 
 _log = structlog.get_logger(__name__)
 

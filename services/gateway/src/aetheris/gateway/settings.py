@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.runtime.process.settings import RuntimeSettings
 
 
 class GatewaySettings(RuntimeSettings):

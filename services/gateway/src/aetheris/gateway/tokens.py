@@ -15,8 +15,8 @@ from typing import cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aetheris.gateway.problems import Unauthorized
-from aetheris.streams.refusal import Refused
+from aetheris.gateway.core.problems import Unauthorized
+from aetheris.runtime.base.refusal import Refused
 
 
 class TokensFileInvalid(Refused):

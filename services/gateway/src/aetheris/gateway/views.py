@@ -12,11 +12,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from aetheris.gateway.problems import Unavailable
-from aetheris.protocol.approvals import job_of
-from aetheris.protocol.commands import OpenRequest
-from aetheris.streams.redis import Redis
-from aetheris.streams.resp import Command
+from aetheris.gateway.core.problems import Unavailable
+from aetheris.protocol.messages.commands import OpenRequest
+from aetheris.protocol.planning.approvals import job_of
+from aetheris.runtime.redis.client import Redis
+from aetheris.runtime.redis.resp import Command
 
 _EPOCH = "aetheris:gateway:epoch"
 _BUILDING = "aetheris:gateway:building:"

@@ -2,12 +2,12 @@
 
 import sys
 
-import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
+import aetheris.runtime.process.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.ledger.app import serve
-from aetheris.ledger.policy import PolicyError
+from aetheris.ledger.core.policy import PolicyError
 from aetheris.ledger.policy_file import load
 from aetheris.ledger.settings import LedgerSettings
-from aetheris.streams import lifecycle
+from aetheris.runtime.process import lifecycle
 
 if __name__ == "__main__":
     settings = lifecycle.settings_for(LedgerSettings, service="ledger")

@@ -5,22 +5,22 @@ import os
 import random
 
 from aetheris.ledger.contents_table import contents_of
+from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.handlers import Edge, LedgerHandler
-from aetheris.ledger.memory import Terms
-from aetheris.ledger.policy import Policy
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.tools import Tools
 from aetheris.ledger.workers import Workers
-from aetheris.protocol.topics import Topic
-from aetheris.streams.crash import crash_points
-from aetheris.streams.effects import EffectStore
-from aetheris.streams.history import History
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.leases import Leases
-from aetheris.streams.lifecycle import freeze_memory
-from aetheris.streams.runtime import Runtime, runtime
-from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.log.history import History
+from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.redis.effects import EffectStore
+from aetheris.runtime.redis.leases import Leases
+from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 
 GROUP = "aetheris.ledger"
 

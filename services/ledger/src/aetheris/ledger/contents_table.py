@@ -2,9 +2,9 @@
 
 from pydantic import ValidationError
 
-from aetheris.ledger.contents import Contents
-from aetheris.protocol.commands import ContentRecord
-from aetheris.streams.table import Table
+from aetheris.ledger.core.contents import Contents
+from aetheris.protocol.messages.commands import ContentRecord
+from aetheris.runtime.log.table import Table
 
 
 def contents_of(table: Table) -> Contents:

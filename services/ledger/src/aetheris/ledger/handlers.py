@@ -9,13 +9,18 @@ from typing import Protocol
 
 import structlog
 
-from aetheris.ledger.core import Partition
-from aetheris.ledger.decisions import Ask, Confirm, Decision, Done, Emit, Grant, Now, View
-from aetheris.ledger.memory import Terms, WorkerLife
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Grant, Now, View
+from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.reconciling import Reconciler
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.workers import Workers
-from aetheris.protocol.commands import (
+from aetheris.protocol.base.ids import derived
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.job_log import text_of
+from aetheris.protocol.fold.rules import UNREAD
+from aetheris.protocol.messages.commands import (
     LedgerRecord,
     Message,
     Reconcile,
@@ -24,8 +29,8 @@ from aetheris.protocol.commands import (
     ToolRequest,
     Verification,
 )
-from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message, draft
-from aetheris.protocol.events import (
+from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message, draft
+from aetheris.protocol.messages.events import (
     ApprovalDecided,
     ApprovalRequested,
     ConfirmationFailed,
@@ -37,21 +42,16 @@ from aetheris.protocol.events import (
     SignalReceived,
     WaitCompleted,
 )
-from aetheris.protocol.fold import UNREAD
-from aetheris.protocol.ids import derived
-from aetheris.protocol.job_log import text_of
-from aetheris.protocol.records import Draft, Group, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.clock import Clock
-from aetheris.streams.crash import NOWHERE, CrashPoints
-from aetheris.streams.history import History
-from aetheris.streams.leases import Lease
-from aetheris.streams.log import Writer
-from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.spans import Kind
-from aetheris.streams.telemetry import Telemetry, Traced
-from aetheris.streams.unjudged import tell_unjudged
-from aetheris.streams.worker import PartitionHandler
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.process.crash import NOWHERE, CrashPoints
+from aetheris.runtime.redis.leases import Lease
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
+from aetheris.runtime.telemetry.spans import Kind
+from aetheris.runtime.telemetry.tracer import Telemetry, Traced
+from aetheris.runtime.worker.loop import PartitionHandler
+from aetheris.runtime.worker.unjudged import tell_unjudged
 
 SOURCE = "aetheris/ledger"
 

@@ -3,7 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
-from aetheris.ledger.policy import Policy, PolicyError, parse
+from aetheris.ledger.core.policy import Policy, PolicyError, parse
 
 
 def load(path: Path | None) -> Policy:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import structlog
 
-from aetheris.ledger.records import record_of
-from aetheris.protocol import events as ev
-from aetheris.protocol.commands import LedgerRecord, Reconcile, Verification
-from aetheris.protocol.confirmation import RecordedEffect, Tally, Verifies, question, recorded_effects, to_ask
-from aetheris.protocol.fold import JobState
-from aetheris.protocol.ids import derived
-from aetheris.protocol.job_log import tell
-from aetheris.streams.history import History
-from aetheris.streams.log import LogError
+from aetheris.ledger.core.records import record_of
+from aetheris.protocol.base.ids import derived
+from aetheris.protocol.fold.job_log import tell
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import LedgerRecord, Reconcile, Verification
+from aetheris.protocol.planning.confirmation import RecordedEffect, Tally, Verifies, question, recorded_effects, to_ask
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.interface import LogError
 
 _log = structlog.get_logger(__name__)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.ledger.limits import Limits
-from aetheris.protocol.plan import OnInDoubt
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.ledger.core.limits import Limits
+from aetheris.protocol.plan.graph import OnInDoubt
+from aetheris.runtime.process.settings import RuntimeSettings
 
 
 class LedgerSettings(RuntimeSettings):

@@ -7,12 +7,12 @@ from typing import Any
 
 import structlog
 
-from aetheris.ledger.decisions import Facts, Look, Nonces
-from aetheris.streams.blobs import BlobError, BlobRef, Blobs, BlobsUnreachable
-from aetheris.streams.clock import Clock
-from aetheris.streams.effects import EffectStore
-from aetheris.streams.leases import Lease, Leases
-from aetheris.streams.redis import RedisUnavailable
+from aetheris.ledger.core.decisions import Facts, Look, Nonces
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.blobs.store import BlobError, BlobRef, Blobs, BlobsUnreachable
+from aetheris.runtime.redis.client import RedisUnavailable
+from aetheris.runtime.redis.effects import EffectStore
+from aetheris.runtime.redis.leases import Lease, Leases
 
 _AGAIN_S = 1.0
 

@@ -2,8 +2,8 @@
 
 from pydantic import ValidationError
 
-from aetheris.protocol.commands import RegistryEntry
-from aetheris.streams.table import Table
+from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.runtime.log.table import Table
 
 
 class Tools:

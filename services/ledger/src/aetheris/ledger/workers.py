@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from aetheris.ledger.memory import WorkerLife
-from aetheris.protocol.commands import WorkerEntry
-from aetheris.streams.table import Table
+from aetheris.ledger.core.memory import WorkerLife
+from aetheris.protocol.messages.commands import WorkerEntry
+from aetheris.runtime.log.table import Table
 
 Listener = Callable[[WorkerLife], None]
 

@@ -7,14 +7,14 @@ from functools import partial
 
 from aetheris.planner.handlers import PlannerHandler, lines_of
 from aetheris.planner.settings import PlannerSettings
-from aetheris.protocol.topics import Topic
-from aetheris.streams.bell import AWAKE_S
-from aetheris.streams.crash import crash_points
-from aetheris.streams.lifecycle import freeze_memory
-from aetheris.streams.metrics import Metric
-from aetheris.streams.replay import replay
-from aetheris.streams.runtime import Runtime, runtime
-from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.redis.bell import AWAKE_S
+from aetheris.runtime.telemetry.metrics import Metric
+from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 
 GROUP = "aetheris.planner"
 

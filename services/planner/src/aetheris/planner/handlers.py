@@ -7,12 +7,17 @@ from typing import Any
 
 import structlog
 
-from aetheris.planner.backlog import JOBS_IN_FLIGHT, Backlog
-from aetheris.planner.core import Indexed, Partition
-from aetheris.planner.decisions import Append, Conflict, Fact, Index, Load, Output, Refused, Request
-from aetheris.planner.watch import STUCK_AFTER_S, Watch
-from aetheris.protocol.commands import Cancel, JobCommand, JobIndexEntry, Submit
-from aetheris.protocol.envelope import (
+from aetheris.planner.core.backlog import JOBS_IN_FLIGHT, Backlog
+from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Load, Output, Refused, Request
+from aetheris.planner.core.partition import Indexed, Partition
+from aetheris.planner.core.watch import STUCK_AFTER_S, Watch
+from aetheris.protocol.base.ids import derived, event_id
+from aetheris.protocol.base.keys import job_key
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.rules import UNREAD
+from aetheris.protocol.messages.commands import Cancel, JobCommand, JobIndexEntry, Submit
+from aetheris.protocol.messages.envelope import (
     Envelope,
     NeedsUpgrade,
     Undecodable,
@@ -21,7 +26,7 @@ from aetheris.protocol.envelope import (
     decode_message,
     draft,
 )
-from aetheris.protocol.events import (
+from aetheris.protocol.messages.events import (
     BlobRef,
     JobCancelled,
     JobCompleted,
@@ -31,23 +36,18 @@ from aetheris.protocol.events import (
     StepCompensated,
     WaitCompleted,
 )
-from aetheris.protocol.fold import UNREAD
-from aetheris.protocol.ids import derived, event_id
-from aetheris.protocol.keys import job_key
-from aetheris.protocol.records import Draft, Group, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.blobs import BlobError, Blobs
-from aetheris.streams.blobs import BlobRef as StoredRef
-from aetheris.streams.clock import Clock
-from aetheris.streams.crash import NOWHERE, CrashPoints
-from aetheris.streams.log import Writer
-from aetheris.streams.metrics import Metrics
-from aetheris.streams.spans import Kind
-from aetheris.streams.table import Table
-from aetheris.streams.telemetry import Telemetry, Traced, whole
-from aetheris.streams.unjudged import tell_unjudged
-from aetheris.streams.withheld import Withheld, write_all
-from aetheris.streams.worker import PartitionHandler
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.blobs.store import BlobError, Blobs
+from aetheris.runtime.blobs.store import BlobRef as StoredRef
+from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.crash import NOWHERE, CrashPoints
+from aetheris.runtime.process.withheld import Withheld, write_all
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.telemetry.spans import Kind
+from aetheris.runtime.telemetry.tracer import Telemetry, Traced, whole
+from aetheris.runtime.worker.loop import PartitionHandler
+from aetheris.runtime.worker.unjudged import tell_unjudged
 
 SOURCE = "aetheris/planner"
 

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from aetheris.planner.backlog import JOBS_IN_FLIGHT
-from aetheris.planner.watch import STUCK_AFTER_S
-from aetheris.streams.checkpointing import EVERY
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.planner.core.backlog import JOBS_IN_FLIGHT
+from aetheris.planner.core.watch import STUCK_AFTER_S
+from aetheris.runtime.process.checkpointing import EVERY
+from aetheris.runtime.process.settings import RuntimeSettings
 
 
 class PlannerSettings(RuntimeSettings):

@@ -2,8 +2,8 @@
 
 import sys
 
-import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
-from aetheris.streams import lifecycle
+import aetheris.runtime.process.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
+from aetheris.runtime.process import lifecycle
 from aetheris.tool_executor.app import NAME, serve
 from aetheris.tool_executor.settings import ExecutorSettings
 

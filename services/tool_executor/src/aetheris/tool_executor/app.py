@@ -6,18 +6,19 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.redis.effects import EffectStore
+from aetheris.runtime.redis.leases import Leases
+from aetheris.runtime.telemetry.metrics import Metric
+from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, load
-from aetheris.streams.clock import SystemClock
-from aetheris.streams.crash import crash_points
-from aetheris.streams.effects import EffectStore
-from aetheris.streams.leases import Leases
-from aetheris.streams.lifecycle import freeze_memory
-from aetheris.streams.metrics import Metric
-from aetheris.streams.refusal import Refused
-from aetheris.streams.runtime import Runtime, runtime
-from aetheris.streams.worker import Cadence, Inputs, Pace, PartitionWorker
-from aetheris.tool_executor.core import Worker
+from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
@@ -26,7 +27,6 @@ from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.performing import Performer, Scribe
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
-from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
 if TYPE_CHECKING:

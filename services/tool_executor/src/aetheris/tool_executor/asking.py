@@ -7,16 +7,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from aetheris.models import Busy, Models, NotAnswered, ShownTool, read_models
-from aetheris.protocol.answers import understood
-from aetheris.protocol.commands import ModelEntry
-from aetheris.protocol.events import Outcome
-from aetheris.protocol.prompts import Offer, Prompt
+from aetheris.protocol.messages.commands import ModelEntry
+from aetheris.protocol.messages.events import Outcome
+from aetheris.protocol.plan.prompts import Offer, Prompt
+from aetheris.protocol.planning.answers import understood
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.tools import AnyTool
-from aetheris.tool_executor.core import Refusal
-from aetheris.tool_executor.reports import NOT_EXECUTED
+from aetheris.tool_executor.core.partition import Refusal
+from aetheris.tool_executor.core.reports import NOT_EXECUTED
 
 
 class Asking:

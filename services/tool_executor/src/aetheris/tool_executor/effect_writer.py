@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from aetheris.streams.clock import Clock
-from aetheris.streams.effects import Effect, EffectStore
-from aetheris.streams.redis import RedisUnavailable
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.redis.client import RedisUnavailable
+from aetheris.runtime.redis.effects import Effect, EffectStore
 
 Keeping = asyncio.Future[bool]
 """Whether an effect was kept."""

@@ -7,28 +7,28 @@ from typing import Any
 
 import structlog
 
-from aetheris.protocol import events as ev
-from aetheris.protocol.commands import ToolGrant
-from aetheris.protocol.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
-from aetheris.protocol.events import Event
-from aetheris.protocol.fold import UNREAD
-from aetheris.protocol.invocation import Blobs
-from aetheris.protocol.records import Group, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.bell import Bell
-from aetheris.streams.blobs import BlobError
-from aetheris.streams.crash import CrashPoints
-from aetheris.streams.handler import PartitionHandler
-from aetheris.streams.ids import fresh_nonce
-from aetheris.streams.log import Writer
-from aetheris.streams.metrics import Metrics
-from aetheris.streams.unjudged import tell_unjudged
-from aetheris.streams.withheld import Withheld, write_all
-from aetheris.tool_executor import reports
-from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
+from aetheris.protocol.base.records import Group, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.rules import UNREAD
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import ToolGrant
+from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.invocation import Blobs
+from aetheris.runtime.base.ids import fresh_nonce
+from aetheris.runtime.blobs.store import BlobError
+from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.process.crash import CrashPoints
+from aetheris.runtime.process.withheld import Withheld, write_all
+from aetheris.runtime.redis.bell import Bell
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.worker.handler import PartitionHandler
+from aetheris.runtime.worker.unjudged import tell_unjudged
+from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.partition import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
+from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.performing import Performer, Report, Scribe
-from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
 _log = structlog.get_logger(__name__)

@@ -1,8 +1,8 @@
 """Heartbeats: the leases of all grants in hand, renewed by one pipeline. Safety never rests on them."""
 
-from aetheris.streams.clock import Clock
-from aetheris.streams.leases import Lease, Leases
-from aetheris.streams.redis import RedisUnavailable
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.redis.client import RedisUnavailable
+from aetheris.runtime.redis.leases import Lease, Leases
 
 
 class Heartbeat:

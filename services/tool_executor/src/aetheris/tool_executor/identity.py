@@ -8,18 +8,18 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from aetheris.protocol.commands import Ended, ModelEntry, RegistryEntry, WorkerEntry
-from aetheris.protocol.envelope import draft
-from aetheris.protocol.ids import check_name
-from aetheris.protocol.records import Draft
-from aetheris.protocol.topics import Topic
-from aetheris.streams.clock import Clock
-from aetheris.streams.ids import fresh_id
-from aetheris.streams.log import Appender, Log
-from aetheris.streams.refusal import Refused
-from aetheris.streams.table import Table
-from aetheris.streams.withheld import write_all
-from aetheris.tool_executor.core import Worker
+from aetheris.protocol.base.ids import check_name
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Ended, ModelEntry, RegistryEntry, WorkerEntry
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.log.interface import Appender, Log
+from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.withheld import write_all
+from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.performing import SOURCE
 
 HOW = "lock"

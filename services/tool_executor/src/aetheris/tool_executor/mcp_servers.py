@@ -6,8 +6,8 @@ from pathlib import Path
 
 import structlog
 
+from aetheris.runtime.base.refusal import Refused
 from aetheris.sdk.tools import AnyTool
-from aetheris.streams.refusal import Refused
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
 
 _log = structlog.get_logger(__name__)

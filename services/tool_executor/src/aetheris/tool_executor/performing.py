@@ -11,27 +11,27 @@ from typing import Any
 
 import structlog
 
-from aetheris.protocol import events as ev
-from aetheris.protocol import recordable
-from aetheris.protocol.envelope import draft
-from aetheris.protocol.events import Event, Outcome
-from aetheris.protocol.ids import event_id
-from aetheris.protocol.plan import EffectClass, EffectKind
-from aetheris.protocol.records import Draft
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.plan.graph import EffectClass, EffectKind
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.blobs.store import BlobRef as StoredRef
+from aetheris.runtime.blobs.store import Blobs, BlobsUnreachable
+from aetheris.runtime.process.crash import CrashPoints
+from aetheris.runtime.redis.effects import Effect
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
+from aetheris.runtime.telemetry.spans import Kind
+from aetheris.runtime.telemetry.tracer import Telemetry, Traced
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
-from aetheris.streams.blobs import BlobRef as StoredRef
-from aetheris.streams.blobs import Blobs, BlobsUnreachable
-from aetheris.streams.clock import Clock
-from aetheris.streams.crash import CrashPoints
-from aetheris.streams.effects import Effect
-from aetheris.streams.metrics import Metric, Metrics
-from aetheris.streams.spans import Kind
-from aetheris.streams.telemetry import Telemetry, Traced
-from aetheris.tool_executor import reports
-from aetheris.tool_executor.core import Told, Try
+from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.partition import Told, Try
 from aetheris.tool_executor.effect_writer import EffectWriter, Keeping
 from aetheris.tool_executor.tools import Calls
 

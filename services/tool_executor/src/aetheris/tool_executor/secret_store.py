@@ -10,10 +10,10 @@ from typing import Any, TextIO, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from aetheris.protocol.invocation import Invocation
-from aetheris.protocol.references import SecretUse, is_secret_name, with_secrets
+from aetheris.protocol.base.references import SecretUse, is_secret_name, with_secrets
+from aetheris.protocol.planning.invocation import Invocation
+from aetheris.runtime.base.refusal import Refused
 from aetheris.sdk.redaction import NOTHING, SHORTEST, Redactor
-from aetheris.streams.refusal import Refused
 
 _USE = re.compile(r"[A-Za-z0-9_.:/-]{1,128}(@[A-Za-z0-9_.-]{1,64})?#/.+")
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from pydantic.functional_validators import BeforeValidator
 from pydantic_settings import NoDecode
 
-from aetheris.streams.settings import RuntimeSettings, split
+from aetheris.runtime.process.settings import RuntimeSettings, split
 
 
 class ExecutorSettings(RuntimeSettings):

@@ -4,10 +4,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aetheris.protocol.commands import ModelEntry, RegistryEntry
-from aetheris.protocol.events import Outcome
-from aetheris.protocol.invocation import Invocation, uses
-from aetheris.protocol.plan import EffectKind, Kind, ToolPin
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
+from aetheris.protocol.messages.events import Outcome
+from aetheris.protocol.plan.graph import EffectKind, Kind, ToolPin
+from aetheris.protocol.planning.invocation import Invocation, uses
+from aetheris.runtime.base.clock import Clock
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.loader import Toolbox
@@ -15,9 +16,8 @@ from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.schema import BadArguments
 from aetheris.sdk.tools import AnyTool
-from aetheris.streams.clock import Clock
-from aetheris.tool_executor.core import Refusal
-from aetheris.tool_executor.reports import NOT_EXECUTED
+from aetheris.tool_executor.core.partition import Refusal
+from aetheris.tool_executor.core.reports import NOT_EXECUTED
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 import sys
 
-import aetheris.streams.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
-from aetheris.streams import lifecycle
-from aetheris.streams.settings import load
+import aetheris.runtime.process.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
+from aetheris.runtime.process import lifecycle
+from aetheris.runtime.process.settings import load
 from aetheris.verifier.app import serve
 from aetheris.verifier.settings import VerifierSettings
 

@@ -3,14 +3,14 @@
 import asyncio
 from dataclasses import replace
 
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.history import History
+from aetheris.runtime.process.http import HttpServer
+from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.runtime import runtime
+from aetheris.runtime.worker.handler import Cadence, Inputs
+from aetheris.runtime.worker.loop import Pace, PartitionWorker
 from aetheris.sdk.loader import load
-from aetheris.streams.handler import Cadence, Inputs
-from aetheris.streams.history import History
-from aetheris.streams.http import HttpServer
-from aetheris.streams.lifecycle import freeze_memory
-from aetheris.streams.runtime import runtime
-from aetheris.streams.worker import Pace, PartitionWorker
 from aetheris.verifier.handlers import Parts, VerifierPartition
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import load_seal_keys

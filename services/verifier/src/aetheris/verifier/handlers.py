@@ -8,10 +8,14 @@ from functools import lru_cache, partial
 import structlog
 
 from aetheris.proofs import Violation
-from aetheris.protocol import envelope
-from aetheris.protocol.commands import Verification
-from aetheris.protocol.envelope import Envelope, Undecodable
-from aetheris.protocol.events import (
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.records import Draft, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.rules import UNREAD
+from aetheris.protocol.messages import envelope
+from aetheris.protocol.messages.commands import Verification
+from aetheris.protocol.messages.envelope import Envelope, Undecodable
+from aetheris.protocol.messages.events import (
     ConfirmationFailed,
     Event,
     InvocationInDoubt,
@@ -20,19 +24,15 @@ from aetheris.protocol.events import (
     ToolInvocationFinished,
     ViolationFound,
 )
-from aetheris.protocol.fold import UNREAD
-from aetheris.protocol.ids import event_id
-from aetheris.protocol.records import Draft, Record
-from aetheris.protocol.topics import Topic
-from aetheris.streams.blobs import BlobsUnreachable
-from aetheris.streams.handler import PartitionHandler
-from aetheris.streams.log import LogError, Refusal
-from aetheris.streams.metrics import Metric
-from aetheris.streams.runtime import Runtime
-from aetheris.streams.telemetry import Traced, whole
-from aetheris.streams.withheld import write_all
-from aetheris.streams.worker import PartitionWorker
-from aetheris.verifier.core import LiveJob, Partition, sealed
+from aetheris.runtime.blobs.store import BlobsUnreachable
+from aetheris.runtime.log.interface import LogError, Refusal
+from aetheris.runtime.process.runtime import Runtime
+from aetheris.runtime.process.withheld import write_all
+from aetheris.runtime.telemetry.metrics import Metric
+from aetheris.runtime.telemetry.tracer import Traced, whole
+from aetheris.runtime.worker.handler import PartitionHandler
+from aetheris.runtime.worker.loop import PartitionWorker
+from aetheris.verifier.core.partition import LiveJob, Partition, sealed
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.probing import Prober
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob

@@ -7,8 +7,8 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from aetheris.proofs.evidence import BadEvidence
-from aetheris.streams.blobs import BlobCorrupt, BlobMissing, BlobsUnreachable
-from aetheris.streams.log import LogError
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobsUnreachable
+from aetheris.runtime.log.interface import LogError
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.seallog import NotLogged, SealLogForked
 from aetheris.verifier.wire import record_json

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import sign
 from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
-from aetheris.streams.refusal import Refused
+from aetheris.runtime.base.refusal import Refused
 
 LISTED = "seal-keys.json"
 PUBLIC = "seal.pub"

@@ -4,9 +4,9 @@ import asyncio
 import time
 from typing import Any
 
-from aetheris.protocol import recordable
-from aetheris.protocol.commands import Verification
-from aetheris.protocol.events import (
+from aetheris.protocol.base import recordable
+from aetheris.protocol.messages.commands import Verification
+from aetheris.protocol.messages.events import (
     Answer,
     BlobRef,
     Change,
@@ -15,11 +15,11 @@ from aetheris.protocol.events import (
     InvocationProbed,
     changes_of,
 )
+from aetheris.runtime.blobs.store import Blobs, BlobsUnreachable
 from aetheris.sdk.context import ProbeContext
 from aetheris.sdk.invoke import ask_probe, verify
 from aetheris.sdk.loader import Toolbox, UnknownTool
 from aetheris.sdk.outcomes import Confirmed, Drifted, Found, NotFound, StateChange, Unknown, Verdict
-from aetheris.streams.blobs import Blobs, BlobsUnreachable
 
 
 class Prober:

@@ -9,13 +9,13 @@ from aetheris.proofs import RawRecord, Violation, bundle
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, against_claims, lacks_seal
 from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results
 from aetheris.proofs.records import violation
-from aetheris.protocol.commands import JobIndexEntry
-from aetheris.protocol.records import Record
-from aetheris.streams.history import History
-from aetheris.streams.partitioning import partition_of
-from aetheris.streams.runtime import Runtime
-from aetheris.streams.table import Table
-from aetheris.verifier.core import raw
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.runtime import Runtime
+from aetheris.verifier.core.partition import raw
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.reports import loader
 from aetheris.verifier.seallog import SealLog

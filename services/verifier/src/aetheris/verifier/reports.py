@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aetheris.proofs import Audit, Report
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.trust import TrustedKey
-from aetheris.streams.blobs import BlobMissing, Blobs
+from aetheris.runtime.blobs.store import BlobMissing, Blobs
 
 
 def report_on(audit: Audit, keys: Sequence[TrustedKey], blobs: Blobs) -> Report:

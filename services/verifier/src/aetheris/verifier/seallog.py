@@ -6,9 +6,9 @@ from pathlib import Path
 from aetheris.proofs.claims import Claim, read_claim
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import BadNote, Checkpoint, ConsistencyProof, InclusionProof, read_checkpoint
-from aetheris.protocol.topics import Topic
-from aetheris.streams.log import Log, LogUnreachable, Place
-from aetheris.streams.replay import replay
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.interface import Log, LogUnreachable, Place
+from aetheris.runtime.log.replay import replay
 from aetheris.verifier.keys import SealKeys
 
 PLACE: Place = (Topic.JOBS_SEALS, 0)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.streams.checkpointing import EVERY
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.runtime.process.checkpointing import EVERY
+from aetheris.runtime.process.settings import RuntimeSettings
 
 
 class VerifierSettings(RuntimeSettings):

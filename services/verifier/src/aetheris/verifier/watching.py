@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from aetheris.proofs import Violation
 from aetheris.proofs.audit import violations_in
-from aetheris.streams.clock import Clock
-from aetheris.verifier.core import LiveJob, Partition
+from aetheris.runtime.base.clock import Clock
+from aetheris.verifier.core.partition import LiveJob, Partition
 
 PAUSE_S = 1.0
 """Between two rounds over the jobs that have come on."""

@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from aetheris.protocol.records import Record
+from aetheris.protocol.base.records import Record
 
 
 def record_json(record: Record) -> dict[str, Any]:

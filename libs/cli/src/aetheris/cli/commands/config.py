@@ -11,7 +11,7 @@ from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, prin
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.planner.settings import PlannerSettings
-from aetheris.streams.settings import RuntimeSettings
+from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.verifier.settings import VerifierSettings
 

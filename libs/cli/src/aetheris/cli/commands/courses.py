@@ -26,13 +26,13 @@ from aetheris.cli.console import (
 )
 from aetheris.cli.gateway import connected
 from aetheris.cli.source import is_file, read_job
-from aetheris.protocol.conditions import BadCondition
-from aetheris.protocol.course import Course, course_of
-from aetheris.protocol.ids import check_name
-from aetheris.protocol.provenance import Wanted, origin
-from aetheris.protocol.replay import UnknownPoint
-from aetheris.protocol.replay import replay as replayed
-from aetheris.protocol.trace import trace_of
+from aetheris.protocol.base.conditions import BadCondition
+from aetheris.protocol.base.ids import check_name
+from aetheris.protocol.views.course import Course, course_of
+from aetheris.protocol.views.provenance import Wanted, origin
+from aetheris.protocol.views.replay import UnknownPoint
+from aetheris.protocol.views.replay import replay as replayed
+from aetheris.protocol.views.trace import trace_of
 
 Target = Annotated[str, typer.Argument(metavar="ID|FILE", help="A job's id, or an exported bundle or stream.")]
 

@@ -10,7 +10,7 @@ import typer
 from aetheris.cli import letters, local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress, table
 from aetheris.cli.letters import Letter
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
 
 dlq = typer.Typer(
     name="dlq", no_args_is_help=True, help="List, show and redrive dead letters: what could not be decoded."

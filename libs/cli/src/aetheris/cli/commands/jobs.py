@@ -28,9 +28,9 @@ from aetheris.cli.console import (
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_value, read_object
 from aetheris.cli.steps import Steps
-from aetheris.protocol.ids import check_name
-from aetheris.protocol.plan import Confirmation, OnInDoubt
-from aetheris.protocol.prompts import Planning
+from aetheris.protocol.base.ids import check_name
+from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
+from aetheris.protocol.plan.prompts import Planning
 from aetheris.sdk.client import (
     Client,
     Commanded,

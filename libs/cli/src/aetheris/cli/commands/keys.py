@@ -6,7 +6,7 @@ import typer
 
 from aetheris.cli.console import Json, errors_as_exits, print_json
 from aetheris.cli.inputs import json_object
-from aetheris.protocol.keys import args_hash, external_key, idempotency_key, trace_id
+from aetheris.protocol.base.keys import args_hash, external_key, idempotency_key, trace_id
 
 
 def key(

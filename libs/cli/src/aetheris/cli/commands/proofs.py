@@ -24,7 +24,7 @@ from aetheris.cli.console import (
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.cli.streamfile import Stream
-from aetheris.protocol.ids import check_name
+from aetheris.protocol.base.ids import check_name
 
 _ZIP = b"PK"
 

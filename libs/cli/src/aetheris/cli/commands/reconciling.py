@@ -18,7 +18,7 @@ from aetheris.cli.console import (
     table,
 )
 from aetheris.cli.gateway import connected
-from aetheris.protocol.ids import check_name
+from aetheris.protocol.base.ids import check_name
 from aetheris.sdk.client import Client, JobEvent, Reconciled
 
 _LOOK_AGAIN_S = 0.5

@@ -14,7 +14,7 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
 from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency
 from aetheris.proofs.trust import TrustedKey
-from aetheris.protocol.ids import check_name
+from aetheris.protocol.base.ids import check_name
 
 seals = typer.Typer(name="seals", no_args_is_help=True, help="The log of all seals: checkpoints, proofs, keys.")
 

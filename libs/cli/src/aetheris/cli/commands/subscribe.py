@@ -11,12 +11,12 @@ import typer
 
 from aetheris.cli import local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json_line
-from aetheris.protocol.events import EVENTS
+from aetheris.protocol.messages.events import EVENTS
+from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.log.interface import LogError
+from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.sdk.subscription import Received, Start, Subscription
 from aetheris.sdk.subscription import subscribe as subscribed
-from aetheris.streams.kafka.tls import tls_context
-from aetheris.streams.log import LogError
-from aetheris.streams.settings import RuntimeSettings, load
 
 _GROUP = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _INTERRUPTED = 130

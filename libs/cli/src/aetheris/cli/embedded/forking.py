@@ -20,10 +20,10 @@ from typing import NoReturn
 from aetheris.cli.embedded.processes import die_with
 
 COMMON = (
-    "aetheris.streams.lean",  # before all others
-    "aetheris.streams.lifecycle",
-    "aetheris.streams.runtime",
-    "aetheris.streams.worker",
+    "aetheris.runtime.process.lean",  # before all others
+    "aetheris.runtime.process.lifecycle",
+    "aetheris.runtime.process.runtime",
+    "aetheris.runtime.worker.loop",
     "aetheris.sdk.loader",
 )
 """What every service imports."""

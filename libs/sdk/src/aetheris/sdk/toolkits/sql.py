@@ -19,8 +19,8 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import NullPool
 
-from aetheris.protocol import recordable
-from aetheris.protocol.canonical import canonical
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.canonical import canonical
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import (
     Confirmed,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from aetheris.ledger import settlement
-from aetheris.ledger.memory import Started, Step, Terms
-from aetheris.ledger.settlement import Key
-from aetheris.protocol.fold import Entry, JobState, KeyState, St
-from aetheris.tool_executor.core import Try
+from aetheris.ledger.core import settlement
+from aetheris.ledger.core.memory import Started, Step, Terms
+from aetheris.ledger.core.settlement import Key
+from aetheris.protocol.fold.state import Entry, JobState, KeyState, St
+from aetheris.tool_executor.core.partition import Try
 
 Replace = Callable[[Any], Any]
 """From the real function, the one in its place."""
@@ -120,48 +120,48 @@ ABLATIONS: tuple[Ablation, ...] = (
         "without birth",
         10_000,
         {
-            "aetheris.tool_executor.core.Partition._in_force": _without_birth_in_executor,
-            "aetheris.tool_executor.core.Partition._born": _without_birth_in_read_back,
-            "aetheris.ledger.core._in_force": _without_birth_in_ledger,
+            "aetheris.tool_executor.core.partition.Partition._in_force": _without_birth_in_executor,
+            "aetheris.tool_executor.core.partition.Partition._born": _without_birth_in_read_back,
+            "aetheris.ledger.core.partition._in_force": _without_birth_in_ledger,
         },
     ),
-    Ablation("with a new attempt on reclaim", 1000, {"aetheris.protocol.fold._reopen": _new_attempt_on_reclaim}),
+    Ablation("with a new attempt on reclaim", 1000, {"aetheris.protocol.fold.rules._reopen": _new_attempt_on_reclaim}),
     Ablation(
         "without the node guard",
         10_000,
         {
-            "aetheris.protocol.fold._node_is_taken": _always(None),
-            "aetheris.ledger.adjudication._is_known": _always(value=False),
-            "aetheris.ledger.adjudication._blocked_by": _always(None),
-            "aetheris.planner.core.is_untouched": _always(value=True),
+            "aetheris.protocol.fold.start._node_is_taken": _always(None),
+            "aetheris.ledger.core.adjudication._is_known": _always(value=False),
+            "aetheris.ledger.core.adjudication._blocked_by": _always(None),
+            "aetheris.planner.core.partition.is_untouched": _always(value=True),
         },
     ),
     Ablation(
         "with a stop judged by revision",
         2000,
         {
-            "aetheris.protocol.fold.is_stopped": _stopped_by_revision,
-            "aetheris.ledger.adjudication.is_stopped": _stopped_by_revision,
-            "aetheris.tool_executor.core.is_stopped": _stopped_by_revision,
-            "aetheris.protocol.fold._compensates": _always(value=True),
+            "aetheris.protocol.fold.start.is_stopped": _stopped_by_revision,
+            "aetheris.ledger.core.adjudication.is_stopped": _stopped_by_revision,
+            "aetheris.tool_executor.core.partition.is_stopped": _stopped_by_revision,
+            "aetheris.protocol.fold.rules._compensates": _always(value=True),
         },
     ),
     Ablation(
         "with nothing under way where no bound is stated",
         2000,
-        {"aetheris.protocol.plan.ToolPin.settles_s": _unbounded},
+        {"aetheris.protocol.plan.graph.ToolPin.settles_s": _unbounded},
     ),
     Ablation(
         "with checkpoints that say more than they hold",
         300,
-        {"aetheris.protocol.checkpoints.Chain.reached": _further_than_read},
+        {"aetheris.protocol.base.checkpoints.Chain.reached": _further_than_read},
     ),
     Ablation(
         "with a mark that rests on no checkpoint",
         600,
-        {"aetheris.streams.checkpoints.Checkpoints._needed": _always(1 << 60)},
+        {"aetheris.runtime.log.checkpoints.Checkpoints._needed": _always(1 << 60)},
     ),
-    Ablation("with not-found taken as final", 2000, {"aetheris.ledger.doubt._probe": _not_found_is_final}),
+    Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
 )
 
 NONE = Ablation("nothing left out", 0)

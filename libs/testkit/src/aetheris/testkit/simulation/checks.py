@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aetheris.proofs import RawRecord, Report, verify
-from aetheris.protocol.events import (
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, St, birth
+from aetheris.protocol.messages.events import (
     TERMINAL,
     ApprovalDecided,
     Decision,
@@ -18,9 +21,7 @@ from aetheris.protocol.events import (
     PolicyAllowed,
     ToolInvocationStarted,
 )
-from aetheris.protocol.fold import JobState, KeyState, Settled, St, apply, birth
-from aetheris.protocol.plan import EffectClass, undo_id
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.plan.graph import EffectClass, undo_id
 from aetheris.testkit.simulation.log import Entry, record_of
 from aetheris.testkit.simulation.world import Call, Effect, Outside
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import Observer
 from aetheris.testkit.simulation.log import Batch

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aetheris.protocol.commands import Message
-from aetheris.protocol.envelope import Envelope, decode_event, decode_message, draft
-from aetheris.protocol.events import Event
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Message
+from aetheris.protocol.messages.envelope import Envelope, decode_event, decode_message, draft
+from aetheris.protocol.messages.events import Event
 from aetheris.testkit.simulation.tape import Tape
 
 Body = Event | Message

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from aetheris.protocol.commands import Ended, WorkerEntry
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.testkit.simulation.actors import executor, ledger, planner, verifier
 from aetheris.testkit.simulation.actors.executor import Executor
 from aetheris.testkit.simulation.actors.ledger import Ledger
@@ -12,7 +12,7 @@ from aetheris.testkit.simulation.actors.planner import Planner
 from aetheris.testkit.simulation.actors.verifier import Verifier
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.surroundings import Action, Surroundings
-from aetheris.tool_executor.core import Worker
+from aetheris.tool_executor.core.partition import Worker
 
 WORKERS = ("w1", "w2")
 

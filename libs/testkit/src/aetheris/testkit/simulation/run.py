@@ -4,8 +4,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from aetheris.protocol.commands import JobIndexEntry
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.testkit.simulation.ablations import NONE, Ablation
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (

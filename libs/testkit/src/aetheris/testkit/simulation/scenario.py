@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.ledger.limits import Limits
-from aetheris.ledger.policy import Policy, parse
-from aetheris.protocol.commands import Submit
-from aetheris.protocol.fold import Entry
-from aetheris.protocol.plan import TaskGraph, ToolPin
-from aetheris.protocol.prompts import Brief, first_graph
-from aetheris.protocol.prompts import Limits as AgentLimits
-from aetheris.protocol.schemas import graph_json
+from aetheris.ledger.core.limits import Limits
+from aetheris.ledger.core.policy import Policy, parse
+from aetheris.protocol.fold.state import Entry
+from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.plan.graph import TaskGraph, ToolPin
+from aetheris.protocol.plan.prompts import Brief, first_graph
+from aetheris.protocol.plan.prompts import Limits as AgentLimits
+from aetheris.protocol.planning.schemas import graph_json
 from aetheris.testkit.simulation.tape import Tape
 from aetheris.testkit.simulation.world import SETTLES_S
 

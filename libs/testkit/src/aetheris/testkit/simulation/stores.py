@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aetheris.protocol.events import Event
-from aetheris.tool_executor.reports import effect_value
+from aetheris.protocol.messages.events import Event
+from aetheris.tool_executor.core.reports import effect_value
 
 Holders = Callable[[str], bool]
 """Whether a running executor renews the lease of a key."""

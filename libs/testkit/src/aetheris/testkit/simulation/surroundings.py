@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from aetheris.protocol.commands import JobIndexEntry
-from aetheris.protocol.records import Record
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Scenario
 from aetheris.testkit.simulation.stores import SimRedis

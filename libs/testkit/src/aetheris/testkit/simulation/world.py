@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from aetheris.protocol.canonical import canonical
-from aetheris.protocol.plan import EffectClass
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.plan.graph import EffectClass
 from aetheris.sdk.outcomes import InDoubt, Outcome, Permanent, Retryable, Succeeded
-from aetheris.tool_executor.core import Try
+from aetheris.tool_executor.core.partition import Try
 
 
 class Course(Enum):

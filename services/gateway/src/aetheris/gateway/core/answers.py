@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
+from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
 from aetheris.gateway.core.wire import payload_of
-from aetheris.gateway.problems import BadRequest, Conflict, Forbidden
-from aetheris.protocol import events as ev
-from aetheris.protocol import recordable
-from aetheris.protocol.approvals import may_not_accept, may_not_resolve
-from aetheris.protocol.contract import TERMINAL, Status
-from aetheris.protocol.contracts import key_to_be
-from aetheris.protocol.fold import Entry, JobState, KeyState, St
-from aetheris.protocol.ids import execution_id
-from aetheris.protocol.job_log import event_type_of
-from aetheris.protocol.records import Record
-from aetheris.protocol.standing import step_status
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import event_type_of
+from aetheris.protocol.fold.state import Entry, JobState, KeyState, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.planning.approvals import may_not_accept, may_not_resolve
+from aetheris.protocol.views.contract import TERMINAL, Status
+from aetheris.protocol.views.contracts import key_to_be
+from aetheris.protocol.views.standing import step_status
 
 
 def stands_against_cancel(job: JobState, *, compensate: bool) -> bool:

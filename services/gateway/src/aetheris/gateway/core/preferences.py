@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from urllib.request import parse_http_list
 
-from aetheris.gateway.problems import BadRequest
+from aetheris.gateway.core.problems import BadRequest
 
 LONGEST_WAIT_S = 60
 """A longer wait is cut to this: whoever wants more asks again."""

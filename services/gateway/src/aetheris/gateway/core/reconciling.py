@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from aetheris.gateway.core.wire import payload_of
-from aetheris.protocol.confirmation import RecordedEffect, Verifies, to_ask
-from aetheris.protocol.job_log import event_type_of, text_of
-from aetheris.protocol.records import Record
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import event_type_of, text_of
+from aetheris.protocol.planning.confirmation import RecordedEffect, Verifies, to_ask
 
 _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
 _SHOWN = ("node_id", "idempotency_key", "resource", "reason", "detail", "evidence")

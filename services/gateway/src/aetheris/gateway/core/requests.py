@@ -5,15 +5,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aetheris.gateway.core.answers import Heard, contract_status, ended
-from aetheris.gateway.problems import BadRequest, Conflict, Forbidden, NotFound
-from aetheris.protocol import events as ev
-from aetheris.protocol.approvals import arguments_of, contract_of, edited, fields_in, may_not_answer, request_id
-from aetheris.protocol.canonical import canonical
-from aetheris.protocol.events import RejectReason
-from aetheris.protocol.fold import JobState, KeyState, Settled, St, is_stopped
-from aetheris.protocol.forms import AnswerRefused, answers
-from aetheris.protocol.schemas import Schema
-from aetheris.protocol.standing import step_status
+from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden, NotFound
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.fold.start import is_stopped
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import RejectReason
+from aetheris.protocol.plan.forms import AnswerRefused, answers
+from aetheris.protocol.planning.approvals import (
+    arguments_of,
+    contract_of,
+    edited,
+    fields_in,
+    may_not_answer,
+    request_id,
+)
+from aetheris.protocol.planning.schemas import Schema
+from aetheris.protocol.views.standing import step_status
 
 Action = Literal["approve", "edit", "reject"]
 Requested = ev.ApprovalRequested | ev.JobWaiting

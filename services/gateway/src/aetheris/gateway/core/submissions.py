@@ -8,13 +8,13 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aetheris.gateway.problems import BadRequest
-from aetheris.protocol import recordable
-from aetheris.protocol.canonical import InvalidArgs, canonical, parse
-from aetheris.protocol.commands import ModelEntry, RegistryEntry, Submit
-from aetheris.protocol.plan import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
-from aetheris.protocol.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
-from aetheris.protocol.schemas import graph_json, pin_of, pinned
+from aetheris.gateway.core.problems import BadRequest
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
+from aetheris.protocol.plan.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
+from aetheris.protocol.planning.schemas import graph_json, pin_of, pinned
 
 MAX_BODY_BYTES = 512 * 1024
 MAX_PAYLOAD_BYTES = 64 * 1024

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.protocol.contracts import Transition
-from aetheris.protocol.events import Event, JobWaiting, ToolInvocationFinished
-from aetheris.protocol.job_log import Told, event_type_of, text_of
-from aetheris.protocol.records import Record
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import Told, event_type_of, text_of
+from aetheris.protocol.messages.events import Event, JobWaiting, ToolInvocationFinished
+from aetheris.protocol.views.contracts import Transition
 
 SSE_NAMES: Mapping[str, str] = {
     "job_created": "status",

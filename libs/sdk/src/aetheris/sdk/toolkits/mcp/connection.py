@@ -39,7 +39,7 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 from pydantic import TypeAdapter
 
-from aetheris.protocol.canonical import InvalidArgs, digest
+from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, NotExecuted
 from aetheris.sdk.toolkits.mcp.servers import SecretName, Server, Setting

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from aetheris.protocol.references import SecretUse
+from aetheris.protocol.base.references import SecretUse
 from aetheris.sdk.schema import DeclarationError
 from aetheris.sdk.toolkits.mcp.connection import Connection, Unreachable
 from aetheris.sdk.toolkits.mcp.mapping import tool_of

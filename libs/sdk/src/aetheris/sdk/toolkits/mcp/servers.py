@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from aetheris.protocol.references import SecretUse, pointer_part
+from aetheris.protocol.base.references import SecretUse, pointer_part
 from aetheris.sdk.tools import OnInDoubt
 
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,32}$")]

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
-from aetheris.protocol import events as ev
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.events import Event, Outcome
-from aetheris.protocol.ids import event_id
-from aetheris.protocol.plan import EffectClass, EffectKind
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.plan.graph import EffectClass, EffectKind
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
@@ -18,8 +18,8 @@ from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.scenario import draw_answer
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
 from aetheris.testkit.simulation.world import Call, Course, call_of
-from aetheris.tool_executor import reports
-from aetheris.tool_executor.core import Drop, Load, Partition, ReadBack, Refusal, Taken, Told, Try, Worker
+from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.partition import Drop, Load, Partition, ReadBack, Refusal, Taken, Told, Try, Worker
 
 ROLE = "executor"
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from aetheris.protocol.canonical import digest
-from aetheris.protocol.commands import Cancel, Resolve, Submit
-from aetheris.protocol.events import ApprovalDecided, Decision, Event, PlanGenerated
-from aetheris.protocol.fold import JobState, KeyState, St
-from aetheris.protocol.ids import event_id, execution_id
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.ids import event_id, execution_id
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.state import JobState, KeyState, St
+from aetheris.protocol.messages.commands import Cancel, Resolve, Submit
+from aetheris.protocol.messages.events import ApprovalDecided, Decision, Event, PlanGenerated
 from aetheris.testkit.simulation.log import Batch, Body
 from aetheris.testkit.simulation.scenario import TENANT
 from aetheris.testkit.simulation.surroundings import Action, Surroundings

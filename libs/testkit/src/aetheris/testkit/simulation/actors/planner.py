@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from aetheris.planner.core import Partition
-from aetheris.planner.decisions import Append, Index, Output, Request
-from aetheris.protocol.commands import Cancel, JobIndexEntry, Submit
-from aetheris.protocol.ids import event_id
-from aetheris.protocol.topics import Topic
+from aetheris.planner.core.decisions import Append, Index, Output, Request
+from aetheris.planner.core.partition import Partition
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Submit
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from aetheris.protocol.commands import Verification
-from aetheris.protocol.events import TERMINAL, Answer, InvocationProbed, JobSealed
-from aetheris.protocol.ids import event_id
-from aetheris.protocol.topics import Topic
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Verification
+from aetheris.protocol.messages.events import TERMINAL, Answer, InvocationProbed, JobSealed
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.scenario import TENANT
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings

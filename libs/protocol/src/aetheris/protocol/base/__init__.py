@@ -1,0 +1,1 @@
+"""What stands by itself: canonical JSON, ids, keys, records, references."""

@@ -1,0 +1,136 @@
+"""A job's records, one after another: numbered, decoded, folded."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event
+from aetheris.protocol.messages.events import Event
+
+_BIRTH = b"io.aetheris.job_created.v1"
+
+
+class Sequence:
+    """A job's records in order, numbered from 1; a record that repeats an event_id has no number."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self.last = 0
+
+    def number(self, record: Record) -> int | None:
+        """The record's place among the job's events; None for a repeat."""
+        event_id = text_of(record.header("ce_id")) or f"{record.partition}:{record.offset}"
+        if event_id in self._seen:
+            return None
+        self._seen.add(event_id)
+        self.last += 1
+        return self.last
+
+
+def text_of(header: bytes | None) -> str:
+    """A header as text; what is missing is empty."""
+    return (header or b"").decode(errors="replace")
+
+
+def event_type_of(record: Record) -> str:
+    """The snake_case name in ce_type; empty where there is none."""
+    parts = text_of(record.header("ce_type")).split(".")
+    return parts[2] if len(parts) == 4 else ""
+
+
+def since_birth(records: Iterable[Record]) -> Iterator[Record]:
+    """The records from the first job_created on: a job has no events before it."""
+    born = False
+    for record in records:
+        born = born or record.header("ce_type") == _BIRTH
+        if born:
+            yield record
+
+
+def fold_into(state: JobState | None, record: Record) -> JobState | None:
+    """The job's state after one more record; None before its birth."""
+    return fold_event(state, _decoded(record), record.offset)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event of a job with its place in it; `sequence` is None for the repeat of an event_id."""
+
+    sequence: int | None
+    record: Record
+    said: Event | NeedsUpgrade | None
+    """None for what this version doesn't know, or can't decode."""
+
+    @property
+    def id(self) -> str:
+        """The event_id."""
+        return text_of(self.record.header("ce_id"))
+
+    @property
+    def type(self) -> str:
+        """The event_type."""
+        return event_type_of(self.record)
+
+    @property
+    def time(self) -> str:
+        """When its writer wrote it, by its own clock."""
+        return text_of(self.record.header("ce_time"))
+
+    def named(self) -> dict[str, Any]:
+        """What points at it: {seq, id, type, time, offset}."""
+        offset = self.record.offset
+        return {"seq": self.sequence, "id": self.id, "type": self.type, "time": self.time, "offset": offset}
+
+
+def tell(records: Iterable[Record]) -> Iterator[Told]:
+    """A job's events from its birth on, as the API numbers them."""
+    numbers = Sequence()
+    for record in since_birth(records):
+        yield told(numbers, record)
+
+
+def told(numbers: Sequence, record: Record) -> Told:
+    """The next record of a job, behind those that were numbered before."""
+    return Told(numbers.number(record), record, _decoded(record))
+
+
+def fold_event(state: JobState | None, said: Event | NeedsUpgrade | None, offset: int) -> tuple[JobState | None, bool]:
+    """(the job's state after one more event, whether it counts: a void one changes nothing)."""
+    if isinstance(said, NeedsUpgrade):
+        if state is not None:
+            state.needs_upgrade = True
+        return state, state is not None
+    if said is None:
+        return state, False
+    if state is not None:
+        return state, apply(state, said, offset)
+    return (birth(said, offset), True) if isinstance(said, ev.JobCreated) else (None, False)
+
+
+def moment_of(text: str) -> datetime | None:
+    """A time (RFC 3339; without an offset it is UTC); None for what is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def step_indexes(job: JobState) -> Mapping[str, int]:
+    """Each node's place in the topological order of the plan in force."""
+    return {node_id: index for index, node_id in enumerate(job.order)}
+
+
+def _decoded(record: Record) -> Event | NeedsUpgrade | None:
+    try:
+        decoded = decode_event(record)
+    except Undecodable:
+        return None
+    if isinstance(decoded, Envelope):
+        return decoded.body
+    return decoded if isinstance(decoded, NeedsUpgrade) else None

@@ -1,0 +1,443 @@
+"""Who may run: one fold of a job's records, the same for everyone (docs/guarantees.md, "The log is the lock").
+
+`apply` never looks at event ids, clocks or headers: only at payloads, in log order. What is not listed in the
+rules is void and leaves the state as it was. Folding the same prefix gives the same answer everywhere.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from aetheris.protocol.base.references import references
+from aetheris.protocol.fold.start import is_stopped, why_void
+from aetheris.protocol.fold.state import IN_FLIGHT, NODE_WAITS, OPEN, Entry, JobState, KeyState, Settled, St, Try
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
+from aetheris.protocol.plan.graph import (
+    AWAITED,
+    EffectClass,
+    InvalidPlan,
+    Node,
+    TaskGraph,
+    check_graph,
+    compensation_of,
+    dependencies,
+    tools_of,
+)
+
+
+def apply(job: JobState, event: Event, offset: int) -> bool:
+    """Fold one event into `job`; whether it changed anything that decides (False: void)."""
+    job.last_offset = offset
+    rule = _RULES.get(type(event))
+    return rule(job, event, offset) if rule is not None else False
+
+
+def may_compensate(job: JobState) -> bool:
+    """Whether compensations may be planned: behind a stop, when nothing is open and nobody is to decide first."""
+    if job.stopping is None or job.terminal is not None or job.in_flight():
+        return False
+    return job.cancel.compensate if job.cancel is not None else unsure(job) is None
+
+
+def unsure(job: JobState) -> str | None:
+    """A node that ended without success, and may have taken effect all the same."""
+    for state in job.keys.values():
+        if state.st is St.SETTLED and state.outcome is not Settled.SUCCESS and not state.sure:
+            entry = job.entry(state.node_id)
+            if entry is None or entry.effect_class is not EffectClass.PURE:
+                return state.node_id
+    return None
+
+
+def _created(job: JobState, e: ev.JobCreated, offset: int) -> bool:
+    return False
+
+
+def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
+    if e.revision != job.revision + 1:
+        return False
+    graph = e.task_graph if e.revision == 0 else e.diff
+    if graph is None:
+        return False
+    try:
+        added = TaskGraph.model_validate(graph)
+        order = check_graph(_nodes_with(job, added))
+    except (ValidationError, InvalidPlan):
+        return False
+    tools = job.tools | added.tools
+    if any(tool not in tools for node in added.nodes for tool in tools_of(node)):
+        return False
+    undoing = [node.id for node in added.nodes if node.compensates is not None]
+    if (undoing or job.stopping is not None) and not _compensates(job, added.nodes):
+        return False
+    job.compensations += undoing
+    job.tools, job.order = tools, order
+    job.plan_hashes.append(e.plan_hash)
+    for node in added.nodes:
+        pin = tools[node.tool] if node.tool is not None else None
+        job.entries.setdefault(node.id, []).append(Entry(e.revision, node, pin))
+    return True
+
+
+def _compensates(job: JobState, nodes: Iterable[Node]) -> bool:
+    return may_compensate(job) and all(_undoes(job, node) for node in nodes)
+
+
+def _undoes(job: JobState, node: Node) -> bool:
+    """A new node that is just what a node that has settled as a success declares as its compensation."""
+    done = job.entry(node.compensates) if node.compensates is not None else None
+    settled = job.settled_key(done.node.id) if done is not None else None
+    if done is None or node.id in job.entries or settled is None or settled[1].outcome is not Settled.SUCCESS:
+        return False
+    return node.model_copy(update={"depends_on": ()}) == compensation_of(done.node)
+
+
+def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
+    """The plan in force with what is added to it; who replaces a node has its place."""
+    if not job.entries:
+        return added.nodes
+    replacing = {node.id: node for node in added.nodes}
+    if len(replacing) < len(added.nodes):  # a node that stands twice is for `check_graph` to refuse
+        return added.nodes
+    kept = [replacing.get(node_id, entries[-1].node) for node_id, entries in job.entries.items()]
+    return [*kept, *(node for node in added.nodes if node.id not in job.entries)]
+
+
+def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
+    entry = job.entry(e.node_id)
+    if why_void(job, e, entry) is not None:
+        return False
+    state = job.key(e.idempotency_key, e.node_id)
+    state.st, state.n, state.started = St.STARTED, e.invocation_id, e
+    state.live |= {e.invocation_id}
+    state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
+    state.in_doubt = state.parked = state.retry_due = None
+    job.nonces[e.invocation_id] = e.idempotency_key
+    if entry is not None and entry.irreversible:
+        same = job.contents.setdefault((e.content_key, e.occurrence), [])
+        if e.idempotency_key not in same:
+            same.append(e.idempotency_key)
+    return True
+
+
+def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.node_id != e.node_id:
+        return False
+    if state.st is St.SETTLED:
+        return _after_settlement(job, state, e)
+    if e.outcome.took_effect:
+        return _succeed(state, e)
+    if e.outcome is Outcome.PERMANENT:
+        return _fail(state, e)
+    return _prove_unexecuted(state, e)
+
+
+def _succeed(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    if e.invocation_id not in state.live:
+        return False
+    _settle(state, Settled.SUCCESS, e, sure=False)
+    state.partial = e.outcome is Outcome.COMPENSATABLE
+    state.result, state.result_ref, state.result_hash = e.result, e.result_ref, e.output_hash
+    state.external_id = e.external_id
+    return True
+
+
+def _fail(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    if e.invocation_id != state.n:
+        return False
+    if e.via in (Via.EXECUTOR, Via.LATE) and e.invocation_id in state.live:
+        sure = state.live == frozenset((e.invocation_id,))
+    elif e.via is Via.LEDGER and state.st in (St.STARTED, St.REOPENED):
+        sure = state.st is St.REOPENED and not state.live
+    elif e.via is Via.HUMAN and state.st is St.PARKED:
+        sure = False
+    else:
+        return False
+    _settle(state, Settled.FAILED, e, sure=sure)
+    state.reason = e.error
+    return True
+
+
+def _prove_unexecuted(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    """Retryable: written by the try itself, only where it certainly took no effect."""
+    if e.invocation_id not in state.live:
+        return False
+    state.live -= {e.invocation_id}
+    if e.invocation_id == state.n and state.st in (St.STARTED, St.PARKED):
+        _reopen(state)
+        state.reason = e.error
+        if not state.live:
+            state.x += 1
+    return True
+
+
+def _settle(state: KeyState, outcome: Settled, e: ev.ToolInvocationFinished, *, sure: bool) -> None:
+    state.st, state.outcome, state.sure = St.SETTLED, outcome, sure
+    state.settled_by, state.via = e.invocation_id, e.via
+
+
+def _reopen(state: KeyState) -> None:
+    state.st = St.REOPENED
+    state.t += 1
+
+
+def _after_settlement(job: JobState, state: KeyState, e: ev.ToolInvocationFinished) -> bool:
+    """A success from another validly started nonce is evidence of a second effect."""
+    tried = state.tries.get(e.invocation_id)
+    if not e.outcome.took_effect or tried is None:
+        return False
+    if state.outcome is Settled.SUCCESS and state.settled_by == e.invocation_id:
+        return False
+    entry = job.entry(state.node_id)
+    if entry is None or entry.effect_class is EffectClass.PURE:
+        return False
+    settled = state.tries.get(state.settled_by or "")
+    same_key = state.outcome is Settled.SUCCESS and settled is not None and settled.external_key == tried.external_key
+    if (entry.effect_class is EffectClass.IDEMPOTENT and same_key) or e.invocation_id in state.alarms:
+        return False
+    state.alarms += (e.invocation_id,)
+    return True
+
+
+def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or e.invocation_id != state.n:
+        return False
+    if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
+        return False
+    _reopen(state)
+    return True
+
+
+def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or e.invocation_id != state.n or state.st is not St.STARTED:
+        return False
+    state.st, state.parked = St.PARKED, e
+    return True
+
+
+def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.st not in OPEN:
+        return False
+    overrules_yes = e.reason in (RejectReason.APPROVAL, RejectReason.EDITED, RejectReason.EXPIRED)
+    if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
+        return False
+    state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
+    state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    _wait_is_over(job, e.node_id)
+    return True
+
+
+def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or e.tool_version in state.allowed_versions:
+        return False
+    state.allowed_versions |= {e.tool_version}
+    return True
+
+
+def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.requested is not None:
+        return False
+    state.requested = e
+    return True
+
+
+def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.decision is not None:
+        return False
+    state.decision = e
+    job.open_waits.pop(("approval", e.node_id), None)
+    if e.decision is Decision.EDIT and e.data is not None and state.st is St.NONE:
+        _edit(job, e.node_id, e.data)
+    return True
+
+
+def _edit(job: JobState, node_id: str, args: dict[str, Any]) -> None:
+    """From here on the node makes the call with the human's arguments, until a revision of the plan replaces it."""
+    entry = job.entry(node_id)
+    if entry is not None and not any(references(args)):
+        node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
+        job.entries[node_id].append(Entry(entry.revision, node, entry.pin))
+
+
+def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.st is not St.STARTED or state.n != e.invocation_id or state.in_doubt is not None:
+        return False
+    state.in_doubt = e.error_class
+    return True
+
+
+def _probed(job: JobState, e: ev.InvocationProbed, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or e.invocation_id not in state.tries:
+        return False
+    state.probes += ((offset, e),)
+    return True
+
+
+def _cancel_asked(job: JobState, e: ev.InvocationCancelRequested, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.st not in IN_FLIGHT or state.cancel_requested:
+        return False
+    state.cancel_requested = True
+    return True
+
+
+def _retry_scheduled(job: JobState, e: ev.RetryScheduled, offset: int) -> bool:
+    state = job.keys.get(e.idempotency_key)
+    if state is None or state.st is not St.REOPENED:
+        return False
+    state.retry_due = e.due_at
+    return True
+
+
+def _worker_ended(job: JobState, e: ev.WorkerEnded, offset: int) -> bool:
+    who = (e.worker_id, e.incarnation)
+    if who in job.ended_workers:
+        return False
+    job.ended_workers[who] = offset
+    return True
+
+
+def _node_finished(job: JobState, e: ev.NodeFinished, offset: int) -> bool:
+    earlier = job.finished.get(e.node_id)
+    if earlier is not None and not (e.result_type == "compensated" and earlier.result_type != "compensated"):
+        return False
+    job.finished[e.node_id] = e
+    return True
+
+
+def _cancel(job: JobState, e: ev.CancelRequested, offset: int) -> bool:
+    if job.cancel is not None:
+        return False
+    job.cancel = e
+    return True
+
+
+def _stopping(job: JobState, e: ev.JobStopping, offset: int) -> bool:
+    if job.stopping is not None and job.stopping.up_to_revision >= e.up_to_revision:
+        return False
+    job.stopping = e
+    return True
+
+
+def _terminal(job: JobState, e: Event, offset: int) -> bool:
+    if job.terminal is not None:
+        return False
+    job.terminal = e
+    return True
+
+
+def _waiting(job: JobState, e: ev.JobWaiting, offset: int) -> bool:
+    this = (e.wait_type, e.node_id, e.correlation_key)
+    if this in job.waits or (_is_of_node(e) and not _begins(job, e)):
+        return False
+    job.waits.add(this)
+    job.open_waits[e.wait_type, e.node_id] = e
+    return True
+
+
+def _is_of_node(e: ev.JobWaiting) -> bool:
+    return e.node_id is not None and e.wait_type in NODE_WAITS
+
+
+def _begins(job: JobState, e: ev.JobWaiting) -> bool:
+    """A node's wait needs a node that waits, whose key is free, in a job that goes on."""
+    if e.node_id is None or e.idempotency_key is None or job.terminal is not None:
+        return False
+    entry = job.entry(e.node_id)
+    if entry is None or entry.node.kind not in AWAITED or is_stopped(job, entry):
+        return False
+    state = job.key(e.idempotency_key, e.node_id)
+    if state.node_id != e.node_id or state.st is not St.NONE or (e.wait_type, e.node_id) in job.open_waits:
+        return False
+    state.waits_for = e
+    return True
+
+
+def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
+    """The first end of a wait counts; a node's own wait settles its key, with the payload as the result."""
+    waiting = job.open_waits.pop((e.wait_type, e.node_id), None)
+    if waiting is None:
+        return False
+    if _is_of_node(waiting):
+        state = job.keys[waiting.idempotency_key or ""]
+        state.st, state.outcome, state.sure = St.SETTLED, Settled.SUCCESS, False
+        state.result, state.result_hash, state.wait_ended = e.payload, e.output_hash, e
+    return True
+
+
+def _wait_is_over(job: JobState, node_id: str) -> None:
+    for wait_type in ("approval", *NODE_WAITS):
+        job.open_waits.pop((wait_type, node_id), None)
+
+
+def _signalled(job: JobState, e: ev.SignalReceived, offset: int) -> bool:
+    if e.correlation_key in job.signals:
+        return False
+    job.signals[e.correlation_key] = e
+    return True
+
+
+def _repeated(job: JobState, e: ev.BirthRepeated, offset: int) -> bool:
+    """Who took a repeat for the birth, long after the seal, forgets the job again."""
+    if job.sealed or e.birth >= job.birth:
+        return False
+    job.sealed = True
+    return True
+
+
+def _sealed(job: JobState, e: ev.JobSealed, offset: int) -> bool:
+    if job.sealed:
+        return False
+    job.sealed = True
+    return True
+
+
+_Rule = Callable[[JobState, Any, int], bool]
+
+_RULES: Mapping[type[Event], _Rule] = cast(
+    "Mapping[type[Event], _Rule]",
+    {
+        ev.JobCreated: _created,
+        ev.PlanGenerated: _planned,
+        ev.ToolInvocationStarted: _started,
+        ev.ToolInvocationFinished: _finished,
+        ev.InvocationReopened: _reopened,
+        ev.InvocationParked: _parked,
+        ev.InvocationRejected: _rejected,
+        ev.PolicyAllowed: _allowed,
+        ev.ApprovalRequested: _approval_requested,
+        ev.ApprovalDecided: _decided,
+        ev.InvocationInDoubt: _in_doubt,
+        ev.InvocationProbed: _probed,
+        ev.InvocationCancelRequested: _cancel_asked,
+        ev.RetryScheduled: _retry_scheduled,
+        ev.WorkerEnded: _worker_ended,
+        ev.NodeFinished: _node_finished,
+        ev.CancelRequested: _cancel,
+        ev.JobStopping: _stopping,
+        ev.JobCompleted: _terminal,
+        ev.JobFailed: _terminal,
+        ev.JobCancelled: _terminal,
+        ev.JobWaiting: _waiting,
+        ev.WaitCompleted: _wait_completed,
+        ev.SignalReceived: _signalled,
+        ev.JobSealed: _sealed,
+        ev.BirthRepeated: _repeated,
+    },
+)
+
+UNREAD: frozenset[bytes] = frozenset(
+    f"io.aetheris.{name}.v1".encode() for name, kind in ev.EVENTS.items() if kind not in _RULES
+)
+"""The ce_type of facts that no rule reads: whoever only folds may leave them unparsed."""

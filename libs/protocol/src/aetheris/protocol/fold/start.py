@@ -1,0 +1,99 @@
+"""Whether a call may start at a place in the log: the conditions of `started`."""
+
+from aetheris.protocol.base.keys import external_key
+from aetheris.protocol.fold.state import OPEN, Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Decision
+
+_UNTOUCHED = KeyState("")
+"""How a key stands that no record has named; never changed."""
+
+
+def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+    """Why this `started` would be void at this place in the log; None where it would count."""
+    return why_void(job, e, job.entry(e.node_id))
+
+
+def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) -> str | None:
+    state = job.keys.get(e.idempotency_key, _UNTOUCHED)
+    if state.node_id != e.node_id and state is not _UNTOUCHED:
+        return "the key belongs to another node"
+    if state.st not in OPEN:
+        return f"the key is {state.st}"
+    if e.token != state.t:
+        return f"token {e.token} is not the generation {state.t}"
+    if e.invocation_id in job.nonces:
+        return "the nonce was used before"
+    if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
+        return "the external key does not follow from the fold"
+    if state.decision is not None and state.decision.decision is not Decision.APPROVE:
+        return "a human said no or edited the call"
+    void = _not_in_force(job, e, entry) or _node_is_taken(job, e)
+    if void is None and e.after:
+        void = _after_fails(job, e)
+    if void is None and entry is not None and entry.irreversible:
+        void = _irreversible_fails(job, e, state)
+    return void
+
+
+def _not_in_force(job: JobState, e: ev.ToolInvocationStarted, current: Entry | None) -> str | None:
+    if job.terminal is not None:
+        return "the job has ended"
+    if current is None or e.revision > job.revision:
+        return "the node's entry is not the one in force"
+    if current.revision > e.revision:
+        named = job.entry(e.node_id, e.revision)
+        if named is None or not named.same_as(current):
+            return "the node's entry is not the one in force"
+    return "the job is stopping" if is_stopped(job, current) else None
+
+
+def is_stopped(job: JobState, entry: Entry) -> bool:
+    """Whether a stop keeps an entry from starting: behind one, only compensations of a later revision start.
+
+    The entry's own revision counts, never the one that a `started` names.
+    """
+    stop = job.stopping
+    return stop is not None and (entry.node.compensates is None or entry.revision <= stop.up_to_revision)
+
+
+def _node_is_taken(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+    for key in job.node_keys.get(e.node_id, ()):
+        other = job.keys[key]
+        if key == e.idempotency_key or other.st is St.NONE:
+            continue
+        if not (other.st is St.SETTLED and other.outcome is Settled.REJECTED and other.sure):
+            return "another key of the node is in flight or settled"
+    return None
+
+
+def _after_fails(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
+    for after in e.after:
+        key = job.nonces.get(after.invocation_id)
+        state = job.keys[key] if key is not None else None
+        if (
+            state is None
+            or state.outcome is not Settled.SUCCESS
+            or state.settled_by != after.invocation_id
+            or state.result_hash != after.result_hash
+        ):
+            return "an earlier invocation that it builds on did not settle with that result"
+    return None
+
+
+def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeyState) -> str | None:
+    if not _approved(e, state) and e.tool_version not in state.allowed_versions:
+        return "irreversible, and neither approved nor allowed by policy"
+    for key in job.contents.get((e.content_key, e.occurrence), ()):
+        other = job.keys[key]
+        if key == e.idempotency_key or other.st is St.NONE:
+            continue
+        if other.st is not St.SETTLED or other.outcome is Settled.SUCCESS or not other.sure:
+            return "the same irreversible call is in flight or done"
+    return None
+
+
+def _approved(e: ev.ToolInvocationStarted, state: KeyState) -> bool:
+    """An approval holds for exactly what was shown: these arguments, this version of the tool."""
+    said = state.decision
+    return said is not None and (said.tool_version, said.args_hash) == (e.tool_version, e.args_hash)

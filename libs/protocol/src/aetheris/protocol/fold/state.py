@@ -1,0 +1,236 @@
+"""What a job's records come to: its keys, its nodes in force, its waits."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event, Via
+from aetheris.protocol.plan.graph import (
+    EffectClass,
+    Node,
+    ToolPin,
+)
+
+
+class St(StrEnum):
+    """The state of a key."""
+
+    NONE = "none"
+    STARTED = "started"
+    PARKED = "parked"
+    REOPENED = "reopened"
+    SETTLED = "settled"
+
+
+class Settled(StrEnum):
+    """How a settled key ended."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    REJECTED = "rejected"
+
+
+NODE_WAITS = frozenset({"signal", "timer", "human"})
+"""The waits that are a node's own work: their end is the node's end."""
+
+OPEN = frozenset({St.NONE, St.REOPENED})
+IN_FLIGHT = frozenset({St.STARTED, St.PARKED, St.REOPENED})
+
+
+@dataclass(slots=True)
+class Try:
+    """A validly started nonce."""
+
+    external_key: str
+    worker_id: str
+    incarnation: str
+    offset: int
+
+
+@dataclass(slots=True)
+class KeyState:
+    """One idempotency key: st, n, t, x, live, outcome, sure as in docs/guarantees.md.
+
+    What few keys have is a tuple or a frozenset: there is one of these for every step, and empty ones are shared.
+    """
+
+    node_id: str
+    st: St = St.NONE
+    n: str | None = None
+    t: int = 1
+    x: int = 1
+    live: frozenset[str] = frozenset()
+    tries: dict[str, Try] = field(default_factory=dict)
+    outcome: Settled | None = None
+    sure: bool = True
+    settled_by: str | None = None
+    via: Via | None = None
+    partial: bool = False
+    reason: str | None = None
+    result: Any = None
+    result_ref: ev.BlobRef | None = None
+    result_hash: str | None = None
+    external_id: str | None = None
+    started: ev.ToolInvocationStarted | None = None
+    in_doubt: str | None = None
+    probes: tuple[tuple[int, ev.InvocationProbed], ...] = ()
+    parked: ev.InvocationParked | None = None
+    """What says that only a human can tell, until the next try."""
+    retry_due: str | None = None
+    allowed_versions: frozenset[str] = frozenset()
+    decision: ev.ApprovalDecided | None = None
+    requested: ev.ApprovalRequested | None = None
+    waits_for: ev.JobWaiting | None = None
+    duplicate_of: ev.DuplicateOf | None = None
+    cancel_requested: bool = False
+    wait_ended: ev.WaitCompleted | None = None
+    rejected_by: str | None = None
+    """The human who refused to answer a form."""
+    alarms: tuple[str, ...] = ()
+
+    @property
+    def parked_because(self) -> str | None:
+        """Why only a human can tell."""
+        return self.parked.reason if self.parked is not None else None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is a node's wait whose end has not come."""
+        return self.waits_for is not None and self.st is St.NONE
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a human is asked for approval and has not answered."""
+        return self.st is St.NONE and self.requested is not None and self.decision is None
+
+    @property
+    def attempts(self) -> int:
+        """Tries so far."""
+        return len(self.tries)
+
+
+@dataclass(slots=True)
+class Entry:
+    """A node with its tool's pin, in force from `revision` on; never changed."""
+
+    revision: int
+    node: Node
+    pin: ToolPin | None
+
+    def same_as(self, other: "Entry") -> bool:
+        """The whole entry: tool, version, planned arguments, dependencies."""
+        return self.node == other.node and self.pin == other.pin
+
+    @property
+    def irreversible(self) -> bool:
+        """The tool's declaration; a plan may raise it, never lower it."""
+        return self.node.irreversible or (self.pin is not None and self.pin.irreversible)
+
+    @property
+    def tool_version(self) -> str:
+        """The version that the tool is pinned to; kinds without a tool have one version."""
+        return self.pin.version if self.pin is not None else "1"
+
+    @property
+    def effect_class(self) -> EffectClass:
+        """The tool's class; kinds without a tool read only."""
+        return self.pin.effect_class if self.pin is not None else EffectClass.PURE
+
+
+WaitOf = tuple[str, str | None]
+"""wait_type, node_id"""
+
+
+@dataclass(slots=True)
+class JobState:
+    """A job as its records so far say."""
+
+    job_id: str
+    birth: int
+    created: ev.JobCreated
+    tools: dict[str, ToolPin] = field(default_factory=dict)
+    entries: dict[str, list[Entry]] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    """The nodes of the plan in force, each behind what it needs."""
+    plan_hashes: list[str] = field(default_factory=list)
+    keys: dict[str, KeyState] = field(default_factory=dict)
+    node_keys: dict[str, list[str]] = field(default_factory=dict)
+    nonces: dict[str, str] = field(default_factory=dict)
+    contents: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    ended_workers: dict[tuple[str, str], int] = field(default_factory=dict)
+    finished: dict[str, ev.NodeFinished] = field(default_factory=dict)
+    compensations: list[str] = field(default_factory=list)
+    """The nodes that undo others, as their revisions declared them."""
+    cancel: ev.CancelRequested | None = None
+    stopping: ev.JobStopping | None = None
+    terminal: Event | None = None
+    sealed: bool = False
+    waits: set[tuple[str, str | None, str | None]] = field(default_factory=set)
+    """wait_type, node_id and correlation_key of all that there were."""
+    open_waits: dict[WaitOf, ev.JobWaiting] = field(default_factory=dict)
+    signals: dict[str, ev.SignalReceived] = field(default_factory=dict)
+    """By correlation key; the first one counts."""
+    needs_upgrade: bool = False
+    last_offset: int = -1
+
+    @property
+    def trace(self) -> bool | None:
+        """Whether its submission wants it traced; None where it leaves that to the services."""
+        return None if self.created.options is None else self.created.options.trace
+
+    @property
+    def waiting(self) -> ev.JobWaiting | None:
+        """What it waits for since last, beside a human's word on a parked call."""
+        return next(reversed(self.open_waits.values()), None)
+
+    @property
+    def revision(self) -> int:
+        """The plan revision in force; −1 before the first."""
+        return len(self.plan_hashes) - 1
+
+    @property
+    def plan_hash(self) -> str:
+        """The hash of the revision in force."""
+        return self.plan_hashes[-1]
+
+    def entry(self, node_id: str, revision: int | None = None) -> Entry | None:
+        """A node's entry in a revision (default: the one in force)."""
+        entries = self.entries.get(node_id)
+        if entries is None:
+            return None
+        if revision is None or entries[-1].revision <= revision:
+            return entries[-1]
+        return next((entry for entry in reversed(entries) if entry.revision <= revision), None)
+
+    def key(self, key: str, node_id: str) -> KeyState:
+        """A key's state, registered under its node at first sight."""
+        state = self.keys.get(key)
+        if state is None:
+            state = self.keys[key] = KeyState(node_id)
+            self.node_keys.setdefault(node_id, []).append(key)
+        return state
+
+    def settled_key(self, node_id: str) -> tuple[str, KeyState] | None:
+        """The node's key that counts: settled; a rejected or unstarted key that another key followed does not."""
+        keys = self.node_keys.get(node_id, ())
+        for key in keys:
+            state = self.keys[key]
+            if state.st is St.SETTLED and state.outcome is not Settled.REJECTED:
+                return key, state
+        if keys and self.keys[keys[-1]].st is St.SETTLED and not any(self.keys[key].st in IN_FLIGHT for key in keys):
+            return keys[-1], self.keys[keys[-1]]
+        return None
+
+    def in_flight(self) -> list[str]:
+        """The keys that are started, parked or reopened."""
+        return [key for key, state in self.keys.items() if state.st in IN_FLIGHT]
+
+
+def birth(event: ev.JobCreated, offset: int) -> JobState:
+    """The state of a job whose first record lies at `offset`; later job_created of it are void.
+
+    The plan in `event` is not kept: what is in force is what plan_generated says.
+    """
+    created = event if event.plan is None else event.model_copy(update={"plan": None})
+    return JobState(event.job_id, offset, created, last_offset=offset)

@@ -1,0 +1,1 @@
+"""What lies in the topics: events, commands, and their envelope."""

@@ -1,0 +1,273 @@
+"""What is asked for: jobs.commands, tools.requests, tools.grants, verifications, and the compacted tables."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from aetheris.protocol.messages.events import ConfirmationMode, by_name
+from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
+from aetheris.protocol.plan.prompts import Brief, ModelName
+
+MAX_OPEN_REQUESTS = 50
+"""Of one job that are listed at a time: a line of jobs.index is written anew with each change."""
+
+
+class Message(BaseModel):
+    """A command or a table record; `type_name` is its ce_type's middle part."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type_name: ClassVar[str]
+
+
+class JobCommand(Message):
+    """jobs.commands: written by the gateway; `by` and `tenant` are from the authenticated request."""
+
+    job_id: str
+    by: str
+    tenant: str
+
+
+class Submit(JobCommand):
+    type_name: ClassVar[str] = "submit"
+    request_hash: str
+    plan: dict[str, Any] | None = None
+    goal: str | None = None
+    agent: str | None = None
+    session: str | None = None
+    idempotency_key: str | None = None
+    parent_job_id: str | None = None
+    options: JobOptions = JobOptions()
+    brief: Brief | None = None
+
+
+class Cancel(JobCommand):
+    type_name: ClassVar[str] = "cancel"
+    reason: str | None = None
+    compensate: bool = False
+
+
+class StepCommand(JobCommand):
+    """About what a job's log says: `as_of` is the offset of jobs.events that its writer had read.
+
+    Who decides about it must have folded as much: a command is never dropped because its reader was behind.
+    """
+
+    as_of: int
+
+
+class Signal(StepCommand):
+    type_name: ClassVar[str] = "signal"
+    correlation_key: str
+    payload: Any = None
+
+
+class CancelContract(StepCommand):
+    type_name: ClassVar[str] = "cancel_contract"
+    execution_id: str
+    reason: str | None = None
+
+
+class Respond(StepCommand):
+    type_name: ClassVar[str] = "respond"
+    request_id: str
+    action: Literal["approve", "edit", "reject"]
+    data: dict[str, Any] = Field(default_factory=dict)
+    comment: str | None = None
+
+
+class Resolve(StepCommand):
+    type_name: ClassVar[str] = "resolve"
+    execution_id: str
+    verdict: Literal["happened", "not_executed", "retry"]
+    evidence: str
+    result: Any = None
+
+
+class Reconcile(JobCommand):
+    """Compare what a job did with the outside; `birth` and `as_of` are the stretch of jobs.events that tells it."""
+
+    type_name: ClassVar[str] = "reconcile"
+    birth: int
+    as_of: int
+
+
+class ToolRequest(Message):
+    """tools.requests: "these nodes may run next, in this order"; `as_of` is the offset the planner had folded."""
+
+    type_name: ClassVar[str] = "tool_request"
+    job_id: str
+    birth: int
+    as_of: int
+    revision: int
+    plan_hash: str
+    nodes: tuple[str, ...] = Field(min_length=1)
+    args: dict[str, Any] = Field(default_factory=dict)
+    not_before: str | None = None
+
+
+class ToolGrant(Message):
+    """tools.grants: "run this"; the key and token are those of the first node, `as_of` the ledger's offset."""
+
+    type_name: ClassVar[str] = "tool_grant"
+    job_id: str
+    birth: int
+    as_of: int
+    revision: int
+    plan_hash: str
+    nodes: tuple[str, ...] = Field(min_length=1)
+    rules: tuple[str, ...] = ()
+    """The policy's rules that let the nodes run, in the order of the nodes."""
+    idempotency_key: str
+    token: int
+    lease_id: str
+    deadline_s: float
+    incarnation: str | None = None
+    """The only life of a worker that may take it: another may have come when all was gone, and the world moved on."""
+
+
+class Verification(Message):
+    """verifications: a question to the outside about one invocation; the answer repeats `ask`."""
+
+    type_name: ClassVar[str] = "verification"
+    job_id: str
+    birth: int
+    node_id: str
+    idempotency_key: str
+    invocation_id: str
+    external_key: str
+    tool_name: str
+    tool_version: str
+    ask: str
+    what: Literal["probe", "confirm"] = "probe"
+    mode: ConfirmationMode = "reconcile"
+    resources: tuple[dict[str, Any], ...] = ()
+    caused_by: str | None = None
+
+
+class OpenRequest(BaseModel):
+    """A request to a human that waits for its answer.
+
+    `asked` is the payload of its event, where that is small; `offset` in jobs.events is where it is in any case.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: str
+    node_id: str
+    kind: Literal["approval", "human"]
+    title: str
+    offset: int
+    created_at: str
+    expires_at: str | None = None
+    asked: dict[str, Any] | None = None
+
+
+class JobIndexEntry(Message):
+    """jobs.index: one line for every job ever born; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS."""
+
+    type_name: ClassVar[str] = "job_index"
+    job_id: str
+    birth: int
+    request_hash: str
+    status: str
+    tenant: str
+    submitted_by: str
+    created_at: str
+    requests: tuple[OpenRequest, ...] = ()
+    trace: bool | None = None
+
+
+class Ended(BaseModel):
+    """An incarnation of a worker that can act no more, and how that is known."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    incarnation: str
+    how: str
+
+
+class WorkerEntry(Message):
+    """workers: who lives under a stable identity, and who did."""
+
+    type_name: ClassVar[str] = "worker"
+    worker_id: str
+    live: str
+    ended: tuple[Ended, ...] = ()
+
+
+class RegistryEntry(Message):
+    """tools.registry: what a tool is, under its name@version."""
+
+    type_name: ClassVar[str] = "tool"
+    name: str
+    version: str
+    description: str = ""
+    schema_: dict[str, Any] = Field(alias="schema")
+    schema_hash: str
+    effect_class: EffectClass
+    irreversible: bool = False
+    timeout_s: float = 30.0
+    settles_within_s: float | None = None
+    volatile: tuple[str, ...] = ()
+    on_in_doubt: OnInDoubt | None = None
+    duplicate_scope: DuplicateScope = "job"
+    duplicate_window_s: float = 86_400.0
+    probe: bool = False
+    verifier: bool = False
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return f"{self.name}@{self.version}"
+
+
+class ModelEntry(Message):
+    """tools.registry: a model that jobs may name, beside the tools; `provider_model` is as its provider names it."""
+
+    type_name: ClassVar[str] = "model"
+    name: ModelName
+    provider_model: str
+    priced: bool = False
+
+    @property
+    def key(self) -> str:
+        """The record key; no tool has one like it."""
+        return f"model:{self.name}"
+
+
+class LedgerRecord(Message):
+    """ledger.records: a view with the offset it was made from; never a source."""
+
+    type_name: ClassVar[str] = "ledger_record"
+    invocation_id: str
+    job_id: str
+    step_id: str
+    tool_name: str
+    args_hash: str
+    idempotency_key: str
+    status: Literal["new", "started", "success", "failure", "in_doubt", "parked", "confirmed"]
+    committed: bool
+    attempt_id: int
+    token: int
+    offset: int
+    result: Any = None
+    external_id: str | None = None
+    confirmed_at: str | None = None
+
+
+class ContentRecord(Message):
+    """ledger.contents: an irreversible call that was done, under what it means in a session or tenant; a view."""
+
+    type_name: ClassVar[str] = "content"
+    scope_key: str
+    job_id: str
+    node_id: str
+    execution_id: str
+    until: str
+
+
+MESSAGES: dict[str, type[Message]] = by_name(Message, "type_name")
+"""type_name → model."""

@@ -1,0 +1,1 @@
+"""Plans: the graph of nodes, forms, what a model is asked."""

@@ -1,0 +1,357 @@
+"""Plans: a task graph of nodes, the tools it pins, and what makes one valid (docs/plans.md)."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints
+
+from aetheris.protocol.base.references import InvalidSecret, Reference, SecretUse, references, secrets
+from aetheris.protocol.plan.forms import FormSpec
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")]
+
+CorrelationKey = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,200}$")]
+
+DuplicateScope = Literal["job", "session", "tenant"]
+"""Where an irreversible call that means the same as one that was done is refused."""
+
+OnInDoubt = Literal["park", "fail"]
+"""What becomes of a call that stays in doubt: it waits for a human, or it has failed and nobody knows."""
+
+Confirmation = Literal["strict", "warn", "human_in_loop"]
+"""What becomes of a job that goes on again, where a recorded effect that it builds on can't be confirmed."""
+
+MAX_PLAN_BYTES = 400 * 1024
+"""A plan lies twice in the group that a job is born with, which must fit one record batch."""
+MAX_NODES = 10_000
+MAX_NAME = 64
+"""Characters of an id."""
+
+TEN_YEARS_S = 10 * 366 * 86_400.0
+
+
+class Kind(StrEnum):
+    """What a node does."""
+
+    TOOL = "tool"
+    LLM = "llm"
+    HUMAN = "human"
+    WAIT = "wait"
+    TIMER = "timer"
+    TIME = "time"
+    RANDOM = "random"
+
+
+class EffectKind(StrEnum):
+    """What an effect is: that of its node, or what a tool says that its calls are."""
+
+    TOOL = "tool"
+    LLM = "llm"
+    HTTP = "http"
+    HUMAN = "human"
+    TIME = "time"
+    RANDOM = "random"
+
+
+RUNNABLE = frozenset({Kind.TOOL, Kind.LLM, Kind.TIME, Kind.RANDOM})
+"""The kinds that an executor runs."""
+
+AWAITED = frozenset({Kind.WAIT, Kind.TIMER, Kind.HUMAN})
+"""The kinds that nobody runs: they end when what they wait for has come (docs/waits.md)."""
+
+
+class EffectClass(StrEnum):
+    """What is known of a call whose end nobody saw (docs/guarantees.md, "In doubt")."""
+
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    PROBEABLE = "probeable"
+    OPAQUE = "opaque"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Retry(_Strict):
+    """When to try again after a recorded proof that a try took no effect."""
+
+    max_attempts: int = Field(default=3, ge=1, le=100)
+    backoff_s: float = Field(default=0.5, ge=0, le=86_400)
+    backoff_factor: float = Field(default=2.0, ge=1, le=10)
+    max_backoff_s: float = Field(default=60.0, ge=0, le=86_400)
+
+
+def settling_s(effect_class: str, timeout_s: float, stated_s: float | None) -> float | None:
+    """How long after its sender's end a request may still take effect: as stated, else a probeable tool's timeout.
+
+    Where nothing is stated of a tool that nobody asks about, None.
+    """
+    if stated_s is None:
+        return timeout_s if effect_class == EffectClass.PROBEABLE else None
+    return max(0.0, stated_s)
+
+
+class ToolPin(BaseModel):
+    """The registry entry that a plan was made with; the planner may raise `irreversible`, never lower it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: str
+    schema_hash: str
+    effect_class: EffectClass
+    irreversible: bool = False
+    volatile: tuple[str, ...] = ()
+    timeout_s: float = 30.0
+    settles_within_s: float | None = None
+    on_in_doubt: OnInDoubt | None = None
+    duplicate_scope: DuplicateScope = "job"
+    duplicate_window_s: float = 86_400.0
+
+    @property
+    def settles_s(self) -> float:
+        """How long after its sender's end a request may still take effect, also where the pin doesn't say."""
+        return settling_s(self.effect_class, self.timeout_s, self.settles_within_s) or 0.0
+
+
+class JobOptions(BaseModel):
+    """What a submission asks for the whole job; it goes before what its tools declare."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    on_in_doubt: OnInDoubt | None = None
+    confirmation: Confirmation | None = None
+    trace: StrictBool | None = None
+    """Whether its calls are traced, whatever the share of jobs is that are."""
+
+
+class Wait(_Strict):
+    """What a node waits for: a signal by its key, or a time; and for how long at most."""
+
+    key: CorrelationKey | None = None
+    timeout_s: float | None = Field(default=None, gt=0, le=TEN_YEARS_S)
+    for_s: float | None = Field(default=None, ge=0, le=TEN_YEARS_S)
+    until: str | None = None
+
+
+class Compensation(_Strict):
+    """The call that undoes a node; its arguments may refer to what the node, or one that it needs, returned."""
+
+    tool: ToolName
+    args: dict[str, Any] = Field(default_factory=dict)
+    retry: Retry | None = None
+
+
+class Node(_Strict):
+    """One step of a plan; `compensates` stands only where the planner undoes a node."""
+
+    id: Name
+    kind: Kind = Kind.TOOL
+    tool: ToolName | None = None
+    args: dict[str, Any] = Field(default_factory=dict)
+    depends_on: tuple[Name, ...] = ()
+    retry: Retry | None = None
+    compensate_with: Compensation | None = None
+    compensates: Name | None = None
+    occurrence: int = Field(default=1, ge=1)
+    irreversible: bool = False
+    wait: Wait | None = None
+    form: FormSpec | None = None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Node":
+        """A copy; what was worked out of the original's arguments is worked out anew."""
+        copied = super().model_copy(update=update, deep=deep)
+        for derived in ("refs", "secrets"):
+            vars(copied).pop(derived, None)
+        return copied
+
+    @cached_property
+    def refs(self) -> tuple[Reference, ...]:
+        """What its arguments refer to."""
+        return tuple(references(self.args)) if self.args else ()
+
+    @cached_property
+    def secrets(self) -> tuple[SecretUse, ...]:
+        """The secrets that its arguments name."""
+        return tuple(secrets(self.args)) if self.args else ()
+
+    @property
+    def tool_name(self) -> str:
+        """The name that enters the idempotency key; kinds without a tool are their own."""
+        return self.tool if self.tool is not None else self.kind.value
+
+
+class TaskGraph(_Strict):
+    """What a job is to do: nodes in declared order; there are no edges beside `depends_on`."""
+
+    tools: dict[ToolName, ToolPin] = Field(default_factory=dict)
+    nodes: tuple[Node, ...] = Field(min_length=1, max_length=MAX_NODES)
+
+
+class InvalidPlan(ValueError):
+    """A plan that can't be taken; `field` says where."""
+
+    code = "invalid_plan"
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}")
+        self.field = field
+        self.rule = rule
+
+
+def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The topological order of a task graph's node ids (Kahn, ties in declared order).
+
+    Raises:
+        InvalidPlan: a repeated id, a dangling dependency or reference, a cycle, a tool node without its tool, a wait
+            that says nothing, a secret that no tool is given.
+    """
+    by_id: dict[str, Node] = {}
+    keys: set[str] = set()
+    tool, human = Kind.TOOL, Kind.HUMAN  # a look into an enum takes as long as the rest of a test
+    for index, node in enumerate(nodes):
+        kind = node.kind
+        if node.id in by_id:
+            raise InvalidPlan(f"nodes[{index}].id", f"{node.id} stands twice")
+        if (node.tool is None) == (kind is tool):
+            raise InvalidPlan(f"nodes[{index}].tool", "a node of kind tool names its tool, no other does")
+        if node.wait is not None or kind in AWAITED:
+            _check_wait(node, node.wait or Wait(), f"nodes[{index}]", keys)
+        if (node.form is not None) is not (kind is human):
+            raise InvalidPlan(f"nodes[{index}].form", "a node of kind human has a form, no other does")
+        if node.args or node.compensate_with is not None:
+            _check_secrets(node, f"nodes[{index}]")
+        by_id[node.id] = node
+    for index, node in enumerate(by_id.values()):
+        if node.id in node.depends_on or (node.args and any(node.id == ref.node_id for ref in node.refs)):
+            raise InvalidPlan(f"nodes[{index}].depends_on", f"{node.id} depends on itself")
+        if node.compensate_with is not None:
+            _check_compensation(node, node.compensate_with, by_id, f"nodes[{index}].compensate_with")
+    return _order(by_id)
+
+
+def undo_id(node_id: str) -> str:
+    """The node that compensates a node."""
+    return f"{node_id}.undo"
+
+
+def compensation_of(node: Node) -> Node | None:
+    """The node that undoes a node, as its plan declares it; None if it declares none.
+
+    It depends on nothing but what its arguments refer to; its occurrence is that of what it undoes.
+    """
+    call = node.compensate_with
+    if call is None:
+        return None
+    return Node(
+        id=undo_id(node.id),
+        tool=call.tool,
+        args=call.args,
+        retry=call.retry,
+        occurrence=node.occurrence,
+        compensates=node.id,
+    )
+
+
+def tools_of(node: Node) -> tuple[str, ...]:
+    """The tools that a node may call: its own, and the one that undoes it."""
+    own = () if node.tool is None else (node.tool,)
+    return own if node.compensate_with is None else (*own, node.compensate_with.tool)
+
+
+def dependencies(node: Node) -> tuple[str, ...]:
+    """What must be done before a node: its `depends_on` and whatever its arguments refer to."""
+    if len(node.depends_on) < 2 and not (node.args and node.refs):
+        return node.depends_on
+    return tuple(dict.fromkeys((*node.depends_on, *(ref.node_id for ref in node.refs))))
+
+
+def _check_wait(node: Node, wait: Wait, at: str, keys: set[str]) -> None:
+    """A wait node names a key of its own, a timer one time; a human may have a timeout; no other node waits."""
+    if node.kind not in AWAITED:
+        raise InvalidPlan(f"{at}.wait", f"a node of kind {node.kind} waits for nothing")
+    if node.args and node.kind is not Kind.HUMAN:
+        raise InvalidPlan(f"{at}.args", f"a node of kind {node.kind} takes none")
+    if (wait.key is not None) != (node.kind is Kind.WAIT):
+        raise InvalidPlan(f"{at}.wait.key", "a node of kind wait names the key of its signal, no other does")
+    if wait.key in keys:
+        raise InvalidPlan(f"{at}.wait.key", "another node waits for this key")
+    if wait.key is not None:
+        keys.add(wait.key)
+    if ((wait.for_s is None) != (wait.until is None)) != (node.kind is Kind.TIMER):
+        raise InvalidPlan(f"{at}.wait", "a timer has either for_s or until, no other node has one")
+    if wait.timeout_s is not None and node.kind is Kind.TIMER:
+        raise InvalidPlan(f"{at}.wait.timeout_s", "a timer has no timeout beside its time")
+    if wait.until is not None and not _is_moment(wait.until):
+        raise InvalidPlan(f"{at}.wait.until", "must be a time with its zone, as in RFC 3339")
+
+
+def _check_secrets(node: Node, at: str) -> None:
+    """Only a tool is given secrets; whether it is given this one is for the executor to say."""
+    undo = node.compensate_with
+    for place, args in (("args", node.args), ("compensate_with.args", undo.args if undo is not None else {})):
+        try:
+            used = tuple(secrets(args)) if args else ()
+        except InvalidSecret as wrong:
+            raise InvalidPlan(f"{at}.{place}{wrong.at}", 'a secret is written {"$secret": "name@version"}') from None
+        if used and node.kind is not Kind.TOOL:
+            raise InvalidPlan(f"{at}.{place}{used[0].at}", "only a tool's arguments may name a secret")
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _check_compensation(node: Node, call: Compensation, by_id: Mapping[str, Node], at: str) -> None:
+    undo = undo_id(node.id)
+    taken = by_id.get(undo)
+    if node.kind is not Kind.TOOL:
+        raise InvalidPlan(at, "only a node of kind tool is compensated")
+    if len(undo) > MAX_NAME:
+        raise InvalidPlan(at, f"{undo}, its own node, would have more than {MAX_NAME} characters")
+    if taken is not None and taken.compensates != node.id:
+        raise InvalidPlan(at, f"{undo}, its own node, is another node of the plan")
+    known = {node.id, *dependencies(node)}
+    for reference in references(call.args):
+        if reference.node_id not in known:
+            raise InvalidPlan(
+                f"{at}.args{reference.at}", f"refers to {reference.node_id}, which {node.id} does not need"
+            )
+
+
+def _order(by_id: Mapping[str, Node]) -> tuple[str, ...]:
+    missing: dict[str, int] = {}
+    successors: dict[str, list[str]] = {node_id: [] for node_id in by_id}
+    for index, node in enumerate(by_id.values()):
+        needs = dependencies(node)
+        for needed in needs:
+            if needed not in by_id:
+                raise _dangling(node, by_id, index)
+            successors[needed].append(node.id)
+        missing[node.id] = len(needs)
+    order = [node_id for node_id, count in missing.items() if count == 0]
+    for node_id in order:
+        for successor in successors[node_id]:
+            missing[successor] -= 1
+            if missing[successor] == 0:
+                order.append(successor)
+    if len(order) < len(by_id):
+        index, stuck = next((i, node_id) for i, (node_id, count) in enumerate(missing.items()) if count > 0)
+        raise InvalidPlan(f"nodes[{index}].depends_on", f"{stuck} is in a cycle or behind one")
+    return tuple(order)
+
+
+def _dangling(node: Node, by_id: Mapping[str, Node], index: int) -> InvalidPlan:
+    """Where a node needs one that the plan does not have."""
+    for position, needed in enumerate(node.depends_on):
+        if needed not in by_id:
+            return InvalidPlan(f"nodes[{index}].depends_on[{position}]", f"no node {needed}")
+    missing = next(reference for reference in node.refs if reference.node_id not in by_id)
+    return InvalidPlan(f"nodes[{index}].args{missing.at}", f"refers to {missing.node_id}, which is no node")

@@ -1,0 +1,1 @@
+"""What follows from the fold: calls, answers, requests to humans."""

@@ -1,0 +1,397 @@
+"""What a model answered, and what follows from it: nodes, the end, or a refusal with its reason (docs/models.md).
+
+A model's words are untrusted. It names tools and gives arguments, and nothing else: ids, classes, pins and approvals
+are not its to say. Both functions are pure, so that a replay derives the same nodes from the same recorded answer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
+from aetheris.protocol.base.references import REF, SECRET, references
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, Kind, Name, Node, TaskGraph, ToolName, check_graph
+from aetheris.protocol.plan.prompts import TURN, Brief, asking, call_id, turn_id
+from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args, graph_json, with_defaults
+
+MAX_CALLS_IN_ANSWER = 64
+MAX_ARGS_BYTES = 64 * 1024
+MAX_TEXT_CHARS = 1024 * 1024
+SHOWN_CHARS = 1_000
+"""Of what was refused, so much is kept."""
+
+PLAN_FUNCTION = "plan"
+"""What a model calls to give its plan, where it is asked for a whole one."""
+
+NOT_THE_MODELS = frozenset({REF, SECRET})
+"""What stands for something else in a plan's arguments, and is not a model's to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A model's answer as its provider gave it; arguments are text, or what a provider has parsed."""
+
+    model: str
+    text: str
+    calls: Sequence[tuple[str, Any]]
+    finish: str | None = None
+
+
+class Call(BaseModel):
+    """A call that the model asked for; `refused` says why it is not made, and `said` what there was of arguments."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    tool: str
+    args: dict[str, Any] | None = None
+    refused: str | None = None
+    said: str | None = None
+
+
+class Step(BaseModel):
+    """A step of a whole plan, as a model gives it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Name
+    tool: ToolName
+    args: dict[str, Any] = Field(default_factory=dict)
+    depends_on: tuple[Name, ...] = ()
+
+
+class Answer(BaseModel):
+    """An answer as it is recorded: the result of a node of kind llm."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str
+    text: str = ""
+    finish: str | None = None
+    calls: tuple[Call, ...] = ()
+    steps: tuple[Step, ...] = ()
+    refused: str | None = None
+    """Why there is no plan in it, where one was asked for."""
+
+
+class _Steps(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=1_000)
+
+
+def plan_schema() -> dict[str, Any]:
+    """The JSON Schema of the function `plan`."""
+    return _Steps.model_json_schema()
+
+
+def understood(said: Said, offered: Mapping[str, Schema], *, graph: bool = False) -> dict[str, Any]:
+    """The answer as it is recorded, whatever the model said: an Answer as JSON.
+
+    Args:
+        offered: tool name → the pinned schema of its arguments.
+        graph: a whole plan was asked for.
+    """
+    answer: dict[str, Any] = {"model": said.model, "text": _text(said.text)}
+    if said.finish is not None:
+        answer["finish"] = said.finish
+    if len(said.text) > MAX_TEXT_CHARS:
+        answer["cut"] = len(said.text)
+    if graph:
+        return answer | _planned(said, offered)
+    calls = [_called(name, args, offered) for name, args in said.calls[:MAX_CALLS_IN_ANSWER]]
+    if len(said.calls) > MAX_CALLS_IN_ANSWER:
+        answer["left_out"] = len(said.calls) - MAX_CALLS_IN_ANSWER
+    return answer | ({"calls": calls} if calls else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What follows from an answer: the nodes that it adds; none at the end. `failure` names why the job must end."""
+
+    nodes: tuple[Node, ...] = ()
+    failure: str | None = None
+    summary: str | None = None
+    """The model's words beside its calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a job's answers have used so far; `cost_usd` is None where somebody's price is not known."""
+
+    tokens: int = 0
+    cost_usd: float | None = 0.0
+
+    def plus(self, usage: Mapping[str, Any]) -> "Spent":
+        """With one more answer."""
+        cost = _number(usage.get("cost_usd"))
+        total = None if self.cost_usd is None or cost is None else self.cost_usd + cost
+        tokens = sum(int(_number(usage.get(name)) or 0) for name in ("input_tokens", "output_tokens"))
+        return Spent(self.tokens + tokens, total)
+
+
+NOTHING_SPENT = Spent()
+
+
+def following(job: JobState, brief: Brief, turn: int, result: Any, spent: Spent) -> Following:
+    """What answer number `turn` adds to a job's plan; `spent` counts it in.
+
+    The tools are those that the brief offers, with the pins of revision 0; everything else of a node is made here.
+    """
+    try:
+        answer = Answer.model_validate(result)
+    except ValidationError:
+        return Following(failure="bad_answer: what was recorded is no answer of a model")
+    summary = answer.text[:SHOWN_CHARS] or None
+    over = _over(brief, spent)
+    if over is not None:
+        return Following(failure=over, summary=summary)
+    try:
+        nodes = _steps(answer) if brief.planning == "graph" else _calls(job, brief, turn, answer)
+        _check(job, brief, nodes)
+    except InvalidPlan as error:
+        code = "no_plan" if brief.planning == "graph" else "bad_answer"
+        return Following(failure=f"{code}: {error}", summary=summary)
+    except _Over as error:
+        return Following(failure=str(error), summary=summary)
+    return Following(nodes, summary=summary)
+
+
+def turn_of(node_id: str) -> int:
+    """The number of the answer that a node gives."""
+    return int(node_id.removeprefix(TURN))
+
+
+def is_decided(job: JobState, brief: Brief, node_id: str) -> bool:
+    """Whether what an answer adds is in the plan in force."""
+    if brief.planning == "graph":
+        return any(name.startswith(_step_id("")) for name in job.entries)
+    return turn_id(turn_of(node_id) + 1) in job.entries
+
+
+class _Over(Exception):
+    """A limit of the job is reached."""
+
+
+def _over(brief: Brief, spent: Spent) -> str | None:
+    limits = brief.limits
+    if spent.tokens > limits.tokens:
+        return f"limit_tokens: {spent.tokens} of {limits.tokens} tokens are used"
+    if limits.cost_usd is None:
+        return None
+    if spent.cost_usd is None:
+        return f"limit_cost_usd: the price of {brief.model} is not known"
+    if spent.cost_usd > limits.cost_usd:
+        return f"limit_cost_usd: {spent.cost_usd:.6f} of {limits.cost_usd} USD are spent"
+    return None
+
+
+def _calls(job: JobState, brief: Brief, turn: int, answer: Answer) -> tuple[Node, ...]:
+    """The calls that are to be made, side by side, and the next question; nothing where the answer is the end."""
+    if not answer.calls:
+        if not answer.text.strip():
+            raise InvalidPlan("answer", "neither words nor calls")
+        return ()
+    made = [call for call in answer.calls if call.refused is None]
+    nodes = [
+        _valid(
+            {
+                "id": call_id(turn, place),
+                "tool": call.tool,
+                "args": _own(call.args or {}, place),
+                "depends_on": [turn_id(turn)],
+            }
+        )
+        for place, call in enumerate(made, start=1)
+    ]
+    if turn >= brief.limits.turns:
+        raise _Over(f"limit_turns: {brief.limits.turns} turns are used, and the goal is not reached")
+    before = [_made(job, number) for number in range(1, turn)]
+    following_turn = asking(job.created.goal or "", brief, job.tools, turn + 1, [*before, len(made)])
+    return (*nodes, following_turn)
+
+
+def _made(job: JobState, turn: int) -> int:
+    """How many calls of an earlier answer were made."""
+    count = 0
+    while call_id(turn, count + 1) in job.entries:
+        count += 1
+    return count
+
+
+def _steps(answer: Answer) -> tuple[Node, ...]:
+    if answer.refused is not None:
+        raise InvalidPlan("answer", answer.refused)
+    if not answer.steps:
+        raise InvalidPlan("answer", "there is no plan in it")
+    return tuple(_node(step, turn_id(1)) for step in answer.steps)
+
+
+def _node(step: Step, *before: Name) -> Node:
+    """Its id is its own among the model's; what stands before it keeps it from being any other node's."""
+    needed = [*before, *(_step_id(name) for name in step.depends_on)]
+    return _valid({"id": _step_id(step.id), "tool": step.tool, "args": _renamed(step.args), "depends_on": needed})
+
+
+def _valid(fields: Mapping[str, Any]) -> Node:
+    try:
+        return Node.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        raise InvalidPlan("/".join(map(str, first["loc"])), first["msg"]) from None
+
+
+def _step_id(name: str) -> str:
+    return f"{PLAN_FUNCTION}.{name}"
+
+
+def _renamed(value: Any) -> Any:
+    """Arguments whose references name the nodes that the steps become."""
+    if isinstance(value, dict):
+        held = cast("dict[str, Any]", value)
+        if len(held) == 1 and isinstance(held.get(REF), str):
+            return {REF: _step_id(held[REF])}
+        return {name: _renamed(inner) for name, inner in held.items()}
+    if isinstance(value, list):
+        return [_renamed(inner) for inner in cast("list[Any]", value)]
+    return value
+
+
+def _own(args: dict[str, Any], place: int) -> dict[str, Any]:
+    found = _not_the_models(args)
+    if found is not None:
+        raise InvalidPlan(f"calls[{place - 1}].args", f"{found} is not a model's to write")
+    return args
+
+
+def _check(job: JobState, brief: Brief, added: Sequence[Node]) -> None:
+    """What the fold will ask of a revision, and the limits; nothing that is written may be void."""
+    if not added:
+        return
+    tools = [node.tool for node in added if node.kind is Kind.TOOL]
+    before = sum(1 for entries in job.entries.values() if entries[-1].node.kind is Kind.TOOL)
+    if before + len(tools) > brief.limits.calls:
+        raise _Over(f"limit_calls: {before} of {brief.limits.calls} calls are made, {len(tools)} more are asked for")
+    for node in added:
+        if node.id in job.entries:
+            raise InvalidPlan("id", f"{node.id} is in the plan already")
+        if node.tool is not None and (node.tool not in brief.tools or node.tool not in job.tools):
+            raise InvalidPlan("tool", f"{node.tool[:SHOWN_CHARS]} is not offered")
+    check_graph([*(entries[-1].node for entries in job.entries.values()), *added])
+    try:
+        size = len(canonical(graph_json(TaskGraph(nodes=tuple(added)))))
+    except InvalidArgs as error:
+        raise InvalidPlan(f"nodes{error.field}", error.rule) from None
+    if size > MAX_PLAN_BYTES:
+        raise InvalidPlan("nodes", f"larger than {MAX_PLAN_BYTES // 1024} KiB")
+
+
+def _called(name: str, given: Any, offered: Mapping[str, Schema]) -> dict[str, Any]:
+    try:
+        args = _arguments(given)
+        if name not in offered:
+            return _refused(name, given, "no such function")
+        found = _not_the_models(args)
+        if found is not None:
+            return _refused(name, given, f"{found} is not yours to write")
+        return {"tool": name, "args": _filled(offered[name], args)}
+    except InvalidArgs as error:
+        return _refused(name, given, f"arguments: {error}")
+    except ArgsRefused as error:
+        return _refused(name, given, f"arguments: {error}")
+
+
+def _planned(said: Said, offered: Mapping[str, Schema]) -> dict[str, Any]:
+    """The one plan in an answer, or why there is none."""
+    if len(said.calls) != 1 or said.calls[0][0] != PLAN_FUNCTION:
+        return {"refused": f"{PLAN_FUNCTION} must be called, once, and nothing else"}
+    try:
+        args = _arguments(said.calls[0][1], MAX_PLAN_BYTES)
+        steps = _Steps.model_validate(args).steps
+        found = [_step(step, place, offered) for place, step in enumerate(steps)]
+        check_graph([_node(Step.model_validate(step)) for step in found])
+    except InvalidArgs as error:
+        return {"refused": str(error)}
+    except InvalidPlan as error:
+        return {"refused": str(error).replace("nodes[", "steps[", 1)}
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        return {"refused": f"{'/'.join(map(str, first['loc']))[:SHOWN_CHARS]}: {first['msg'][:SHOWN_CHARS]}"}
+    return {"steps": found}
+
+
+def _step(step: Step, place: int, offered: Mapping[str, Schema]) -> dict[str, Any]:
+    at = f"steps[{place}]"
+    if step.tool not in offered:
+        raise InvalidPlan(f"{at}.tool", "no such tool")
+    found = _not_the_models(step.args, NOT_THE_MODELS - {REF})
+    if found is not None:
+        raise InvalidPlan(f"{at}.args", f"{found} is not a model's to write")
+    _check_references(step.args, at)
+    try:
+        args = _filled(offered[step.tool], step.args)
+    except ArgsRefused as error:
+        raise InvalidPlan(f"{at}.args{error.field}", error.rule) from None
+    return step.model_dump(mode="json", exclude_defaults=True) | {"args": args}
+
+
+def _check_references(args: Mapping[str, Any], at: str) -> None:
+    """Whatever looks like a reference is one, whole."""
+    whole = sum(1 for _ in references(dict(args)))
+    if whole != sum(1 for _ in _keys(args, frozenset({REF}))):
+        raise InvalidPlan(f"{at}.args", f'a reference is {{"{REF}": "STEP#/pointer"}} and nothing beside it')
+
+
+def _arguments(given: Any, largest: int = MAX_ARGS_BYTES) -> dict[str, Any]:
+    """Raises: InvalidArgs: no JSON object that has a canonical form, too large or too deep."""
+    if isinstance(given, str | bytes) and len(given) > largest:
+        raise InvalidArgs("", f"larger than {largest // 1024} KiB")
+    args: Any = {} if given is None or given == "" else parse(given) if isinstance(given, str | bytes) else given
+    if not isinstance(args, dict):
+        raise InvalidArgs("", "must be a JSON object")
+    found = cast("dict[str, Any]", args)
+    if recordable.is_deep(found):
+        raise InvalidArgs("", f"nested deeper than {recordable.MAX_DEPTH} levels")
+    if len(canonical(found)) > largest:
+        raise InvalidArgs("", f"larger than {largest // 1024} KiB")
+    return found
+
+
+def _filled(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
+    filled = with_defaults(schema, args)
+    check_args(schema, filled)
+    return filled
+
+
+def _refused(name: str, given: Any, why: str) -> dict[str, Any]:
+    said = given if isinstance(given, str) else repr(given)
+    return {"tool": _text(name[:128]), "refused": why[:SHOWN_CHARS], "said": _text(said[:SHOWN_CHARS])}
+
+
+def _text(text: str) -> str:
+    """What any log can hold: no lone surrogates, not without end."""
+    return text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
+
+
+def _not_the_models(value: Any, names: frozenset[str] = NOT_THE_MODELS) -> str | None:
+    return next(_keys(value, names), None)
+
+
+def _keys(value: Any, names: frozenset[str]) -> Iterator[str]:
+    if isinstance(value, dict):
+        held = cast("dict[str, Any]", value)
+        yield from (name for name in held if name in names)
+        for inner in held.values():
+            yield from _keys(inner, names)
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            yield from _keys(inner, names)
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and isfinite(value) and value >= 0 else None

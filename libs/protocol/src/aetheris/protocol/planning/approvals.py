@@ -1,0 +1,98 @@
+"""Requests to humans: their ids, who may answer, and what an edit makes of a call (docs/approvals.md)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from aetheris.protocol.base.canonical import canonical
+from aetheris.protocol.base.ids import NAME, execution_id
+from aetheris.protocol.base.keys import args_hash
+from aetheris.protocol.base.references import references
+from aetheris.protocol.fold.state import KeyState
+from aetheris.protocol.messages.events import ApprovalRequested, InvocationParked, JobWaiting
+from aetheris.protocol.plan.forms import AnswerRefused, FormField, answers
+from aetheris.protocol.planning.gate import Deciders, Word, gate
+from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args
+
+_SEPARATOR = ":"
+"""In no job_id."""
+
+
+def request_id(job_id: str, node_id: str, key: str) -> str:
+    """The id of the request about one call: it names the job, so that it can be answered from the log alone."""
+    return f"{job_id}{_SEPARATOR}{execution_id(job_id, node_id, key)}"
+
+
+def job_of(request: str) -> str | None:
+    """The job that a request's id names; None where it is no id of a request."""
+    job_id, _, rest = request.partition(_SEPARATOR)
+    return job_id if rest and NAME.fullmatch(job_id) else None
+
+
+def contract_of(request: str) -> str:
+    """The execution contract that a request's id names."""
+    return request.partition(_SEPARATOR)[2]
+
+
+_WORDS: Mapping[str, Word] = {"approve": Word.APPROVE, "reject": Word.REJECT, "edit": Word.EDIT}
+
+
+def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Deciders:
+    """Who may decide, as the log has it. Forms of a plan may be answered by who submitted it."""
+    is_form = isinstance(asked, JobWaiting) and asked.wait_type == "human"
+    return Deciders(asked.rule, asked.approvers, bool(asked.self_approval) or is_form)
+
+
+def may_not_answer(asked: ApprovalRequested | JobWaiting, action: str, submitted_by: str, who: str) -> str | None:
+    """Why somebody may not answer a request with this action; None if he may."""
+    if isinstance(asked, JobWaiting):
+        return gate(deciders_of(asked), who, Word.ANSWER, submitted_by=submitted_by)
+    word = _WORDS[action]
+    return gate(deciders_of(asked), who, word, submitted_by=submitted_by, edited_by=asked.edited_by)
+
+
+def may_not_resolve(state: KeyState, submitted_by: str, who: str) -> str | None:
+    """Why somebody may not say what became of a call; None if he may."""
+    recorded = state.parked or state.requested
+    rule = state.started.rule if state.started is not None else None
+    deciders = deciders_of(recorded) if recorded is not None else Deciders(rule)
+    return gate(deciders, who, Word.RESOLVE, submitted_by=submitted_by)
+
+
+def may_not_accept(asked: JobWaiting, submitted_by: str, who: str) -> str | None:
+    """Why somebody may not let a job go on although what it did could not be confirmed; None if he may."""
+    return gate(deciders_of(asked), who, Word.ACCEPT, submitted_by=submitted_by)
+
+
+def arguments_of(requested: ApprovalRequested) -> dict[str, Any] | None:
+    """The arguments that were put to the human; None where they are not those that the request is bound to."""
+    shown = requested.form.get("context")
+    found = cast("Mapping[str, Any]", shown).get("arguments") if isinstance(shown, dict) else None
+    if not isinstance(found, dict) or args_hash(cast("dict[str, Any]", found)) != requested.args_hash:
+        return None
+    return cast("dict[str, Any]", found)
+
+
+def fields_in(form: Mapping[str, Any]) -> tuple[FormField, ...]:
+    """The fields of a recorded form."""
+    return tuple(FormField.model_validate(one) for one in cast("Sequence[Any]", form.get("fields", ())))
+
+
+def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the new call that an edit makes: those that were shown, with what was changed.
+
+    Raises:
+        AnswerRefused: naming the field.
+    """
+    shown = arguments_of(requested)
+    if shown is None:
+        raise AnswerRefused("data", "the recorded request can't be edited")
+    changed = shown | answers(fields_in(requested.form), data, complete=False)
+    if any(references(changed)):
+        raise AnswerRefused("data", "may not hold references")
+    if canonical(changed) == canonical(shown):
+        raise AnswerRefused("data", "changes nothing: approve it, or edit a field")
+    try:
+        check_args(schema, changed)
+    except ArgsRefused as error:
+        raise AnswerRefused(error.field.lstrip("/").replace("/", ".") or "data", error.rule) from None
+    return changed

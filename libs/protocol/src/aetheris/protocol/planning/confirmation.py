@@ -1,0 +1,130 @@
+"""Recorded effects that can be compared with the outside, and what the answers come to (docs/confirmation.md)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aetheris.protocol.fold.job_log import Told, fold_event
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Verification
+
+Verifies = Callable[[str, str], bool]
+"""Whether a tool, by name and version, has a verifier."""
+
+Verdict = Literal["confirmed", "drift", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEffect:
+    """A settled call, and what the outside should still show of it."""
+
+    node_id: str
+    key: str
+    state: KeyState
+    changes: tuple[ev.Change, ...]
+
+    @property
+    def started(self) -> ev.ToolInvocationStarted | None:
+        """The last `started` of the call."""
+        return self.state.started
+
+
+def recorded_effects(told: Iterable[Told]) -> tuple[JobState | None, list[RecordedEffect]]:
+    """The job, and its effects in log order.
+
+    A later change of the same resource takes the place of an earlier one; what was undone is not expected any more.
+    """
+    job: JobState | None = None
+    unchanged: dict[str, str] = {}
+    changed: dict[str, tuple[ev.Change, ...]] = {}
+    latest: dict[tuple[str, str], str] = {}
+    for one in told:
+        if job is not None and isinstance(one.said, ev.StateChanged):
+            key = unchanged.pop(one.said.node_id, None)
+            if key is not None:
+                changed[key] = one.said.changes
+                latest.update({_resource(change): key for change in one.said.changes})
+            continue
+        before = _settled(job, one.said)
+        job, _ = fold_event(job, one.said, one.record.offset)
+        if isinstance(one.said, ev.ToolInvocationFinished) and not before and _settled(job, one.said):
+            unchanged[one.said.node_id] = one.said.idempotency_key
+    return job, list(_standing(job, changed, latest)) if job is not None else []
+
+
+def _settled(job: JobState | None, said: object) -> bool:
+    if job is None or not isinstance(said, ev.ToolInvocationFinished):
+        return False
+    state = job.keys.get(said.idempotency_key)
+    return state is not None and state.st is St.SETTLED and state.outcome is Settled.SUCCESS
+
+
+def _standing(
+    job: JobState, changed: dict[str, tuple[ev.Change, ...]], latest: dict[tuple[str, str], str]
+) -> Iterator[RecordedEffect]:
+    for key, changes in changed.items():
+        state = job.keys[key]
+        last = job.finished.get(state.node_id)
+        if last is not None and last.result_type == "compensated":
+            continue
+        stand = tuple(change for change in changes if latest[_resource(change)] == key)
+        if stand:
+            yield RecordedEffect(state.node_id, key, state, stand)
+
+
+def _resource(change: ev.Change) -> tuple[str, str]:
+    return change.resource_type, change.resource_id
+
+
+def to_ask(
+    effects: Iterable[RecordedEffect], verifies: Verifies
+) -> Iterator[tuple[RecordedEffect, ev.ToolInvocationStarted]]:
+    """The effects whose tool can compare them with the outside."""
+    for effect in effects:
+        started = effect.started
+        if started is not None and verifies(started.tool_name, started.tool_version):
+            yield effect, started
+
+
+def question(
+    job: JobState,
+    effect: RecordedEffect,
+    started: ev.ToolInvocationStarted,
+    *,
+    ask: str,
+    mode: ev.ConfirmationMode,
+    caused_by: str | None = None,
+) -> Verification:
+    """What the verifier is asked about one effect."""
+    return Verification(
+        job_id=job.job_id,
+        birth=job.birth,
+        node_id=effect.node_id,
+        idempotency_key=effect.key,
+        invocation_id=effect.state.settled_by or started.invocation_id,
+        external_key=started.external_key,
+        tool_name=started.tool_name,
+        tool_version=started.tool_version,
+        ask=ask,
+        what="confirm",
+        mode=mode,
+        caused_by=caused_by,
+        resources=tuple(change.model_dump(mode="json") for change in effect.changes),
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """The answers to one question, as they come; a repeat changes nothing."""
+
+    answered: dict[int, Verdict] = field(default_factory=dict)
+
+    def take(self, answer: ev.EffectConfirmed | ev.ConfirmationFailed) -> Verdict | None:
+        """Drift in one resource is drift; None while answers are missing. The first answer about a resource counts."""
+        verdict: Verdict = "confirmed" if isinstance(answer, ev.EffectConfirmed) else answer.reason
+        self.answered.setdefault(answer.place, verdict)
+        if len(self.answered) < answer.of:
+            return None
+        verdicts = set(self.answered.values())
+        return "drift" if "drift" in verdicts else "unknown" if "unknown" in verdicts else "confirmed"

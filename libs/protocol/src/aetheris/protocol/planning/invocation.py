@@ -1,0 +1,108 @@
+"""The call that a node makes, derived from the fold: the same in every service (docs/architecture.md, "A step")."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.protocol.base.keys import canonical_args, content_key_of_canonical, key_of_canonical
+from aetheris.protocol.base.references import resolve
+from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.messages.events import After, BlobRef
+from aetheris.protocol.plan.graph import dependencies
+
+Blobs = Mapping[str, Any]
+"""sha256 → a large result, loaded."""
+
+
+class NotReady(ValueError):
+    """A node whose dependencies have no settled success yet."""
+
+
+@dataclass(slots=True)
+class Invocation:
+    """One logical call: a node, with its arguments resolved."""
+
+    node_id: str
+    entry: Entry
+    args: dict[str, Any]
+    args_hash: str
+    key: str
+    content_key: str
+    after: tuple[After, ...]
+
+
+def uses(entry: Entry) -> tuple[str, ...]:
+    """The nodes whose results a node's arguments refer to."""
+    refs = entry.node.refs
+    return tuple(dict.fromkeys(reference.node_id for reference in refs)) if refs else ()
+
+
+def needs(entry: Entry) -> tuple[str, ...]:
+    """The nodes that must be done before it."""
+    return dependencies(entry.node)
+
+
+def success(job: JobState, node_id: str) -> KeyState:
+    """The settled success of a node.
+
+    Raises:
+        NotReady: there is none.
+    """
+    settled = job.settled_key(node_id)
+    if settled is None or settled[1].outcome is not Settled.SUCCESS:
+        raise NotReady(f"{node_id} has not succeeded")
+    return settled[1]
+
+
+def blobs_needed(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
+    """The large results that must be loaded before the node's arguments can be resolved.
+
+    Raises:
+        NotReady: a node it refers to has not succeeded.
+    """
+    used = uses(entry)
+    if not used:
+        return ()
+    found = (success(job, node_id).result_ref for node_id in used)
+    return tuple(ref for ref in found if ref is not None)
+
+
+def invocation(job: JobState, entry: Entry, blobs: Blobs | None = None, after: tuple[After, ...] = ()) -> Invocation:
+    """The call that `entry` makes now; `after` is what a run's batch must prove.
+
+    Raises:
+        NotReady: a node it refers to has not succeeded.
+        UnresolvedReference: a pointer leads nowhere.
+        InvalidArgs: the resolved arguments have no canonical form.
+    """
+    held: Blobs = {} if blobs is None else blobs
+    return call_with(job, entry, {node: _result(success(job, node), held) for node in uses(entry)}, after)
+
+
+def call_with(job: JobState, entry: Entry, results: Mapping[str, Any], after: tuple[After, ...] = ()) -> Invocation:
+    """As `invocation`, with the results given (a run knows them before they are in the log)."""
+    args: dict[str, Any] = resolve(entry.node.args, results)
+    tool = entry.node.tool_name
+    volatile = entry.pin.volatile if entry.pin is not None else ()
+    canonical = canonical_args(args)
+    meant = canonical if not volatile else canonical_args({k: v for k, v in args.items() if k not in volatile})
+    return Invocation(
+        node_id=entry.node.id,
+        entry=entry,
+        args=args,
+        args_hash=hashlib.sha256(canonical).hexdigest(),
+        key=key_of_canonical(job.job_id, entry.node.id, tool, canonical),
+        content_key=content_key_of_canonical(job.created.tenant, tool, meant),
+        after=after,
+    )
+
+
+def is_done(job: JobState, node_id: str) -> bool:
+    """Whether what depends on the node may run."""
+    settled = job.settled_key(node_id)
+    return settled is not None and settled[1].st is St.SETTLED and settled[1].outcome is Settled.SUCCESS
+
+
+def _result(state: KeyState, blobs: Blobs) -> Any:
+    return blobs[state.result_ref.sha256] if state.result_ref is not None else state.result

@@ -1,0 +1,220 @@
+"""Arguments against a tool's schema: defaults filled in, errors named by field (docs/plans.md)."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest
+from aetheris.protocol.base.plain_schema import takes
+from aetheris.protocol.base.references import REF, SECRET, pointer_part, references, secrets
+from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.protocol.plan.graph import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph, settling_s
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+Schema = Mapping[str, Any]
+
+_MOST_VALIDATORS = 1_000
+
+
+class ArgsRefused(ValueError):
+    """Arguments that the tool's schema does not take; `field` is a JSON Pointer."""
+
+    code = "invalid_args"
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field or '/'}: {rule}")
+        self.field = field
+        self.rule = rule
+
+
+class SchemaRefused(ValueError):
+    """A JSON Schema that was found outside and can't be used."""
+
+    code = "invalid_schema"
+
+
+MAX_SCHEMA_BYTES = 256 * 1024
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Whether a schema that was found outside can be a tool's.
+
+    Raises:
+        SchemaRefused: it isn't one of an object, is too large, or points to another document, which nobody fetches.
+    """
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  see _made
+    from jsonschema.validators import validator_for  # noqa: PLC0415
+
+    try:
+        size = len(canonical(schema))
+        validator_for(schema, default=Draft202012Validator).check_schema(dict(schema))
+    except (InvalidArgs, SchemaError, RecursionError) as error:
+        raise SchemaRefused(f"its schema is none ({type(error).__name__})") from None
+    if size > MAX_SCHEMA_BYTES:
+        raise SchemaRefused(f"its schema has more than {MAX_SCHEMA_BYTES} bytes")
+    if schema.get("type") != "object":
+        raise SchemaRefused("its schema is not one of an object")
+    if _points_elsewhere(schema):
+        raise SchemaRefused("its schema points to another document")
+
+
+def _points_elsewhere(part: Any) -> bool:
+    if isinstance(part, list | tuple):
+        return any(map(_points_elsewhere, cast("list[Any]", part)))
+    if not isinstance(part, Mapping):
+        return False
+    held = cast("Mapping[str, Any]", part)
+    targets = (held.get(name) for name in ("$ref", "$dynamicRef", "$recursiveRef"))
+    if any(isinstance(target, str) and not target.startswith("#") for target in targets):
+        return True
+    return any(map(_points_elsewhere, held.values()))
+
+
+def with_defaults(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the schema's defaults applied, so that absent and default are one key."""
+    properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
+    filled = dict(args)
+    for name, inner in properties.items():
+        if name not in filled and "default" in inner:
+            filled[name] = inner["default"]
+        elif isinstance(filled.get(name), dict) and "properties" in inner and not _stands_for(filled[name]):
+            filled[name] = with_defaults(inner, filled[name])
+    return filled
+
+
+def _stands_for(value: Mapping[str, Any]) -> bool:
+    """Whether it is a reference, for what is not known yet."""
+    return len(value) == 1 and (REF in value or SECRET in value)
+
+
+def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
+    """Whether the schema takes the arguments; what a reference or a secret stands for is checked when it is known.
+
+    Raises:
+        ArgsRefused: naming the field and the rule, never the value.
+    """
+    given = dict(args)
+    named = tuple(secrets(given))
+    if takes(schema, given):
+        return
+    unknown = {one.at for one in (*references(given), *named)}
+    for error in _validator(schema).iter_errors(given):
+        at = "".join(map(pointer_part, error.absolute_path))
+        if any(at == place or at.startswith(f"{place}/") or _about(error, at, place) for place in unknown):
+            continue
+        raise ArgsRefused(at, _rule(error))
+
+
+def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph:
+    """The plan as it is recorded: every tool pinned to its newest registry entry, defaults applied.
+
+    Args:
+        registry: tool name → the entry to pin.
+
+    Raises:
+        InvalidPlan: naming the field: an unknown tool, arguments that its schema refuses, a bad graph.
+    """
+    check_graph(graph.nodes)
+    nodes: list[Node] = []
+    pins: dict[str, ToolPin] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.kind is not Kind.TOOL or node.tool is None:
+            nodes.append(node)
+            continue
+        at = f"nodes[{index}]"
+        filled: dict[str, Any] = {"args": _pin(node.tool, node.args, at, registry, pins)}
+        undo = node.compensate_with
+        if undo is not None:
+            args = _pin(undo.tool, undo.args, f"{at}.compensate_with", registry, pins)
+            filled["compensate_with"] = undo.model_copy(update={"args": args})
+        unchanged = undo is None and filled["args"] == node.args  # defaults only add names
+        nodes.append(node if unchanged else node.model_copy(update=filled))
+    return TaskGraph(tools=pins, nodes=tuple(nodes))
+
+
+def _pin(
+    tool: str, given: Mapping[str, Any], at: str, registry: Mapping[str, RegistryEntry], pins: dict[str, ToolPin]
+) -> dict[str, Any]:
+    """Pin the tool of a call; its arguments with the schema's defaults."""
+    entry = registry.get(tool)
+    if entry is None:
+        raise InvalidPlan(f"{at}.tool", f"no tool {tool} is registered")
+    args = with_defaults(entry.schema_, given)
+    try:
+        check_args(entry.schema_, args)
+    except ArgsRefused as error:
+        raise InvalidPlan(f"{at}.args{error.field}", error.rule) from None
+    if tool not in pins:
+        pins[tool] = pin_of(entry)
+    return args
+
+
+def pin_of(entry: RegistryEntry) -> ToolPin:
+    """What a plan keeps of a registry entry."""
+    return ToolPin(
+        version=entry.version,
+        schema_hash=entry.schema_hash,
+        effect_class=entry.effect_class,
+        irreversible=entry.irreversible,
+        volatile=entry.volatile,
+        timeout_s=entry.timeout_s,
+        settles_within_s=settling_s(entry.effect_class, entry.timeout_s, entry.settles_within_s),
+        on_in_doubt=entry.on_in_doubt,
+        duplicate_scope=entry.duplicate_scope,
+        duplicate_window_s=entry.duplicate_window_s,
+    )
+
+
+def graph_json(graph: TaskGraph) -> dict[str, Any]:
+    """A task graph as it lies in job_created and plan_generated; its digest is the plan_hash."""
+    dumped = graph.model_dump(mode="json", exclude_defaults=True)
+    for node, said in zip(graph.nodes, dumped["nodes"], strict=True):
+        said["kind"] = node.kind.value
+    return dumped
+
+
+def plan_hash(graph: Mapping[str, Any]) -> str:
+    """hex SHA-256(JCS(task graph or diff))."""
+    return digest(graph)
+
+
+_validators: "dict[int, tuple[Schema, Validator]]" = {}
+"""By the identity of the schema, which is kept, and so can't be another's: to make one costs more than to use it."""
+
+
+def _validator(schema: Schema) -> "Validator":
+    kept = _validators.get(id(schema))
+    if kept is None or kept[0] is not schema:
+        if len(_validators) >= _MOST_VALIDATORS:
+            _validators.clear()
+        kept = _validators[id(schema)] = (schema, _made(schema))
+    return kept[1]
+
+
+def _made(schema: Schema) -> "Validator":
+    # imported only where it is used: a tenth of a service's start, and 4 MB
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+    from jsonschema.validators import validator_for  # noqa: PLC0415
+
+    return validator_for(schema, default=Draft202012Validator)(schema)
+
+
+def _about(error: "ValidationError", at: str, place: str) -> bool:
+    """A rule over an object or a choice fails only because a part of it is not known yet."""
+    return place.startswith(f"{at}/") and error.validator not in ("required", "additionalProperties")
+
+
+def _rule(error: "ValidationError") -> str:
+    if error.validator == "required":
+        instance = cast("Mapping[str, Any]", error.instance)
+        missing = [name for name in cast("list[str]", error.validator_value) if name not in instance]
+        return f"missing {', '.join(missing)}"
+    if error.validator == "additionalProperties":
+        known = cast("Mapping[str, Any]", cast("Schema", error.schema).get("properties", {}))
+        extra = [name for name in cast("Mapping[str, Any]", error.instance) if name not in known]
+        return f"unknown argument {', '.join(extra)}"
+    if error.validator == "type":
+        return f"must be {error.validator_value}"
+    return f"breaks the rule {error.validator}"

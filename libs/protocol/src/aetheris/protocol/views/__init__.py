@@ -1,0 +1,1 @@
+"""How jobs look to those who read: projections of the log."""

@@ -1,0 +1,171 @@
+"""How a job and its steps stand, from the job's fold."""
+
+from typing import Any
+
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.fold.rules import unsure
+from aetheris.protocol.fold.start import is_stopped
+from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import RejectReason, Via
+from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.views.contract import Status
+
+
+def job_view(job: JobState, created_at: str) -> dict[str, Any]:
+    """What GET /jobs/{id} answers, from the job's fold."""
+    view: dict[str, Any] = {
+        "job_id": job.job_id,
+        "status": job_status(job),
+        "created_at": created_at,
+        "submitted_by": job.created.submitted_by,
+        "tenant": job.created.tenant,
+        "steps": [step_view(job, entries[-1]) for entries in job.entries.values()],
+    }
+    if job.created.goal is not None:
+        view["goal"] = job.created.goal
+    why = _why(job)
+    if why is not None:
+        view["why"] = why
+    if isinstance(job.terminal, ev.JobCompleted):
+        view["result"] = job.terminal.result
+    if isinstance(job.terminal, ev.JobFailed):
+        view["error"] = job.terminal.error
+    if isinstance(job.terminal, ev.JobFailed | ev.JobCancelled) and job.terminal.compensated:
+        view["compensated"] = list(job.terminal.compensated)
+    return view
+
+
+def job_status(job: JobState) -> str:
+    """running, waiting, needs_upgrade, stopping, compensating, cancelling, completed, failed or cancelled."""
+    if job.terminal is not None:
+        return job.terminal.event_type.removeprefix("job_")
+    if job.needs_upgrade:
+        return "needs_upgrade"
+    if _waits(job):
+        return "waiting"
+    if job.compensations:
+        return "compensating"
+    if job.cancel is not None:
+        return "cancelling"
+    return "stopping" if job.stopping is not None else "running"
+
+
+def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
+    """Where one step stands."""
+    node = entry.node
+    step: dict[str, Any] = {"node_id": node.id, "tool": node.tool_name, "state": Status.PENDING.value, "attempts": 0}
+    found = _counting_key(job, node.id)
+    finished = job.finished.get(node.id)
+    if found is not None:
+        key, state = found
+        step["state"] = step_status(state).value
+        step["attempts"] = state.attempts
+        step["execution_id"] = execution_id(job.job_id, node.id, key)
+        step["external_id"] = state.external_id
+        step["request_id"] = request_id(job.job_id, node.id, key) if _asks(job, entry, state) else None
+        step["reason"] = state.parked_because if state.st is St.PARKED else state.reason
+        step["via"] = state.via.value if state.via is not None else None
+    if finished is not None:
+        step["result_type"] = finished.result_type
+        step["reason"] = finished.reason or step.get("reason")
+    step["compensates"] = node.compensates
+    step["effect"] = _effect(job, entry)
+    return {name: value for name, value in step.items() if value is not None}
+
+
+def _asks(job: JobState, entry: Entry, state: KeyState) -> bool:
+    """Whether a human may answer: the call waits for his approval, or the step is a form."""
+    is_form = state.is_waiting and state.waits_for is not None and state.waits_for.form is not None
+    return (state.is_asking or is_form) and job.terminal is None and not is_stopped(job, entry)
+
+
+def _effect(job: JobState, entry: Entry) -> str | None:
+    """none, confirmed or possible; None for what leaves no effect anywhere."""
+    if entry.effect_class is EffectClass.PURE:
+        return None
+    states = [job.keys[key] for key in job.node_keys.get(entry.node.id, ())]
+    if any(state.outcome is Settled.SUCCESS or state.alarms for state in states):
+        return "confirmed"
+    return "possible" if any(state.live and not (state.outcome and state.sure) for state in states) else "none"
+
+
+def _counting_key(job: JobState, node_id: str) -> tuple[str, KeyState] | None:
+    """The node's key that stands for it: the settled one that counts, else the newest."""
+    settled = job.settled_key(node_id)
+    if settled is not None:
+        return settled
+    keys = job.node_keys.get(node_id)
+    return (keys[-1], job.keys[keys[-1]]) if keys else None
+
+
+def step_status(state: KeyState) -> Status:
+    """Where the execution contract of a key stands (docs/execution-contract.md)."""
+    if state.st is St.SETTLED:
+        return _ended(state)
+    if state.st is St.PARKED:
+        return Status.WAITING
+    if state.st is St.NONE:
+        return Status.WAITING if state.requested is not None or state.is_waiting else Status.PENDING
+    return Status.RUNNING
+
+
+def _ended(state: KeyState) -> Status:
+    if state.outcome is Settled.SUCCESS:
+        return Status.COMPLETED
+    if state.outcome is Settled.FAILED:
+        return Status.CANCELLED if state.reason == RejectReason.CANCELLED else Status.FAILED
+    gone = (RejectReason.CANCELLED.value, RejectReason.EXPIRED.value)
+    return Status.CANCELLED if state.reason in gone else Status.REJECTED
+
+
+def _why(job: JobState) -> str | None:
+    """Why a job that has not ended does not go on; of one that has, what is not known of it."""
+    if job.terminal is not None:
+        return _not_known(job)
+    if job.needs_upgrade:
+        return "its log holds an event of a newer version: upgrade the services"
+    parked = _parked(job)
+    if parked is not None:
+        return (
+            f"{parked.node_id} is parked ({parked.parked_because}): whether it took effect is not known. "
+            "Resolve it with evidence: happened, not_executed or retry"
+        )
+    doubted = next((state for state in job.keys.values() if state.st is St.STARTED and state.in_doubt), None)
+    if doubted is not None:
+        return f"{doubted.node_id} is in doubt ({doubted.in_doubt}): whether it took effect is being found out"
+    if ("resolve", None) in job.open_waits:
+        return (
+            f"{unsure(job)} failed without being sure, so nothing is undone by itself: "
+            "cancel the job, with or without compensation"
+        )
+    asked = job.open_waits.get(("confirmation", None))
+    if asked is not None:
+        return f"what it did could not be confirmed; to go on all the same: signal {asked.correlation_key}"
+    if job.waiting is not None:
+        node = f"{job.waiting.node_id} waits" if job.waiting.node_id else "waits"
+        until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""
+        return f"{node} for {job.waiting.wait_type}{until}"
+    return f"stopping: {job.stopping.reason}" if job.stopping is not None else None
+
+
+def _not_known(job: JobState) -> str | None:
+    """The call of an ended job that may have taken effect, or not."""
+    for state in job.keys.values():
+        entry = job.entry(state.node_id)
+        unsure = state.outcome is Settled.FAILED and not state.sure and state.via is Via.LEDGER
+        if unsure and not state.alarms and entry is not None and entry.effect_class is not EffectClass.PURE:
+            return f"{state.node_id} failed without being sure: whether it took effect is not known"
+    return None
+
+
+def _waits(job: JobState) -> bool:
+    """Whether it goes on only when something comes, and nothing else of it runs."""
+    if any(state.st in (St.STARTED, St.REOPENED) for state in job.keys.values()):
+        return False
+    return bool(job.open_waits) or _parked(job) is not None
+
+
+def _parked(job: JobState) -> KeyState | None:
+    return next((state for state in job.keys.values() if state.st is St.PARKED), None)

@@ -1,0 +1,159 @@
+"""The trace of a job as data: its decision tree, its tool dependency graph, and what became of each step."""
+
+from typing import Any
+
+from aetheris.protocol.base.keys import job_key, trace_id
+from aetheris.protocol.fold.state import Entry, JobState, KeyState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.plan.graph import dependencies
+from aetheris.protocol.planning.invocation import uses
+from aetheris.protocol.views.course import Course, Moment, about
+from aetheris.protocol.views.provenance import asked_for, planned_by
+from aetheris.protocol.views.standing import job_view, step_view
+
+
+def trace_of(course: Course) -> dict[str, Any]:
+    """{job, decisions, graph: {nodes, edges}, steps, events, effects}; {} for a job that was never born."""
+    job = course.job
+    if job is None or course.created is None:
+        return {}
+    view = job_view(job, course.created.time)
+    return {
+        "job": {name: value for name, value in view.items() if name != "steps"}
+        | {"trace_id": trace_id(job_key(job.job_id))},
+        "decisions": _decisions(course, job),
+        "graph": _graph(job),
+        "steps": _steps(course, job),
+        "events": [_line(moment) for moment in course.moments],
+        "effects": course.effects.rows,
+    }
+
+
+def _decisions(course: Course, job: JobState) -> dict[str, Any]:
+    """Downwards: what was asked for, what was decided for it, which plan came of that, with which nodes."""
+    root = _without_reasons(asked_for(course))
+    for revision in sorted(course.plans):
+        plan = planned_by(course, revision)
+        above = root
+        for reason in plan["because"]:
+            if reason["what"] == "decision":
+                decided = _without_reasons(reason)
+                decided["from"] = [one for one in reason["because"] if one["what"] == "used"]
+                root["leads_to"].append(decided)
+                above = decided
+        planned = _without_reasons(plan)
+        planned["nodes"] = [
+            {"node_id": node_id, "tool": entries[-1].node.tool_name, "state": step_view(job, entries[-1])["state"]}
+            for node_id, entries in job.entries.items()
+            if any(entry.revision == revision for entry in entries)
+        ]
+        above["leads_to"].append(planned)
+    return root
+
+
+def _without_reasons(tree: dict[str, Any]) -> dict[str, Any]:
+    return {**{name: value for name, value in tree.items() if name != "because"}, "leads_to": []}
+
+
+def _graph(job: JobState) -> dict[str, Any]:
+    """Nodes, and an edge for each dependency: `uses` are the places of the arguments that its result went into."""
+    entries = [found[-1] for found in job.entries.values()]
+    return {
+        "nodes": [_node(job, entry) for entry in entries],
+        "edges": [edge for one in entries for edge in _edges(one)],
+    }
+
+
+def _node(job: JobState, entry: Entry) -> dict[str, Any]:
+    step = step_view(job, entry)
+    return {
+        "node_id": entry.node.id,
+        "kind": entry.node.kind.value,
+        "tool": entry.node.tool_name,
+        "effect_class": entry.effect_class.value,
+        "irreversible": entry.irreversible,
+        **{name: step[name] for name in ("state", "result_type", "external_id") if name in step},
+    }
+
+
+def _edges(entry: Entry) -> list[dict[str, Any]]:
+    used = set(uses(entry))
+    return [
+        {"from": node_id, "to": entry.node.id, "carries": "result" if node_id in used else "order"}
+        for node_id in dependencies(entry.node)
+    ]
+
+
+def _steps(course: Course, job: JobState) -> list[dict[str, Any]]:
+    of_node: dict[str, list[Moment]] = {}
+    for moment in course.moments:
+        node_id = about(moment.told.said)
+        if node_id is not None:
+            of_node.setdefault(node_id, []).append(moment)
+    return [_step(course, job, found[-1], of_node.get(node_id, [])) for node_id, found in job.entries.items()]
+
+
+def _step(course: Course, job: JobState, entry: Entry, moments: list[Moment]) -> dict[str, Any]:
+    return {
+        **step_view(job, entry),
+        "tool_version": entry.tool_version,
+        "keys": [_key(course, key, job.keys[key]) for key in job.node_keys.get(entry.node.id, ())],
+        "events": [_line(moment) for moment in moments],
+    }
+
+
+def _key(course: Course, key: str, state: KeyState) -> dict[str, Any]:
+    call = course.calls.get(key)
+    found: dict[str, Any] = {"idempotency_key": key, "trace_id": trace_id(key), "state": state.st.value}
+    if call is not None:
+        found["args"] = call.args
+    if state.result_hash is not None:
+        found["output_hash"] = state.result_hash
+        found |= {"result": state.result} if state.result_ref is None else {"result_ref": state.result_ref.sha256}
+    found["tries"] = [
+        {"invocation_id": nonce, "external_key": tried.external_key, "worker_id": tried.worker_id}
+        for nonce, tried in state.tries.items()
+    ]
+    if state.alarms:
+        found["alarms"] = list(state.alarms)
+    return found
+
+
+def _line(moment: Moment) -> dict[str, Any]:
+    """An event in a list: what it is, and the words that tell it from others of its type."""
+    return {**moment.told.named(), "counts": moment.counts, "says": _says(moment.told.said)}
+
+
+def _says(said: Any) -> str:
+    match said:
+        case ev.ToolInvocationStarted():
+            return f"{said.node_id}: {said.tool_name}, {said.external_key}"
+        case ev.ToolInvocationFinished():
+            reason = f": {said.error}" if said.error else ""
+            return f"{said.node_id}: {said.outcome.value} via {said.via.value}{reason}"
+        case ev.NodeFinished():
+            return f"{said.node_id}: {said.result_type}"
+        case ev.ApprovalDecided():
+            return f"{said.node_id}: {said.decision.value} by {said.approver}"
+        case ev.PolicyAllowed():
+            return f"{said.node_id}: rule {said.rule}"
+        case ev.InvocationRejected():
+            return f"{said.node_id}: {said.reason.value}"
+        case ev.InvocationInDoubt():
+            return f"{said.node_id}: {said.error_class}"
+        case ev.InvocationProbed():
+            return f"{said.node_id}: {said.answer.value}"
+        case ev.InvocationParked():
+            return f"{said.node_id}: {said.reason}"
+        case ev.InvocationReopened():
+            return f"{said.node_id}: by {said.by}"
+        case ev.WorkerEnded():
+            return f"{said.worker_id}: {said.how}"
+        case ev.JobStopping() | ev.CancelRequested():
+            return f"{said.reason or ''}"
+        case ev.ViolationFound():
+            return f"{said.rule}: {said.message}"
+        case ev.JobFailed():
+            return said.error
+        case _:
+            return about(said) or ""

@@ -1,0 +1,54 @@
+"""`aetheris bench`: what a step costs on this machine."""
+
+from enum import StrEnum
+from typing import Annotated, Any, cast
+
+import typer
+
+from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress
+from aetheris.rigs.bench.measuring import NotMeasured
+from aetheris.rigs.bench.runner import Variant, run
+from aetheris.rigs.bench.workloads import workload as workload_of
+
+Count = Annotated[int | None, typer.Option(min=1, help="By default the workload's own number.")]
+
+
+class Workloads(StrEnum):
+    """W1 many jobs at once, W2 one job at a time, W3 one long job, W4 one job of parallel steps, W5 a killed worker."""
+
+    W1 = "W1"
+    W2 = "W2"
+    W3 = "W3"
+    W4 = "W4"
+    W5 = "W5"
+
+
+def bench(
+    *,
+    workload: Annotated[Workloads, typer.Option(help=str(Workloads.__doc__))] = Workloads.W1,
+    jobs: Count = None,
+    steps: Count = None,
+    in_flight: Annotated[int, typer.Option(min=1, help="W1, W5: jobs at a time.")] = 100,
+    runs: Annotated[bool, typer.Option("--runs/--no-runs", help="Let chains of steps run as one.")] = True,
+    flush_each: Annotated[bool, typer.Option("--flush-each", help="Let Kafka flush every record to disk.")] = False,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of load before it counts.")] = 20.0,
+    as_json: Json = False,
+) -> None:
+    """Measure steps per second, the time between steps and CPU, on a system of its own."""
+    with errors_as_exits(as_json=as_json):
+        chosen = workload_of(workload.value, jobs, steps, in_flight)
+        try:
+            variant = Variant(runs=runs, flush_each=flush_each)
+            (found,) = run([chosen], variant=variant, warm_up_s=warm_up, progress=progress)
+        except NotMeasured as error:
+            raise CommandError(Exit.FAILED, "bench_failed", str(error)) from None
+        if as_json:
+            print_json(found)
+        else:
+            fields([(name, _flat(value)) for name, value in found.items()])
+
+
+def _flat(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return "  ".join(f"{name} {part}" for name, part in cast("dict[str, Any]", value).items())

@@ -1,0 +1,48 @@
+"""`aetheris chaos`: the promise, attacked."""
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, fields, print_json, progress
+from aetheris.rigs.chaos import report
+from aetheris.rigs.chaos.runner import run
+from aetheris.sdk.client import ApiError
+
+
+def chaos(
+    *,
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs of four steps, one of each effect class.")] = 200,
+    kills: Annotated[int, typer.Option(min=0, help="Faults of every kind.")] = 100,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same schedule of faults.")] = 7,
+    data: Annotated[Path | None, typer.Option(help="An empty folder to keep; a temporary one by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Hurt a system of its own in every way, and count the effects outside."""
+    with errors_as_exits(as_json=as_json), tempfile.TemporaryDirectory(prefix="aetheris-chaos-") as temporary:
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of each outage that we make
+        folder = _empty(data) if data is not None else Path(temporary)
+        try:
+            outcome = run(folder, jobs=jobs, kills=kills, seed=seed, progress=progress)
+        except (ApiError, TimeoutError) as error:
+            raise CommandError(Exit.FAILED, "chaos_failed", f"{type(error).__name__}: {error}") from None
+    if as_json:
+        print_json(report.as_json(outcome, seed=seed, jobs=jobs))
+    else:
+        fields(list(report.lines(outcome, seed=seed, jobs=jobs)))
+    end(Exit.HOLDS if outcome.verdict.holds else Exit.FAILED)
+
+
+def _empty(data: Path) -> Path:
+    """What ran there before would be counted.
+
+    Raises:
+        CommandError: it isn't empty.
+    """
+    data.mkdir(parents=True, exist_ok=True)
+    if any(data.iterdir()):
+        raise CommandError(Exit.BAD_INPUT, "not_empty", f"{data} is not empty", field="--data")
+    return data.resolve()

@@ -1,0 +1,76 @@
+"""What `aetheris chaos` prints: counts, and each thing that is not as it should be."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from aetheris.rigs.chaos.recovery import EXECUTOR
+from aetheris.rigs.chaos.runner import Outcome
+from aetheris.rigs.chaos.schedule import LEASE_TTL_S, Kind, Struck
+
+
+def as_json(outcome: Outcome, *, seed: int, jobs: int) -> dict[str, Any]:
+    """For programs."""
+    faults = [
+        {**asdict(one.fault), "kind": one.fault.kind.value, "target": one.target, "left_out": one.left_out}
+        for one in outcome.struck
+    ]
+    head = {"seed": seed, "jobs": jobs, "took_s": round(outcome.took_s, 1), "reads": outcome.reads}
+    recovery = {
+        one.service: {"times": len(one.missed_s), "p50_s": round(one.p50_s, 2), "max_s": round(one.max_s, 2)}
+        for one in outcome.recoveries
+    }
+    found = outcome.verdict.as_json()
+    return {**head, **found, "lease_ttl_s": LEASE_TTL_S, "recovery": recovery, "faults": faults}
+
+
+def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]]:
+    """Names and values, in the order in which they are read."""
+    found = outcome.verdict
+    struck = [one for one in outcome.struck if one.left_out is None]
+    yield "seed", seed
+    yield "faults", _counted(map(_name, struck))
+    for reason, kinds in _left_out(outcome).items():
+        yield "left out", f"{kinds}: {reason}"
+    yield "jobs", f"{jobs}: {found.completed} completed, {len(found.failed)} ended otherwise"
+    yield "expected", f"{found.expected} effects"
+    yield "observed", f"{found.observed}"
+    yield "waiting", f"{found.waiting} for a human, or behind such a step"
+    yield "duplicates", str(len(found.duplicates))
+    yield "lost", str(len(found.lost))
+    yield "repeats", f"{found.repeats} of an idempotent call, under its same key; {outcome.reads} reads"
+    yield "in doubt", f"{len(found.in_doubt)}"
+    for (reason, ended), count in sorted(Counter((one.reason, one.ended) for one in found.in_doubt).items()):
+        yield "", f"{count} × {reason}: {ended}"
+    yield "parked", str(len(found.parked))
+    for one in found.parked:
+        yield "", f"{one.job_id} {one.step}: {one.reason}; {one.fault or 'NO FAULT HIT IT'}"
+    yield "stuck", str(len(found.stuck))
+    yield "proofs", f"{len(found.unproven)} of {found.completed + len(found.failed)} ended jobs don't verify"
+    for wrong in (*found.duplicates, *found.lost, *found.stuck, *found.failed, *found.unproven):
+        yield "✗", wrong
+    for one in outcome.recoveries:
+        missed = f"{len(one.missed_s)} {'open calls' if one.service == EXECUTOR else 'kills'}"
+        lasted = f"p50 {one.p50_s:.1f} s, max {one.max_s:.1f} s; the lease is {LEASE_TTL_S:.1f} s"
+        yield f"{one.service} back", f"{missed}: {lasted}"
+    yield "took", f"{outcome.took_s:.0f} s"
+    yield "verdict", "holds" if found.holds else "DOES NOT HOLD"
+
+
+def _name(one: Struck) -> str:
+    """The kind; of a bad connection also to whom."""
+    to = f" to {one.target}" if one.fault.kind in (Kind.SLOW, Kind.RESET) else ""
+    return one.fault.kind.value + to
+
+
+def _left_out(outcome: Outcome) -> dict[str, str]:
+    reasons = {one.left_out for one in outcome.struck if one.left_out is not None}
+    return {
+        reason: _counted(one.fault.kind.value for one in outcome.struck if one.left_out == reason)
+        for reason in sorted(reasons)
+    }
+
+
+def _counted(names: Iterable[str]) -> str:
+    return ", ".join(f"{count} × {name}" for name, count in Counter(names).most_common())

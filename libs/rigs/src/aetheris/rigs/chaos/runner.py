@@ -1,0 +1,181 @@
+"""One chaos run: jobs in, faults in between, quiet, and the count."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from aetheris.cli.embedded.jars import Progress
+from aetheris.rigs.chaos.faults import Faults
+from aetheris.rigs.chaos.observer import Observer, observing
+from aetheris.rigs.chaos.outside import Outside, running_outside
+from aetheris.rigs.chaos.recovery import Recovery, recoveries
+from aetheris.rigs.chaos.schedule import Fault, JobPlan, Struck, faults, job_plans
+from aetheris.rigs.chaos.system import System, running
+from aetheris.rigs.chaos.tools import TOOLS
+from aetheris.rigs.chaos.verdict import Verdict, is_settled, verdict
+from aetheris.sdk.client import NotFound, Unreachable
+
+TOOLS_KNOWN_WITHIN_S = 60.0
+SUBMIT_WITHIN_S = 120.0
+QUIET_WITHIN_S = 180.0
+UNMOVED_S = 90.0
+"""Jobs that are open, on a system that is ready, and of which nothing was heard for so long are stuck."""
+
+_LONGEST_LULL_S = 1.5
+"""A fault waits for effects, but no longer than this without one."""
+
+_LOOK_EVERY_S = 0.02
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run's verdict and what was done."""
+
+    verdict: Verdict
+    struck: Sequence[Struck]
+    recoveries: Sequence[Recovery]
+    reads: int
+    took_s: float
+
+
+def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> Outcome:
+    """Start a system on the folder, hurt it, wait until it is quiet, count.
+
+    Raises:
+        EmbeddedError, ApiError, TimeoutError.
+    """
+    begun_s = time.monotonic()
+    with (
+        running_outside(data / "outside") as outside,
+        running(data, urlsplit(outside.url).port or 0, progress) as system,
+        observing(system.state().kafka) as observer,
+    ):
+        hand = Faults(system)
+        try:
+            course = _Course(system, outside, observer, hand, progress)
+            course.await_tools()
+            course.storm(faults(seed, kills, jobs), job_plans(seed, jobs))
+            course.quiesce()
+        finally:
+            hand.close()
+        found = verdict(course.jobs, observer.jobs, outside.effects(), hand.struck)
+        found.unproven += course.unproven()
+        recovered = recoveries(observer.jobs, hand.struck)
+        return Outcome(found, hand.struck, recovered, outside.reads(), time.monotonic() - begun_s)
+
+
+@dataclass
+class _Course:
+    system: System
+    outside: Outside
+    observer: Observer
+    hand: Faults
+    progress: Progress
+    jobs: dict[str, int] = field(default_factory=dict[str, int])
+
+    def await_tools(self) -> None:
+        """The gateway learns of tools from the log, a moment after an executor has announced them."""
+        self._wait(self._tools_known, TOOLS_KNOWN_WITHIN_S)
+
+    def storm(self, struck: Sequence[Fault], plans: Sequence[JobPlan]) -> None:
+        """Before each fault comes its share of the jobs: every one of them finds work under way."""
+        submitted = 0
+        for fault in struck:
+            share = -(-(fault.number + 1) * len(plans) // len(struck))
+            for plan in plans[submitted:share]:
+                self._submit(plan)
+            submitted = max(submitted, share)
+            self._await_effects(fault.after_effects)
+            done = self.hand.strike(fault)
+            self._tell(done)
+        for plan in plans[submitted:]:
+            self._submit(plan)
+
+    def quiesce(self) -> None:
+        """Take back what lasts, and wait until every job has ended or waits for a human."""
+        self.progress("quiet", "no more faults")
+        self.hand.stop()
+        try:
+            self._wait(lambda: not self.hand.restless() and not self.system.unready(), QUIET_WITHIN_S)
+        except TimeoutError:
+            waits_for = [*self.hand.restless(), *(f"{part} is not ready" for part in self.system.unready())]
+            raise TimeoutError(f"not quiet within {QUIET_WITHIN_S:.0f} s: {', '.join(waits_for)}") from None
+        heard, since_s = -1, time.monotonic()
+        while (open_jobs := self._open()) and time.monotonic() < since_s + UNMOVED_S:
+            if (now_heard := self._heard()) != heard:
+                heard, since_s = now_heard, time.monotonic()
+            self.hand.tick()
+            time.sleep(_LOOK_EVERY_S)
+        self.progress("quiet", f"{len(open_jobs)} jobs are open" if open_jobs else "every job has ended or waits")
+
+    def unproven(self) -> list[str]:
+        """The ended jobs whose proofs don't hold."""
+        with self.observer.lock:
+            ended = [job for job in self.jobs if job in (known := self.observer.jobs) and known[job].state.terminal]
+        reports = {job: self._verified(job) for job in ended}
+        return [f"{job}: {report['violations']}" for job, report in reports.items() if not report["ok"]]
+
+    def _verified(self, job: str) -> dict[str, Any]:
+        until_s = time.monotonic() + SUBMIT_WITHIN_S
+        while True:
+            try:
+                return self.system.client.verify(job)
+            except Unreachable:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(_LOOK_EVERY_S)
+
+    def _submit(self, plan: JobPlan) -> None:
+        """Ask until it is taken; the key makes that safe."""
+        until_s = time.monotonic() + SUBMIT_WITHIN_S
+        while True:
+            self.hand.tick()
+            try:
+                job = self.system.client.submit(plan.plan, idempotency_key=plan.idempotency_key)
+            except Unreachable:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(_LOOK_EVERY_S)
+            else:
+                self.jobs[job.job_id] = plan.number
+                return
+
+    def _await_effects(self, further: int) -> None:
+        """Return after so many further effects, or once nothing happens any more."""
+        wanted = self.outside.count() + further
+        seen, since_s = -1, time.monotonic()
+        while (now_seen := self.outside.count()) < wanted and time.monotonic() < since_s + _LONGEST_LULL_S:
+            if now_seen != seen:
+                seen, since_s = now_seen, time.monotonic()
+            self.hand.tick()
+            time.sleep(_LOOK_EVERY_S)
+
+    def _tell(self, done: Struck) -> None:
+        what = f"{done.fault.kind.value} {done.target}".rstrip()
+        self.progress(f"fault {done.fault.number}", f"{what}: left out, {done.left_out}" if done.left_out else what)
+
+    def _open(self) -> list[str]:
+        with self.observer.lock:
+            known = self.observer.jobs
+            return [job for job in self.jobs if not is_settled(known[job].state if job in known else None)]
+
+    def _heard(self) -> int:
+        with self.observer.lock:
+            return sum(len(seen.events) for seen in self.observer.jobs.values())
+
+    def _tools_known(self) -> bool:
+        try:
+            return {tool["name"] for tool in self.system.client.tools()} >= set(TOOLS.values())
+        except (Unreachable, NotFound):
+            return False
+
+    def _wait(self, holds: Callable[[], bool], deadline_s: float) -> None:
+        until_s = time.monotonic() + deadline_s
+        while not holds():
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"not within {deadline_s:.0f} s")
+            self.hand.tick()
+            time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,168 @@
+"""Which faults strike, in what order and how hard, and which jobs they meet (pure): one seed, one schedule."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+from aetheris.protocol.plan.graph import EffectClass
+from aetheris.rigs.chaos.tools import TOOLS
+
+EXECUTORS = 2
+SERVICES = ("planner-0", "ledger-0", "executor-0", "executor-1", "verifier-0", "gateway-0")
+PAUSABLE = ("executor-0", "executor-1", "executor-0", "executor-1", "planner-0", "ledger-0", "verifier-0")
+
+OUTSIDE, KAFKA, REDIS = "outside", "kafka", "redis"
+ROUTES = (OUTSIDE, KAFKA, REDIS)
+"""What the services' connections lead to, each through a forwarder."""
+
+LEASE_TTL_S = 2.0
+SESSION_S = 3.0
+LATEST_S = 3.0
+"""How long requests stay on the wire at most: shorter than any call's timeout, and than what the tools say of it."""
+
+SHORTEST_PAUSE_S = SESSION_S + LEASE_TTL_S
+"""A process that sleeps for longer has lost its leases and its partitions when it wakes."""
+
+
+class Kind(StrEnum):
+    """What is done to the system."""
+
+    KILL = "kill -9"
+    PAUSE = "SIGSTOP, SIGCONT past the lease"
+    FLUSH = "FLUSHALL"
+    LOSE_TAIL = "Redis kill -9 with lost tail"
+    KILL_BROKER = "broker kill -9"
+    ADD = "executor added"
+    REMOVE = "executor removed"
+    SLOW = "slow connections"
+    RESET = "reset connections"
+    ON_THE_WIRE = "kill -9, requests on the wire"
+    FULL_DISK = "full disk of the broker"
+    WRONG_CLOCK = "wrong clock"
+
+
+WEIGHTS: Mapping[Kind, int] = {
+    Kind.KILL: 28,
+    Kind.PAUSE: 14,
+    Kind.FLUSH: 7,
+    Kind.LOSE_TAIL: 7,
+    Kind.KILL_BROKER: 5,
+    Kind.ADD: 5,
+    Kind.REMOVE: 5,
+    Kind.SLOW: 8,
+    Kind.RESET: 9,
+    Kind.ON_THE_WIRE: 6,
+    Kind.FULL_DISK: 1,
+    Kind.WRONG_CLOCK: 5,
+}
+"""Of a hundred."""
+
+ONCE = (
+    *((kind, route) for kind in (Kind.SLOW, Kind.RESET) for route in ROUTES),
+    *((kind, None) for kind in Kind if kind not in (Kind.SLOW, Kind.RESET)),
+)
+"""Each kind comes once, and bad connections once on each route, before any comes twice."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: after so many further effects (or a while without any), on that target, for so long.
+
+    `amount`: SLOW seconds an answer is late; ON_THE_WIRE
+    seconds that a request is under way; LOSE_TAIL share of the log that is lost; WRONG_CLOCK seconds off.
+    """
+
+    number: int
+    kind: Kind
+    target: str = ""
+    after_effects: int = 0
+    lasts_s: float = 0.0
+    amount: float = 0.0
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A fault as it was carried out: on whom, from when to when (monotonic seconds); `left_out` says why it wasn't."""
+
+    fault: Fault
+    target: str
+    begun_s: float
+    ended_s: float | None = None
+    left_out: str | None = None
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job of four steps, one of each effect class; its steps' tags count calls outside."""
+
+    number: int
+    plan: Mapping[str, Any]
+
+    @property
+    def idempotency_key(self) -> str:
+        """With it, a submission may be repeated."""
+        return f"chaos-{self.number}"
+
+
+def faults(seed: int, count: int, jobs: int) -> tuple[Fault, ...]:
+    """The faults, in their order."""
+    rng = Random(f"faults {seed}")  # noqa: S311 - reproducible, not secret
+    once = list(ONCE)
+    rng.shuffle(once)
+    more = rng.choices(list(WEIGHTS), [*WEIGHTS.values()], k=max(0, count - len(once)))
+    wanted = [*once, *((kind, None) for kind in more)][:count]
+    most = max(1, 3 * jobs // max(1, count))
+    return tuple(_fault(rng, number, kind, route, most) for number, (kind, route) in enumerate(wanted))
+
+
+def job_plans(seed: int, count: int) -> tuple[JobPlan, ...]:
+    """The jobs: chains and parallel steps in turn, the classes in every order."""
+    rng = Random(f"jobs {seed}")  # noqa: S311 - reproducible, not secret
+    return tuple(JobPlan(number, {"nodes": list(_nodes(rng, number))}) for number in range(count))
+
+
+def tag(job: int, effect_class: EffectClass) -> str:
+    """What a step's calls are counted by."""
+    return f"{job}/{effect_class.value}"
+
+
+def _fault(rng: Random, number: int, kind: Kind, route: str | None, most_effects: int) -> Fault:
+    after = rng.randint(0, most_effects)
+    match kind:
+        case Kind.KILL:
+            return Fault(number, kind, rng.choice(SERVICES), after)
+        case Kind.PAUSE:
+            return Fault(number, kind, rng.choice(PAUSABLE), after, SHORTEST_PAUSE_S * rng.uniform(1.1, 1.8))
+        case Kind.LOSE_TAIL:
+            return Fault(number, kind, "", after, amount=rng.uniform(0.05, 0.5))
+        case Kind.SLOW:
+            target = route or rng.choice(ROUTES)
+            late_s = rng.uniform(0.2, 6.0) if target == OUTSIDE else rng.uniform(0.02, 1.0)
+            return Fault(number, kind, target, after, rng.uniform(1.0, 3.0), late_s)
+        case Kind.RESET:
+            return Fault(number, kind, route or rng.choice(ROUTES), after, rng.uniform(0.1, 1.0))
+        case Kind.ON_THE_WIRE:
+            victim = f"executor-{rng.randrange(EXECUTORS)}"
+            return Fault(number, kind, victim, after, rng.uniform(0.5, 2.0), rng.uniform(1.0, LATEST_S))
+        case Kind.FULL_DISK:
+            return Fault(number, kind, "kafka", after, rng.uniform(1.0, 3.0))
+        case Kind.WRONG_CLOCK:
+            off_s = rng.choice((-1, 1)) * rng.choice((90, 3_000, 86_400, 30 * 86_400))
+            return Fault(number, kind, rng.choice(SERVICES), after, rng.uniform(2.0, 6.0), off_s)
+        case _:
+            return Fault(number, kind, "", after)
+
+
+def _nodes(rng: Random, number: int) -> Iterator[dict[str, Any]]:
+    order = list(EffectClass)
+    rng.shuffle(order)
+    for place, effect_class in enumerate(order):
+        yield {
+            "id": effect_class.value,
+            "tool": TOOLS[effect_class],
+            "args": {"tag": tag(number, effect_class), "delay_s": round(rng.uniform(0, 0.6), 3)},
+            "depends_on": [order[place - 1].value] if number % 2 and place else [],
+            "retry": {"max_attempts": 100, "backoff_s": 0.1, "max_backoff_s": 2.0},
+        }

@@ -1,0 +1,226 @@
+"""What came of a run: effects counted outside against what the log says of each step (pure).
+
+A step is *expected* once; *waiting* where it is parked, or behind a parked one, and had no effect; *lost* where its
+job ended without its effect; a *duplicate* is a further effect (of an idempotent tool: a further key).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.plan.graph import EffectClass
+from aetheris.rigs.chaos.observer import Seen
+from aetheris.rigs.chaos.schedule import Kind, Struck, tag
+
+SLACK_S = 2.0
+"""How long after the fact the observer may have read a record."""
+
+EFFECTFUL = tuple(kind for kind in EffectClass if kind is not EffectClass.PURE)
+_OF_ANY_CALL = frozenset({Kind.SLOW, Kind.RESET})
+_OF_ITS_OWN_CALLS = frozenset({Kind.KILL, Kind.PAUSE, Kind.REMOVE, Kind.ON_THE_WIRE})
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A try whose end nobody saw, and how that ended."""
+
+    job_id: str
+    step: str
+    reason: str
+    ended: str
+
+
+@dataclass(frozen=True)
+class Parked:
+    """A step that waits for a human: why, and which fault hit its call (None: none did)."""
+
+    job_id: str
+    step: str
+    reason: str
+    fault: str | None
+
+
+@dataclass
+class Verdict:
+    """The counts; `holds` if nothing was duplicated, lost or stuck, nothing parked without a fault, all proofs hold."""
+
+    expected: int = 0
+    observed: int = 0
+    duplicates: list[str] = field(default_factory=list[str])
+    lost: list[str] = field(default_factory=list[str])
+    stuck: list[str] = field(default_factory=list[str])
+    waiting: int = 0
+    repeats: int = 0
+    in_doubt: list[Doubt] = field(default_factory=list[Doubt])
+    parked: list[Parked] = field(default_factory=list[Parked])
+    completed: int = 0
+    failed: list[str] = field(default_factory=list[str])
+    unproven: list[str] = field(default_factory=list[str])
+
+    @property
+    def unexplained(self) -> list[Parked]:
+        """Parked, though no fault hit the call."""
+        return [parked for parked in self.parked if parked.fault is None]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise was kept."""
+        return not (self.duplicates or self.lost or self.stuck or self.unexplained or self.unproven)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"holds": self.holds, **asdict(self), "parked_without_fault": [asdict(one) for one in self.unexplained]}
+
+
+def verdict(
+    jobs: Mapping[str, int],
+    seen: Mapping[str, Seen],
+    effects: Iterable[Mapping[str, str]],
+    struck: Sequence[Struck],
+) -> Verdict:
+    """Count.
+
+    Args:
+        jobs: job_id → the number that its steps' tags begin with.
+        effects: every call that reached the outside, {key, tag}.
+    """
+    calls: dict[str, Counter[str]] = {}
+    for effect in effects:
+        calls.setdefault(effect["tag"], Counter())[effect["key"]] += 1
+    found = Verdict(expected=len(jobs) * len(EFFECTFUL))
+    for job_id, number in jobs.items():
+        job = seen.get(job_id)
+        _count_job(found, job_id, job, calls, number)
+        if job is not None:
+            found.in_doubt += _doubts(job)
+            found.parked += _parked(job, struck)
+    return found
+
+
+def is_settled(job: JobState | None) -> bool:
+    """Whether a job has ended, or has nothing to do but to wait for a human."""
+    if job is None:
+        return False
+    if job.terminal is not None:
+        return True
+    states = [key.st for key in job.keys.values()]
+    running = any(st in (St.STARTED, St.REOPENED) for st in states)
+    return St.PARKED in states and not running and not _ready(job)
+
+
+def _ready(job: JobState) -> bool:
+    """Whether a node could be asked for now."""
+    done = {key.node_id for key in job.keys.values() if key.st is St.SETTLED and key.outcome is Settled.SUCCESS}
+    known = {key.node_id for key in job.keys.values() if key.st is not St.NONE}
+    nodes = [entries[-1].node for entries in job.entries.values()]
+    return any(node.id not in known and done.issuperset(node.depends_on) for node in nodes)
+
+
+def _count_job(found: Verdict, job_id: str, job: Seen | None, calls: Mapping[str, Counter[str]], number: int) -> None:
+    state = job.state if job is not None else None
+    if not is_settled(state):
+        found.stuck.append(f"{job_id}: {_standing(state)}")
+    elif state is not None and isinstance(state.terminal, ev.JobCompleted):
+        found.completed += 1
+    elif state is not None and state.terminal is not None:
+        found.failed.append(f"{job_id}: {state.terminal.event_type}")
+    for effect_class in EFFECTFUL:
+        step, keys = tag(number, effect_class), calls.get(tag(number, effect_class), Counter())
+        found.observed += bool(keys)
+        found.repeats += keys.total() - len(keys) if effect_class is EffectClass.IDEMPOTENT else 0
+        effects = len(keys) if effect_class is EffectClass.IDEMPOTENT else keys.total()
+        if effects > 1:
+            found.duplicates.append(f"{job_id} {step}: {effects} effects")
+        elif effects == 0 and state is not None:
+            _count_missing(found, state, effect_class.value, f"{job_id} {step}")
+
+
+def _count_missing(found: Verdict, state: JobState, node_id: str, name: str) -> None:
+    done = any(state.keys[key].outcome is Settled.SUCCESS for key in state.node_keys.get(node_id, ()))
+    if done or state.terminal is not None:
+        found.lost.append(f"{name}: {'recorded as done' if done else 'its job ended'} without an effect")
+    else:
+        found.waiting += 1
+
+
+def _standing(state: JobState | None) -> str:
+    if state is None:
+        return "never born"
+    keys = ", ".join(f"{key.node_id} {key.st.value}" for key in state.keys.values())
+    return keys or "nothing started"
+
+
+def _doubts(job: Seen) -> Iterator[Doubt]:
+    """Each try once, with the first reason that was given."""
+    tries: set[str] = set()
+    for _, event in job.events:
+        if isinstance(event, ev.InvocationInDoubt) and event.invocation_id not in tries:
+            tries.add(event.invocation_id)
+            state = job.state.keys.get(event.idempotency_key)
+            ended = _ended(job, event) if state is not None else "void"
+            yield Doubt(job.state.job_id, event.node_id, event.error_class, ended)
+
+
+def _ended(job: Seen, doubt: ev.InvocationInDoubt) -> str:
+    """The last word on that try; a success of its own counts also when it comes late."""
+    said = "open"
+    for _, event in job.events:
+        match event:
+            case ev.ToolInvocationFinished(invocation_id=nonce) if nonce == doubt.invocation_id:
+                return f"settled by {event.via.value}" if said != "parked" else f"parked, settled by {event.via.value}"
+            case ev.InvocationReopened(invocation_id=nonce) if nonce == doubt.invocation_id:
+                said = f"reopened by {event.by}"
+            case ev.InvocationParked(invocation_id=nonce) if nonce == doubt.invocation_id:
+                said = "parked"
+            case _:
+                pass
+    return said
+
+
+def _parked(job: Seen, struck: Sequence[Struck]) -> Iterator[Parked]:
+    for key, state in job.state.keys.items():
+        if state.st is St.PARKED:
+            reason = state.parked_because or ""
+            yield Parked(job.state.job_id, state.node_id, reason, _cause(job, key, state, struck))
+
+
+def _cause(job: Seen, key: str, state: KeyState, struck: Sequence[Struck]) -> str | None:
+    """The fault that hit the parked try while it was open; a probeable one parks only if its worker may still act."""
+    tried = state.tries[state.n or ""]
+    entry = job.state.entry(state.node_id)
+    if entry is not None and entry.effect_class is EffectClass.PROBEABLE:
+        ended = (tried.worker_id, tried.incarnation) in job.state.ended_workers
+        return None if ended else "its worker is not known to have ended"
+    begun_s, parked_s = _open_between(job, key, state.n or "")
+    hits = [
+        one
+        for one in struck
+        if one.left_out is None
+        and _reaches(one, tried.worker_id)
+        and one.begun_s <= parked_s + SLACK_S
+        and (one.ended_s is None or one.ended_s >= begun_s - SLACK_S)
+    ]
+    if not hits:
+        return None
+    likeliest = max(hits, key=lambda one: (one.target == tried.worker_id, one.fault.number))
+    return f"{likeliest.fault.number} {likeliest.fault.kind.value} {likeliest.target}".rstrip()
+
+
+def _open_between(job: Seen, key: str, nonce: str) -> tuple[float, float]:
+    """When the try's start was read, and when its park."""
+    begun_s = parked_s = 0.0
+    for at_s, event in job.events:
+        if isinstance(event, ev.ToolInvocationStarted) and event.invocation_id == nonce:
+            begun_s = at_s
+        if isinstance(event, ev.InvocationParked) and event.idempotency_key == key:
+            parked_s = at_s
+    return begun_s, parked_s
+
+
+def _reaches(struck: Struck, worker_id: str) -> bool:
+    """Whether such a fault can part a call of that worker from its report."""
+    kind = struck.fault.kind
+    return kind in _OF_ANY_CALL or (kind in _OF_ITS_OWN_CALLS and struck.target == worker_id)

@@ -1,0 +1,212 @@
+"""`aetheris demo unknown`: the link is lost when a call has taken effect; settled by evidence, or by a human."""
+
+import mailbox
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from aetheris.cli.embedded.environment import alone
+from aetheris.cli.embedded.ports import free_port
+from aetheris.cli.embedded.processes import end, spawn
+from aetheris.cli.local import APPROVER
+from aetheris.rigs.chaos.outside import Outside, running_outside, until
+from aetheris.rigs.demo import naive_loop, servers
+from aetheris.rigs.demo.gate import Gate
+from aetheris.rigs.demo.kills import DemoError
+from aetheris.rigs.demo.outside import answers_as_mail_server
+from aetheris.rigs.demo.progress import Say
+from aetheris.rigs.demo.servers import MissingServerError
+from aetheris.rigs.demo.stage import await_status, tell, verified_with_seal
+from aetheris.rigs.demo.system import System, check_free, running
+
+CUSTOMER = "ada@example.org"
+NAIVE_TEXT, TEXT = "Order o-1001 is on its way", "Order o-1002 is on its way"
+MAIL_SENT, CALLED = b"\r\n.\r\n", b"POST /effect"
+_EXPECTED = (MissingServerError,)
+_START_WITHIN_S, _STOP_WITHIN_S = 60.0, 3.0
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Effects as the outside has them."""
+
+    mails: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the demo has shown; `mail_by` and `call_by` say what settled each call."""
+
+    naive: Counts
+    aetheris: Counts
+    mail_by: str
+    call_by: str
+    waited: bool
+    verified: bool
+
+    @property
+    def as_promised(self) -> bool:
+        """Two of each by the loop, one of each on Aetheris: by a probe, and by a human who was waited for."""
+        counts = (self.naive, self.aetheris) == (Counts(2, 2), Counts(1, 1))
+        return counts and (self.mail_by, self.call_by) == ("probe", "human") and self.waited and self.verified
+
+
+@dataclass(frozen=True)
+class World:
+    """A mail server and a webhook, each behind a gate that can drop a link."""
+
+    maildir: Path
+    hook: Outside
+    mail_gate: Gate
+    hook_gate: Gate
+
+    def counts(self, text: str) -> Counts:
+        """What arrived of a message."""
+        received = mailbox.Maildir(self.maildir, create=False) if self.maildir.exists() else ()
+        return Counts(sum(mail["Subject"] == text for mail in received), self.hook.count(text))
+
+    @property
+    def hook_url(self) -> str:
+        """The webhook through its gate."""
+        return f"http://127.0.0.1:{self.hook_gate.port}"
+
+    def lose_links(self) -> None:
+        """The next mail and the next call take effect, and their answers are lost."""
+        self.mail_gate.drop_after(MAIL_SENT)
+        self.hook_gate.drop_after(CALLED)
+
+
+def run(data: Path | None, keep: bool) -> int:
+    """Run the whole story, print its table; 0 if all is as promised, else 1.
+
+    Args:
+        data: folder of the log and the servers' data; None: a temporary one, removed afterwards.
+        keep: leave Aetheris running, to look at the job.
+    """
+    return tell(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep, expected=_EXPECTED)
+
+
+def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
+    check_free(folder)
+    shutil.rmtree(folder / "demo", ignore_errors=True)  # of an earlier run on this folder
+    say.headline("The outside: a mail server (aiosmtpd) and a webhook; each takes what it is sent, and drops no repeat")
+    with _world(folder / "demo") as world:
+        naive = _naive(world, say)
+        env = {
+            "AETHERIS_TOOLS": "aetheris.rigs.demo.messages",
+            "AETHERIS_POLICY": str(Path(__file__).with_name("unknown_policy.toml")),
+            "DEMO_SMTP": f"127.0.0.1:{world.mail_gate.port}",
+            "DEMO_MAILDIR": str(world.maildir),
+            "DEMO_WEBHOOK_URL": world.hook_url,
+        }
+        say.headline("The same two calls on Aetheris")
+        say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
+        with running(folder, env, say, keep=keep) as system:
+            return _on_aetheris(system, world, naive, say)
+
+
+def _naive(world: World, say: Say) -> Counts:
+    say.headline("A naive loop: on an error, try again")
+    world.lose_links()
+    mails = naive_loop.mail("127.0.0.1", world.mail_gate.port, CUSTOMER, NAIVE_TEXT)
+    say.kill("the mail server accepts the mail, and the link drops before its answer is heard")
+    calls = naive_loop.webhook(world.hook_url, NAIVE_TEXT)
+    say.kill("the webhook takes the call, and the link drops")
+    counts = world.counts(NAIVE_TEXT)
+    say.step(f"it tried {mails} and {calls} times, and says it is done. There are {_words(counts)}")
+    return counts
+
+
+def _on_aetheris(system: System, world: World, naive: Counts, say: Say) -> Outcome:
+    world.lose_links()
+    mail = {"id": "mail", "tool": "send_mail", "args": {"to": CUSTOMER, "text": TEXT}}
+    call = {"id": "call", "tool": "call_webhook", "args": {"text": TEXT}, "depends_on": ["mail"]}
+    job_id = system.submit({"nodes": [mail, call]}, f"demo-{uuid4()}")
+    say.step(f"submitted as job {job_id}; the same two links drop")
+    waited = _await_human(system, job_id)
+    for event in system.client.events(job_id):
+        if event.type in _TOLD:
+            say.detail(f"{event.data['node_id']}: {_TOLD[event.type]}")
+    say.step(f"the job waits: there are {_words(world.counts(TEXT))}")
+    say.detail("the webhook can't be asked, and who calls it again may act twice: nothing here decides that")
+    lines = world.hook.count(TEXT)
+    say.step(f"a human asks whoever runs the webhook: its book has {lines} line(s) of that")
+    _resolve(system, job_id, f"the webhook's book has {lines} line(s) of it")
+    say.step(f"aetheris resolve {job_id} --node call --happened --evidence … --as {APPROVER}")
+    await_status(system, job_id, "completed")
+    counts = world.counts(TEXT)
+    say.step(f"the job has completed. There are {_words(counts)}")
+    mail_by, call_by = _settled_by(system, job_id, "mail"), _settled_by(system, job_id, "call")
+    verified = bool(verified_with_seal(system, job_id)["ok"])
+    return Outcome(naive, counts, mail_by, call_by, waited, verified)
+
+
+_TOLD = {
+    "invocation_in_doubt": "in doubt: nobody here knows whether it took effect",
+    "invocation_probed": "its outside is asked by the key of the call",
+    "tool_invocation_finished": "settled by what was found",
+    "invocation_parked": "left to a human",
+}
+
+
+def _await_human(system: System, job_id: str) -> bool:
+    """Whether the step that nobody heard of is what waits. Raises: DemoError: the job does not wait in time."""
+    job = await_status(system, job_id, "waiting")
+    return any(step.node_id == "call" and step.state == "waiting" for step in job.steps)
+
+
+def _resolve(system: System, job_id: str, evidence: str) -> None:
+    """By the command that a human has. Raises: DemoError: it was not taken."""
+    argv = [sys.executable, "-m", "aetheris.cli", "resolve", job_id, "--node", "call", "--happened"]
+    settled = [*argv, "--evidence", evidence, "--as", APPROVER, "--data", str(system.data)]
+    with alone({}):
+        ran = subprocess.run(settled, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise DemoError(f"aetheris resolve: {ran.stderr.strip()}")
+
+
+def _settled_by(system: System, job_id: str, node_id: str) -> str:
+    """By what way the one success of a step came into the log."""
+    ways = [
+        event.data["via"]
+        for event in system.client.events(job_id)
+        if event.type == "tool_invocation_finished" and event.data["node_id"] == node_id
+    ]
+    return ", ".join(ways)
+
+
+@contextmanager
+def _world(folder: Path) -> Generator[World]:
+    maildir, port = folder / "maildir", free_port()
+    server = spawn(servers.mail(port, maildir), log=folder / "smtp.log")
+    try:
+        until(lambda: answers_as_mail_server(port), _START_WITHIN_S)
+        with (
+            running_outside(folder / "webhook") as hook,
+            Gate(port) as mail_gate,
+            Gate(int(hook.url.rpartition(":")[2])) as hook_gate,
+        ):
+            yield World(maildir, hook, mail_gate, hook_gate)
+    finally:
+        end(server, _STOP_WITHIN_S)
+
+
+def _show(outcome: Outcome, say: Say) -> None:
+    rows = [
+        ("mails in the mailbox", str(outcome.naive.mails), str(outcome.aetheris.mails)),
+        ("calls in the webhook's book", str(outcome.naive.calls), str(outcome.aetheris.calls)),
+        ("the mail was settled by", "trying again", outcome.mail_by),
+        ("the webhook's call was settled by", "trying again", outcome.call_by),
+        ("verify", "nothing to verify", "holds" if outcome.verified else "fails"),
+    ]
+    say.table(("counted at the other side", "naive loop", "Aetheris"), rows)
+
+
+def _words(counts: Counts) -> str:
+    return f"{counts.mails} mail(s) in the mailbox, {counts.calls} call(s) in the webhook's book"

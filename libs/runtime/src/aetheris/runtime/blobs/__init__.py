@@ -1,0 +1,1 @@
+"""Large values, by their hash."""

@@ -1,0 +1,103 @@
+"""Blobs on S3, or what speaks its protocol: each an object, created only where there is none (docs/blobs.md).
+
+Where it is and who asks follow from the environment variables that every AWS client reads. A request is repeated for
+a while: the content names the object, so a second one changes nothing.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import obstore
+import structlog
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.blobs.store import BlobMissing, BlobRef, Blobs, BlobsUnreachable, S3Place, path_of
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_CHECK_WITHIN_S = 5
+_CONNECT_WITHIN_S = 3
+_ANSWER_WITHIN_S = 30
+_TRIES_AGAIN = 3
+_TRY_WITHIN_S = 10
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_NO_BUCKET = "NoSuchBucket"
+_REFUSED = re.compile(r"status code: (?:3\d\d|40[0134])\b")
+"""Answers that no later try changes: a wrong bucket, region or key."""
+
+_log = structlog.get_logger(__name__)
+
+
+class BlobsRefused(Refused):
+    """The bucket is not there, or not for us."""
+
+    code = "blobs_refused"
+
+
+class S3Blobs(Blobs):
+    """In a bucket, below a prefix."""
+
+    def __init__(self, place: S3Place) -> None:
+        endpoint = next((found for name in _ENDPOINTS if (found := os.environ.get(name))), "")
+        self._store = S3Store(
+            place.bucket,
+            prefix=place.prefix or None,
+            config={"endpoint": endpoint} if endpoint else {},
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": timedelta(seconds=_CONNECT_WITHIN_S),
+                "timeout": timedelta(seconds=_ANSWER_WITHIN_S),
+            },
+            retry_config={"max_retries": _TRIES_AGAIN, "retry_timeout": timedelta(seconds=_TRY_WITHIN_S)},
+        )
+
+    async def check(self) -> None:
+        """Whether the bucket is there and lets us list it; without that, S3 says 403 of what is missing."""
+        try:
+            async with asyncio.timeout(_CHECK_WITHIN_S):
+                async for _ in obstore.list(self._store):
+                    return
+        except (BaseError, OSError) as error:
+            if _REFUSED.search(str(error)):
+                rule = "AETHERIS_BLOBS names a bucket that is not there, or not for these credentials"
+                raise BlobsRefused(f"{rule}: {_reason(error)}") from None
+            _log.warning("the store of blobs does not answer", reason=_reason(error))
+
+    async def _keep(self, ref: BlobRef, data: bytes) -> None:
+        path = path_of(ref.sha256)
+        with _asked():
+            try:
+                await obstore.put_async(self._store, path, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                found = await obstore.head_async(self._store, path)
+                if found["size"] != ref.size:
+                    await obstore.put_async(self._store, path, data, use_multipart=False)
+
+    def _load(self, sha256: str) -> bytes:
+        with _asked():
+            try:
+                return bytes(obstore.get(self._store, path_of(sha256)).bytes())
+            except FileNotFoundError as error:
+                if _reason(error) == _NO_BUCKET:
+                    raise
+                raise BlobMissing(sha256) from None
+
+
+@contextmanager
+def _asked() -> Generator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise BlobsUnreachable(f"the store of blobs does not answer, or refuses: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """S3's own code; the client's message has URLs in it."""
+    found = _CODE.search(str(error))
+    return found[1] if found is not None else type(error).__name__

@@ -1,0 +1,5 @@
+"""The log on Kafka: records by own requests, the rest by aiokafka (docs/adr/0005-own-requests-for-records.md)."""
+
+from aetheris.runtime.kafka.log import KafkaLog
+
+__all__ = ["KafkaLog"]

@@ -1,0 +1,198 @@
+"""The topics as they must be, made and checked (docs/architecture.md, "Topics")."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ssl import SSLContext
+from typing import Any
+
+import structlog
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, for_code
+
+from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.kafka.tls import secured
+from aetheris.runtime.log.interface import LogUnreachable
+
+_log = structlog.get_logger(__name__)
+
+_FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACTED = {"cleanup.policy": "compact"}
+_WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
+
+_KINDS: Mapping[Topic, Mapping[str, str]] = {
+    Topic.JOBS_EVENTS: _FOREVER,
+    Topic.JOBS_SEALS: _FOREVER,
+    Topic.JOBS_COMMANDS: _FOREVER,
+    Topic.TOOLS_REQUESTS: _WEEK,
+    Topic.TOOLS_GRANTS: _WEEK,
+    Topic.VERIFICATIONS: _WEEK,
+    Topic.CHECKPOINTS: _COMPACTED,
+    Topic.AUDIT_CHECKPOINTS: _COMPACTED,
+    Topic.JOBS_INDEX: _COMPACTED,
+    Topic.WORKERS: _COMPACTED,
+    Topic.TOOLS_REGISTRY: _COMPACTED,
+    Topic.LEDGER_RECORDS: _COMPACTED,
+    Topic.LEDGER_CONTENTS: {"cleanup.policy": "compact,delete", "retention.ms": str(31 * 24 * 3600 * 1000)},
+}
+_TOPIC_ALREADY_EXISTS = 36
+_MIN_IN_SYNC = 2
+
+_KNOWN_WITHIN_S = 10.0
+"""A topic that another service has just created is not known to every broker at once: for so long it is looked for."""
+_LOOK_AGAIN_S = 0.2
+
+
+class BrokerRefused(Refused):
+    """The brokers could lose or reorder what was acknowledged; the message names the keys to set."""
+
+    code = "broker_refused"
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic as it must be."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def topic_specs(partitions: int) -> list[TopicSpec]:
+    """Every topic, dead letters included; `partitions` counts for those keyed by job_id."""
+    specs = [TopicSpec(topic, 1 if topic is Topic.JOBS_SEALS else partitions, _KINDS[topic]) for topic in Topic]
+    return specs + [TopicSpec(dead_letters(spec.name), spec.partitions, _FOREVER) for spec in specs]
+
+
+async def ensure_topics(
+    bootstrap: str, partitions: int, replication: int = 1, *, tls: SSLContext | None = None
+) -> list[str]:
+    """Create the topics that don't exist; those that do are left as they are. Returns the created ones.
+
+    Raises:
+        LogUnreachable: no broker answers, or one refuses.
+    """
+    in_sync = {"min.insync.replicas": str(min(_MIN_IN_SYNC, replication)), "unclean.leader.election.enable": "false"}
+    wanted = [
+        NewTopic(spec.name, spec.partitions, replication, topic_configs={**spec.configs, **in_sync})
+        for spec in topic_specs(partitions)
+    ]
+    async with _Admin(bootstrap, tls) as admin:
+        answer: Any = await admin.create_topics(wanted)
+    created: list[str] = []
+    for name, code, *_ in answer.topic_errors:
+        if code == 0:
+            created.append(name)
+        elif code != _TOPIC_ALREADY_EXISTS:
+            raise LogUnreachable(f"{name} can't be created: {for_code(code).__name__}")
+    return created
+
+
+async def check_broker(
+    bootstrap: str, partitions: int, *, dev: bool = False, tls: SSLContext | None = None, clock: Clock | None = None
+) -> None:
+    """Refuse to run where an acknowledged record could be lost or a key could move.
+
+    `dev` lets too few replicas pass, with a warning. Topics that no broker knows are waited for, for ten seconds.
+
+    Raises:
+        BrokerRefused: naming every topic and key that is wrong.
+        LogUnreachable: no broker answers.
+    """
+    specs = topic_specs(partitions)
+    async with _Admin(bootstrap, tls) as admin:
+        looked = await _looked(admin, specs, clock or SystemClock())
+    wrong = [fault for spec in specs for fault in _faults(spec, looked)]
+    risky = [fault for spec in specs for fault in _risks(spec, looked)]
+    if dev and risky:
+        _log.warning("acknowledged records could be lost (allowed by dev)", wrong=len(risky), first=risky[0])
+    refused = wrong if dev else wrong + risky
+    if refused:
+        raise BrokerRefused("; ".join(refused))
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What the brokers say of the topics that they know."""
+
+    counts: Mapping[str, int]
+    """Topic → how many partitions it has."""
+    copies: Mapping[str, int]
+    """Topic → how many replicas its partitions have at least."""
+    configs: Mapping[str, Mapping[str, str]]
+
+    def lacks(self, spec: TopicSpec) -> bool:
+        """Whether it isn't known, or not whole yet."""
+        return not self.counts.get(spec.name) or not self.configs.get(spec.name)
+
+
+async def _looked(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], clock: Clock) -> _Looked:
+    """Look until every topic is known or one is wrong, for a while."""
+    until_s = clock.monotonic() + _KNOWN_WITHIN_S
+    while True:
+        looked = await _look(admin, specs)
+        lacking = [spec for spec in specs if looked.lacks(spec)]
+        wrong = any(looked.counts.get(spec.name, 0) not in (0, spec.partitions) for spec in specs)
+        if not lacking or wrong or clock.monotonic() >= until_s:
+            return looked
+        await clock.sleep(_LOOK_AGAIN_S)
+
+
+async def _look(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> _Looked:
+    described: Any = await admin.describe_topics([spec.name for spec in specs])
+    configs = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, s.name) for s in specs])
+    counts = {one["topic"]: len(one["partitions"]) for one in described}
+    copies = {
+        one["topic"]: min(len(p["replicas"]) for p in one["partitions"]) for one in described if counts[one["topic"]]
+    }
+    return _Looked(counts, copies, dict(_configs(configs)))
+
+
+def _faults(spec: TopicSpec, looked: _Looked) -> Iterator[str]:
+    count = looked.counts.get(spec.name, 0)
+    if count != spec.partitions:
+        yield f"{spec.name}: {count} partitions, must be {spec.partitions}"
+        return
+    configs = looked.configs.get(spec.name, {})
+    for key, value in spec.configs.items():
+        if configs.get(key) != value:
+            yield f"{spec.name}: {key} must be {value}"
+
+
+def _risks(spec: TopicSpec, looked: _Looked) -> Iterator[str]:
+    configs = looked.configs.get(spec.name, {})
+    if int(configs.get("min.insync.replicas", "1")) < _MIN_IN_SYNC:
+        yield f"{spec.name}: min.insync.replicas must be at least {_MIN_IN_SYNC}"
+    if looked.copies.get(spec.name, 0) < _MIN_IN_SYNC:
+        yield f"{spec.name}: must have at least {_MIN_IN_SYNC} replicas"
+    if configs.get("unclean.leader.election.enable", "false") != "false":
+        yield f"{spec.name}: unclean.leader.election.enable must be false"
+
+
+def _configs(answers: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for answer in answers:
+        for _code, _message, _type, name, entries in answer.resources:
+            yield name, {entry[0]: entry[1] for entry in entries}
+
+
+class _Admin:
+    """An admin client whose failures are ours."""
+
+    def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
+        self._bootstrap = bootstrap
+        self._client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=15_000, **secured(tls))
+
+    async def __aenter__(self) -> AIOKafkaAdminClient:
+        try:
+            await self._client.start()
+        except KafkaError as error:
+            await self._client.close()
+            raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
+        return self._client
+
+    async def __aexit__(self, _type: object, error: BaseException | None, _at: object) -> None:
+        await self._client.close()
+        if isinstance(error, KafkaError):
+            raise LogUnreachable(type(error).__name__) from None

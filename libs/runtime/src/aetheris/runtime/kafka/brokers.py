@@ -1,0 +1,118 @@
+"""Which broker leads which place, as aiokafka learns it; one for a process."""
+
+import asyncio
+from collections.abc import Set
+from ssl import SSLContext
+
+from aiokafka import TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+
+from aetheris.runtime.kafka.connection import Address, Connection, Disconnected, connect
+from aetheris.runtime.kafka.tls import secured
+from aetheris.runtime.log.interface import LogUnreachable, Place
+
+_ASK_S = 5.0
+_ATTEMPTS = 2
+"""The first may find a question under way that was asked before the topic was."""
+_REQUEST_MS = 10_000
+
+
+class Brokers:
+    """Leaders and connections; what it knows is asked anew after `doubt`."""
+
+    def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
+        self._bootstrap = bootstrap
+        self._tls = tls
+        self._client: AIOKafkaClient | None = None
+        self._doubted = False
+
+    async def start(self) -> None:
+        """Learn of the cluster.
+
+        Raises:
+            LogUnreachable: no broker answers.
+        """
+        client = AIOKafkaClient(bootstrap_servers=self._bootstrap, request_timeout_ms=_REQUEST_MS, **secured(self._tls))
+        try:
+            await client.bootstrap()
+        except (KafkaError, OSError) as error:
+            await client.close()
+            raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
+        self._client = client
+
+    async def stop(self) -> None:
+        """Disconnect; connections that were handed out stay."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def doubt(self) -> None:
+        """What is known may have changed: a connection broke, or a broker says that it leads no longer."""
+        self._doubted = True
+
+    async def leaders(self, places: Set[Place]) -> dict[Place, Address]:
+        """Who leads each of the places; those that nobody leads now are left out.
+
+        Raises:
+            LogUnreachable: no broker answers.
+        """
+        found = {} if self._doubted else self._known(places)
+        for _ in range(_ATTEMPTS):
+            if len(found) == len(places):
+                break
+            await self._ask({topic for topic, _ in places})
+            found = self._known(places)
+        return found
+
+    async def any(self) -> Connection:
+        """A new connection to whichever broker answers.
+
+        Raises:
+            LogUnreachable: none does.
+        """
+        if self._doubted:
+            await self._ask(set())
+        for broker in self._started().cluster.brokers():
+            try:
+                return await self.connect((broker.host, broker.port))
+            except Disconnected:
+                continue
+        self.doubt()
+        raise LogUnreachable(f"no broker at {self._bootstrap}")
+
+    async def connect(self, address: Address) -> Connection:
+        """A new connection to a broker.
+
+        Raises:
+            Disconnected.
+        """
+        return await connect(address, self._tls)
+
+    def _known(self, places: Set[Place]) -> dict[Place, Address]:
+        cluster = self._started().cluster
+        found: dict[Place, Address] = {}
+        for place in places:
+            node = cluster.leader_for_partition(TopicPartition(*place))
+            broker = cluster.broker_metadata(node) if node is not None else None
+            if broker is not None:
+                found[place] = (broker.host, broker.port)
+        return found
+
+    async def _ask(self, topics: set[str]) -> None:
+        client = self._started()
+        try:
+            async with asyncio.timeout(_ASK_S):
+                for topic in topics:
+                    client.add_topic(topic)
+                answered = await client.force_metadata_update()
+        except (KafkaError, TimeoutError) as error:
+            raise LogUnreachable(f"no broker at {self._bootstrap}: {type(error).__name__}") from None
+        if not answered:
+            raise LogUnreachable(f"no broker at {self._bootstrap}")
+        self._doubted = False
+
+    def _started(self) -> AIOKafkaClient:
+        if self._client is None:
+            raise LogUnreachable("the log is not started")
+        return self._client

@@ -1,0 +1,142 @@
+"""KafkaLog: makes appenders, readers and members of one cluster, and answers questions about it."""
+
+import asyncio
+from collections.abc import Awaitable, Collection
+from contextlib import suppress
+from ssl import SSLContext
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from aetheris.runtime.kafka.appender import KafkaAppender
+from aetheris.runtime.kafka.brokers import Brokers
+from aetheris.runtime.kafka.clients import close_consumer, open_client
+from aetheris.runtime.kafka.membership import KafkaMembership
+from aetheris.runtime.kafka.reader import KafkaReader
+from aetheris.runtime.kafka.tls import secured
+from aetheris.runtime.log.interface import LogUnreachable, Place
+
+_LEARN_S = 1.0
+
+
+class KafkaLog:
+    """One Kafka cluster.
+
+    Questions go over a connection of their own: a fetch that waits at the broker would hold them up.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        session_timeout_s: float = 6.0,
+        *,
+        rebalance_timeout_s: float = 15.0,
+        send_deadline_s: float = 10.0,
+        tls: SSLContext | None = None,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._tls = tls
+        self._send_deadline_s = send_deadline_s
+        self._session_timeout_s = session_timeout_s
+        self._rebalance_timeout_s = rebalance_timeout_s
+        self._asker: AIOKafkaConsumer | None = None
+        self._brokers = Brokers(bootstrap, tls)
+        self._partitions: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Connect, for the questions below."""
+        await self._brokers.start()
+        asker = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False, **secured(self._tls))
+        try:
+            await open_client(asker, self._bootstrap)
+        except LogUnreachable:
+            await self._brokers.stop()
+            raise
+        self._asker = asker
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Disconnect; what was made lives on until it is stopped itself."""
+        asker, self._asker = self._asker, None
+        if asker is not None:
+            await close_consumer(asker, deadline_s)
+        await self._brokers.stop()
+
+    def appender(self) -> KafkaAppender:
+        """A new appender; one for a process is enough."""
+        return KafkaAppender(self._brokers, self.partitions, self._send_deadline_s)
+
+    def reader(self, max_wait_s: float = 0.1) -> KafkaReader:
+        """A new reader, whose idle fetches wait at the broker for `max_wait_s`."""
+        return KafkaReader(self._brokers, max_wait_s)
+
+    def membership(self, group: str, member: str, topics: Collection[str]) -> KafkaMembership:
+        """A static member of `group`: back within the session timeout, it finds its partitions unmoved."""
+        return KafkaMembership(
+            self._bootstrap,
+            group,
+            member,
+            topics,
+            session_timeout_s=self._session_timeout_s,
+            rebalance_timeout_s=self._rebalance_timeout_s,
+            tls=self._tls,
+        )
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; asked once (partition counts never change in place).
+
+        Raises:
+            LogUnreachable: unknown topic, or no answer.
+        """
+        if topic not in self._partitions:
+            await self.end_offsets([(topic, 0)])  # the client learns of a topic by the first question about it
+            self._partitions[topic] = len(self._asked().partitions_for_topic(topic) or ())
+        return self._partitions[topic]
+
+    async def beginning_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
+        """The first offset that each place has.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        await self._learn(places)
+        return await _answer(self._asked().beginning_offsets(_partitions(places)), places, deadline_s)
+
+    async def end_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:
+        """The offset that the next record of each place will get.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        await self._learn(places)
+        return await _answer(self._asked().end_offsets(_partitions(places)), places, deadline_s)
+
+    async def _learn(self, places: Collection[Place]) -> None:
+        """Let the client know the topics: of one that it doesn't know it learns by itself, but after 0.1 s."""
+        asker = self._asked()
+        client = asker._client  # pyright: ignore[reportPrivateUsage]  it has no public way to add a topic
+        unknown = [topic for topic in {topic for topic, _ in places} if not asker.partitions_for_topic(topic)]
+        if unknown:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEARN_S):
+                    await asyncio.gather(*(client.add_topic(topic) for topic in unknown))
+
+    def _asked(self) -> AIOKafkaConsumer:
+        if self._asker is None:
+            raise LogUnreachable("the log is not started")
+        return self._asker
+
+
+def _partitions(places: Collection[Place]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for topic, partition in places]
+
+
+async def _answer(
+    question: Awaitable[dict[TopicPartition, int]], places: Collection[Place], deadline_s: float
+) -> dict[Place, int]:
+    try:
+        async with asyncio.timeout(deadline_s):
+            found = await question
+    except (KafkaError, TimeoutError) as error:
+        topics = sorted({topic for topic, _ in places})
+        raise LogUnreachable(f"no offsets of {', '.join(topics)}: {type(error).__name__}") from None
+    return {(place.topic, place.partition): offset for place, offset in found.items()}

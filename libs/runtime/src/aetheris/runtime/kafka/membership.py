@@ -1,0 +1,180 @@
+"""KafkaMembership: which partition numbers are ours, and the group's offsets; it never fetches a record."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from ssl import SSLContext
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+from aetheris.runtime.kafka.clients import close_consumer, open_client
+from aetheris.runtime.kafka.tls import secured
+from aetheris.runtime.log.interface import Listener, LogUnreachable, MembershipLost, Place
+
+_NEVER_IDLE_MS = 2**31 - 1
+_LOOK_MS = 2_000
+"""Pause between a consumer's looks at what it could fetch, beside those that an event causes."""
+
+
+class _Rebalances(ConsumerRebalanceListener):
+    def __init__(self, member: "KafkaMembership") -> None:
+        self._member = member
+
+    async def on_partitions_revoked(  # pyright: ignore[reportIncompatibleMethodOverride]  aiokafka awaits it
+        self, revoked: Iterable[TopicPartition]
+    ) -> None:
+        await self._member.lost({place.partition for place in revoked})
+
+    async def on_partitions_assigned(  # pyright: ignore[reportIncompatibleMethodOverride]  aiokafka awaits it
+        self, assigned: Iterable[TopicPartition]
+    ) -> None:
+        await self._member.gained(set(assigned))
+
+
+class KafkaMembership:
+    """A static member; ranges give it the same partition numbers of every topic."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        member: str,
+        topics: Collection[str],
+        *,
+        session_timeout_s: float,
+        rebalance_timeout_s: float,
+        tls: SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
+        self._topics = sorted(topics)
+        self._bootstrap = bootstrap
+        self._group = group
+        self._member = member
+        self._session_timeout_s = session_timeout_s
+        self._rebalance_timeout_s = rebalance_timeout_s
+        self._consumer: AIOKafkaConsumer | None = None
+        self._assigned: Listener | None = None
+        self._revoked: Listener | None = None
+        self._ours: frozenset[int] = frozenset()
+        self._failure: Exception | None = None
+
+    async def start(self, assigned: Listener, revoked: Listener) -> None:
+        """Join.
+
+        Raises:
+            LogUnreachable: no broker answers.
+        """
+        self._assigned, self._revoked = assigned, revoked
+        consumer = self._made()
+        await open_client(consumer, self._bootstrap)
+        self._consumer = consumer
+        consumer.subscribe(self._topics, listener=_Rebalances(self))
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Tell `revoked`, then go; the broker keeps a static member's place for the session timeout."""
+        consumer = self._consumer
+        if consumer is None:
+            return
+        await self.lost(set(self._ours))
+        self._consumer = None
+        await close_consumer(consumer, deadline_s)
+
+    async def keep(self) -> None:
+        """Stay a member until cancelled, or stopped.
+
+        Raises:
+            MembershipLost: the group can't go on, or a listener failed.
+        """
+        while (consumer := self._consumer) is not None:
+            if self._failure is not None:
+                raise MembershipLost(f"a listener failed: {type(self._failure).__name__}") from self._failure
+            try:
+                await consumer.getmany(timeout_ms=0)
+            except KafkaError as error:
+                if self._consumer is not consumer:
+                    return
+                raise MembershipLost(type(error).__name__) from None
+            await asyncio.sleep(self._session_timeout_s / 6)
+
+    async def committed(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int | None]:
+        """The group's offsets; None where it never committed one.
+
+        Raises:
+            LogUnreachable: not within the deadline.
+        """
+        consumer = self._joined()
+        try:
+            async with asyncio.timeout(deadline_s):
+                found = await asyncio.gather(*(consumer.committed(TopicPartition(*place)) for place in places))
+        except (KafkaError, TimeoutError) as error:
+            raise LogUnreachable(f"no committed offsets: {type(error).__name__}") from None
+        return dict(zip(places, found, strict=True))
+
+    async def commit(self, offsets: Mapping[Place, int], deadline_s: float = 10.0) -> None:
+        """Keep these offsets for whoever reads these places next.
+
+        Raises:
+            MembershipLost: somebody else owns them now.
+            LogUnreachable: not within the deadline.
+        """
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._joined().commit({TopicPartition(*place): offset for place, offset in offsets.items()})
+        except (CommitFailedError, IllegalStateError) as error:
+            raise MembershipLost(type(error).__name__) from None
+        except (KafkaError, TimeoutError) as error:
+            raise LogUnreachable(f"offsets not committed: {type(error).__name__}") from None
+
+    async def lost(self, partitions: Collection[int]) -> None:
+        """aiokafka revokes: whoever reads these stops before others get them."""
+        gone, self._ours = self._ours & frozenset(partitions), frozenset()
+        if gone and self._revoked is not None:
+            await self._told(self._revoked, gone)
+
+    async def gained(self, places: Collection[TopicPartition]) -> None:
+        """aiokafka assigns: the same numbers of every topic."""
+        by_topic = {topic: frozenset(p.partition for p in places if p.topic == topic) for topic in self._topics}
+        numbers = set(by_topic.values())
+        if len(numbers) > 1:
+            self._failure = LogUnreachable("the topics have different numbers of partitions")
+            return
+        self._silence(places)
+        self._ours = numbers.pop()
+        if self._assigned is not None:
+            await self._told(self._assigned, self._ours)
+
+    def _silence(self, places: Collection[TopicPartition]) -> None:
+        """Other readers fetch; this consumer only heartbeats and commits."""
+        consumer = self._joined()
+        consumer.pause(*places)
+        for place in places:
+            consumer.seek(place, 0)
+
+    async def _told(self, listener: Listener, partitions: frozenset[int]) -> None:
+        try:
+            await listener(partitions)
+        except Exception as error:  # noqa: BLE001  aiokafka would swallow it; keep() raises it
+            self._failure = error
+
+    def _joined(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            raise LogUnreachable("the member is not started")
+        return self._consumer
+
+    def _made(self) -> AIOKafkaConsumer:
+        session_ms = round(self._session_timeout_s * 1000)
+        return AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            group_id=self._group,
+            group_instance_id=self._member,
+            partition_assignment_strategy=(RangePartitionAssignor,),
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=session_ms // 3,
+            rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
+            consumer_timeout_ms=_LOOK_MS,
+            max_poll_interval_ms=_NEVER_IDLE_MS,  # it is never polled for records
+            **secured(self._tls),
+        )

@@ -1,0 +1,1 @@
+"""What services need of a log: reading, tables, history."""

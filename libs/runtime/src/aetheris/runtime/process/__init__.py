@@ -1,0 +1,1 @@
+"""What a service's process stands on: settings, lifecycle, health."""

@@ -1,0 +1,137 @@
+"""What every service stands on, built in one place: topics, log, Redis, blobs, telemetry, metrics, health."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from ssl import SSLContext
+
+import structlog
+
+from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.blobs.location import blobs_at
+from aetheris.runtime.blobs.store import Blobs
+from aetheris.runtime.kafka.admin import check_broker, ensure_topics
+from aetheris.runtime.kafka.log import KafkaLog
+from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.log.interface import Appender, Log, LogUnreachable
+from aetheris.runtime.process.health import Health
+from aetheris.runtime.process.lifecycle import Stopped
+from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.withheld import Withheld
+from aetheris.runtime.redis.bell import Bell
+from aetheris.runtime.redis.client import Redis
+from aetheris.runtime.redis.safekeeping import check_store
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.telemetry.tracer import Telemetry
+
+_log = structlog.get_logger(__name__)
+
+_RETRY_PAUSE_S = 1.0
+
+STUCK_AFTER_S = 10.0
+"""An append that has waited longer makes a service unready."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The parts that a composition root builds a service on."""
+
+    service: str
+    settings: RuntimeSettings
+    log: Log
+    appender: Appender
+    withheld: Withheld
+    """Appends too; where the brokers refuse a record for what it holds, only that record's job waits."""
+    redis: Redis
+    bell: Bell
+    blobs: Blobs
+    telemetry: Telemetry
+    metrics: Metrics
+    health: Health
+    clock: Clock
+
+
+@asynccontextmanager
+async def runtime(
+    settings: RuntimeSettings, service: str, stop: asyncio.Event | None = None
+) -> AsyncGenerator[Runtime]:
+    """Connect and listen; everything is closed in the opposite order.
+
+    It is alive from the start, and not ready before the brokers answer, nor once `stop` is set.
+
+    Raises:
+        BlobsRefused: the bucket for large results is not there, or not for us.
+        BrokerRefused: the brokers could lose or reorder what was acknowledged.
+        Stopped: `stop` was set before a broker answered.
+        StoreRefused: Redis could throw effects away.
+        TlsUnusable: the certificates that are set can't be used.
+    """
+    stop = asyncio.Event() if stop is None else stop
+    async with AsyncExitStack() as closing:
+        health = Health()
+        telemetry = Telemetry(service, settings.trace_sample)
+        closing.callback(telemetry.close)
+        metrics = Metrics(service)
+        closing.callback(metrics.close)
+        await health.start(settings.listen, settings.health_port)
+        closing.push_async_callback(health.stop)
+        tls = tls_context(settings)
+        await _brokers(settings, tls, stop)
+        log = KafkaLog(settings.kafka, settings.session_timeout_s, tls=tls)
+        await log.start()
+        closing.push_async_callback(log.stop)
+        appender = log.appender()
+        await appender.start()
+        closing.push_async_callback(appender.stop)
+        withheld = Withheld(appender, SystemClock(), metrics)
+        closing.push_async_callback(withheld.close)
+        redis = Redis(settings.redis)
+        closing.push_async_callback(redis.close)
+        await check_store(redis, dev=settings.dev)
+        blobs = blobs_at(settings.blobs, settings.data)
+        await blobs.check()
+        health.add("service", lambda: "is stopping" if stop.is_set() else None)
+        health.add("log", lambda: _why_stuck(appender))
+        health.tell("refused", withheld.told)
+        health.add("redis", redis.unready)
+        bell = Bell(redis)
+        yield Runtime(
+            service, settings, log, appender, withheld, redis, bell, blobs, telemetry, metrics, health, SystemClock()
+        )
+
+
+def _why_stuck(appender: Appender) -> str | None:
+    refusals = appender.refusals()
+    if refusals:
+        return "; ".join(f"the brokers take nothing for {topic}: {why}" for topic, why in sorted(refusals.items()))
+    return "an append waits for the brokers" if appender.stuck_s() > STUCK_AFTER_S else None
+
+
+async def _brokers(settings: RuntimeSettings, tls: SSLContext | None, stop: asyncio.Event) -> None:
+    """Wait until they answer, and may be relied on: an outage is no reason to be restarted again and again."""
+    stopping = asyncio.create_task(stop.wait())
+    checking = asyncio.create_task(_checked(settings, tls))
+    try:
+        await asyncio.wait({stopping, checking}, return_when=asyncio.FIRST_COMPLETED)
+        if not checking.done():
+            raise Stopped
+        checking.result()
+    finally:
+        for task in (stopping, checking):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _checked(settings: RuntimeSettings, tls: SSLContext | None) -> None:
+    while True:
+        try:
+            if settings.dev:
+                await ensure_topics(settings.kafka, settings.partitions, tls=tls)
+            await check_broker(settings.kafka, settings.partitions, dev=settings.dev, tls=tls)
+        except LogUnreachable as error:
+            _log.warning("waiting for the brokers", error=str(error))
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        else:
+            return

@@ -1,0 +1,79 @@
+"""Settings that every service has; each is one environment variable, AETHERIS_<NAME>."""
+
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic.functional_validators import AfterValidator, BeforeValidator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from aetheris.runtime.base.refusal import SettingInvalid
+from aetheris.runtime.blobs.store import s3_place
+
+S = TypeVar("S", bound=BaseSettings)
+
+
+def split(value: object) -> object:
+    """A comma-separated list, as environments have it."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _blobs_url(value: str) -> str:
+    if value:
+        try:
+            s3_place(value)
+        except ValueError as error:
+            raise PydanticCustomError("not_s3_url", "{rule}", {"rule": str(error)}) from None
+    return value
+
+
+class RuntimeSettings(BaseSettings):
+    """Where the parts are, and who this process is."""
+
+    model_config = SettingsConfigDict(env_prefix="AETHERIS_", frozen=True, extra="ignore")
+
+    kafka: str = Field("localhost:9092", description="Kafka's bootstrap servers, host:port[,host:port]")
+    kafka_ca: Path | None = Field(None, description="CA of the brokers (PEM); set: Kafka is spoken over TLS")
+    kafka_cert: Path | None = Field(None, description="This process's certificate for Kafka (PEM)")
+    kafka_key: Path | None = Field(None, description="The private key of that certificate (PEM)")
+    redis: str = Field("redis://localhost:6379/0", description="Redis or Valkey: redis://… or unix://…")
+    data: Path = Field(Path("data"), description="Folder of blobs, bundles and locks")
+    blobs: Annotated[str, AfterValidator(_blobs_url)] = Field(
+        "", description="Where results over 64 KiB lie: s3://bucket[/prefix]; not set: the folder blobs below data"
+    )
+    worker_id: str = Field("worker-0", description="This process's stable name; no two live ones share it")
+    listen: str = Field("127.0.0.1", description="Address that HTTP servers listen on")
+    health_port: int = Field(0, description="Port of /livez and /readyz; 0 picks a free one")
+    http_port: int = Field(8080, description="Port of the gateway's API and of the verifier's proofs")
+    partitions: int = Field(4, ge=1, description="Partitions of every topic keyed by job_id; never changes")
+    dev: bool = Field(default=False, description="Run on a broker that could lose acknowledged records")
+    trace_sample: float = Field(0.05, ge=0, le=1, description="Share of jobs that are traced")
+    session_timeout_s: float = Field(6.0, ge=1, description="Silence after which a member's partitions move")
+    commit_interval_s: float = Field(1.0, gt=0, description="Pause between commits of offsets")
+    lazy_pause_s: float = Field(0.03, gt=0, description="Pause between reads where nobody waits")
+    lease_ttl_s: float = Field(5.0, gt=0, description="How long a lease outlives its last heartbeat")
+    effect_ttl_s: float = Field(7 * 86400.0, gt=0, description="How long the effect store keeps an effect")
+    drain_s: float = Field(5.0, gt=0, description="Time that a stopping or revoked partition has to finish")
+    tools: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(
+        (), description="Modules with @tool functions to import, comma-separated"
+    )
+
+
+def load(kind: type[S]) -> S:
+    """The settings of this environment.
+
+    Raises:
+        SettingInvalid: naming the variables, never their values.
+    """
+    try:
+        return kind.model_validate({})
+    except ValidationError as error:
+        wrong = [f"{_variable(str(one['loc'][0]))}: {one['type']}" for one in error.errors(include_input=False)]
+        raise SettingInvalid("; ".join(wrong)) from None
+
+
+def _variable(name: str) -> str:
+    return name.upper() if name.upper().startswith("AETHERIS_") else f"AETHERIS_{name.upper()}"

@@ -1,0 +1,66 @@
+"""The effect store: what a try returned, kept beside the log so that a crash between effect and append is bridged."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aetheris.runtime.redis.client import Redis
+from aetheris.runtime.redis.resp import Command
+
+
+class Effect(NamedTuple):
+    """What one try (its nonce) of a key returned, as JSON bytes."""
+
+    job_id: str
+    idempotency_key: str
+    nonce: str
+    value: bytes
+
+
+class EffectStore:
+    """Effects by (job_id, idempotency_key), each with the nonce of the try that had it."""
+
+    def __init__(self, redis: Redis, ttl_s: float) -> None:
+        self._redis = redis
+        self._ttl_ms = round(ttl_s * 1000)
+
+    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:
+        """Keep all of them, in one pipeline.
+
+        Raises:
+            RedisUnavailable: not within the deadline; the caller goes on (the log is the truth).
+        """
+        commands: list[Command] = []
+        for effect in effects:
+            name = _name(effect.job_id, effect.idempotency_key)
+            commands.append(("HSET", name, effect.nonce, effect.value))
+            commands.append(("PEXPIRE", name, self._ttl_ms))
+        await self._redis.pipeline(commands, deadline_s)
+
+    async def find(self, keys: Sequence[tuple[str, str]]) -> list[dict[str, bytes]]:
+        """The effects of each (job_id, idempotency_key): nonce → JSON bytes; {} where there is none, or no effect.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        replies = await self._redis.pipeline([("HGETALL", _name(job_id, key)) for job_id, key in keys], refusals=True)
+        return [_by_nonce(reply) for reply in replies]
+
+    async def drop(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Forget the effects of these keys: they are settled in the log.
+
+        Raises:
+            RedisUnavailable: not within the deadline; they expire by themselves.
+        """
+        if keys:
+            await self._redis.pipeline([("UNLINK", *(_name(job_id, key) for job_id, key in keys))])
+
+
+def _name(job_id: str, key: str) -> str:
+    return f"aetheris:effect:{job_id}:{key}"
+
+
+def _by_nonce(reply: list[bytes] | Exception) -> dict[str, bytes]:
+    """HGETALL's flat reply: nonce, value, nonce, value, …; refused where the name holds something else."""
+    if isinstance(reply, Exception):
+        return {}
+    return {nonce.decode(errors="replace"): value for nonce, value in zip(reply[::2], reply[1::2], strict=True)}

@@ -1,0 +1,190 @@
+"""Traces: one per idempotency key, decided by the job before anything is made (docs/tracing.md).
+
+A key's trace_id is its first 16 bytes, the id of its root span the 8 bytes that follow: whoever has the key
+finds the trace, and every service agrees without a word. A job has a trace of its own, which goes by `job_key`.
+"""
+
+import hashlib
+import os
+import zlib
+from binascii import unhexlify
+from collections.abc import Callable, Sequence
+from time import time_ns
+from typing import NamedTuple
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from aetheris.protocol.base.keys import job_key
+from aetheris.runtime.telemetry.spans import Attributes, Deliver, Kind, Place, RecordedSpan, Span
+
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+_EVERYTHING = 2**32
+_IDS_BYTES = 24
+
+
+class Traced(NamedTuple):
+    """What a trace is of: a call, by its idempotency key, or its whole job, by the job's key.
+
+    `wanted` is what the job's submission says: to be traced or not, whatever the share; None: it says nothing.
+    """
+
+    job_id: str
+    key: str
+    wanted: bool | None = None
+
+
+def whole(job_id: str, wanted: bool | None = None) -> Traced:
+    """The job's own trace."""
+    return Traced(job_id, job_key(job_id), wanted)
+
+
+def root_traceparent(key: str) -> bytes:
+    """The root context of a key's trace, as a W3C traceparent."""
+    return f"00-{key[:32]}-{key[32:48]}-01".encode()
+
+
+def within(traceparent: bytes | None) -> Context:
+    """The context that a traceparent names; an empty one where it names none."""
+    place = None if traceparent is None else _place(traceparent)
+    if place is None:
+        return Context()
+    ids = (int.from_bytes(one) for one in place)
+    context = trace.SpanContext(*ids, is_remote=True, trace_flags=_SAMPLED)
+    return trace.set_span_in_context(trace.NonRecordingSpan(context), Context())
+
+
+_NOTHING = Span()
+
+
+class Telemetry:
+    """A service's tracer; without anything that takes its spans (OTEL_EXPORTER_OTLP_ENDPOINT unset) it makes none.
+
+    The spans are records of our own: the SDK's tracer takes more than three times as long to make and to encode one.
+    """
+
+    def __init__(self, service: str, sample: float, deliver: Deliver | None = None) -> None:
+        self._threshold = round(sample * _EVERYTHING)
+        self._deliver = deliver
+        self._close: Callable[[], None] | None = None
+        if deliver is None and os.environ.get(_ENDPOINT):
+            # imported only where it is used: a tenth of a service's start
+            from aetheris.runtime.telemetry.otlp import Batches  # noqa: PLC0415
+
+            batches = Batches(service)
+            self._deliver, self._close = batches.add, batches.close
+
+    @property
+    def on(self) -> bool:
+        """Whether anything takes its spans."""
+        return self._deliver is not None
+
+    def sampled(self, job_id: str, wanted: bool | None) -> bool:
+        """Whether this job's calls are traced: the same answer in every service with the same rate."""
+        if self._deliver is None:
+            return False
+        return zlib.crc32(job_id.encode()) < self._threshold if wanted is None else wanted
+
+    def traceparent(self, of: Traced) -> bytes | None:
+        """The root context of a trace, for drafts; None if its job isn't sampled."""
+        return root_traceparent(of.key) if self.sampled(of.job_id, of.wanted) else None
+
+    def span(
+        self,
+        of: Traced,
+        name: str,
+        *,
+        kind: Kind = Kind.INTERNAL,
+        parent: bytes | None = None,
+        attributes: Attributes | None = None,
+        links: Sequence[str] = (),
+        root: bool = False,
+        always: bool = False,
+    ) -> Span:
+        """A span around what is done now, in a trace; an exception marks it by its class.
+
+        `parent` is a traceparent (of another trace: becomes a link), `links` are keys of other traces, `root`
+        makes it the trace's root span, `always` takes it although the job isn't sampled.
+        """
+        if self._deliver is None or not (always or self.sampled(of.job_id, of.wanted)):
+            return _NOTHING
+        place, above, linked = _placed(of.key, parent, links, root=root)
+        return RecordedSpan(
+            self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=time_ns()
+        )
+
+    def record(
+        self,
+        of: Traced,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        kind: Kind = Kind.INTERNAL,
+        parent: bytes | None = None,
+        attributes: Attributes | None = None,
+        links: Sequence[str] = (),
+        root: bool = False,
+        error: str | None = None,
+        always: bool = False,
+    ) -> bytes | None:
+        """A span made afterwards, times in ns since the epoch; its traceparent, or None if it isn't sampled.
+
+        What fails or is in doubt is recorded `always`; `error` is the error's class.
+        """
+        if self._deliver is None or not (always or self.sampled(of.job_id, of.wanted)):
+            return None
+        place, above, linked = _placed(of.key, parent, links, root=root)
+        span = RecordedSpan(
+            self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=start_ns
+        )
+        if error is not None:
+            span.fail(error)
+        span.end(end_ns)
+        return span.traceparent
+
+    def close(self) -> None:
+        """Export what is left."""
+        if self._close is not None:
+            self._close()
+
+
+def _placed(
+    key: str, parent: bytes | None, links: Sequence[str], *, root: bool
+) -> tuple[Place, bytes, Sequence[Place]]:
+    """Where a span of a key's trace belongs: its own place, what is above it (nothing: empty), and what it links to."""
+    top = _root(key)
+    linked = [_root(one) for one in links]
+    above = top.span_id
+    came = None if parent is None else _place(parent)
+    if came is not None:
+        if came.trace_id == top.trace_id:
+            above = came.span_id
+        else:
+            linked.append(came)
+    if root:
+        return top, b"", linked
+    return Place(top.trace_id, os.urandom(8)), above, linked
+
+
+def _root(key: str) -> Place:
+    """Where a key's trace begins; what a stranger's record gives for a key, and is none, is hashed."""
+    try:
+        ids = bytes.fromhex(key[:48])
+    except ValueError:
+        ids = b""
+    if len(ids) != _IDS_BYTES:
+        ids = hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:_IDS_BYTES]
+    return Place(ids[:16], ids[16:])
+
+
+def _place(traceparent: bytes) -> Place | None:
+    """What a traceparent of W3C's version 00 names; None if it isn't one."""
+    if len(traceparent) != 55 or traceparent[:3] != b"00-" or traceparent[35:53:17] != b"--":
+        return None
+    try:
+        trace_id, span_id = unhexlify(traceparent[3:35]), unhexlify(traceparent[36:52])
+    except ValueError:
+        return None
+    return Place(trace_id, span_id) if any(trace_id) and any(span_id) else None

@@ -1,0 +1,1 @@
+"""The partition worker, and the handlers that services give it."""

@@ -1,0 +1,266 @@
+"""The loop that every service runs: the partitions it is given, restored and then fed (docs/architecture.md)."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.log.interface import Appender, Log, LogUnreachable, Membership, MembershipLost, Place
+from aetheris.runtime.log.pump import Pump
+from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
+from aetheris.runtime.worker.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
+from aetheris.runtime.worker.partition import Partition, Surroundings
+
+__all__ = ["Cadence", "HandlerFactory", "Inputs", "Pace", "PartitionHandler", "PartitionWorker"]
+
+_log = structlog.get_logger(__name__)
+
+READY_LAG = 100_000
+"""Records behind, beyond which a worker says that it is not ready."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often things happen, in seconds, and how much waits."""
+
+    lazy_pause_s: float = 0.03
+    commit_interval_s: float = 1.0
+    drain_s: float = 5.0
+    watchdog_s: float = 5.0
+    queue_limit: int = 2_000
+
+    @classmethod
+    def of(cls, settings: RuntimeSettings) -> "Pace":
+        """As the settings say."""
+        return cls(settings.lazy_pause_s, settings.commit_interval_s, settings.drain_s)
+
+
+class PartitionWorker:
+    """Feeds one handler per partition that the group gives us; crash-only (see `run`)."""
+
+    def __init__(
+        self,
+        log: Log,
+        appender: Appender,
+        inputs: Inputs,
+        factory: HandlerFactory,
+        *,
+        group: str,
+        member: str,
+        clock: Clock | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._log = log
+        self._appender = appender
+        self._inputs = inputs
+        self._factory = factory
+        self._clock = clock or SystemClock()
+        self._pace = pace or Pace()
+        self._membership: Membership = log.membership(group, member, inputs.topics)
+        self._tables = {topic: Table(log, topic) for topic in inputs.tables}
+        self._pumps = {
+            cadence: Pump(
+                log,
+                self._deliver,
+                0.0 if cadence is Cadence.EAGER else self._pace.lazy_pause_s,
+                own=cadence is Cadence.OWN,
+            )
+            for cadence in sorted({inputs.cadence(topic) for topic in inputs.topics})
+        }
+        appender.tell(self._pumps[inputs.authority_cadence].written)
+        self._partitions: dict[int, Partition] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._committed: dict[Place, int] = {}
+        self._joined = False
+        self.dead_letters = 0
+        """Records that were quarantined here since the start."""
+        self._crash: asyncio.Future[None] | None = None
+
+    @property
+    def tables(self) -> Mapping[Topic, Table]:
+        """The tables of `Inputs.tables`, loaded before the first handler is made."""
+        return self._tables
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Join, restore, feed, until `stop` is set; then drain, commit and leave.
+
+        Raises:
+            Exception: whatever escaped a handler, or LogGap: the process must end, and restore from the log.
+        """
+        self._crash = asyncio.get_running_loop().create_future()
+        await asyncio.gather(*(table.load() for table in self._tables.values()))
+        await self._membership.start(self._assigned, self._revoked)
+        background = [self._watched(part) for part in self._parts()]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({stopping, self._crash}, return_when=asyncio.FIRST_COMPLETED)
+            if self._crash.done():
+                await self._abandon()
+            await self._membership.stop(self._pace.drain_s)
+        finally:
+            stopping.cancel()
+            await _cancelled([stopping, *background, *self._tasks.values()])
+        if self._crash.done():
+            self._crash.result()
+
+    def wake(self, awake_s: float = 0.0) -> None:
+        """Read now what is read in pauses, and without pauses for so long."""
+        for cadence, pump in self._pumps.items():
+            if cadence is not Cadence.EAGER:
+                pump.wake(awake_s)
+
+    def catch_up(self) -> None:
+        """Read the authority at once, up to what this process has appended."""
+        self._pumps[self._inputs.authority_cadence].catch_up()
+
+    def call_at(self, partition: int, due_s: float) -> None:
+        """Call the handler's `tick` when the clock's monotonic() reaches `due_s`; the earliest call wins."""
+        if partition in self._partitions:
+            self._partitions[partition].call_at(due_s)
+
+    def quarantine(self, record: Record, reason: str) -> None:
+        """Put what could not be decoded into its DLQ (where this service does that); the partition goes on."""
+        if record.partition in self._partitions:
+            self.dead_letters += self._partitions[record.partition].quarantine(record, reason)
+
+    def measure(self, metrics: Metrics) -> None:
+        """Let metrics say how far behind it is, and how much it has quarantined."""
+        metrics.watch(Metric.LAG, lambda: self.lag)
+        metrics.watch(Metric.DEAD_LETTERS, lambda: self.dead_letters, grows=True)
+
+    def unready(self) -> str | None:
+        """Why this worker isn't ready; None when it has joined, has restored, and is not far behind."""
+        if not self._joined:
+            return "has not joined its group yet"
+        restoring = sorted(number for number, one in self._partitions.items() if not one.restored)
+        if restoring:
+            return f"restoring partitions {restoring}"
+        return f"{self.lag} records behind" if self.lag > READY_LAG else None
+
+    @property
+    def lag(self) -> int:
+        """Records of the log that were not delivered here yet, as of the last look, some seconds ago."""
+        return sum(pump.lag for pump in self._pumps.values())
+
+    def _parts(self) -> list[Coroutine[Any, Any, None]]:
+        pumps = [pump.run() for pump in self._pumps.values()]
+        tables = [table.run() for table in self._tables.values()]
+        return [*pumps, *tables, self._membership.keep(), self._commit_regularly(), self._watch_silence()]
+
+    def _watched(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(part)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._crash is not None and not self._crash.done():
+            self._crash.set_exception(error)
+
+    async def _assigned(self, numbers: frozenset[int]) -> None:
+        self._joined = True
+        _log.info("assigned", partitions=sorted(numbers))
+        for number in numbers - self._partitions.keys():
+            self._partitions[number] = Partition(number, self._factory(number), self._surroundings())
+            self._tasks[number] = self._watched(self._partitions[number].run())
+
+    async def _revoked(self, numbers: frozenset[int]) -> None:
+        _log.info("revoked", partitions=sorted(numbers))
+        ours = [number for number in numbers if number in self._partitions]
+        gone = [place for number in ours for place in self._partitions[number].places]
+        for pump in self._pumps.values():
+            pump.remove(gone)
+        await asyncio.gather(*(self._retire(number) for number in ours))
+        await self._commit([self._partitions[number] for number in ours])
+        for number in ours:
+            for place in self._partitions.pop(number).places:
+                self._committed.pop(place, None)  # others commit there now
+
+    async def _retire(self, number: int) -> None:
+        """Let a partition finish, within the drain deadline; what is late is cut off and restored elsewhere."""
+        partition, task = self._partitions[number], self._tasks.pop(number)
+        try:
+            async with asyncio.timeout(self._pace.drain_s):
+                await partition.close()
+                await asyncio.wait({task})
+                await partition.drain()
+        except TimeoutError:
+            _log.warning("not drained in time", partition=number)
+        await _cancelled([task])
+
+    async def _abandon(self) -> None:
+        """A crash: nothing is drained, nothing committed."""
+        tasks = list(self._tasks.values())
+        self._partitions.clear()
+        self._tasks.clear()
+        await _cancelled(tasks)
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await self._clock.sleep(self._pace.commit_interval_s)
+            partitions = list(self._partitions.values())
+            for partition in partitions:
+                partition.refresh_offers()
+            await self._commit(partitions)
+
+    async def _commit(self, partitions: Sequence[Partition]) -> None:
+        offers = {place: at for partition in partitions for place, at in partition.offers.items()}
+        changed = {place: at for place, at in offers.items() if self._committed.get(place) != at}
+        if not changed:
+            return
+        try:
+            await self._membership.commit(changed, self._pace.drain_s)
+        except (MembershipLost, LogUnreachable) as error:
+            _log.warning("offsets not committed", error=str(error))
+        else:
+            self._committed.update(changed)
+
+    async def _watch_silence(self) -> None:
+        while True:
+            await self._clock.sleep(self._pace.watchdog_s)
+            for pump in self._pumps.values():
+                await pump.check_silence()
+
+    def _deliver(self, place: Place, records: list[Record]) -> None:
+        partition = self._partitions.get(place[1])
+        if partition is not None:
+            partition.take(place, records)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            log=self._log,
+            appender=self._appender,
+            membership=self._membership,
+            inputs=self._inputs,
+            clock=self._clock,
+            offer_interval_s=self._pace.commit_interval_s,
+            queue_limit=self._pace.queue_limit,
+            feed=self._feed,
+            hold=self._hold,
+            release=self._release,
+        )
+
+    def _feed(self, positions: Mapping[Place, int]) -> None:
+        for cadence, pump in self._pumps.items():
+            pump.add({place: at for place, at in positions.items() if self._inputs.cadence(place[0]) is cadence})
+
+    def _hold(self, places: Sequence[Place]) -> None:
+        for pump in self._pumps.values():
+            pump.hold(places)
+
+    def _release(self, places: Sequence[Place]) -> None:
+        for pump in self._pumps.values():
+            pump.release(places)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

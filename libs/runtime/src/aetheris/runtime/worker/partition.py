@@ -1,0 +1,362 @@
+"""One partition of a service: restored from the log, then fed in micro-batches, one at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from aetheris.protocol.base.ids import derived
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.topics import dead_letters
+from aetheris.runtime.base.ages import Ages
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.log.checkpoints import Checkpoints, Loaded
+from aetheris.runtime.log.interface import (
+    GAP_BELIEVED_S,
+    Appender,
+    Log,
+    LogGap,
+    LogUnreachable,
+    Membership,
+    Place,
+    Refusal,
+)
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.process.checkpointing import Checkpointer
+from aetheris.runtime.process.withheld import write_all
+from aetheris.runtime.worker.handler import Inputs, PartitionHandler
+
+_log = structlog.get_logger(__name__)
+_Answer = TypeVar("_Answer")
+
+_RETRY_PAUSE_S = 0.2
+_LETTER_HEADERS = ("dlq_id", "dlq_reason", "dlq_topic", "dlq_partition", "dlq_offset", "ce_id", "ce_type")
+_TIMER_RESOLUTION_S = 0.001
+_PORTION = 400
+"""Records of one turn: twenty milliseconds, after which others of the process have theirs."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What every partition of a worker shares."""
+
+    log: Log
+    appender: Appender
+    membership: Membership
+    inputs: Inputs
+    clock: Clock
+    offer_interval_s: float
+    queue_limit: int
+    feed: Callable[[Mapping[Place, int]], None]
+    """Deliver these places from these offsets."""
+    hold: Callable[[Sequence[Place]], None]
+    release: Callable[[Sequence[Place]], None]
+
+
+class Partition:
+    """A handler, its queue, and how far it has come."""
+
+    def __init__(self, number: int, handler: PartitionHandler, around: Surroundings) -> None:
+        self.number = number
+        self.restored = False
+        self.offers: dict[Place, int] = {}
+        """What may be committed: all that lies below was handled, and is needed no more."""
+        self._handler = handler
+        self._around = around
+        self._places = {str(topic): (str(topic), number) for topic in around.inputs.topics}
+        self._queues: dict[str, list[Record]] = {}
+        self._queued = 0
+        self._held = False
+        self._busy = True
+        self._closing = False
+        self._stirred = asyncio.Event()
+        self._covered: dict[Place, int] = {}
+        self._offered_at = 0.0
+        self._due: float | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._undecodable: list[Group] = []
+        self._ages = {str(topic): Ages() for topic in around.inputs.made_again}
+        self._authority = self._places[around.inputs.authority]
+        self._checkpoints = self._checkpoints_of(around)
+        self._checkpointer = self._checkpointer_of(around)
+
+    @property
+    def places(self) -> list[Place]:
+        """What this partition reads."""
+        return list(self._places.values())
+
+    async def run(self) -> None:
+        """Restore, then feed, until `close`.
+
+        Raises:
+            Exception: what escaped the handler, or LogGap.
+        """
+        try:
+            await self._restore()
+            while not self._closing:
+                await self._stirred.wait()
+                self._stirred.clear()
+                await self._turn()
+                await asyncio.sleep(0)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def close(self) -> None:
+        """Finish the micro-batch under way (`run` then returns); call `drain` after it has."""
+        self._closing = True
+        self._stirred.set()
+
+    async def drain(self) -> None:
+        """Let the handler finish, and offer what it has reached."""
+        if self._checkpointer is not None:
+            await self._checkpointer.close()
+        await self._handler.close()
+        await self._flush_undecodable()
+        if self.restored:
+            self._offer()
+
+    def take(self, place: Place, records: list[Record]) -> None:
+        """Queue what arrived; past the limit, nothing more is fetched until it is handled."""
+        if place[0] in self._ages:
+            self._ages[place[0]].note(records[-1].offset, records[-1].timestamp_ms)
+        self._queues.setdefault(place[0], []).extend(records)
+        self._queued += len(records)
+        if self._queued > self._around.queue_limit and not self._held:
+            self._held = True
+            self._around.hold(self.places)
+        self._stirred.set()
+
+    def call_at(self, due_s: float) -> None:
+        """Tick at that time of the clock; the earliest call wins."""
+        if self._due is not None and self._due <= due_s:
+            return
+        self._due = due_s
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.create_task(self._ring_at(due_s))
+
+    def quarantine(self, record: Record, reason: str) -> bool:
+        """Keep an undecodable record for the DLQ: appended before anything that lies behind it is committed.
+
+        False where another service does that.
+        """
+        _log.warning("undecodable", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason)
+        if record.topic not in self._around.inputs.quarantines:
+            return False
+        self._undecodable.append((_dead_letter(record, reason),))
+        return True
+
+    def refresh_offers(self) -> None:
+        """Offer what is reached, unless a micro-batch is under way (it offers by itself)."""
+        if not self._busy:
+            self._offer()
+
+    async def _restore(self) -> None:
+        began_s = self._around.clock.monotonic()
+        ends, positions, loaded = await self._bounds()
+        known = await self._fold_loaded(loaded)
+        positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
+        if self._closing:
+            return
+        read = positions[self._authority] - loaded.start
+        took_s = round(self._around.clock.monotonic() - began_s, 3)
+        _log.info("restored", partition=self.number, start=loaded.start, read=read, known=known, took_s=took_s)
+        await self._handler.restored()
+        await self._flush_undecodable()
+        self._covered[self._authority] = positions[self._authority]
+        if self._checkpoints is not None:
+            self._covered[self._checkpoints.place] = positions[self._checkpoints.place]
+        self.restored, self._busy = True, False
+        self._around.feed(positions)
+
+    async def _bounds(self) -> tuple[dict[Place, int], dict[Place, int], Loaded]:
+        """Where each place ends, where reading it starts, and what is known below; a gap is looked at again first."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + GAP_BELIEVED_S
+        while True:
+            ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
+            is_believed = clock() >= until_s
+            try:
+                return ends, *await self._starts(ends, is_believed=is_believed)
+            except LogGap as gap:
+                if is_believed:
+                    raise
+                _log.warning("a gap is looked at again", partition=self.number, error=str(gap))
+                await asyncio.sleep(1.0)
+
+    async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:
+        """Where reading starts: at what was committed, else at the beginning; never past a gap of what is missed."""
+        committed = await self._insist(lambda: self._around.membership.committed(self.places))
+        begins = await self._insist(lambda: self._around.log.beginning_offsets(self.places))
+        starts = {place: begins[place] if at is None else at for place, at in committed.items()}
+        loaded = Loaded(starts[self._authority], iter(()))
+        if self._checkpoints is not None:
+            place = self._checkpoints.place
+            loaded = await self._checkpoints.load(begins[place], ends[place], loaded.start, ends[self._authority])
+            if starts[place] > ends[place] and is_believed:  # cut short: the mark may rest on what is gone
+                _log.error("checkpoints are missing: all is read from the first record", partition=self.number)
+                loaded, starts[place] = Loaded(0, iter(())), ends[place]
+            starts[place] = max(starts[place], ends[place])
+        starts[self._authority] = loaded.start
+        return {place: self._within(place, at, begins, ends) for place, at in starts.items()}, loaded
+
+    def _within(self, place: Place, at: int, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
+        if begins[place] <= at <= ends[place]:
+            return at
+        if place[0] in self._ages and at < begins[place]:
+            _log.warning("commands are gone, and will be made again", topic=place[0], partition=place[1], offset=at)
+            return begins[place]
+        raise LogGap(
+            f"{place[0]}[{place[1]}] has offsets {begins[place]} to {ends[place]}, but {at} is needed: "
+            "restore the topic, or reset the group's offsets by hand"
+        )
+
+    async def _fold_loaded(self, loaded: Loaded) -> int:
+        """What checkpoints know of jobs that were born below the mark; how many records that is."""
+        known = 0
+        for records in loaded.histories:
+            self._handler.fold(records)
+            known += len(records)
+            await asyncio.sleep(0)
+        self._handler.begin(loaded.start)
+        if self._checkpointer is not None:
+            self._checkpointer.start(loaded.start)
+        return known
+
+    async def _fold(self, start: int, end: int) -> int:
+        position = max(start, end)
+        async for records in replay(self._around.log, self._authority, start, end):
+            if self._checkpointer is not None:
+                self._checkpointer.note(records)
+            self._handler.fold(records)
+            position = max(position, records[-1].offset + 1)
+            if self._closing:
+                break
+            await asyncio.sleep(0)
+        return position
+
+    async def _insist(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        while True:
+            try:
+                return await ask()
+            except LogUnreachable as error:
+                _log.warning("restoring waits", partition=self.number, error=str(error))
+                await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _turn(self) -> None:
+        self._busy = True
+        batch = self._taken()
+        reached = {self._places[topic]: records[-1].offset + 1 for topic, records in batch.items()}
+        self._take_checkpoints(batch)
+        if batch:
+            await self._handler.handle(batch)
+            await self._flush_undecodable()
+        self._covered.update(reached)
+        if self._due is not None and self._around.clock.monotonic() >= self._due:
+            self._due = None
+            await self._handler.tick()
+        self._busy = False
+        if self._around.clock.monotonic() - self._offered_at >= self._around.offer_interval_s:
+            self._offer()
+        if self._checkpointer is not None:
+            self._checkpointer.look(self._covered[self._authority], self._handler.live)
+
+    def _take_checkpoints(self, batch: dict[str, list[Record]]) -> None:
+        """Not for the handler to see; a job's pieces count from the moment when they are read here."""
+        if self._checkpoints is not None:
+            self._checkpoints.take(batch.pop(self._checkpoints.place[0], ()))
+        if self._checkpointer is not None:
+            self._checkpointer.note(batch.get(self._authority[0], ()))
+
+    def _taken(self) -> dict[str, list[Record]]:
+        """The next of what has arrived, the authority first; what is left is taken in further turns."""
+        batch: dict[str, list[Record]] = {}
+        room = _PORTION
+        for topic in self._places:
+            queue = self._queues.pop(topic, [])
+            if queue and room:
+                batch[topic] = queue[:room]
+            if len(queue) > room:
+                self._queues[topic] = queue[room:]
+            room -= len(batch.get(topic, ()))
+        self._queued -= _PORTION - room
+        if self._queued:
+            self._stirred.set()
+        if self._held and self._queued <= self._around.queue_limit // 2:
+            self._held = False
+            self._around.release(self.places)
+        return batch
+
+    def _offer(self) -> None:
+        for (topic, number), position in self._covered.items():
+            low = self._low(topic)
+            self.offers[topic, number] = position if low is None else min(low, position)
+        self._offered_at = self._around.clock.monotonic()
+
+    def _low(self, topic: str) -> int | None:
+        """The lowest offset of a topic that is still needed."""
+        if topic == self._authority[0]:
+            if self._checkpoints is not None:
+                return self._checkpoints.mark(self._handler.live())
+            return min((birth for _, birth in self._handler.live()), default=None)
+        if topic == self._around.inputs.checkpoints:
+            return None
+        low = self._handler.low_water(topic)
+        if low is None or topic not in self._ages:
+            return low
+        return max(low, self._ages[topic].held_from(self._around.clock.now().timestamp() * 1000))
+
+    def _checkpoints_of(self, around: Surroundings) -> Checkpoints | None:
+        topic = around.inputs.checkpoints
+        return Checkpoints(around.log, self._places[topic], self._authority) if topic is not None else None
+
+    def _checkpointer_of(self, around: Surroundings) -> Checkpointer | None:
+        if self._checkpoints is None or not around.inputs.checkpoint_every:
+            return None
+        return Checkpointer(
+            around.log,
+            around.appender,
+            around.clock,
+            self._checkpoints,
+            authority=self._authority,
+            every=around.inputs.checkpoint_every,
+            tell=self._handler.checkpointed,
+        )
+
+    async def _ring_at(self, due_s: float) -> None:
+        # uvloop's timers are up to a millisecond early: a turn before the time would not tick, and none would follow
+        while (left_s := due_s - self._around.clock.monotonic()) > 0:
+            await self._around.clock.sleep(max(left_s, _TIMER_RESOLUTION_S))
+        self._stirred.set()
+
+    async def _flush_undecodable(self) -> None:
+        if self._undecodable:
+            groups, self._undecodable = self._undecodable, []
+            for refusal in await write_all(self._around.appender, groups):
+                await self._quarantine_briefly(refusal)
+
+    async def _quarantine_briefly(self, refusal: Refusal) -> None:
+        """A letter that the brokers refuse: without its value, which still lies where the record came from."""
+        (letter,) = refusal.group
+        reason = (("dlq_omitted", refusal.why.encode()),)
+        headers = tuple(header for header in letter.headers if header[0] in _LETTER_HEADERS) + reason
+        brief = Draft(letter.topic, letter.key, b"", headers, letter.partition)
+        for again in await write_all(self._around.appender, [(brief,)]):
+            _log.error("a dead letter is refused", topic=letter.topic, reason=again.why)
+
+
+def _dead_letter(record: Record, reason: str) -> Draft:
+    origin = (record.topic, str(record.partition), str(record.offset))
+    headers = (
+        ("dlq_id", derived("dlq", *origin).encode()),
+        ("dlq_reason", reason.encode()),
+        ("dlq_topic", origin[0].encode()),
+        ("dlq_partition", origin[1].encode()),
+        ("dlq_offset", origin[2].encode()),
+    )
+    return Draft(
+        dead_letters(record.topic), record.key or b"", record.value, headers + record.headers, record.partition
+    )

@@ -1,5 +1,0 @@
-"""The log on Kafka: records by own requests, the rest by aiokafka (docs/adr/0005-own-requests-for-records.md)."""
-
-from aetheris.streams.kafka.log import KafkaLog
-
-__all__ = ["KafkaLog"]

@@ -1,0 +1,1 @@
+"""What the ledger decides: pure."""

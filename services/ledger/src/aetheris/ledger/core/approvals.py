@@ -1,0 +1,278 @@
+"""Requests to humans about calls: asked for, answered, expired (docs/approvals.md). One group of events each."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from aetheris.ledger.core import settlement
+from aetheris.ledger.core.charges import due_after
+from aetheris.ledger.core.decisions import Emit, Now, Written
+from aetheris.ledger.core.memory import Asked, LiveJob, Terms
+from aetheris.ledger.core.policy import PolicyEffect, Rule, Verdict
+from aetheris.ledger.core.settlement import Key, written
+from aetheris.protocol.base import recordable
+from aetheris.protocol.fold.state import Entry, JobState, KeyState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Respond
+from aetheris.protocol.messages.events import Decision, RejectReason
+from aetheris.protocol.plan.forms import AnswerRefused, fields_of
+from aetheris.protocol.plan.graph import dependencies
+from aetheris.protocol.planning.approvals import edited, may_not_answer, request_id
+from aetheris.protocol.planning.invocation import Invocation, call_with
+from aetheris.protocol.planning.schemas import Schema
+
+_ACTIONS: Mapping[str, Mapping[str, str]] = {
+    "approve": {"label": "Approve", "style": "primary"},
+    "edit": {"label": "Change", "style": "secondary"},
+    "reject": {"label": "Reject", "style": "danger"},
+}
+
+
+def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
+    """What a rule's condition may look at (docs/policy.md)."""
+    created, entry = job.created, call.entry
+    return {
+        "args": call.args,
+        "job": {
+            "id": job.job_id,
+            "tenant": created.tenant,
+            "submitted_by": created.submitted_by,
+            "agent": created.agent or "",
+            "session": created.session or "",
+        },
+        "tool": {
+            "name": entry.node.tool_name,
+            "version": entry.tool_version,
+            "irreversible": entry.irreversible,
+            "effect_class": entry.effect_class.value,
+        },
+        "node": {"id": call.node_id},
+    }
+
+
+def ask_human(of: Key, call: Invocation, rule: Rule, cost: float | None, *, terms: Terms, now: Now) -> Emit:
+    """approval_requested and job_waiting: from here on the log waits, not the request."""
+    expires_at = due_after(now, rule.expires_s)
+    return settlement.emit(
+        of, *_requested(of, call, rule, cost, terms=terms, form_at=now.wall.isoformat(), expires_at=expires_at)
+    )
+
+
+def answer(
+    job: LiveJob, key: str, asked: Asked, command: Respond, command_id: str, *, terms: Terms, now: Now
+) -> Emit | None:
+    """What a human's answer becomes; None where it decides nothing: he may not, or there is nothing to change."""
+    of = Key(job.state, key, job.state.keys[key])
+    requested = of.state.requested
+    created = job.state.created
+    if requested is None or command.tenant != created.tenant:
+        return None
+    if may_not_answer(requested, command.action, created.submitted_by, command.by) is not None:
+        return None
+    if is_past(requested, now):
+        return expired(of, requested, caused_by=command_id)
+    entry = job.state.entry(of.state.node_id)
+    if entry is None or not entry.same_as(asked.entry):
+        mismatch = _rejected(of, RejectReason.APPROVAL_MISMATCH, "the plan has changed", command_id)
+        return settlement.emit(of, mismatch)
+    if command.action == "approve":
+        return settlement.emit(of, _decided(of, requested, command, command_id))
+    if command.action == "edit":
+        return _edit(job, of, entry, command, command_id, terms=terms, now=now)
+    no = _rejected(of, RejectReason.APPROVAL, "a human said no", command_id)
+    return settlement.emit(of, _decided(of, requested, command, command_id), no)
+
+
+def expired(of: Key, requested: ev.ApprovalRequested, caused_by: str | None = None) -> Emit:
+    """Nobody answered in time."""
+    no = _rejected(of, RejectReason.EXPIRED, f"nobody answered until {requested.expires_at}", caused_by)
+    return settlement.emit(of, no)
+
+
+def is_past(requested: ev.ApprovalRequested, now: Now) -> bool:
+    """Whether a request has expired by this process's clock."""
+    return requested.expires_at is not None and now.wall >= datetime.fromisoformat(requested.expires_at)
+
+
+def _edit(
+    job: LiveJob, of: Key, entry: Entry, command: Respond, command_id: str, *, terms: Terms, now: Now
+) -> Emit | None:
+    """A new call of the same node, which needs an approval of its own; the old one is rejected.
+
+    The new key comes before the old one's rejection, so that nobody takes the node for settled in between.
+    """
+    requested = of.state.requested
+    schema = _pinned_schema(entry, terms)
+    if requested is None or schema is None:
+        return None
+    try:
+        args = edited(requested, schema, command.data)
+    except AnswerRefused:
+        return None
+    node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
+    call = call_with(job.state, Entry(entry.revision, node, entry.pin), {})
+    if call.key in job.state.keys:
+        return None
+    new = Key(job.state, call.key, KeyState(call.node_id))
+    verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
+    decided = _decided(of, requested, command, command_id, data=args)
+    old = _rejected(of, RejectReason.EDITED, "a human edited the call", command_id)
+    over = _refusal(job, of, call, verdict)
+    if over is not None:
+        refused = _rejected(new, *over, command_id)
+        return settlement.emit(of, decided, refused, old)
+    rule = verdict.rule if verdict.effect is PolicyEffect.APPROVAL else _as_before(requested, terms)
+    cost = rule.budget.cost(call.args) if rule.budget is not None else 1.0 if rule.is_limited else None
+    asking = _requested(
+        new,
+        call,
+        rule,
+        cost,
+        terms=terms,
+        form_at=now.wall.isoformat(),
+        expires_at=due_after(now, rule.expires_s),
+        caused_by=command_id,
+        edited_by=command.by,
+    )
+    return settlement.emit(of, decided, asking[0], old, asking[1])
+
+
+def _refusal(job: LiveJob, of: Key, call: Invocation, verdict: Verdict) -> tuple[RejectReason, str] | None:
+    """Why the policy will not have the call that an edit makes."""
+    if verdict.effect is PolicyEffect.DENY:
+        return RejectReason.POLICY, verdict.detail
+    rule = verdict.rule
+    if rule.budget is None:
+        return None
+    cost = rule.budget.cost(call.args)
+    if cost is None:
+        return RejectReason.BUDGET, f"{rule.name}: no such amount in the arguments"
+    if not job.account(rule.name).allows(rule, call.key, cost, instead_of=of.key):
+        return RejectReason.BUDGET, rule.name
+    return None
+
+
+def _as_before(requested: ev.ApprovalRequested, terms: Terms) -> Rule:
+    """The rule that asked for the first approval: what a human has changed, a human approves."""
+    for rule in terms.policy.rules:
+        if rule.name == requested.rule and rule.effect is PolicyEffect.APPROVAL:
+            return rule
+    return Rule(
+        name=requested.rule,
+        tools=("*",),
+        effect=PolicyEffect.APPROVAL,
+        approvers=requested.approvers,
+        self_approval=requested.self_approval,
+    )
+
+
+def _requested(
+    of: Key,
+    call: Invocation,
+    rule: Rule,
+    cost: float | None,
+    *,
+    terms: Terms,
+    form_at: str,
+    expires_at: str | None,
+    caused_by: str | None = None,
+    edited_by: str | None = None,
+) -> tuple[Written, Written]:
+    request = request_id(of.job.job_id, call.node_id, of.key)
+    requested = ev.ApprovalRequested(
+        job_id=of.job.job_id,
+        caused_by=caused_by,
+        node_id=call.node_id,
+        idempotency_key=of.key,
+        args_hash=call.args_hash,
+        tool_version=call.entry.tool_version,
+        rule=rule.name,
+        form=_form(request, of.job, call, terms, created_at=form_at, expires_at=expires_at),
+        expires_at=expires_at,
+        approvers=rule.approvers,
+        self_approval=rule.self_approval,
+        edited_by=edited_by,
+        cost=cost,
+    )
+    waiting = ev.JobWaiting(
+        job_id=of.job.job_id,
+        caused_by=caused_by,
+        wait_type="approval",
+        node_id=call.node_id,
+        correlation_key=request,
+        due_at=expires_at,
+    )
+    return written(requested, of.key), written(waiting, of.key)
+
+
+def _form(
+    request: str, job: JobState, call: Invocation, terms: Terms, *, created_at: str, expires_at: str | None
+) -> dict[str, Any]:
+    """What a human is shown, and can change; the answer is held against this, never against what a client says."""
+    entry = call.entry
+    tool = entry.node.tool_name
+    schema = _pinned_schema(entry, terms) or {}
+    shown = recordable.shown(call.args)
+    editable = fields_of(schema, call.args) if shown is call.args else ()
+    fields = [field.model_dump(mode="json", exclude_defaults=True) for field in editable]
+    actions = {name: look for name, look in _ACTIONS.items() if fields or name != "edit"}
+    return {
+        "id": request,
+        "type": "form" if fields else "confirmation",
+        "title": f"Run {tool}?",
+        "description": f"Step {call.node_id} calls {tool}"
+        + (", which can't be undone." if entry.irreversible else "."),
+        "fields": fields,
+        "actions": actions,
+        "context": {
+            "job_id": job.job_id,
+            "node_id": call.node_id,
+            "tenant": job.created.tenant,
+            "submitted_by": job.created.submitted_by,
+            "tool": tool,
+            "tool_version": entry.tool_version,
+            "arguments": shown,
+        },
+        "created_at": created_at,
+        "expires_at": expires_at,
+    }
+
+
+def _pinned_schema(entry: Entry, terms: Terms) -> Schema | None:
+    """The schema that the plan was pinned with; None where the registry has it no more."""
+    if entry.pin is None:
+        return None
+    found = terms.registered(entry.node.tool_name, entry.pin.version)
+    return found.schema_ if found is not None and found.schema_hash == entry.pin.schema_hash else None
+
+
+def _decided(
+    of: Key, requested: ev.ApprovalRequested, command: Respond, command_id: str, data: dict[str, Any] | None = None
+) -> Written:
+    """The answer, bound to what was shown: arguments, version and rule are the request's."""
+    event = ev.ApprovalDecided(
+        job_id=of.job.job_id,
+        caused_by=command_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        args_hash=requested.args_hash,
+        tool_version=requested.tool_version,
+        rule=requested.rule,
+        decision=Decision(command.action),
+        approver=command.by,
+        comment=command.comment,
+        data=data,
+    )
+    return written(event, of.key, command_id)
+
+
+def _rejected(of: Key, reason: RejectReason, detail: str, caused_by: str | None) -> Written:
+    event = ev.InvocationRejected(
+        job_id=of.job.job_id,
+        caused_by=caused_by,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        reason=reason,
+        detail=detail,
+    )
+    return written(event, of.key, reason)

@@ -1,0 +1,106 @@
+"""What the core decides: data, carried out by the handler in this order (docs/architecture.md, "A step").
+
+What every step needs is never changed, and yet not `frozen`: its making would be ten times as dear.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from aetheris.protocol.messages.commands import ContentRecord, LedgerRecord, ToolGrant, Verification
+from aetheris.protocol.messages.events import Event
+
+Nonces = Mapping[str, bytes]
+"""nonce → what its try left in the effect store, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time, as data: `mono_s` decides, `wall` only becomes the text of a due time."""
+
+    mono_s: float
+    wall: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An event to be appended, and its id."""
+
+    id: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Events of one job that are written whole or not at all; `blobs` must be stored before."""
+
+    job_id: str
+    events: tuple[Written, ...]
+    key: str | None = None
+    """The idempotency key that it is about, for its trace."""
+    blobs: tuple[bytes, ...] = ()
+
+
+@dataclass(slots=True)
+class Grant:
+    """A grant, the lease that goes with it, and the context of the request that asked."""
+
+    message: ToolGrant
+    lease_ttl_s: float
+    parent: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to the outside."""
+
+    message: Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """A question about a recorded effect, whose resources are to be read from the log."""
+
+    message: Verification
+
+
+@dataclass(slots=True)
+class View:
+    """A line of ledger.records."""
+
+    record: LedgerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A line of ledger.contents."""
+
+    record: ContentRecord
+
+
+Decision = Emit | Grant | Ask | Confirm | View | Done
+
+
+@dataclass(slots=True)
+class Look:
+    """What the core must know of the stores before it decides."""
+
+    effects: list[tuple[str, str]] = field(default_factory=list)
+    """(job_id, idempotency_key)"""
+    leases: list[str] = field(default_factory=list)
+    blobs: dict[str, int] = field(default_factory=dict)
+    """sha256 → size"""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The stores' answers; what could not be asked is None."""
+
+    effects: Mapping[str, Nonces] | None = field(default_factory=dict)
+    """By idempotency key; None: the effect store did not answer."""
+    held: Mapping[str, bool] | None = field(default_factory=dict)
+    """By idempotency key: whether somebody has a lease; None: Redis did not answer."""
+    leases_lost_s: float | None = None
+    """When, on the monotonic clock, Redis was last found to have lost leases, or not to answer."""
+    blobs: Mapping[str, Any] = field(default_factory=dict)

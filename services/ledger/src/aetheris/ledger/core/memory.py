@@ -1,0 +1,171 @@
+"""What the ledger remembers of a live job beside its fold; all of it is made again from the log."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from aetheris.ledger.core.charges import Account
+from aetheris.ledger.core.contents import Contents
+from aetheris.ledger.core.decisions import Decision
+from aetheris.ledger.core.limits import Limits
+from aetheris.ledger.core.policy import Policy
+from aetheris.protocol.fold.state import Entry, JobState, KeyState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.protocol.planning.approvals import deciders_of
+from aetheris.protocol.planning.confirmation import Tally
+from aetheris.protocol.planning.gate import Deciders
+
+WorkerLife = tuple[str, str]
+"""worker_id, incarnation"""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What decisions follow; `fresh_id` and `jitter` (0 to 1) are the only things not derived."""
+
+    policy: Policy
+    limits: Limits
+    fresh_id: Callable[[], str]
+    jitter: Callable[[], float]
+    registered: Callable[[str, str], RegistryEntry | None] = lambda _name, _version: None
+    """The registry's entry of a tool, by name and version."""
+    contents: Contents = field(default_factory=dict)
+
+    def verifies(self, name: str, version: str) -> bool:
+        """Whether what a tool did can be compared with the outside."""
+        entry = self.registered(name, version)
+        return entry is not None and entry.verifier
+
+
+def deciders(state: KeyState, terms: Terms) -> Deciders:
+    """Who may decide about a call that has started: whom its request named, or the rule that let it run names."""
+    if state.requested is not None:
+        return deciders_of(state.requested)
+    return terms.policy.deciders(state.started.rule if state.started is not None else None)
+
+
+@dataclass(slots=True)
+class Step:
+    """What to do about one thing now, and when to look at it again; `due_s` None: not by the clock."""
+
+    decisions: Sequence[Decision] = ()
+    due_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A grant that only one life of a worker may take; `until_s`: when nobody has taken it."""
+
+    life: WorkerLife
+    until_s: float
+
+
+@dataclass(slots=True)
+class Pending:
+    """A node that the planner asked for and nobody has started."""
+
+    nodes: tuple[str, ...]
+    offset: int | None
+    """Of the request; None where a human's yes is what asks."""
+    parent: bytes | None
+    due_s: float
+    grants: int = 0
+    offered: Offered | None = None
+
+
+@dataclass(slots=True)
+class Started:
+    """A try in charge, and what is known of its end."""
+
+    nonce: str
+    life: WorkerLife
+    due_s: float
+    cause: str | None = None
+    """Why it is doubted; None while its lease may still speak for it."""
+    doubt_s: float | None = None
+    ended_s: float | None = None
+    """When this process had folded the end of the try's worker: settles_within counts from here."""
+    blind: int = 0
+    """Looks in vain at an effect store that did not answer."""
+    ask: tuple[str, float] | None = None
+    """The question under way: its id, and when it was sent."""
+    absent_s: float | None = None
+    """When the last question that was answered "not found" was sent."""
+    unknowns: int = 0
+    next_ask_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Reopened:
+    """A key that is free for its next try."""
+
+    due_s: float
+    after_proof: bool
+    """Its last try reported that it took no effect: the plan's retry decides when, and whether, it goes on."""
+    scheduled: bool = False
+    grants: int = 0
+    offered: Offered | None = None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A node that waits."""
+
+    event: ev.JobWaiting
+    due_s: float
+    """Infinite where only a signal or a human ends it."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request that waits for a human; `entry` is the node's when it was made: another plan makes it void."""
+
+    entry: Entry
+    due_s: float
+
+
+@dataclass(slots=True)
+class Resumed:
+    """A job that goes on again since the event at `offset`; keys of calls that are not confirmed since then."""
+
+    offset: int
+    open: set[str]
+    failed: set[str] = field(default_factory=set)
+    asked: dict[str, float] = field(default_factory=dict)
+    """Key → how long its question is worth waiting for."""
+    again: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Key → how often it was asked about, and when it may be asked about again."""
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job's fold, and the ledger's memory of it."""
+
+    state: JobState
+    pending: dict[str, Pending] = field(default_factory=dict)
+    keys: dict[str, Started | Reopened | Waiting] = field(default_factory=dict)
+    parked: dict[str, str] = field(default_factory=dict)
+    """execution_id → key"""
+    awaited: dict[str, str] = field(default_factory=dict)
+    """The correlation keys of open waits → key"""
+    signalled: set[str] = field(default_factory=set)
+    """Correlation keys whose signal this process has appended."""
+    announced: set[WorkerLife] = field(default_factory=set)
+    asked: dict[str, Asked] = field(default_factory=dict)
+    """Key → its open request; one that this process has answered is gone before the log says so."""
+    requests: dict[str, str] = field(default_factory=dict)
+    """request id → key, also of those that were answered."""
+    resumed: Resumed | None = None
+    """What it must confirm before it goes on; None for a job that has not waited."""
+    accepting: Deciders | None = None
+    """Who was asked last to let pass what could not be confirmed."""
+    accounts: dict[str, Account] = field(default_factory=dict)
+    """Rule → what was charged to it."""
+
+    def account(self, rule: str) -> Account:
+        """The account of a limited rule."""
+        found = self.accounts.get(rule)
+        if found is None:
+            found = self.accounts[rule] = Account()
+        return found

@@ -1,0 +1,250 @@
+"""The policy: rules in order, the first that matches decides (docs/policy.md)."""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from aetheris.protocol.planning.gate import Deciders
+
+if TYPE_CHECKING:
+    import cel
+
+NO_RULE = "(no rule matches)"
+_BOUND = re.compile(r"\.(?:all|exists|exists_one|filter|map)\(\s*([A-Za-z_]\w*)\s*,")
+"""The names that a condition binds itself, as x in `args.to.exists(x, x == 'ann')`."""
+
+Facts = Mapping[str, Any]
+"""What a condition may look at: args, job, tool, node."""
+KNOWN_FACTS = frozenset({"args", "job", "tool", "node"})
+
+
+class PolicyEffect(StrEnum):
+    """What a rule says of a call."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    APPROVAL = "approval"
+
+
+class PolicyError(Exception):
+    """The policy file can't be used; the message names the rule. Mend the file, then start again."""
+
+    code = "invalid_policy"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Budget(_Strict):
+    """What the calls of one job under one rule may come to: so many calls, or so much of an argument."""
+
+    calls: int | None = Field(default=None, ge=0)
+    amount: str | None = Field(default=None, min_length=1, description="The argument that is summed; dots go inside")
+    most: float | None = Field(default=None, ge=0, description="The largest sum")
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> "Budget":
+        if (self.calls is None) is (self.amount is None) or (self.amount is None) is not (self.most is None):
+            raise ValueError("either calls, or amount and most")
+        return self
+
+    @property
+    def limit(self) -> float:
+        """What the costs may add up to."""
+        return self.most if self.most is not None else float(self.calls or 0)
+
+    def cost(self, args: Mapping[str, Any]) -> float | None:
+        """What a call takes of it; None where the arguments hold no such amount."""
+        if self.amount is None:
+            return 1.0
+        value: Any = args
+        for part in self.amount.split("."):
+            value = cast("Mapping[str, Any]", value).get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            return None
+        return float(value)
+
+
+class Rate(_Strict):
+    """How many calls of one job may begin under one rule within `per_s` seconds; the next one waits."""
+
+    calls: int = Field(ge=1)
+    per_s: float = Field(gt=0)
+
+
+class Rule(_Strict):
+    """One rule: which calls it is about, and what it says of them."""
+
+    name: str = Field(min_length=1)
+    tools: tuple[str, ...] = Field(min_length=1, description="Patterns of tool names: * and ? as in file names")
+    irreversible: bool | None = Field(default=None, description="Only calls that can't (true) or can (false) be undone")
+    when: str | None = Field(default=None, description="A condition over args, job, tool and node, in CEL")
+    effect: PolicyEffect
+    approvers: tuple[str, ...] | None = Field(default=None, min_length=1, description="Patterns of who may approve")
+    expires_s: float | None = Field(default=None, gt=0, description="How long an answer is awaited")
+    self_approval: bool = Field(default=False, description="Whether who submitted the job may decide about its calls")
+    budget: Budget | None = None
+    rate: Rate | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_effect(self) -> "Rule":
+        about_humans = self.model_fields_set & {"approvers", "expires_s", "self_approval"}
+        if about_humans and self.effect is PolicyEffect.DENY:
+            raise ValueError(f"{', '.join(sorted(about_humans))}: not with effect deny")
+        if self.is_limited and self.effect is PolicyEffect.DENY:
+            raise ValueError("budget, rate: not with effect deny")
+        if self.when is not None:
+            unknown = set(self._condition.variables()) - KNOWN_FACTS - set(_BOUND.findall(self.when))
+            if unknown:
+                raise ValueError(f"when: there is no {', '.join(sorted(unknown))}; there are args, job, tool and node")
+        return self
+
+    @property
+    def deciders(self) -> Deciders:
+        """Who may decide about its calls: approve them, say what became of them, have them tried again."""
+        return Deciders(self.name, self.approvers, self.self_approval)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether its calls are counted."""
+        return self.budget is not None or self.rate is not None
+
+    @property
+    def judges_each_call(self) -> bool:
+        """Whether each call must be judged by itself, with its arguments: it can't ride in a run."""
+        return self.when is not None or self.is_limited
+
+    def covers(self, tool: str, irreversible: bool) -> bool:
+        """Whether the rule is about calls of `tool`."""
+        if self.irreversible is not None and self.irreversible is not irreversible:
+            return False
+        return any(fnmatchcase(tool, pattern) for pattern in self.tools)
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether its condition holds.
+
+        Raises:
+            Exception: it can't be said of this call, such as for an argument that is missing.
+        """
+        answer = self._condition.execute(dict(facts))
+        if not isinstance(answer, bool):
+            raise TypeError("a condition is true or false")
+        return answer
+
+    @cached_property
+    def _condition(self) -> "cel.Program":
+        import cel  # noqa: PLC0415  it brings a command line along: a fifth of the time in which the ledger starts
+
+        try:
+            return cel.compile(self.when or "true")
+        except ValueError as error:
+            raise ValueError(f"when: {' '.join(str(error).split())}") from None
+
+
+_DENY = Rule(name=NO_RULE, tools=("*",), effect=PolicyEffect.DENY)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the policy says of a call: the rule that decides, and in words why where it refuses."""
+
+    rule: Rule
+    effect: PolicyEffect
+    detail: str
+
+
+class Policy:
+    """Rules in order; what no rule matches is denied."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        self.limited: Mapping[str, Rule] = {rule.name: rule for rule in rules if rule.is_limited}
+        self._named: Mapping[str, Rule] = {rule.name: rule for rule in rules}
+        self._known: dict[tuple[str, bool], tuple[Rule, ...]] = {}
+        self._plain: dict[str, str | None] = {}
+
+    def verdict(self, tool: str, irreversible: bool, facts: Callable[[], Facts]) -> Verdict:
+        """What the first rule that matches says; `facts` are asked for only where a condition looks at them.
+
+        A condition that can't be judged denies the call: nothing runs because a rule failed.
+        """
+        found: Facts | None = None
+        for rule in self._candidates(tool, irreversible):
+            if rule.when is None:
+                return Verdict(rule, rule.effect, rule.name)
+            found = facts() if found is None else found
+            try:
+                if rule.holds(found):
+                    return Verdict(rule, rule.effect, rule.name)
+            except Exception as error:  # noqa: BLE001  whatever a condition stumbles over; the value stays out of it
+                return Verdict(rule, PolicyEffect.DENY, f"{rule.name}: can't be judged ({type(error).__name__})")
+        return Verdict(_DENY, PolicyEffect.DENY, NO_RULE)
+
+    def deciders(self, name: str | None) -> Deciders:
+        """Whom a rule names; where it stands no more, everybody but who submitted the job."""
+        rule = self._named.get(name or "")
+        return rule.deciders if rule is not None else Deciders(name)
+
+    def plain(self, tool: str) -> str | None:
+        """The rule that allows a call that can be undone, whatever its arguments are, so that it may ride in a run."""
+        if tool not in self._plain:
+            rule = self._candidates(tool, irreversible=False)[0]
+            plain = rule.effect is PolicyEffect.ALLOW and not rule.judges_each_call
+            self._plain[tool] = rule.name if plain else None
+        return self._plain[tool]
+
+    def _candidates(self, tool: str, irreversible: bool) -> tuple[Rule, ...]:
+        """The rules about a tool, up to the first without a condition; cached, for most calls need only this."""
+        found = self._known.get((tool, irreversible))
+        if found is None:
+            found = self._known[tool, irreversible] = tuple(self._find(tool, irreversible))
+        return found
+
+    def _find(self, tool: str, irreversible: bool) -> list[Rule]:
+        found: list[Rule] = []
+        for rule in (*self.rules, _DENY):
+            if rule.covers(tool, irreversible):
+                found.append(rule)
+                if rule.when is None:
+                    break
+        return found
+
+
+def parse(text: str) -> Policy:
+    """A policy from TOML: `[[rules]]` (docs/policy.md).
+
+    Raises:
+        PolicyError: naming the rule.
+    """
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError(f"the policy is not TOML: {error}") from None
+    entries = found.pop("rules", None)
+    if found or not isinstance(entries, list):
+        raise PolicyError("the policy holds [[rules]] and nothing else")
+    rules = [_rule(index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
+    names = [rule.name for rule in rules]
+    for name in names:
+        if names.count(name) > 1:
+            raise PolicyError(f"rule {name!r}: the name stands twice")
+    return Policy(rules)
+
+
+def _rule(index: int, entry: Any) -> Rule:
+    try:
+        return Rule.model_validate(entry)
+    except ValidationError as error:
+        name = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        said = first["msg"].removeprefix("Value error, ")
+        raise PolicyError(f"rule {name or index + 1!r}: {f'{field}: ' if field else ''}{said}") from None

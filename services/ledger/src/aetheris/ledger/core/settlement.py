@@ -1,0 +1,330 @@
+"""The events that the ledger writes about a key, as groups; every one names the nonce it judges."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from aetheris.ledger.core.decisions import Emit, Written
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.fold.state import JobState, KeyState, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import CancelContract, Resolve
+from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
+from aetheris.protocol.planning.gate import Deciders
+
+MAX_STORED_BYTES = 512 * 1024
+"""Of an effect in the store: no executor leaves more."""
+
+CANCELLED = RejectReason.CANCELLED.value
+"""The error of a call that ended because it was cancelled: whether it took effect is told by `sure`."""
+
+
+@dataclass(slots=True)
+class Key:
+    """A key of a job, and its state."""
+
+    job: JobState
+    key: str
+    state: KeyState
+
+    @property
+    def nonce(self) -> str:
+        """The nonce in charge."""
+        return self.state.n or ""
+
+    @property
+    def started(self) -> ev.ToolInvocationStarted:
+        """The `started` in charge; only a key that never started has none."""
+        if self.state.started is None:
+            raise LookupError("the key never started")
+        return self.state.started
+
+
+class StoredEffect(BaseModel):
+    """What an executor left in the effect store: the payloads that it was about to append."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    finished: ev.ToolInvocationFinished
+    committed: ev.CommandCommitted
+    changed: ev.StateChanged | None = None
+
+
+def written(event: Event, *cause: str) -> Written:
+    """An event under the id that follows from its cause: a writer that repeats itself repeats the id."""
+    return Written(event_id(event.job_id, event.event_type, *cause), event)
+
+
+def emit(of: Key, *events: Written, blobs: tuple[bytes, ...] = ()) -> Emit:
+    """One atomic group about a key."""
+    return Emit(of.job.job_id, events, of.key, blobs)
+
+
+def stored_effect(of: Key, nonce: str, value: bytes) -> StoredEffect | None:
+    """What the effect store has for a nonce; None where it isn't, whole, what this very try would have appended.
+
+    The store is believed in nothing: what the fold would not take, or nobody could read, is as if it were not there.
+    """
+    if len(value) > MAX_STORED_BYTES:
+        return None
+    try:
+        effect = StoredEffect.model_validate_json(value)
+    except ValidationError:
+        return None
+    return effect if _is_of(effect, of, nonce) and _is_whole(effect.finished) else None
+
+
+def _is_of(effect: StoredEffect, of: Key, nonce: str) -> bool:
+    """Whether all of it is about this try; what a try itself never writes may not be in it."""
+    finished, committed, changed = effect.finished, effect.committed, effect.changed
+    place = (of.job.job_id, of.state.node_id)
+    if (finished.job_id, finished.node_id, finished.idempotency_key, finished.invocation_id) != (*place, of.key, nonce):
+        return False
+    if (committed.job_id, committed.node_id, committed.idempotency_key) != (*place, of.key):
+        return False
+    if changed is not None and (changed.job_id, changed.node_id) != place:
+        return False
+    if (committed.command_id, committed.kind) != (of.state.node_id, of.started.kind):
+        return False
+    if (committed.input_hash, committed.output_hash) != (of.started.args_hash, finished.output_hash):
+        return False
+    foreign = (finished.via is not Via.EXECUTOR, finished.by, finished.evidence, finished.error)
+    return not any(foreign)
+
+
+def _is_whole(finished: ev.ToolInvocationFinished) -> bool:
+    """Whether it is a success with just the result that it names."""
+    if not finished.outcome.took_effect or (finished.external_id or "") != recordable.name(finished.external_id or ""):
+        return False
+    if finished.result_ref is not None:
+        return finished.result is None and finished.result_ref.sha256 == finished.output_hash
+    result, data = recordable.result(finished.result)
+    same = result is finished.result and hashlib.sha256(data).hexdigest() == finished.output_hash
+    return same and len(data) <= recordable.INLINE_LIMIT
+
+
+def catch_up(of: Key, effect: StoredEffect) -> Emit:
+    """finished + command_committed (+ state_changed) as the lost try would have appended them."""
+    nonce = effect.finished.invocation_id
+    finished = effect.finished.model_copy(update={"via": Via.CATCH_UP})
+    events = [
+        written(finished, nonce, Via.CATCH_UP, finished.outcome),
+        written(effect.committed, nonce, Via.CATCH_UP),
+    ]
+    if effect.changed is not None:
+        events.append(written(effect.changed, nonce, Via.CATCH_UP))
+    return emit(of, *events)
+
+
+def found(of: Key, nonce: str, probed: ev.InvocationProbed) -> Emit:
+    """What a probe found settles the try whose external key it was found under."""
+    evidence = {"ask": probed.ask, "found": list(recordable.evidence(probed.evidence))}
+    external_id = None if probed.external_id is None else recordable.name(probed.external_id)
+    extra = {"external_id": external_id, "evidence": evidence}
+    settled = _happened(of, nonce, Via.PROBE, _Result(probed.result, probed.result_ref), cause=probed.ask, extra=extra)
+    if not probed.changes:
+        return settled
+    changed = ev.StateChanged(job_id=of.job.job_id, node_id=of.state.node_id, changes=probed.changes)
+    return replace(settled, events=(*settled.events, written(changed, nonce, Via.PROBE, probed.ask)))
+
+
+def happened(of: Key, command: Resolve, command_id: str) -> Emit:
+    """A human says that the call took effect."""
+    extra = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
+    return _happened(of, of.nonce, Via.HUMAN, _Result(command.result), cause=command_id, extra=extra)
+
+
+def not_executed(of: Key, command: Resolve, command_id: str) -> Emit:
+    """A human says that it didn't; the fold keeps it as not sure."""
+    said = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
+    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, {**said, "error": "resolved as not executed"})
+    return emit(of, written(event, of.nonce, Via.HUMAN, Outcome.PERMANENT, command_id))
+
+
+def cancelled(of: Key, cancel: ev.CancelRequested) -> Emit:
+    """Nobody waits any more for what became of a parked call: it may have taken effect."""
+    said = {"by": cancel.by, "evidence": {"effect": "possible"}, "caused_by": cancel.caused_by}
+    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, {**said, "error": CANCELLED})
+    return emit(of, written(event, of.nonce, Via.HUMAN, Outcome.PERMANENT, "cancelled"))
+
+
+def failed(of: Key, error: str, *before: Written) -> Emit:
+    """The ledger gives up."""
+    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.LEDGER, {"error": error})
+    return emit(of, *before, written(event, of.nonce, Via.LEDGER, Outcome.PERMANENT))
+
+
+def reopened(
+    of: Key,
+    by: Literal["probe", "policy", "human"],
+    evidence: tuple[Any, ...],
+    *before: Written,
+    caused_by: str | None = None,
+) -> Emit:
+    """The key is free for another try."""
+    event = ev.InvocationReopened(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=of.nonce,
+        next_token=of.state.t + 1,
+        by=by,
+        evidence=evidence,
+        caused_by=caused_by,
+    )
+    return emit(of, *before, written(event, of.nonce, by))
+
+
+def retry_by_hand(of: Key, command: Resolve, command_id: str) -> Emit:
+    """A human wants another try."""
+    evidence = ({"by": command.by, "evidence": command.evidence},)
+    return reopened(of, "human", evidence, caused_by=command_id)
+
+
+def parked(of: Key, reason: str, deciders: Deciders, evidence: tuple[Any, ...], *before: Written) -> Emit:
+    """Nobody but a human can tell, and the rule says who that may be."""
+    event = ev.InvocationParked(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=of.nonce,
+        reason=reason,
+        **recorded(deciders),
+        evidence=evidence,
+    )
+    return emit(of, *before, written(event, of.nonce))
+
+
+def recorded(deciders: Deciders) -> dict[str, Any]:
+    """What the log keeps of who may decide; only what is so."""
+    approvers = tuple(deciders.approvers) if deciders.approvers is not None else None
+    return {"rule": deciders.rule, "approvers": approvers, "self_approval": deciders.self_approval or None}
+
+
+def in_doubt(of: Key, cause: str) -> tuple[Written, ...]:
+    """The first word that a try is in doubt; nothing where its executor or an earlier ledger said so."""
+    if of.state.in_doubt is not None:
+        return ()
+    event = ev.InvocationInDoubt(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=of.nonce,
+        error_class=cause,
+    )
+    return (written(event, of.nonce, "ledger"),)
+
+
+def retry_scheduled(of: Key, due_at: str) -> Emit:
+    """The next try has a time."""
+    event = ev.RetryScheduled(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        attempt=of.state.attempts + 1,
+        due_at=due_at,
+    )
+    return emit(of, written(event, of.nonce))
+
+
+def cancel_asked(of: Key, command: CancelContract, command_id: str) -> Emit:
+    """A human wants no further try; the one under way is settled first."""
+    event = ev.InvocationCancelRequested(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        by=command.by,
+        reason=command.reason,
+        caused_by=command_id,
+    )
+    return emit(of, written(event, of.key))
+
+
+def called_off(of: Key, command: CancelContract, command_id: str) -> Emit:
+    """A human cancels what waits: a call that was asked for never starts, one in doubt is left as it is."""
+    if of.state.st is St.NONE:
+        event = ev.InvocationRejected(
+            job_id=of.job.job_id,
+            node_id=of.state.node_id,
+            idempotency_key=of.key,
+            reason=RejectReason.CANCELLED,
+            detail=command.reason or f"by {command.by}",
+            caused_by=command_id,
+        )
+        return emit(of, written(event, of.key, RejectReason.CANCELLED, command_id))
+    said = {"by": command.by, "evidence": command.reason, "caused_by": command_id, "error": CANCELLED}
+    finished = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, said)
+    return emit(of, written(finished, of.nonce, Via.HUMAN, Outcome.PERMANENT, command_id))
+
+
+def rejected(of: Key, reason: RejectReason, detail: str, duplicate_of: ev.DuplicateOf | None = None) -> Emit:
+    """The call is not to start."""
+    event = ev.InvocationRejected(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        reason=reason,
+        detail=detail,
+        duplicate_of=duplicate_of,
+    )
+    return emit(of, written(event, of.key, reason))
+
+
+def worker_ended(job_id: str, worker_id: str, incarnation: str, how: str) -> Emit:
+    """A worker that started keys of this job can act no more."""
+    event = ev.WorkerEnded(job_id=job_id, worker_id=worker_id, incarnation=incarnation, how=how)
+    return Emit(job_id, (written(event, worker_id, incarnation),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result as it was said: itself, or by reference where who said it has stored it."""
+
+    value: Any
+    ref: ev.BlobRef | None = None
+
+    def recorded(self) -> tuple[dict[str, Any], str, tuple[bytes, ...]]:
+        """(the fields that say it, its hash, the blob to store before)."""
+        if self.ref is not None:
+            return {"result_ref": self.ref}, self.ref.sha256, ()
+        value, data = recordable.result(self.value)
+        output_hash = hashlib.sha256(data).hexdigest()
+        if len(data) <= recordable.INLINE_LIMIT:
+            return {"result": value}, output_hash, ()
+        return {"result_ref": ev.BlobRef(sha256=output_hash, size=len(data))}, output_hash, (data,)
+
+
+def _happened(of: Key, nonce: str, via: Via, result: _Result, *, cause: str, extra: dict[str, Any]) -> Emit:
+    kept, output_hash, blobs = result.recorded()
+    finished = _finished(of, nonce, Outcome.SUCCESS, via, {**kept, "output_hash": output_hash, **extra})
+    committed = ev.CommandCommitted(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        command_id=of.state.node_id,
+        idempotency_key=of.key,
+        kind=of.started.kind,
+        input_hash=of.started.args_hash,
+        output_hash=output_hash,
+        caused_by=finished.caused_by,
+    )
+    return emit(
+        of,
+        written(finished, nonce, via, Outcome.SUCCESS, cause),
+        written(committed, nonce, via, cause),
+        blobs=blobs,
+    )
+
+
+def _finished(of: Key, nonce: str, outcome: Outcome, via: Via, rest: dict[str, Any]) -> ev.ToolInvocationFinished:
+    return ev.ToolInvocationFinished(
+        job_id=of.job.job_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        invocation_id=nonce,
+        outcome=outcome,
+        via=via,
+        **rest,
+    )

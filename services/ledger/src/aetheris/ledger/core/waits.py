@@ -1,0 +1,159 @@
+"""Nodes that wait: for a signal, a time or a human (docs/waits.md). Pure; the clock's word becomes an event."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from aetheris.ledger.core import settlement
+from aetheris.ledger.core.decisions import Emit, Now, Written
+from aetheris.ledger.core.settlement import Key, written
+from aetheris.protocol.base import recordable
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Respond, Signal
+from aetheris.protocol.messages.events import RejectReason, WaitType
+from aetheris.protocol.plan.forms import AnswerRefused, FormSpec, answers
+from aetheris.protocol.plan.graph import Kind, Wait
+from aetheris.protocol.planning.approvals import fields_in, may_not_answer, request_id
+from aetheris.protocol.planning.invocation import Invocation
+
+_ACTIONS: Mapping[str, Mapping[str, str]] = {
+    "approve": {"label": "Send", "style": "primary"},
+    "reject": {"label": "Refuse", "style": "danger"},
+}
+
+WAIT_TYPES: Mapping[Kind, WaitType] = {Kind.WAIT: "signal", Kind.TIMER: "timer", Kind.HUMAN: "human"}
+
+
+def begun(of: Key, call: Invocation, now: Now) -> Emit:
+    """The node waits from here on; its due time is computed once, and is in the log."""
+    node = call.entry.node
+    wait = node.wait or Wait()
+    due_at = _due_at(wait, now)
+    event = ev.JobWaiting(
+        job_id=of.job.job_id,
+        wait_type=WAIT_TYPES[node.kind],
+        node_id=node.id,
+        idempotency_key=of.key,
+        correlation_key=wait.key or request_id(of.job.job_id, node.id, of.key),
+        due_at=due_at,
+        form=_form(of, call, node.form, now, due_at) if node.form is not None else None,
+        approvers=node.form.approvers if node.form is not None else None,
+    )
+    return settlement.emit(of, written(event, of.key))
+
+
+def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | None:
+    """What a human said to a form of the plan; None where he may not, or where it does not fit the form."""
+    created = of.job.created
+    if waiting.form is None or command.tenant != created.tenant:
+        return None
+    if may_not_answer(waiting, command.action, created.submitted_by, command.by) is not None:
+        return None
+    if command.action == "reject":
+        return settlement.emit(of, refused(of, command.by, command_id))
+    try:
+        data = answers(fields_in(waiting.form), command.data) if command.action == "approve" else None
+    except AnswerRefused:
+        return None
+    return settlement.emit(of, ended(of, waiting, data, command_id, command.by)) if data is not None else None
+
+
+def refused(of: Key, by: str, command_id: str) -> Written:
+    """A human will not answer."""
+    event = ev.InvocationRejected(
+        job_id=of.job.job_id,
+        caused_by=command_id,
+        node_id=of.state.node_id,
+        idempotency_key=of.key,
+        reason=RejectReason.APPROVAL,
+        detail="a human said no",
+        by=by,
+    )
+    return written(event, of.key, event.reason)
+
+
+def ended(
+    of: Key, waiting: ev.JobWaiting, payload: Any, command_id: str | None = None, by: str | None = None
+) -> Written:
+    """What was waited for has come; the payload is the node's result."""
+    result, data = recordable.result(payload)
+    event = ev.WaitCompleted(
+        job_id=of.job.job_id,
+        caused_by=command_id,
+        wait_type=waiting.wait_type,
+        node_id=waiting.node_id,
+        idempotency_key=of.key,
+        correlation_key=waiting.correlation_key,
+        payload=result,
+        output_hash=hashlib.sha256(data).hexdigest(),
+        command_id=command_id,
+        by=by,
+    )
+    return written(event, of.key, command_id or waiting.wait_type)
+
+
+def overdue(of: Key, waiting: ev.JobWaiting) -> Emit:
+    """Its time has come: that is what a timer waits for, and the end of any other wait."""
+    if waiting.wait_type == "timer":
+        return settlement.emit(of, ended(of, waiting, None))
+    return settlement.rejected(of, RejectReason.EXPIRED, f"nothing came until {waiting.due_at}")
+
+
+def kept(job: JobState, command: Signal, command_id: str) -> Written:
+    """A signal in the inbox of its job; it stays there until its node waits for it."""
+    event = ev.SignalReceived(
+        job_id=job.job_id,
+        caused_by=command_id,
+        correlation_key=command.correlation_key,
+        payload=command.payload,
+        command_id=command_id,
+    )
+    return written(event, command.correlation_key, command_id)
+
+
+def declared(job: JobState, correlation_key: str) -> bool:
+    """Whether the plan in force has a node that waits for this key."""
+    waits = (entries[-1].node.wait for entries in job.entries.values())
+    return any(wait is not None and wait.key == correlation_key for wait in waits)
+
+
+def longest_s(job: JobState, node_id: str) -> float:
+    """How long a node's wait takes at most, whatever clock its due time was written by."""
+    entry = job.entry(node_id)
+    seconds = _seconds(entry.node.wait) if entry is not None and entry.node.wait is not None else None
+    return seconds if seconds is not None else float("inf")
+
+
+def _seconds(wait: Wait) -> float | None:
+    return wait.for_s if wait.for_s is not None else wait.timeout_s
+
+
+def _due_at(wait: Wait, now: Now) -> str | None:
+    seconds = _seconds(wait)
+    if seconds is None:
+        return wait.until
+    return (now.wall + timedelta(seconds=seconds)).isoformat()
+
+
+def _form(of: Key, call: Invocation, spec: FormSpec, now: Now, expires_at: str | None) -> dict[str, Any]:
+    """The plan's form as a request; the node's arguments are shown beside it."""
+    created = of.job.created
+    return {
+        "id": request_id(of.job.job_id, call.node_id, of.key),
+        "type": "form" if spec.fields else "confirmation",
+        "title": spec.title,
+        "description": spec.description,
+        "fields": [field.model_dump(mode="json", exclude_defaults=True) for field in spec.fields],
+        "actions": _ACTIONS,
+        "context": {
+            "job_id": of.job.job_id,
+            "node_id": call.node_id,
+            "tenant": created.tenant,
+            "submitted_by": created.submitted_by,
+            "arguments": call.args,
+        },
+        "created_at": now.wall.isoformat(),
+        "expires_at": expires_at,
+    }

@@ -1,0 +1,75 @@
+"""What the planner decides, as data: the edge appends it (docs/architecture.md, "planner")."""
+
+from dataclasses import dataclass
+
+from aetheris.protocol.messages.commands import JobIndexEntry, ToolRequest
+from aetheris.protocol.messages.events import BlobRef, Event
+
+
+@dataclass(slots=True)
+class Fact:
+    """An event to be appended; `cause` makes its id, `key` names the invocation whose trace it belongs to."""
+
+    event: Event
+    cause: tuple[str, ...]
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class Append:
+    """Events of one job that are written whole or not at all."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """ "These nodes may run next"; `key` is the head's, where its arguments could be resolved here."""
+
+    body: ToolRequest
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A job's line in jobs.index."""
+
+    entry: JobIndexEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A ready node whose arguments refer to large results: load them, then ask `Partition.resolved`."""
+
+    job_id: str
+    node_id: str
+    refs: tuple[BlobRef, ...]
+
+
+Output = Append | Request | Index | Load
+
+
+@dataclass(slots=True)
+class Joined:
+    """A node that started within a run, without a request of its own."""
+
+    key: str
+    job_id: str
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A submission that no job can come of."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A known job_id submitted again with another request: the job that stands goes on."""
+
+
+def fact(event: Event, *cause: str, key: str | None = None) -> Append:
+    """A group of one event."""
+    return Append((Fact(event, cause, key),))

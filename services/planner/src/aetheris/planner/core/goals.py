@@ -1,0 +1,76 @@
+"""What follows from a model's answer: the decision, and the revision that it adds (docs/models.md); pure.
+
+The model has been asked by then, and its answer is in the log: who decides again decides the same.
+"""
+
+from collections.abc import Iterator
+
+from aetheris.planner.core.births import BY_MODEL, PLANNER_VERSION
+from aetheris.planner.core.decisions import Append, Fact, Load, Output
+from aetheris.planner.core.progress import Failure, Progress
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.plan.graph import TaskGraph
+from aetheris.protocol.planning.answers import Following, following, turn_of
+from aetheris.protocol.planning.invocation import Blobs, success
+from aetheris.protocol.planning.schemas import graph_json
+
+NO_NODES = {"nodes": list[object]()}
+"""The task graph of a decision that adds nothing."""
+
+
+def answered(progress: Progress) -> Iterator[Output]:
+    """The decision that the newest answer comes to; a large answer must be loaded first."""
+    node_id = progress.answered
+    if node_id is None or progress.sent.decided == node_id or progress.is_stopping or progress.failure is not None:
+        return
+    ref = success(progress.job, node_id).result_ref
+    if ref is not None:
+        yield Load(progress.job.job_id, node_id, (ref,))
+    else:
+        yield from decided(progress, {})
+
+
+def decided(progress: Progress, blobs: Blobs | None) -> Iterator[Output]:
+    """decision_snapshot, with the plan_generated that it leads to; None for an answer that can't be loaded now."""
+    job, node_id, brief = progress.job, progress.answered, progress.brief
+    if node_id is None or brief is None or blobs is None:
+        return
+    progress.sent.decided = node_id
+    state = success(job, node_id)
+    result = blobs[state.result_ref.sha256] if state.result_ref is not None else state.result
+    found = following(job, brief, turn_of(node_id), result, progress.spent)
+    diff = graph_json(TaskGraph(nodes=found.nodes)) if found.nodes else None
+    snapshot = ev.DecisionSnapshot(
+        job_id=job.job_id,
+        goal=job.created.goal or "",
+        task_graph=diff or NO_NODES,
+        command_id=node_id,
+        reasoning_summary=found.summary,
+    )
+    facts = [Fact(snapshot, (node_id,), key=None)]
+    if diff is not None:
+        facts.append(_revision(progress, diff))
+    yield Append(tuple(facts))
+    if diff is None:
+        _end_of_plan(progress, found)
+
+
+def _revision(progress: Progress, diff: dict[str, object]) -> Fact:
+    job = progress.job
+    planned = ev.PlanGenerated(
+        job_id=job.job_id,
+        revision=job.revision + 1,
+        plan_hash=digest(diff),
+        diff=diff,
+        planner=BY_MODEL,
+        planner_version=PLANNER_VERSION,
+    )
+    return Fact(planned, (str(planned.revision), planned.plan_hash))
+
+
+def _end_of_plan(progress: Progress, found: Following) -> None:
+    """Nothing more is planned: the job completes when what there is has ended, or fails for the reason named."""
+    progress.answered = None
+    if found.failure is not None:
+        progress.failure = Failure(None, found.failure)

@@ -1,0 +1,489 @@
+"""Which nodes of which jobs may run next: a pure fold of jobs.events (docs/architecture.md, "planner")."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aetheris.planner.core import compensation
+from aetheris.planner.core.backlog import Backlog
+from aetheris.planner.core.births import birth_group
+from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
+from aetheris.planner.core.goals import answered, decided
+from aetheris.planner.core.progress import Progress
+from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
+from aetheris.planner.core.watch import Stuck, Watch, explained_s, unstarted, waits_for
+from aetheris.protocol.base.canonical import InvalidArgs
+from aetheris.protocol.base.references import UnresolvedReference
+from aetheris.protocol.base.sealed import UnreadBirths
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.start import is_stopped
+from aetheris.protocol.fold.state import birth
+from aetheris.protocol.fold.unjudged import Unjudged
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, OpenRequest, Submit
+from aetheris.protocol.messages.envelope import Envelope
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import InvalidPlan
+from aetheris.protocol.planning.invocation import Blobs, success
+
+MAX_RESULT_BYTES = 64 * 1024
+"""What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
+
+Indexed = Callable[[str], JobIndexEntry | None]
+"""The line of a job in jobs.index, as far as the table was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCancel:
+    """A cancel that came before its job's plan was folded."""
+
+    command: Cancel
+    command_id: str
+    offset: int
+
+
+@dataclass(slots=True)
+class Partition:
+    """The live jobs of one partition; `indexed` knows the jobs that are forgotten here.
+
+    `now_s` is the time of a monotonic clock: it says which jobs are stuck, and decides nothing else.
+    """
+
+    indexed: Indexed
+    runs: bool = True
+    watch: Watch = field(default_factory=Watch)
+    backlog: Backlog = field(default_factory=Backlog)
+    jobs: dict[str, Progress] = field(default_factory=dict)
+    """In order of birth."""
+    _born: dict[str, str] = field(default_factory=dict)
+    _changed: dict[str, None] = field(default_factory=dict)
+    _unread: UnreadBirths = field(default_factory=UnreadBirths)
+    _repeated: dict[str, int] = field(default_factory=dict)
+    """Jobs whose birth came again, while they are not live → where they were born."""
+    _held: dict[str, HeldCancel] = field(default_factory=dict)
+    _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
+    _joined: list[Joined] = field(default_factory=list)
+    _planned: bool = False
+    unjudged: Unjudged = field(default_factory=Unjudged)
+
+    def evolve(self, envelope: Envelope[Event]) -> None:
+        """Fold one event of this partition."""
+        event, offset = envelope.body, envelope.record.offset
+        progress = self.jobs.get(event.job_id)
+        if progress is None:
+            if isinstance(event, ev.JobCreated):
+                self._take_in(event, envelope)
+            elif isinstance(event, ev.JobSealed | ev.BirthRepeated):
+                self._unread.pop(event.job_id)
+                self._repeated.pop(event.job_id, None)
+            return
+        try:
+            self._follow(progress, event, offset)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(progress.job, error)
+            self._changed[event.job_id] = None
+
+    def _follow(self, progress: Progress, event: Event, offset: int) -> None:
+        if apply(progress.job, event, offset):
+            progress.note(event)
+            self._changed[event.job_id] = None
+            if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
+                self._joined.append(Joined(event.idempotency_key, event.job_id, event.node_id))
+
+    def needs_upgrade(self, job_id: str, offset: int) -> None:
+        """Pause a job: its log holds, at `offset`, a record that this version can't read."""
+        progress = self.jobs.get(job_id)
+        if progress is not None:
+            progress.job.needs_upgrade = True
+            self._changed[job_id] = None
+        elif self._request_hash(job_id) is None or job_id in self._born:
+            self._unread.add(job_id, offset)
+
+    def submit(self, command: Submit, command_id: str) -> Append | Conflict | Refused | None:
+        """The birth of a job, once: None for a repeat of the same request."""
+        stands = self._request_hash(command.job_id)
+        if stands is not None:
+            return Conflict() if stands != command.request_hash else None
+        if command.job_id in self._unread:
+            return None
+        try:
+            group = birth_group(command, command_id)
+        except InvalidPlan as error:
+            return Refused(str(error))
+        self._born[command.job_id] = command.request_hash
+        return group
+
+    def stillborn(self, job_id: str) -> None:
+        """A birth that could not be written."""
+        self._born.pop(job_id, None)
+        self._held.pop(job_id, None)
+
+    def cancel(self, command: Cancel, command_id: str, offset: int) -> Append | None:
+        """The cancel of a live job, from its first cancel; held back until its plan is folded."""
+        progress = self.jobs.get(command.job_id)
+        waits = bool(self.backlog) and self._request_hash(command.job_id) is None
+        if waits or command.job_id in self._born or (progress is not None and progress.job.revision < 0):
+            self._held.setdefault(command.job_id, HeldCancel(command, command_id, offset))
+            return None
+        return _cancel(progress, command, command_id) if progress is not None else None
+
+    def decide(self, now_s: float = 0.0) -> list[Output]:
+        """What follows from the events folded since the last call, in the order of writing."""
+        outputs: list[Output] = [
+            fact(ev.BirthRepeated(job_id=job_id, birth=birth), "repeated", str(birth))
+            for job_id, birth in self._repeated.items()
+        ]
+        self._repeated.clear()
+        for job_id in self._changed:
+            progress = self.jobs.get(job_id)
+            if progress is not None:
+                outputs.extend(self._all(progress, self._decide(progress)))
+                self.watch.follow(progress, now_s)
+        self._changed.clear()
+        return outputs
+
+    def resolved(self, job_id: str, node_id: str, blobs: Blobs | None) -> list[Output]:
+        """What follows of a Load, within the same round; no blobs where the results could not be loaded."""
+        progress = self.jobs[job_id]
+        return [] if progress.is_stopping else self._all(progress, self._resolved(progress, node_id, blobs))
+
+    def _resolved(self, progress: Progress, node_id: str, blobs: Blobs | None) -> Iterator[Output]:
+        if node_id == progress.answered:
+            yield from decided(progress, blobs)
+            yield from _stop(progress)
+            yield from _ended(progress)
+        else:
+            yield from _ask(progress, node_id, blobs, runs=self.runs)
+            yield from _stop(progress)
+
+    def stuck(self, now_s: float) -> list[Stuck]:
+        """The jobs that nothing has happened to for too long, each once a period, with their requests repeated."""
+        found: list[Stuck] = []
+        for job_id, quiet_s in self.watch.due(now_s):
+            progress = self.jobs[job_id]
+            if quiet_s >= self.watch.after_s + explained_s(progress):
+                self.watch.stuck.add(job_id)
+                found.append(Stuck(job_id, waits_for(progress), quiet_s, tuple(self._ask_again(progress))))
+        return found
+
+    def recover(self, now_s: float = 0.0) -> list[Output]:
+        """After a restore: everything that is open, as after a change; what was written before comes again."""
+        for job_id, progress in self.jobs.items():
+            self._changed[job_id] = None
+            progress.sent.index = self._line_in_index(progress)
+        self._joined.clear()
+        return self.decide(now_s)
+
+    def joined(self) -> list[Joined]:
+        """The nodes that started within a run since the last call."""
+        found, self._joined = self._joined, []
+        return found
+
+    def wants_trace(self, job_id: str) -> bool | None:
+        """What a live job's submission says of tracing."""
+        progress = self.jobs.get(job_id)
+        return None if progress is None else progress.job.trace
+
+    def has_planned(self) -> bool:
+        """Whether an answer has come to a decision since the last call."""
+        planned, self._planned = self._planned, False
+        return planned
+
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The live jobs, each with its birth."""
+        yield from ((job_id, progress.job.birth) for job_id, progress in self.jobs.items())
+        yield from self._unread.items()
+
+    def low_water(self) -> int | None:
+        """The offset of the oldest command that is held back; None if none is."""
+        waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()))
+        return min((at for at in waiting if at is not None), default=None)
+
+    def must_wait(self) -> bool:
+        """Whether a submission that comes now is left in the log: jobs that rest don't count, however many."""
+        return self.backlog.must_wait(self.watch.moving + len(self._born))
+
+    def make_room(self) -> list[int]:
+        """The offsets of the submissions that are to be read again and taken up now."""
+        return self.backlog.take(self.watch.moving + len(self._born))
+
+    def room_made(self) -> None:
+        """They were taken up: when nobody waits any more, a cancel of a job that isn't known is of none."""
+        if not self.backlog:
+            self._held = {id_: held for id_, held in self._held.items() if self._request_hash(id_) is not None}
+
+    def _take_in(self, event: ev.JobCreated, envelope: Envelope[Event]) -> None:
+        """A job lives from its first job_created; a later one, of a writer that woke up late, is void."""
+        known = self._forgotten.get(event.job_id) or self.indexed(event.job_id)
+        if known is not None and known.birth < envelope.record.offset:
+            self._repeated[event.job_id] = known.birth
+            return
+        created_at = (envelope.record.header("ce_time") or b"").decode(errors="replace")
+        self.jobs[event.job_id] = Progress(birth(event, envelope.record.offset), created_at)
+        self._born.pop(event.job_id, None)
+        unreadable = self._unread.pop(event.job_id)
+        if unreadable is not None:
+            self.needs_upgrade(event.job_id, unreadable)
+
+    def _ask_again(self, progress: Progress) -> Iterator[Output]:
+        """The requests that nobody has answered: the ledger drops what it has already."""
+        again = unstarted(progress)
+        progress.sent.requests.difference_update(again)
+        progress.ready.extend(again)
+        return self._decide(progress)
+
+    def _request_hash(self, job_id: str) -> str | None:
+        """The request that a known job was born of."""
+        progress = self.jobs.get(job_id)
+        if progress is not None:
+            return progress.job.created.request_hash
+        entry = self._forgotten.get(job_id) or self.indexed(job_id)
+        return entry.request_hash if entry is not None else self._born.get(job_id)
+
+    def _all(self, progress: Progress, outputs: Iterator[Output]) -> list[Output]:
+        """All that follows; where that fails, that the job waits for a version that can judge it."""
+        try:
+            return list(outputs)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(progress.job, error)
+            return list(_pause(progress))
+
+    def _decide(self, progress: Progress) -> Iterator[Output]:
+        job = progress.job
+        if job.revision >= 0:
+            yield from self._cancel_held(progress)
+        if job.needs_upgrade:
+            yield from _pause(progress)
+        elif job.revision >= 0 and job.terminal is None and not progress.sent.end:
+            yield from self._go_on(progress)
+        yield from _index(progress)
+        if job.sealed:
+            self._forget(progress)
+
+    def _cancel_held(self, progress: Progress) -> Iterator[Output]:
+        held = self._held.pop(progress.job.job_id, None)
+        cancelled = _cancel(progress, held.command, held.command_id) if held is not None else None
+        if cancelled is not None:
+            yield cancelled
+
+    def _go_on(self, progress: Progress) -> Iterator[Output]:
+        job = progress.job
+        if progress.waits_for_upgrade:
+            yield from _unpause(progress)
+        if progress.settled:
+            yield from _report(progress)
+        if progress.answered is not None:
+            self._planned = True
+            yield from answered(progress)
+        if progress.ready and _starts(progress):
+            yield from _requests(progress, runs=self.runs)
+        if progress.failure is not None or job.compensations:
+            yield from _stop(progress)
+        if job.stopping is not None or progress.is_complete:
+            yield from _ended(progress)
+
+    def _line_in_index(self, progress: Progress) -> tuple[str, tuple[OpenRequest, ...]] | None:
+        entry = self.indexed(progress.job.job_id)
+        return (entry.status, entry.requests) if entry is not None and entry.birth == progress.job.birth else None
+
+    def _forget(self, progress: Progress) -> None:
+        """A sealed job costs nothing; its line stays here until the table shows it."""
+        job_id = progress.job.job_id
+        del self.jobs[job_id]
+        self._forgotten[job_id] = _entry(progress)
+        for seen in [known for known in self._forgotten if self.indexed(known) is not None]:
+            del self._forgotten[seen]
+
+
+def _report(progress: Progress) -> Iterator[Output]:
+    settled, progress.settled = progress.settled, []
+    for node_id in settled:
+        report = node_finished(progress, node_id)
+        if report is not None:
+            progress.sent.nodes.add(node_id)
+            yield Append((*report.facts, *compensation.reported(progress, node_id)))
+
+
+def _starts(progress: Progress) -> bool:
+    """Whether nodes of the revision in force are still to start."""
+    if progress.is_stopping:
+        return False
+    return progress.undo_failure is None if progress.is_undoing else progress.failure is None
+
+
+def _requests(progress: Progress, *, runs: bool) -> Iterator[Output]:
+    """The ready nodes that nobody has taken up, in declared order, up to one that can't be asked for."""
+    ready, progress.ready = progress.ready, []
+    for node_id in sorted(ready, key=progress.graph.declared.__getitem__):
+        if node_id in progress.sent.requests or node_id in progress.ended or not is_untouched(progress, node_id):
+            continue
+        if is_stopped(progress.job, progress.entry(node_id)):
+            continue
+        progress.sent.requests.add(node_id)
+        large = load(progress, node_id)
+        if large is not None:
+            yield large
+        else:
+            yield from _ask(progress, node_id, {}, runs=runs)
+        if not _starts(progress):
+            return
+
+
+def _ask(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Iterator[Output]:
+    """The request for a node, or its end where its references lead nowhere."""
+    try:
+        yield request(progress, node_id, blobs, runs=runs)
+    except (UnresolvedReference, InvalidArgs) as error:
+        progress.fail(node_id, str(error))
+        progress.sent.nodes.add(node_id)
+        yield unresolvable(progress, node_id, str(error))
+
+
+def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | None:
+    """cancel_requested, with the job_stopping that makes it bind; nothing for a job that ends or is cancelled."""
+    job, sent = progress.job, progress.sent
+    if job.terminal is not None or job.cancel is not None or sent.end or sent.cancel:
+        return None
+    requested = ev.CancelRequested(
+        job_id=job.job_id,
+        caused_by=command_id,
+        by=command.by,
+        reason=command.reason,
+        compensate=command.compensate,
+    )
+    facts = [Fact(requested, (command_id,)), *compensation.answered(progress, command_id)]
+    if not progress.is_stopping and not (progress.is_undoing and command.compensate):
+        stopping = ev.JobStopping(
+            job_id=job.job_id, caused_by=command_id, by=command.by, reason="cancelled", up_to_revision=job.revision
+        )
+        facts.append(Fact(stopping, ("cancel", str(job.revision), command_id)))
+        sent.stop = job.revision
+    sent.cancel = True
+    return Append(tuple(facts))
+
+
+def _stop(progress: Progress) -> Iterator[Output]:
+    """After a failure; after that of a compensation; and where compensations came just before a cancel without."""
+    job, failure = progress.job, progress.undo_failure if progress.is_undoing else progress.failure
+    unwanted = job.cancel if progress.is_undoing and job.cancel is not None and not job.cancel.compensate else None
+    if progress.is_stopping or (failure is None and unwanted is None):
+        return
+    progress.sent.stop = job.revision
+    node_id = (failure.node_id if failure is not None else None) or ""
+    by, reason = "planner", f"node {node_id} failed"
+    if unwanted is not None:
+        by, reason = unwanted.by, "cancelled"
+    elif failure is not None and failure.node_id is None:
+        reason = failure.reason
+    stopping = ev.JobStopping(job_id=job.job_id, by=by, reason=reason, up_to_revision=job.revision)
+    yield fact(stopping, "failure", str(job.revision), node_id)
+
+
+def _ended(progress: Progress) -> Iterator[Output]:
+    end = _end(progress)
+    if end is not None:
+        yield end
+
+
+def _end(progress: Progress) -> Append | None:
+    """The end of a job: after a stop is in the log, nothing starts any more, so what is in flight can be waited for."""
+    job = progress.job
+    if job.stopping is not None:
+        return None if progress.is_open else _stopped(progress)
+    if progress.is_stopping or progress.failure is not None or not progress.is_complete:
+        return None
+    progress.sent.end = True
+    return fact(ev.JobCompleted(job_id=job.job_id, result=_result(progress)), "end")
+
+
+def _stopped(progress: Progress) -> Append | None:
+    """Nothing is open any more: what was done is undone, or a human is asked, or the job ends."""
+    if progress.is_undoing and not progress.has_undone:
+        return None
+    if progress.sent.cancel and progress.job.cancel is None:
+        return None  # whether this is a failure or a cancel is decided by what the log says first
+    undone = compensation.due(progress)
+    if undone and compensation.is_asked(progress):
+        return compensation.question(progress)
+    if undone:
+        return compensation.plan(progress, undone)
+    progress.sent.end = True
+    return fact(_stopped_end(progress), "end")
+
+
+def _stopped_end(progress: Progress) -> Event:
+    job, failure, undo = progress.job, progress.failure, progress.undo_failure
+    undone = compensation.undone(progress)
+    if job.cancel is not None:
+        return ev.JobCancelled(job_id=job.job_id, by=job.cancel.by, reason=job.cancel.reason, compensated=undone)
+    reason = failure.reason if failure is not None else job.stopping.reason if job.stopping is not None else ""
+    if undo is not None:
+        reason += f"; its compensation {undo.node_id} failed: {undo.reason}"
+    node_id = failure.node_id if failure is not None else None
+    return ev.JobFailed(job_id=job.job_id, error=reason, node_id=node_id, compensated=undone)
+
+
+def _pause(progress: Progress) -> Iterator[Output]:
+    job, sent = progress.job, progress.sent
+    if job.terminal is None and not progress.waits_for_upgrade and not sent.upgrade:
+        sent.upgrade = True
+        yield fact(ev.JobWaiting(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
+
+
+def _unpause(progress: Progress) -> Iterator[Output]:
+    """This version reads what an older one could not."""
+    job, sent = progress.job, progress.sent
+    if not sent.upgrade:
+        sent.upgrade = True
+        yield fact(ev.WaitCompleted(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
+
+
+def _index(progress: Progress) -> Iterator[Output]:
+    line = (_status(progress), progress.open_requests)
+    ends = progress.sent.end and progress.job.terminal is None
+    if line != progress.sent.index and not ends:
+        progress.sent.index = line
+        yield Index(_entry(progress))
+
+
+def _entry(progress: Progress) -> JobIndexEntry:
+    created = progress.job.created
+    return JobIndexEntry(
+        job_id=created.job_id,
+        birth=progress.job.birth,
+        request_hash=created.request_hash,
+        status=_status(progress),
+        tenant=created.tenant,
+        submitted_by=created.submitted_by,
+        created_at=progress.created_at,
+        requests=progress.open_requests,
+        trace=progress.job.trace,
+    )
+
+
+def _status(progress: Progress) -> str:
+    job = progress.job
+    if job.terminal is not None:
+        return job.terminal.event_type.removeprefix("job_")
+    if job.needs_upgrade:
+        return "needs_upgrade"
+    waits = progress.waits and not progress.waits_for_upgrade
+    return "waiting" if waits and not progress.running else "running"
+
+
+def _result(progress: Progress) -> dict[str, Any]:
+    """The results of the nodes that nothing follows, in declared order, as far as they are small."""
+    found: dict[str, Any] = {}
+    room = MAX_RESULT_BYTES
+    for node_id in _sinks(progress):
+        state = success(progress.job, node_id)
+        size = len(json.dumps(state.result)) + len(node_id)
+        if state.result_ref is None and size <= room:
+            found[node_id] = state.result
+            room -= size
+    return found
+
+
+def _sinks(progress: Progress) -> Iterable[str]:
+    return (node_id for node_id, followers in progress.graph.successors.items() if not followers)

@@ -1,0 +1,324 @@
+"""What the planner remembers of a live job beside its fold; every event costs O(what it changed)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
+
+from aetheris.protocol.fold.start import is_stopped
+from aetheris.protocol.fold.state import Entry, JobState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, OpenRequest
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import EffectClass, Kind
+from aetheris.protocol.plan.prompts import Brief
+from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided
+from aetheris.protocol.planning.invocation import is_done, needs
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The plan in force, as successors and places."""
+
+    step_index: dict[str, int]
+    """Place in the topological order."""
+    declared: dict[str, int]
+    """Place in the plan as it was written."""
+    successors: dict[str, tuple[str, ...]]
+    needed: dict[str, int]
+    """How many nodes must be done before it."""
+
+
+Asking = ev.ApprovalRequested | ev.JobWaiting
+
+SMALL_REQUEST_BYTES = 8 * 1024
+"""Of a request that is repeated in its job's line of jobs.index; a larger one is read from jobs.events."""
+
+NO_GRAPH = Graph({}, {}, {}, {})
+
+_RUNNING = frozenset({St.STARTED, St.REOPENED})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first node that ended in a way that stops the job, and why; of no node where nothing more can be planned."""
+
+    node_id: str | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Sent:
+    """What this process has appended and not yet folded: it is not said twice, but again after a restart."""
+
+    requests: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+    decided: str | None = None
+    """The answer of a model that was last decided on."""
+    cancel: bool = False
+    stop: int = -1
+    """Up to which revision a job_stopping was sent."""
+    undo: bool = False
+    question: bool = False
+    end: bool = False
+    upgrade: bool = False
+    index: tuple[str, tuple[OpenRequest, ...]] | None = None
+    """Status and requests."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """A live job: its fold, and what the next decision needs of it."""
+
+    job: JobState
+    created_at: str
+    graph: Graph = NO_GRAPH
+    missing: dict[str, int] = field(default_factory=dict)
+    """Node → how many of the nodes that it needs are not done yet."""
+    ready: list[str] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+    """Nodes that ended, and whose node_finished may still be to write."""
+    ended: set[str] = field(default_factory=set)
+    failure: Failure | None = None
+    committed: list[str] = field(default_factory=list)
+    """Nodes that can be undone, in the order in which they settled as a success."""
+    answered: str | None = None
+    """The node of the model's newest answer, while what follows from it is not in the log."""
+    spent: Spent = NOTHING_SPENT
+    """On the answers so far."""
+    undo_failure: Failure | None = None
+    """The compensation that failed."""
+    running: set[str] = field(default_factory=set)
+    """Keys that are started or reopened."""
+    parked: set[str] = field(default_factory=set)
+    asking: set[str] = field(default_factory=set)
+    """Keys that wait for an approval."""
+    waiting: set[str] = field(default_factory=set)
+    """Keys of nodes that wait for a signal, a time or a human."""
+    requests: dict[str, OpenRequest] = field(default_factory=dict)
+    """Key → its request to a human that waits for an answer, oldest first."""
+    sent: Sent = field(default_factory=Sent)
+
+    @property
+    def waits_for_human(self) -> bool:
+        """Whether some step of it goes on only when a human has answered."""
+        return bool(self.parked) or (bool(self.asking) and (self.job.stopping is None or self.is_undoing))
+
+    @property
+    def open_requests(self) -> tuple[OpenRequest, ...]:
+        """What humans are asked and can answer now, as far as it is listed."""
+        if not self.requests or self.job.terminal is not None:
+            return ()
+        asked = (request for request in self.requests.values() if not is_stopped(self.job, self.entry(request.node_id)))
+        return tuple(islice(asked, MAX_OPEN_REQUESTS))
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it goes on only when a human, a signal, a time or an upgrade has come."""
+        return bool(self.job.open_waits) or self.waits_for_human
+
+    @property
+    def waits_for_upgrade(self) -> bool:
+        """Whether the log says that it does."""
+        return ("upgrade", None) in self.job.open_waits
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something that was begun is still to be settled, by an outcome, a human or the ledger."""
+        return bool(self.running or self.parked or self.waiting or self.asking)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every node of the plan has ended, and none is to come."""
+        return self.answered is None and len(self.ended) == len(self.graph.declared)
+
+    @property
+    def brief(self) -> Brief | None:
+        """Who plans for the job's goal; None where its plan was submitted."""
+        return self.job.created.brief
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a job_stopping that nothing escapes is in the log, or on its way there."""
+        return self.has_stopped or self.sent.stop >= self.job.revision
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the log says that nothing starts any more."""
+        return self.job.stopping is not None and not self.is_undoing
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether compensations are in force; they are planned all at once."""
+        undoing = self.job.compensations
+        return bool(undoing) and not is_stopped(self.job, self.entry(undoing[-1]))
+
+    @property
+    def has_undone(self) -> bool:
+        """Whether every compensation has succeeded."""
+        return self.undo_failure is None and self.ended.issuperset(self.job.compensations)
+
+    def note(self, event: Event) -> None:
+        """Follow an event that the fold took."""
+        if isinstance(event, ev.KeyEvent):
+            self._follow_key(event.idempotency_key)
+            if self.answered is not None:
+                self._spend(event)
+            if isinstance(event, ev.ApprovalRequested) and event.idempotency_key in self.asking:
+                self._ask(event.idempotency_key, "approval", event, event.form)
+        elif isinstance(event, ev.NodeFinished):
+            self._follow_node(event)
+        elif isinstance(event, ev.PlanGenerated):
+            self._follow_plan()
+        elif isinstance(event, (ev.JobWaiting, ev.WaitCompleted)):
+            self._follow_wait(event)
+
+    def fail(self, node_id: str, reason: str) -> None:
+        """Remember the first failure, and the first of a compensation; later ones change nothing."""
+        self.ended.add(node_id)
+        if self.entry(node_id).node.compensates is not None:
+            self.undo_failure = self.undo_failure or Failure(node_id, reason)
+        elif self.failure is None:
+            self.failure = Failure(node_id, reason)
+
+    def is_undone(self, undo: str) -> bool:
+        """Whether a compensation has succeeded, and not only in part."""
+        settled = self.job.settled_key(undo)
+        return settled is not None and settled[1].outcome is Settled.SUCCESS and not settled[1].partial
+
+    def entry(self, node_id: str) -> Entry:
+        """The node's entry in force."""
+        entry = self.job.entry(node_id)
+        if entry is None:
+            raise KeyError(node_id)
+        return entry
+
+    def only_reads(self, node_id: str) -> bool:
+        """Whether the node leaves nothing behind: then a part of its result is a result like any other."""
+        return self.entry(node_id).effect_class is EffectClass.PURE
+
+    def _spend(self, event: ev.KeyEvent) -> None:
+        """What the newest answer has used, counted as it settles."""
+        if isinstance(event, ev.ToolInvocationFinished) and event.node_id == self.answered:
+            self.spent = self.spent.plus(event.usage or {})
+
+    def _follow_decision(self) -> None:
+        """A revision that is not the answer's own leaves it to be decided on, behind that one."""
+        self.sent.decided = None
+        if self.brief is not None and self.answered is not None and is_decided(self.job, self.brief, self.answered):
+            self.answered = None
+
+    def _follow_plan(self) -> None:
+        self.graph = graph_of(self.job)
+        if self.answered is not None:
+            self._follow_decision()
+        self.sent.requests.clear()  # readers drop a request that names another revision than the one in force
+        self.missing = dict(self.graph.needed)
+        for node_id in self.ended:
+            if is_done(self.job, node_id):
+                self._release(node_id)
+        self.ready = [node_id for node_id, count in self.missing.items() if count == 0 and node_id not in self.ended]
+
+    def _follow_key(self, key: str) -> None:
+        state = self.job.keys[key]
+        st = state.st
+        for held in (self.parked, self.asking, self.waiting):
+            if held:
+                held.discard(key)
+        if self.requests and (st is not St.NONE or state.decision is not None):
+            self.requests.pop(key, None)
+        if st in _RUNNING:
+            self.running.add(key)
+            return
+        self.running.discard(key)
+        if st is St.SETTLED:
+            self._follow_settlement(state.node_id)
+        elif st is St.PARKED:
+            self.parked.add(key)
+        elif state.is_waiting:
+            self.waiting.add(key)
+        elif state.is_asking:
+            self.asking.add(key)
+
+    def _follow_wait(self, event: ev.JobWaiting | ev.WaitCompleted) -> None:
+        keys = self.job.node_keys.get(event.node_id, ()) if event.node_id is not None else ()
+        for key in keys:
+            if self.job.keys[key].waits_for is not None:
+                self._follow_key(key)
+        key = event.idempotency_key
+        if isinstance(event, ev.JobWaiting) and event.form is not None and key in self.waiting:
+            self._ask(key, "human", event, event.form)
+
+    def _ask(
+        self,
+        key: str,
+        kind: Literal["approval", "human"],
+        event: ev.ApprovalRequested | ev.JobWaiting,
+        form: dict[str, Any],
+    ) -> None:
+        asked = event.model_dump(mode="json", exclude_none=True)
+        self.requests[key] = OpenRequest(
+            id=str(form.get("id", "")),
+            node_id=event.node_id or "",
+            kind=kind,
+            title=str(form.get("title", "")),
+            offset=self.job.last_offset,
+            created_at=str(form.get("created_at", "")),
+            expires_at=form.get("expires_at"),
+            asked=asked if len(json.dumps(asked)) <= SMALL_REQUEST_BYTES else None,
+        )
+
+    def _follow_settlement(self, node_id: str) -> None:
+        if node_id in self.ended or node_id not in self.graph.declared:
+            return
+        final = self.job.settled_key(node_id)
+        if final is None:
+            return
+        _, state = final
+        self.settled.append(node_id)
+        node = self.entry(node_id).node
+        if state.outcome is Settled.SUCCESS and node.compensate_with is not None:
+            self.committed.append(node_id)
+        if state.outcome is not Settled.SUCCESS:
+            self.fail(node_id, state.reason or "failed")
+        elif state.partial and (node.compensates is not None or not self.only_reads(node_id)):
+            self.fail(node_id, "took effect in part")
+        else:
+            self.ended.add(node_id)
+            self.ready.extend(self._release(node_id))
+            if node.kind is Kind.LLM and self.brief is not None:
+                self.answered = node_id
+
+    def _follow_node(self, event: ev.NodeFinished) -> None:
+        """A node may end without an invocation: a reference that leads nowhere."""
+        self.sent.nodes.add(event.node_id)
+        if event.result_type == ev.Outcome.PERMANENT:
+            self.fail(event.node_id, event.reason or "failed")
+
+    def _release(self, node_id: str) -> Sequence[str]:
+        """The nodes that only waited for this one."""
+        released: list[str] = []
+        for successor in self.graph.successors.get(node_id, ()):
+            self.missing[successor] -= 1
+            if self.missing[successor] == 0:
+                released.append(successor)
+        return released
+
+
+def graph_of(job: JobState) -> Graph:
+    """The plan in force of a job whose revisions the fold has checked."""
+    nodes = {node_id: entries[-1] for node_id, entries in job.entries.items()}
+    successors: dict[str, list[str]] = {node_id: [] for node_id in nodes}
+    needed: dict[str, int] = {}
+    for node_id, entry in nodes.items():
+        before = needs(entry)
+        needed[node_id] = len(before)
+        for earlier in before:
+            successors[earlier].append(node_id)
+    return Graph(
+        step_index={node_id: index for index, node_id in enumerate(job.order)},
+        declared={node_id: index for index, node_id in enumerate(nodes)},
+        successors={node_id: tuple(found) for node_id, found in successors.items()},
+        needed=needed,
+    )

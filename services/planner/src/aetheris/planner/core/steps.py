@@ -1,0 +1,151 @@
+"""Which nodes are asked for, and how a settled node is reported."""
+
+from typing import Any
+
+from aetheris.planner.core.decisions import Append, Load, Request, fact
+from aetheris.planner.core.progress import Progress
+from aetheris.protocol.base.keys import canonical_args, idempotency_key
+from aetheris.protocol.base.references import resolve
+from aetheris.protocol.fold.state import Entry, KeyState, Settled, St
+from aetheris.protocol.messages.commands import ToolRequest
+from aetheris.protocol.messages.events import NodeFinished, Outcome
+from aetheris.protocol.plan.graph import RUNNABLE, EffectClass
+from aetheris.protocol.planning.invocation import Blobs, blobs_needed, success, uses
+
+MAX_RUN = 200
+"""Nodes in a run (docs/architecture.md, "Runs"): a stop in the log ends it, and so does its grant's length."""
+
+MAX_ARGS_BYTES = 64 * 1024
+"""Resolved arguments that travel in a request; larger ones every reader resolves from its own fold."""
+
+
+def node_finished(progress: Progress, node_id: str) -> Append | None:
+    """The report of a settled node; None where it was reported before."""
+    final = progress.job.settled_key(node_id)
+    if final is None or node_id in progress.sent.nodes:
+        return None
+    key, state = final
+    result_type = _result_type(state, progress.entry(node_id).effect_class)
+    succeeded = state.outcome is Settled.SUCCESS
+    event = NodeFinished(
+        job_id=progress.job.job_id,
+        node_id=node_id,
+        step_index=progress.graph.step_index[node_id],
+        attempt=state.attempts,
+        result_type=result_type,
+        output_hash=state.result_hash if succeeded else None,
+        reason=None if succeeded else state.reason or "failed",
+        duplicate_of=state.duplicate_of,
+    )
+    return fact(event, node_id, result_type, key=key)
+
+
+def unresolvable(progress: Progress, node_id: str, reason: str) -> Append:
+    """The report of a node whose arguments can't be made from what its dependencies returned."""
+    event = NodeFinished(
+        job_id=progress.job.job_id,
+        node_id=node_id,
+        step_index=progress.graph.step_index[node_id],
+        attempt=0,
+        result_type=Outcome.PERMANENT,
+        reason=reason,
+    )
+    return fact(event, node_id, Outcome.PERMANENT)
+
+
+def load(progress: Progress, node_id: str) -> Load | None:
+    """What must be loaded before a ready node's arguments can be made; None if nothing."""
+    refs = blobs_needed(progress.job, progress.entry(node_id))
+    return Load(progress.job.job_id, node_id, refs) if refs else None
+
+
+def request(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Request:
+    """The request for a ready node, and for what can follow it in a run.
+
+    Without `blobs` (they could not be loaded) the readers make its arguments from their own.
+
+    Raises:
+        UnresolvedReference: its arguments point to what a result does not have.
+        InvalidArgs: its resolved arguments have no canonical form.
+    """
+    job = progress.job
+    entry = progress.entry(node_id)
+    runs = runs and entry.node.kind in RUNNABLE
+    args, key = _head(progress, entry, blobs) if blobs is not None else ({}, None)
+    body = ToolRequest(
+        job_id=job.job_id,
+        birth=job.birth,
+        as_of=job.last_offset,
+        revision=job.revision,
+        plan_hash=job.plan_hash,
+        nodes=chain(progress, node_id) if runs else (node_id,),
+        args=args,
+    )
+    return Request(body, key)
+
+
+def chain(progress: Progress, head: str) -> tuple[str, ...]:
+    """The longest run from `head` in which every node follows the one before it and needs nothing outside.
+
+    Where several could follow, the first declared one does; the others run beside it.
+    """
+    nodes = [head]
+    missing: dict[str, int] = {}
+    while len(nodes) < MAX_RUN:
+        following = _next_in_run(progress, nodes[-1], missing)
+        if following is None:
+            break
+        nodes.append(following)
+    return tuple(nodes)
+
+
+def is_untouched(progress: Progress, node_id: str) -> bool:
+    """Whether nobody has started, parked, reopened or settled the node, and it does not wait.
+
+    A call that a human has changed is no more the node's: another key stands for it.
+    """
+    job = progress.job
+    return all(_is_free(job.keys[key]) for key in job.node_keys.get(node_id, ()))
+
+
+def _is_free(state: KeyState) -> bool:
+    if state.st is St.SETTLED:
+        return state.outcome is Settled.REJECTED and state.sure
+    return state.st is St.NONE and not state.is_waiting
+
+
+def _next_in_run(progress: Progress, tail: str, missing: dict[str, int]) -> str | None:
+    found: str | None = None
+    for node_id in progress.graph.successors[tail]:
+        missing[node_id] = missing.get(node_id, progress.missing[node_id]) - 1
+        if found is None and missing[node_id] == 0 and _may_follow(progress, node_id):
+            found = node_id
+    return found
+
+
+def _may_follow(progress: Progress, node_id: str) -> bool:
+    """The ledger cuts a run before what is irreversible or already has a key; asking for it would be in vain."""
+    entry = progress.entry(node_id)
+    return entry.node.kind in RUNNABLE and not entry.irreversible and node_id not in progress.job.node_keys
+
+
+def _head(progress: Progress, entry: Entry, blobs: Blobs) -> tuple[dict[str, Any], str]:
+    """Its key, and its arguments, where they are small."""
+    used = uses(entry)
+    args: dict[str, Any] = resolve(entry.node.args, {node: _result(progress, node, blobs) for node in used})
+    key = idempotency_key(progress.job.job_id, entry.node.id, entry.node.tool_name, args)
+    too_large = bool(used) and len(canonical_args(args)) > MAX_ARGS_BYTES
+    return ({} if too_large else args), key
+
+
+def _result(progress: Progress, node_id: str, blobs: Blobs) -> Any:
+    state = success(progress.job, node_id)
+    return blobs[state.result_ref.sha256] if state.result_ref is not None else state.result
+
+
+def _result_type(state: KeyState, effect_class: EffectClass) -> str:
+    if state.outcome is not Settled.SUCCESS:
+        return Outcome.PERMANENT
+    if effect_class is EffectClass.PURE:
+        return "success"
+    return Outcome.COMPENSATABLE if state.partial else "side_effect_committed"

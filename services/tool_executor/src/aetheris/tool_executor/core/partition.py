@@ -1,0 +1,405 @@
+"""Which grants become tries, and which tries may run (docs/guarantees.md, "Executor"); pure."""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aetheris.protocol.base.canonical import InvalidArgs
+from aetheris.protocol.base.ids import InvalidName
+from aetheris.protocol.base.keys import external_key
+from aetheris.protocol.base.references import UnresolvedReference
+from aetheris.protocol.base.sealed import SealedNames, UnreadBirths
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.start import is_stopped, start_is_void
+from aetheris.protocol.fold.state import JobState, St, birth
+from aetheris.protocol.fold.unjudged import Unjudged
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import ToolGrant
+from aetheris.protocol.messages.events import After, BlobRef, Event, Outcome
+from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
+from aetheris.protocol.planning.invocation import Blobs, Invocation, NotReady, call_with, is_done, success, uses
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Who executes: a stable name, and this life of it."""
+
+    worker_id: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call is not made although it may start: certain to have had no effect."""
+
+    outcome: Outcome
+    error: str
+
+
+Refuses = Callable[[Invocation], Refusal | None]
+"""Whether this process can make the call: the pinned tool is loaded, and takes the arguments."""
+
+KindOf = Callable[[Invocation], EffectKind]
+"""What a call's effect is: that of its node, or what its tool says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A grant as it was read: `cause` is its ce_id, `parent` its traceparent."""
+
+    grant: ToolGrant
+    cause: str
+    offset: int
+    parent: bytes | None = None
+
+    @property
+    def readable_from(self) -> int:
+        """The offset of the authority that must be folded before the grant can be judged."""
+        return max(self.grant.as_of, self.grant.birth)
+
+
+@dataclass(slots=True)
+class Told:
+    """What a node of a run came to, known here before it is in the log."""
+
+    nonce: str
+    result_hash: str
+    result: Any
+
+
+@dataclass(slots=True)
+class Run:
+    """A grant at work: the place of the node in charge, and what those before it returned."""
+
+    taken: Taken
+    trace: bool | None = None
+    """Whether its job's submission wants it traced."""
+    place: int = 0
+    told: dict[str, Told] = field(default_factory=dict[str, Told])
+
+    @property
+    def following(self) -> str | None:
+        """The node after the one in charge."""
+        nodes = self.taken.grant.nodes
+        return nodes[self.place + 1] if self.place + 1 < len(nodes) else None
+
+
+@dataclass(slots=True)
+class Try:
+    """One nonce of one call: to be declared by `started`, and run only if that wins."""
+
+    run: Run
+    started: ev.ToolInvocationStarted
+    invocation: Invocation
+    refusal: Refusal | None = None
+
+    @property
+    def nonce(self) -> str:
+        """Its invocation_id."""
+        return self.started.invocation_id
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Large results that must be loaded before the call is known."""
+
+    refs: tuple[BlobRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Nothing to do; `reason` is for the operator."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class ReadBack:
+    """A try of ours that came back in the log; `won` says that the fold put it in charge."""
+
+    tried: Try
+    won: bool
+
+
+class Partition:
+    """One partition's jobs as folded so far, its waiting grants, and the tries that were declared here."""
+
+    def __init__(self, worker: Worker, refuses: Refuses, kind_of: KindOf) -> None:
+        self.jobs: dict[str, JobState] = {}
+        self.folded = -1
+        self._worker = worker
+        self._refuses = refuses
+        self._kind_of = kind_of
+        self._waiting: list[tuple[int, int, Taken]] = []
+        self._due: list[tuple[int, int, Taken]] = []
+        self._turn = 0
+        self._turns: dict[str, int] = {}
+        self._declared: dict[str, Try] = {}
+        self._claimed: set[tuple[str, int]] = set()
+        self._open: dict[int, None] = {}
+        self._forgotten = SealedNames()
+        self._unread = UnreadBirths()
+        self.unjudged = Unjudged()
+
+    def pass_over(self, offset: int) -> None:
+        """A record that changes nothing here was read."""
+        self.folded = offset
+
+    def evolve(self, event: Event, offset: int) -> ReadBack | None:
+        """Fold one event; what it says about a try of ours, if it is one's `started`."""
+        self.folded = offset
+        job = self.jobs.get(event.job_id)
+        if job is None:
+            self._take_in(event, offset)
+            return None
+        try:
+            apply(job, event, offset)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self.unjudged.note(job, error)
+        if job.sealed:
+            self._forget(event.job_id)
+        return self._read_back(event) if isinstance(event, ev.ToolInvocationStarted) else None
+
+    def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
+        """A record of the job that this version can't read: the job pauses here."""
+        self.folded = offset
+        job = self.jobs.get(job_id)
+        if job is not None:
+            job.needs_upgrade = True
+        elif is_birth and job_id not in self._forgotten:
+            self._unread.add(job_id, offset)
+
+    def receive(self, taken: Taken) -> None:
+        """Keep a grant until it can be judged; it is open until `discharge`."""
+        self._open[taken.offset] = None
+        heapq.heappush(self._waiting, (taken.readable_from, taken.offset, taken))
+
+    def is_due(self) -> bool:
+        """Whether there is a grant that the fold has caught up with."""
+        while self._waiting and self._waiting[0][0] <= self.folded:
+            self._line_up(heapq.heappop(self._waiting)[2])
+        return bool(self._due)
+
+    def is_behind(self) -> bool:
+        """Whether there is a grant that the fold has not caught up with."""
+        return bool(self._waiting)
+
+    def next_grant(self) -> Taken:
+        """The first of them: each job gets a turn, in the order of its grants, before any gets another."""
+        self._turn, _, taken = heapq.heappop(self._due)
+        if self._turns[taken.grant.job_id] == self._turn:
+            del self._turns[taken.grant.job_id]
+        return taken
+
+    def _line_up(self, taken: Taken) -> None:
+        turn = max(self._turn, self._turns.get(taken.grant.job_id, 0)) + 1
+        self._turns[taken.grant.job_id] = turn
+        heapq.heappush(self._due, (turn, taken.offset, taken))
+
+    def discharge(self, taken: Taken) -> None:
+        """The grant was dropped, or its first `started` is in the log."""
+        self._open.pop(taken.offset, None)
+
+    def low_water(self) -> int | None:
+        """The offset of the oldest open grant."""
+        return next(iter(self._open), None)
+
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The live jobs, each with its birth."""
+        yield from ((job_id, job.birth) for job_id, job in self.jobs.items())
+        yield from self._unread.items()
+
+    def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
+        """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
+        grant = taken.grant
+        if grant.incarnation not in (None, self._worker.incarnation):
+            return Drop("it was given to another worker, before this one was here")
+        job = self._in_force(grant, grant.nodes[0])
+        if isinstance(job, Drop):
+            return job
+        if (grant.idempotency_key, grant.token) in self._claimed:
+            return Drop("this try is declared here already")
+        run = Run(taken, job.trace)
+        prepared = self._prepare(job, run, grant.nodes[0], blobs)
+        if not isinstance(prepared, Invocation):
+            return prepared
+        if prepared.key != grant.idempotency_key:
+            return Drop("the key is not the one granted")
+        return self._declare(job, Try(run, self._started(job, prepared, run, nonce, grant.token), prepared))
+
+    def follow(self, run: Run, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | None:
+        """The next try of a run; None ends the run.
+
+        It is to be claimed when it is declared, together with the report of the one before.
+        """
+        grant, node_id = run.taken.grant, run.following
+        if node_id is None:
+            return None
+        job = self._in_force(grant, node_id)
+        if isinstance(job, Drop):
+            return None
+        prepared = self._prepare(job, run, node_id, blobs)
+        if isinstance(prepared, Load):
+            return prepared
+        if isinstance(prepared, Drop) or prepared.entry.irreversible or self._refuses(prepared) is not None:
+            return None
+        state = job.keys.get(prepared.key)
+        if state is not None and (state.st is not St.NONE or state.t != 1):
+            return None
+        run.place += 1
+        return Try(run, self._started(job, prepared, run, nonce, 1), prepared)
+
+    def claim(self, tried: Try) -> None:
+        """Its `started` is about to be appended, and awaited from now on."""
+        self._declared[tried.nonce] = tried
+        self._claimed.add((tried.started.idempotency_key, tried.started.token))
+
+    def unclaim(self, tried: Try) -> None:
+        """Its `started` was refused, and lies nowhere."""
+        self._declared.pop(tried.nonce, None)
+        self._claimed.discard((tried.started.idempotency_key, tried.started.token))
+
+    def why_not(self, tried: Try) -> str | None:
+        """Why a try that won may not be called, as far as the log was read; None if it may."""
+        job = self._born(tried)
+        if job is None or not _in_charge(job, tried):
+            return "superseded before the call"
+        return "the job waits for a newer version" if job.needs_upgrade else None
+
+    def withdraw(self) -> list[Try]:
+        """The tries that were declared and not read back; they will not run."""
+        tries = list(self._declared.values())
+        self._declared.clear()
+        self._claimed.clear()
+        return tries
+
+    def abandon(self) -> list[Taken]:
+        """The grants that still wait; others will read them."""
+        waiting = [taken for _, _, taken in (*self._due, *self._waiting)]
+        self._due.clear()
+        self._turns.clear()
+        self._waiting.clear()
+        return waiting
+
+    def _take_in(self, event: Event, offset: int) -> None:
+        if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
+            self.jobs[event.job_id] = birth(event, offset)
+        elif isinstance(event, ev.JobSealed):
+            self._unread.pop(event.job_id)
+
+    def _forget(self, job_id: str) -> None:
+        """A sealed job costs nothing but its name, for a while: a repeat of its birth may still arrive."""
+        del self.jobs[job_id]
+        self._forgotten.add(job_id)
+
+    def _in_force(self, grant: ToolGrant, node_id: str) -> JobState | Drop:
+        job = self.jobs.get(grant.job_id)
+        if job is None or job.birth != grant.birth:
+            return Drop("the job is not known from its birth")
+        if job.needs_upgrade:
+            return Drop("the job waits for a newer version")
+        entry = job.entry(node_id)
+        if job.terminal is not None or entry is None or is_stopped(job, entry):
+            return Drop("the job is stopping, or has ended, or has no such node")
+        if job.revision != grant.revision or job.plan_hash != grant.plan_hash:
+            return Drop("the revision is not the one in force")
+        return job
+
+    def _prepare(self, job: JobState, run: Run, node_id: str, blobs: Blobs) -> Invocation | Load | Drop:
+        """The call of a node, from the run's own results and the fold's."""
+        entry = job.entry(node_id)
+        if entry is None or entry.node.kind not in RUNNABLE:
+            return Drop("no such node, or of a kind that is not executed here")
+        used = uses(entry)
+        for needed in (*entry.node.depends_on, *used):
+            if needed not in run.told and not is_done(job, needed):
+                return Drop("a node that it depends on is not done")
+        try:
+            if not used:
+                return call_with(job, entry, _NOTHING, _after(run, used))
+            missing = _missing(job, run, used, blobs)
+            if missing:
+                return Load(missing)
+            results = {name: _result(job, run, name, blobs) for name in used}
+            return call_with(job, entry, results, _after(run, used))
+        except (NotReady, UnresolvedReference, InvalidArgs, InvalidName) as error:
+            return Drop(type(error).__name__)
+
+    def _declare(self, job: JobState, tried: Try) -> Try | Drop:
+        void = start_is_void(job, tried.started)
+        if void is not None:
+            return Drop(void)
+        refusal = self._refuses(tried.invocation)
+        if refusal is not None:
+            return Try(tried.run, tried.started, tried.invocation, refusal)
+        self.claim(tried)
+        return tried
+
+    def _read_back(self, event: ev.ToolInvocationStarted) -> ReadBack | None:
+        tried = self._declared.pop(event.invocation_id, None)
+        if tried is None:
+            return None
+        self._claimed.discard((event.idempotency_key, event.token))
+        job = self._born(tried)
+        return ReadBack(tried, job is not None and _in_charge(job, tried))
+
+    def _born(self, tried: Try) -> JobState | None:
+        """Its job; None once that is sealed and forgotten: a repeated job_created does not bring it back."""
+        job = self.jobs.get(tried.started.job_id)
+        return job if job is not None and job.birth == tried.run.taken.grant.birth else None
+
+    def _started(self, job: JobState, call: Invocation, run: Run, nonce: str, token: int) -> ev.ToolInvocationStarted:
+        state = job.keys.get(call.key)
+        attempt_id = state.x - 1 if state is not None else 0
+        rules = run.taken.grant.rules
+        return ev.ToolInvocationStarted(
+            job_id=job.job_id,
+            caused_by=run.taken.cause,
+            node_id=call.node_id,
+            idempotency_key=call.key,
+            invocation_id=nonce,
+            revision=run.taken.grant.revision,
+            token=token,
+            attempt_id=attempt_id,
+            external_key=external_key(job.job_id, call.node_id, attempt_id),
+            kind=self._kind_of(call),
+            tool_name=call.entry.node.tool_name,
+            tool_version=call.entry.tool_version,
+            args_hash=call.args_hash,
+            content_key=call.content_key,
+            occurrence=call.entry.node.occurrence,
+            rule=rules[run.place] if run.place < len(rules) else None,
+            after=call.after,
+            worker_id=self._worker.worker_id,
+            incarnation=self._worker.incarnation,
+        )
+
+
+def _in_charge(job: JobState, tried: Try) -> bool:
+    state = job.keys.get(tried.started.idempotency_key)
+    return state is not None and state.st is St.STARTED and state.n == tried.nonce
+
+
+def _missing(job: JobState, run: Run, used: tuple[str, ...], blobs: Blobs) -> tuple[BlobRef, ...]:
+    refs = (success(job, name).result_ref for name in used if name not in run.told)
+    return tuple(ref for ref in refs if ref is not None and ref.sha256 not in blobs)
+
+
+def _result(job: JobState, run: Run, name: str, blobs: Blobs) -> Any:
+    told = run.told.get(name)
+    if told is not None:
+        return told.result
+    state = success(job, name)
+    return blobs[state.result_ref.sha256] if state.result_ref is not None else state.result
+
+
+def _after(run: Run, used: tuple[str, ...]) -> tuple[After, ...]:
+    """The node before it in the run, and every node of the run whose result it uses."""
+    if not run.told:
+        return ()
+    names = dict.fromkeys((next(reversed(run.told)), *filter(run.told.__contains__, used)))
+    told = [run.told[name] for name in names]
+    return tuple([After(invocation_id=one.nonce, result_hash=one.result_hash) for one in told])

@@ -1,0 +1,102 @@
+"""What a try reports, as events: declared, refused, ended, in doubt (docs/events.md); pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from aetheris.protocol.base import recordable
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import BlobRef, Event, Outcome, Via
+from aetheris.sdk.outcomes import Succeeded
+from aetheris.tool_executor.core.partition import Try
+
+NOT_EXECUTED = "NotExecuted"
+
+
+def succeeded(
+    tried: Try, said: Succeeded, output_hash: str, result: Any = None, ref: BlobRef | None = None
+) -> tuple[Event, ...]:
+    """finished + command_committed (+ state_changed): one group."""
+    started = tried.started
+    finished = ev.ToolInvocationFinished(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        invocation_id=started.invocation_id,
+        outcome=Outcome.COMPENSATABLE if said.partial else Outcome.SUCCESS,
+        via=Via.EXECUTOR,
+        result=result,
+        result_ref=ref,
+        output_hash=output_hash,
+        external_id=None if said.external_id is None else recordable.name(said.external_id),
+        usage=dict(said.usage) if said.usage is not None else None,
+    )
+    committed = ev.CommandCommitted(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        command_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        kind=started.kind,
+        input_hash=started.args_hash,
+        output_hash=output_hash,
+    )
+    if not said.changes:
+        return finished, committed
+    changed = ev.StateChanged(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        changes=ev.changes_of(change.payload() for change in said.changes),
+    )
+    return finished, committed, changed
+
+
+def failed(tried: Try, outcome: Outcome, error: str) -> ev.ToolInvocationFinished:
+    """finished, for an outcome that took no effect."""
+    started = tried.started
+    return ev.ToolInvocationFinished(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        invocation_id=started.invocation_id,
+        outcome=outcome,
+        via=Via.EXECUTOR,
+        error=recordable.text(error),
+    )
+
+
+def not_executed(tried: Try, reason: str) -> ev.ToolInvocationFinished:
+    """This try certainly took no effect: it was never run."""
+    return failed(tried, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
+
+
+def in_doubt(tried: Try, error_class: str) -> ev.InvocationInDoubt:
+    """Nobody here knows; no outcome."""
+    started = tried.started
+    return ev.InvocationInDoubt(
+        job_id=started.job_id,
+        node_id=started.node_id,
+        idempotency_key=started.idempotency_key,
+        invocation_id=started.invocation_id,
+        error_class=recordable.text(error_class),
+    )
+
+
+def cause_of(events: Sequence[Event]) -> Sequence[str]:
+    """What tells the ids of one try's events apart from those of other tries: nonce, writer, outcome.
+
+    What goes with a finished (committed, changed) names no nonce itself: its cause is that of the first.
+    """
+    first = events[0]
+    if isinstance(first, ev.ToolInvocationFinished):
+        return (first.invocation_id, first.via, first.outcome)
+    if isinstance(first, ev.ToolInvocationStarted | ev.InvocationInDoubt):
+        return (first.invocation_id, "executor")
+    raise TypeError(f"{first.event_type} is no try's first event")
+
+
+def effect_value(values: Sequence[bytes]) -> bytes:
+    """What the effect store keeps of a success: the payloads that its catch-up repeats.
+
+    {"finished": tool_invocation_finished, "committed": command_committed, "changed": state_changed (if any)}
+    """
+    names = (b"finished", b"committed", b"changed")
+    return b"{" + b",".join(b'"%b":%b' % pair for pair in zip(names, values, strict=False)) + b"}"

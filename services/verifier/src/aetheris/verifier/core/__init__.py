@@ -1,0 +1,1 @@
+"""What the verifier decides: pure."""

@@ -1,0 +1,157 @@
+"""What the verifier decides: which jobs to audit, when one is to be sealed, what a seal says (pure)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aetheris.proofs import Audit, RawRecord, Report, Violation
+from aetheris.proofs.seals import seal_payload
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.sealed import SealedNames
+from aetheris.protocol.messages.events import (
+    BirthRepeated,
+    JobCreated,
+    JobSealed,
+    ToolInvocationFinished,
+    ToolInvocationStarted,
+    ViolationFound,
+)
+
+Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Adds key_id and signature to a seal's payload."""
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job under audit: born at `birth`, not sealed yet as far as the log says."""
+
+    job_id: str
+    birth: int
+    tenant: str
+    trace: bool | None = None
+    """Whether its submission wants it traced."""
+    audit: Audit = field(default_factory=Audit)
+    sealing: bool = False
+    told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """(rule, offset) of the violations that are in the log, or on their way there."""
+    looked: int = 0
+    """How many records had come when it was last judged."""
+    rounds: int = 0
+    """How many rounds it has lived through."""
+    _started: set[str] = field(default_factory=set[str])
+
+    def looks_odd(self, event_type: str) -> bool:
+        """Whether its latest record is seldom lawful: the job is to be judged at once."""
+        fact = self.audit.last
+        if event_type == ToolInvocationStarted.event_type:
+            self._started.add(fact.nonce)
+            return False
+        if event_type == ViolationFound.event_type:
+            offset = fact.body.get("offset")
+            self.told.add((fact.text("rule"), offset if isinstance(offset, int) else -1))
+            return False
+        unstarted = fact.nonce not in self._started
+        return unstarted or len(self.audit.history.closings.get(fact.key, ())) > 1
+
+    def came_late(self) -> bool:
+        """Whether its latest record, a seal, says nothing of what came just before it."""
+        *facts, seal = self.audit.history.facts
+        covered = seal.body.get("event_count")
+        late = facts[covered:] if isinstance(covered, int) and covered >= 0 else facts
+        return any(fact.type != ViolationFound.event_type for fact in late)
+
+    def untold(self, found: Iterable[Violation]) -> list[Violation]:
+        """Violations that nobody has told yet; they count as told from now on."""
+        fresh = [one for one in found if (one.rule, one.offset) not in self.told]
+        self.told.update((one.rule, one.offset) for one in fresh)
+        return fresh
+
+
+_TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.event_type, ViolationFound.event_type})
+
+
+class Partition:
+    """The live jobs of one partition."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, LiveJob] = {}
+        self.odd: dict[str, LiveJob] = {}
+        """Jobs that are to be judged at once."""
+        self.moved: dict[str, LiveJob] = {}
+        """Jobs that have come on since they were judged."""
+        self._forgotten = SealedNames()
+
+    def evolve(self, record: Record, event_type: str) -> LiveJob | None:
+        """Take the next record of the log; the job that it belongs to, if it is under audit.
+
+        A job is known from its birth on; what is sealed is forgotten.
+        """
+        job_id = (record.key or b"").decode(errors="replace")
+        job = self.jobs.get(job_id)
+        if job is None:
+            if event_type != JobCreated.event_type or job_id in self._forgotten:
+                return None
+            job = self.jobs[job_id] = LiveJob(job_id, record.offset, *_asked(record))
+        job.audit.add(raw(record))
+        if event_type in _TELLING:
+            self.moved[job_id] = job
+            if job.looks_odd(event_type):
+                self.odd[job_id] = job
+        if event_type == JobSealed.event_type or (event_type == BirthRepeated.event_type and _is_later(job)):
+            del self.jobs[job_id]
+            self.moved.pop(job_id, None)
+            self._forgotten.add(job_id)
+            if event_type == JobSealed.event_type and job.came_late():
+                self.odd[job_id] = job
+        return job
+
+    def to_seal(self) -> list[LiveJob]:
+        """Jobs that have ended and are not being sealed yet."""
+        return [job for job in self.jobs.values() if job.audit.ended and not job.sealing]
+
+    def due_for_a_look(self) -> list[LiveJob]:
+        """Jobs that have come on, and were there a round ago already: brief ones are judged at their end."""
+        due = [job for job in self.moved.values() if job.rounds > 0]
+        for job in self.moved.values():
+            job.rounds += 1
+        return sorted(due, key=lambda job: job.looked)
+
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The jobs that are not sealed, each with its birth."""
+        return ((job_id, job.birth) for job_id, job in self.jobs.items())
+
+
+def raw(record: Record) -> RawRecord:
+    """A record as the proofs take it."""
+    return RawRecord(record.offset, record.key, record.headers, record.value)
+
+
+def sealed(job: LiveJob, report: Report, sign: Sign, sealed_at: str) -> JobSealed:
+    """The seal over everything that the log holds of the job so far."""
+    signed = sign(
+        seal_payload(
+            tenant=job.tenant,
+            job_id=job.job_id,
+            event_count=report.event_count,
+            root=report.event_chain_root_hash,
+            execution_hash=report.execution_hash,
+            outcome_hash=report.outcome_hash,
+            sealed_at=sealed_at,
+        )
+    )
+    return JobSealed.model_validate(signed)
+
+
+def _is_later(job: LiveJob) -> bool:
+    """Whether its latest record says that it was born before what was taken for its birth."""
+    born = job.audit.last.body.get("birth")
+    return isinstance(born, int) and born < job.birth
+
+
+def _asked(record: Record) -> tuple[str, bool | None]:
+    """Of a birth: the tenant, and whether it wants to be traced."""
+    try:
+        created = JobCreated.model_validate_json(record.value)
+    except ValueError:
+        return "", None
+    return created.tenant, None if created.options is None else created.options.trace

@@ -1,0 +1,70 @@
+"""Sealed jobs and their evidence, as a verifier would make them, without one."""
+
+import base64
+from collections.abc import Mapping, Sequence
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aetheris.proofs import RawRecord, bundle, verify
+from aetheris.proofs.evidence import Evidence, judge
+from aetheris.proofs.merkle import Tree, leaf_hash
+from aetheris.proofs.notes import InclusionProof, sign_checkpoint
+from aetheris.proofs.seals import seal_payload, sign
+from aetheris.proofs.trust import TrustedKey
+from tests.testkit.proof_histories import JOB, TENANT, Log
+
+KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
+OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"\x02" * 32)
+TRUSTED = (TrustedKey(KEY.public_key()),)
+SEALED_AT = "2026-01-01T00:00:00+00:00"
+ORIGIN = "example.com/seals"
+
+
+def sealed(log: Log, key: Ed25519PrivateKey = KEY, sealed_at: str = SEALED_AT) -> Log:
+    """The log with a seal over all that it has."""
+    report = verify(log.records)
+    payload = seal_payload(
+        tenant=TENANT,
+        job_id=JOB,
+        event_count=len(log.records),
+        root=report.event_chain_root_hash,
+        execution_hash=report.execution_hash,
+        outcome_hash=report.outcome_hash,
+        sealed_at=sealed_at,
+    )
+    log.add("job_sealed", **{name: value for name, value in sign(payload, key).items() if name != "job_id"})
+    return log
+
+
+def inclusion(seal: bytes, key: Ed25519PrivateKey = KEY, before: int = 5, after: int = 3) -> str:
+    """A proof that a log of seals, with other leaves around it, has this one."""
+    tree = Tree()
+    for at in range(before + 1 + after):
+        tree.append(leaf_hash(seal if at == before else b"other %d" % at))
+    note = sign_checkpoint(ORIGIN, len(tree), tree.root(), key)
+    return InclusionProof(before, tuple(tree.inclusion(before, len(tree))), note).dumps()
+
+
+def signer(key: Ed25519PrivateKey) -> bundle.Sign:
+    """Signs envelopes."""
+
+    def sign_envelope(message: bytes) -> Mapping[str, str]:
+        signature = base64.b64encode(key.sign(message)).decode()
+        return {"keyid": TrustedKey(key.public_key()).key_id, "sig": signature}
+
+    return sign_envelope
+
+
+def evidence_of(
+    records: Sequence[RawRecord], blobs: Mapping[str, bytes] | None = None, keys: Sequence[TrustedKey] = TRUSTED
+) -> Evidence:
+    """The evidence of a job whose last record is its seal."""
+    return Evidence(JOB, records, blobs or {}, inclusion(records[-1].value), keys)
+
+
+def bundle_of(
+    records: Sequence[RawRecord], blobs: Mapping[str, bytes] | None = None, keys: Sequence[TrustedKey] = TRUSTED
+) -> bytes:
+    """Its bundle."""
+    evidence = evidence_of(records, blobs, keys)
+    return bundle.build(evidence, judge(records, keys, evidence.blobs.__getitem__), signer(KEY))

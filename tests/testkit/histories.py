@@ -1,0 +1,113 @@
+"""Histories of one job, made by hand: events in log order, for tests of folds, cores and proofs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.keys import args_hash, content_key, external_key, idempotency_key
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import EffectKind, JobOptions
+
+JOB = "job-1"
+TENANT = "acme"
+
+
+def graph(*nodes: dict[str, Any], **tools: dict[str, Any]) -> dict[str, Any]:
+    """A task graph whose tools are pinned (default: one opaque `act`)."""
+    base = {"version": "1", "schema_hash": "s", "effect_class": "opaque"}
+    pins = {name: base | pin for name, pin in (tools or {"act": {}}).items()}
+    return {"tools": pins, "nodes": [{"kind": "tool", "tool": "act"} | node for node in nodes]}
+
+
+def created(options: JobOptions | None = None) -> ev.JobCreated:
+    return ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r", options=options)
+
+
+def planned(task_graph: dict[str, Any], revision: int = 0) -> ev.PlanGenerated:
+    part = {"task_graph": task_graph} if revision == 0 else {"diff": task_graph}
+    return ev.PlanGenerated.model_validate(
+        {
+            "job_id": JOB,
+            "revision": revision,
+            "plan_hash": digest(task_graph),
+            "planner": "static",
+            "planner_version": "1",
+        }
+        | part
+    )
+
+
+def key_of(node: str, args: dict[str, Any] | None = None, tool: str = "act") -> str:
+    return idempotency_key(JOB, node, tool, args)
+
+
+def started(
+    node: str,
+    nonce: str,
+    *,
+    token: int = 1,
+    attempt: int = 0,
+    args: dict[str, Any] | None = None,
+    tool: str = "act",
+    revision: int = 0,
+    after: Iterable[ev.After] = (),
+    occurrence: int = 1,
+    incarnation: str = "i1",
+) -> ev.ToolInvocationStarted:
+    return ev.ToolInvocationStarted(
+        job_id=JOB,
+        node_id=node,
+        idempotency_key=key_of(node, args, tool),
+        invocation_id=nonce,
+        revision=revision,
+        token=token,
+        attempt_id=attempt,
+        external_key=external_key(JOB, node, attempt),
+        kind=EffectKind.TOOL,
+        tool_name=tool,
+        tool_version="1",
+        args_hash=args_hash(args),
+        content_key=content_key(TENANT, tool, args),
+        occurrence=occurrence,
+        after=tuple(after),
+        worker_id="w",
+        incarnation=incarnation,
+    )
+
+
+def finished(
+    node: str,
+    nonce: str,
+    outcome: str = "success",
+    *,
+    via: str = "executor",
+    result: Any = None,
+    args: dict[str, Any] | None = None,
+    tool: str = "act",
+) -> ev.ToolInvocationFinished:
+    return ev.ToolInvocationFinished(
+        job_id=JOB,
+        node_id=node,
+        idempotency_key=key_of(node, args, tool),
+        invocation_id=nonce,
+        outcome=ev.Outcome(outcome),
+        via=ev.Via(via),
+        result=result,
+        output_hash=digest(result),
+    )
+
+
+def about(kind: type[Any], node: str, *, args: dict[str, Any] | None = None, tool: str = "act", **fields: Any) -> Any:
+    """An event about a node's key."""
+    return kind(job_id=JOB, node_id=node, idempotency_key=key_of(node, args, tool), **fields)
+
+
+def fold(*events: Event) -> JobState:
+    """The state after a job_created and these events, at offsets 0, 1, …"""
+    job = birth(created(), 0)
+    for offset, event in enumerate(events, start=1):
+        apply(job, event, offset)
+    return job

@@ -1,0 +1,241 @@
+"""The whole system for a test: real Kafka, real Valkey, every service its own process, and its API."""
+
+import asyncio
+import os
+import signal
+import tomllib
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import redis
+
+from aetheris.cli import local
+from aetheris.cli.embedded import lifecycle
+from aetheris.cli.embedded.plan import State
+from aetheris.cli.embedded.services import with_counts
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import Event
+from aetheris.runtime.kafka.log import KafkaLog
+from aetheris.runtime.process.crash import ORDERS
+from tests.testkit.attempts import cleared_by
+from tests.testkit.outside import until
+
+REPOSITORY = Path(__file__).parent.parent.parent
+ENDED = frozenset({"completed", "failed", "cancelled"})
+ANSWER_S = "20"
+"""Before a command is answered with 202: a busy machine must not show as an answer that came too late."""
+
+
+@dataclass(frozen=True)
+class System:
+    """What runs on a data folder."""
+
+    data: Path
+    api: httpx.Client
+
+    def state(self) -> State:
+        """As the supervisor last wrote it."""
+        state = State.load(self.data)
+        assert state is not None
+        return state
+
+    def pid(self, name: str) -> int:
+        """The process of a part, such as executor-0; waits while it is being restarted."""
+        found: list[int] = []
+
+        def runs() -> bool:
+            pid = self.state().parts[name].pid
+            found.extend([pid] if pid is not None else [])
+            return bool(found)
+
+        until(runs, 20)
+        return found[0]
+
+    def kill(self, name: str) -> None:
+        """kill -9 a part, and return once the supervisor has started its successor."""
+        old = self.pid(name)
+        os.kill(old, signal.SIGKILL)
+        until(lambda: self.state().parts[name].pid not in (None, old), 20)
+
+    @contextmanager
+    def all_killed(self) -> Generator[None]:
+        """Inside no service lives: they are killed with -9, and the supervisor starts them again at the end."""
+        supervisor = lifecycle.supervisor_pid(self.data)
+        assert supervisor is not None
+        servers = {"kafka", "valkey"}
+        pids = [self.pid(name) for name in self.state().parts if name not in servers]
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            yield
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+
+    def wait_ready(self, deadline_s: float = 60.0) -> None:
+        """Return once every part says that it is ready."""
+        until(lambda: lifecycle.status(self.data).ready, deadline_s)
+
+    def mend(self) -> None:
+        """Wake who sleeps, forget orders to die, and return once every part is ready.
+
+        Raises:
+            TimeoutError: one isn't.
+        """
+        (self.data / ORDERS).unlink(missing_ok=True)
+        for part in self.state().parts.values():
+            with suppress(ProcessLookupError):
+                if part.pid is not None:
+                    os.kill(part.pid, signal.SIGCONT)
+        self.wait_ready()
+
+    def flush_redis(self) -> None:
+        """FLUSHALL."""
+        with redis.Redis.from_url(self.state().redis) as client:
+            client.flushall()
+
+    def append(self, event: Event, source: str) -> None:
+        """Write an event of a job to the log, as a service that is none of ours might."""
+
+        async def write() -> None:
+            log = KafkaLog(self.state().kafka)
+            appender = log.appender()
+            await log.start()
+            try:
+                await appender.start()
+                now = datetime.now(UTC).isoformat()
+                record = draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=str(uuid4()), source=source, time=now)
+                await appender.append([(record,)])
+                await appender.stop()
+            finally:
+                await log.stop()
+
+        asyncio.run(write())
+
+    def ends(self, *topics: str) -> dict[tuple[str, int], int]:
+        """The end offset of each of the topics' partitions, as Kafka says."""
+
+        async def ask() -> dict[tuple[str, int], int]:
+            log = KafkaLog(self.state().kafka)
+            await log.start()
+            try:
+                return await log.end_offsets([(one, at) for one in topics for at in range(await log.partitions(one))])
+            finally:
+                await log.stop()
+
+        return asyncio.run(ask())
+
+    def submit(self, *nodes: dict[str, Any]) -> str:
+        """Submit a plan; the job's id."""
+        answer = self.api.post("/jobs", json={"plan": {"nodes": list(nodes)}})
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job_id"]
+
+    @property
+    def approver(self) -> dict[str, str]:
+        """The header of somebody who submits nothing, and so may decide."""
+        tokens = tomllib.loads((self.data / "tokens.toml").read_text())["token"]
+        value = next(one["value"] for one in tokens if one["name"] == local.APPROVER)
+        return {"Authorization": f"Bearer {value}"}
+
+    def resolve(self, job_id: str, node: str, verdict: str, evidence: str = "looked", **more: Any) -> httpx.Response:
+        """What becomes of a parked step, by the approver's word."""
+        (step,) = (step for step in self.job(job_id)["steps"] if step["node_id"] == node)
+        path = f"/jobs/{job_id}/contracts/{step['execution_id']}/resolve"
+        said = {"verdict": verdict, "evidence": evidence, **more}
+        return self.api.post(path, json=said, headers=self.approver)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job as the API shows it; {} while the gateway can't say."""
+        try:
+            answer = self.api.get(f"/jobs/{job_id}")
+        except httpx.TransportError:
+            return {}
+        return answer.json() if answer.status_code == 200 else {}
+
+    def report(self, job_id: str) -> dict[str, Any]:
+        """The verifier's report on a job, asked for again while it can't be had (503); shows any other answer."""
+        found: list[httpx.Response] = []
+
+        def answered() -> bool:
+            found[:] = [self.api.get(f"/jobs/{job_id}/verify")]
+            return found[0].status_code != 503
+
+        with suppress(TimeoutError):
+            until(answered, 60)
+        assert found[0].status_code == 200, found[0].text
+        return found[0].json()
+
+    def verified(self, job_id: str) -> dict[str, Any]:
+        """The report on a job whose proofs hold; shows it where they don't."""
+        report = self.report(job_id)
+        assert report["ok"], report
+        return report
+
+    def wait_ended(self, jobs: Iterable[str], deadline_s: float = 60.0) -> None:
+        """Return once all of them have ended; names those that haven't."""
+        open_jobs = set(jobs)
+
+        def none_open() -> bool:
+            open_jobs.difference_update([job for job in open_jobs if self.job(job).get("status") in ENDED])
+            return not open_jobs
+
+        try:
+            until(none_open, deadline_s)
+        except TimeoutError:
+            shown = [self.job(job_id) for job_id in list(open_jobs)[:3]]
+            raise AssertionError(f"{len(open_jobs)} jobs are open after {deadline_s} s, such as {shown}") from None
+
+    def wait_asked(self, job_id: str, deadline_s: float = 30.0) -> dict[str, Any]:
+        """The job's request for a human's word, once the list of approvals shows it: it follows the log."""
+        found: list[dict[str, Any]] = []
+
+        def listed() -> bool:
+            requests = self.api.get("/approvals", params={"limit": 200}).json().get("approvals", [])
+            found[:] = [one for one in requests if one["job_id"] == job_id]
+            return bool(found)
+
+        until(listed, deadline_s)
+        return found[0]
+
+    def wait_status(self, job_id: str, status: str, deadline_s: float = 30.0) -> dict[str, Any]:
+        """Return the job once it has this status."""
+        until(lambda: self.job(job_id).get("status") == status, deadline_s)
+        return self.job(job_id)
+
+
+@contextmanager
+def running_system(data: Path, env: dict[str, str], **counts: int) -> Generator[System]:
+    """Everything up, and down again; `env` is what services see on top, such as AETHERIS_TOOLS."""
+    given = {"PYTHONPATH": str(REPOSITORY), "AETHERIS_TRACE_SAMPLE": "1", "AETHERIS_ANSWER_S": ANSWER_S, **env}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        local.ensure_token(data)
+        state = lifecycle.up(data, services=with_counts(counts), progress=lambda _part, _state: None)
+    finally:
+        _restore(before)
+    try:
+        token = local.target(data).token
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=f"{state.gateway}/api", headers=headers, timeout=60, trust_env=False) as api:
+            system = System(data, api)
+            with cleared_by(system.mend):
+                yield system
+    finally:
+        lifecycle.down(data)
+
+
+def _restore(before: dict[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,203 @@
+"""`aetheris verify FILE` and `aetheris export`: a stream is checked offline, and what breaks a rule is named."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from typer.testing import CliRunner
+
+from aetheris.cli import streamfile
+from aetheris.cli.app import app
+from aetheris.cli.streamfile import Stream
+from tests.testkit.evidence import KEY, TRUSTED, bundle_of, sealed
+from tests.testkit.proof_histories import JOB, Log, clean
+from tests.testkit.refused import record_json
+
+PROOFS = ("execution_hash", "event_chain_root_hash", "tool_invocation_ledger_proof", "replay_proof_result")
+
+
+def pem(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def stream_of(log: Log) -> Stream:
+    records = [record_json(record) for record in log.records]
+    return streamfile.of_answer({"job_id": JOB, "keys": [key.to_json() for key in TRUSTED], "records": records})
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """A clean, sealed job's stream."""
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(f"{line}\n" for line in stream_of(sealed(clean())).lines()))
+    return path
+
+
+def check(path: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    shown = CliRunner().invoke(app, ["verify", str(path), "--json", *more])
+    return shown.exit_code, json.loads(shown.stdout)
+
+
+def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    change(lines)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_a_clean_sealed_stream_holds(exported: Path) -> None:
+    code, report = check(exported)
+    assert code == 0
+    assert all(name in report for name in PROOFS)
+    assert report["seal"]["ok"]
+    assert report["violations"] == []
+    assert "holds" in CliRunner().invoke(app, ["verify", str(exported)]).stdout
+
+
+def test_one_changed_byte_anywhere_is_found_and_an_event_is_named(exported: Path) -> None:
+    original = exported.read_text()
+    ids = {record.header("ce_id").decode() for record in sealed(clean()).records}
+    for number in range(1, len(original.splitlines())):
+        exported.write_text(original)
+
+        def flip(lines: list[dict[str, Any]], at: int = number) -> None:
+            value = bytearray(base64.b64decode(lines[at]["value"]))
+            value[-2] ^= 1
+            lines[at]["value"] = b64(bytes(value))
+
+        rewrite(exported, flip)
+        code, report = check(exported)
+        assert code == 1
+        named = report["violations"][0]
+        assert named["event_id"] in ids
+        shown = CliRunner().invoke(app, ["verify", str(exported)])
+        assert f"event {named['event_id']} at offset {named['offset']}" in shown.stdout
+
+
+def test_a_record_that_is_gone_is_missed_wherever_it_was(exported: Path) -> None:
+    original = exported.read_text()
+    for number in range(1, len(original.splitlines())):
+        exported.write_text(original)
+        rewrite(exported, lambda lines, at=number: lines.pop(at))
+        code, report = check(exported)
+        assert code == 1
+        assert report["violations"]
+
+
+@pytest.mark.parametrize("tail", [1, 2, 4])
+def test_a_stream_without_its_end_does_not_hold(exported: Path, tail: int) -> None:
+    """Whatever its first line says of its length."""
+
+    def cut(lines: list[dict[str, Any]]) -> None:
+        del lines[-tail:]
+        lines[0]["records"] -= tail
+
+    rewrite(exported, cut)
+    code, report = check(exported)
+    assert (code, report["ok"], report["violations"][0]["rule"]) == (1, False, "not_sealed")
+    last = json.loads(exported.read_text().splitlines()[-1])
+    assert report["violations"][0]["offset"] == last["offset"]
+
+
+def test_a_stream_passed_off_as_another_jobs_is_found(exported: Path) -> None:
+    rewrite(exported, lambda lines: lines[0].update(job_id="job-2"))
+    code, report = check(exported)
+    assert (code, report["ok"], report["violations"][0]["rule"]) == (1, False, "other_job")
+
+
+def test_the_key_that_counts_may_be_ones_own(exported: Path, tmp_path: Path) -> None:
+    own, other = tmp_path / "own.pem", tmp_path / "other.pem"
+    own.write_text(pem(KEY))
+    other.write_text(pem(Ed25519PrivateKey.generate()))
+    assert check(exported, "--public-key", str(own))[0] == 0
+    assert check(exported, "--public-key", str(other))[0] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}\n", "[]\n", '{"format":"aetheris-stream","version":2}\n', "not json\n"],
+)
+def test_a_file_that_is_no_stream_is_bad_input_that_names_the_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text(text)
+    code, answer = check(path)
+    assert (code, "line 1" in answer["error"]["message"]) == (2, True)
+
+
+def test_a_record_that_is_none_is_bad_input_that_names_the_line(exported: Path) -> None:
+    rewrite(exported, lambda lines: lines[2].update(value="***"))
+    code, answer = check(exported)
+    assert (code, "line 3" in answer["error"]["message"]) == (2, True)
+
+
+def test_a_pending_key_does_not_hold(tmp_path: Path) -> None:
+    log = Log()
+    log.start("n1")
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(f"{line}\n" for line in stream_of(log).lines()))
+    code, report = check(path)
+    assert (code, report["tool_invocation_ledger_proof"]["pending_idempotency_keys"]) == (1, ["k-a"])
+    assert "none yet" in CliRunner().invoke(app, ["verify", str(path)]).stdout
+
+
+class Evidence:
+    """A client that has one stream."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __enter__(self) -> "Evidence":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def raw_stream(self, job_id: str) -> dict[str, Any]:
+        stream = stream_of(self._log)
+        return {"job_id": job_id, "keys": [key.to_json() for key in stream.keys], "records": stream.records}
+
+    def evidence(self, _job_id: str) -> bytes:
+        return bundle_of(self._log.records)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Log], None]:
+    def use(log: Log) -> None:
+        monkeypatch.setattr("aetheris.cli.commands.proofs.connected", lambda _data: Evidence(log))
+
+    return use
+
+
+@pytest.mark.parametrize(("name", "options"), [("out.zip", ()), ("out.jsonl", ("--stream",))])
+def test_an_export_verifies(serve: Callable[[Log], None], tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
+    serve(sealed(clean()))
+    path = tmp_path / name
+    shown = CliRunner().invoke(app, ["export", JOB, "--out", str(path), *options])
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert check(path)[0] == 0
+    own = tmp_path / "own.pem"
+    own.write_text(pem(KEY))
+    assert check(path, "--public-key", str(own))[0] == 0
+
+
+def test_a_stream_that_breaks_a_rule_is_not_exported_unless_forced(
+    serve: Callable[[Log], None], tmp_path: Path
+) -> None:
+    log = clean()
+    log.finish("never-started", name="a")
+    serve(log)
+    path = tmp_path / "out.jsonl"
+    export = ["export", JOB, "--stream", "--out", str(path)]
+    shown = CliRunner().invoke(app, export)
+    assert (shown.exit_code, path.exists()) == (1, False)
+    assert "event e" in shown.stderr
+    assert CliRunner().invoke(app, [*export, "--force"]).exit_code == 0
+    assert check(path)[0] == 1

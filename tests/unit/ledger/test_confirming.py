@@ -1,0 +1,210 @@
+"""What the ledger asks before a job goes on, and what it makes of the answers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aetheris.ledger.core.confirming import accept, hear, hold, may_accept, nothing_changed, resumed
+from aetheris.ledger.core.confirming import asked as asks
+from aetheris.ledger.core.decisions import Confirm, Emit, Now
+from aetheris.ledger.core.memory import LiveJob, Terms
+from aetheris.ledger.core.policy import parse
+from aetheris.ledger.core.settlement import Key
+from aetheris.ledger.policy_file import load
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import Told
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.state import birth
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import RegistryEntry, Signal
+from aetheris.protocol.plan.graph import Confirmation, JobOptions
+from aetheris.protocol.planning.confirmation import Tally, recorded_effects
+from tests.testkit.histories import JOB, TENANT, created, finished, graph, key_of, planned, started
+from tests.unit.ledger.test_waits import LIMITS, START
+
+NODES = (
+    {"id": "a"},
+    {"id": "b", "args": {"x": {"$ref": "a#"}}},
+    {"id": "c"},
+    {"id": "d", "args": {"x": {"$ref": "c#"}}},
+)
+NAMES = """
+[[rules]]
+name = "pay"
+tools = ["*"]
+effect = "allow"
+approvers = ["carol"]
+
+[[rules]]
+name = "rest"
+tools = ["*"]
+effect = "allow"
+"""
+ENTRY = RegistryEntry.model_validate(
+    {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "opaque", "verifier": True}
+)
+TERMS = Terms(load(None), LIMITS, lambda: "id", lambda: 1.0, registered=lambda _name, _version: ENTRY)
+
+
+def job(mode: Confirmation | None = None, rules: Mapping[str, str | None] | None = None) -> LiveJob:
+    """A job whose nodes in `rules` (a) have succeeded, each let run by a rule."""
+    live = LiveJob(birth(created(JobOptions(confirmation=mode)), 0))
+    events: list[ev.Event] = [planned(graph(*NODES))]
+    for node, rule in (rules or {"a": None}).items():
+        events += [started(node, f"n-{node}").model_copy(update={"rule": rule}), finished(node, f"n-{node}")]
+    for offset, event in enumerate(events, start=1):
+        apply(live.state, event, offset)
+    return live
+
+
+def of(live: LiveJob, node: str = "b") -> Key:
+    return Key(live.state, f"key-{node}", live.state.key(f"key-{node}", node))
+
+
+def now(at_s: float) -> Now:
+    return Now(at_s, START)
+
+
+def answer(ask: str, reason: str | None, **place: int) -> Any:
+    said = {"job_id": JOB, "node_id": "a", "idempotency_key": key_of("a"), "ask": ask, "resource": {}, "mode": "strict"}
+    said |= {"place": 0, "of": 1} | place
+    if reason is None:
+        return ev.EffectConfirmed.model_validate(said)
+    return ev.ConfirmationFailed.model_validate(said | {"reason": reason})
+
+
+def asked(live: LiveJob, at_s: float) -> str:
+    step = hold(live, of(live), ("b",), TERMS, now(at_s))
+    assert step is not None
+    (decision,) = step.decisions
+    assert isinstance(decision, Confirm)
+    return decision.message.ask
+
+
+def test_a_job_that_never_waited_asks_nothing() -> None:
+    assert hold(job(), of(job()), ("b",), TERMS, now(0)) is None
+
+
+def test_only_what_a_node_builds_on_is_asked_about_and_once() -> None:
+    live = job()
+    resumed(live, 4, TERMS)
+    assert hold(live, of(live, "c"), ("c",), TERMS, now(0)) is None
+    ask = asked(live, 0)
+    waits = hold(live, of(live), ("b",), TERMS, now(1))
+    assert waits is not None
+    assert (waits.decisions, waits.due_s) == ([], LIMITS.probe_wait_s)
+    assert hear(live, answer(ask, None), TERMS, now(2))
+    assert hold(live, of(live), ("b",), TERMS, now(2)) is None
+
+
+def test_who_cannot_tell_is_asked_again_and_then_is_no_yes() -> None:
+    live, at_s = job(), 0.0
+    resumed(live, 4, TERMS)
+    for _ in range(LIMITS.probe_tries):
+        ask = asked(live, at_s)
+        hear(live, answer(ask, "unknown"), TERMS, now(at_s))
+        at_s += 1_000
+    step = hold(live, of(live), ("b",), TERMS, now(at_s))
+    assert step is not None
+    (emit,) = step.decisions
+    assert isinstance(emit, Emit)
+    (said,) = emit.events
+    assert isinstance(said.event, ev.InvocationRejected)
+    assert said.event.reason is ev.RejectReason.CONFIRMATION
+
+
+def test_an_answer_of_an_earlier_wait_counts_no_more() -> None:
+    live = job()
+    resumed(live, 4, TERMS)
+    ask = asked(live, 0)
+    resumed(live, 9, TERMS)
+    assert not hear(live, answer(ask, None), TERMS, now(1))
+    assert asked(live, 1) != ask
+
+
+@pytest.mark.parametrize(("mode", "goes_on"), [("strict", False), ("warn", True), ("human_in_loop", False)])
+def test_drift_is_met_by_the_jobs_option(mode: Confirmation, goes_on: bool) -> None:
+    live = job(mode)
+    resumed(live, 4, TERMS)
+    hear(live, answer(asked(live, 0), "drift"), TERMS, now(1))
+    assert (hold(live, of(live), ("b",), TERMS, now(1)) is None) is goes_on
+
+
+def signalled(by: str, tenant: str = TENANT) -> Signal:
+    word = {"job_id": JOB, "by": by, "tenant": tenant, "correlation_key": "confirm-4", "payload": None, "as_of": -1}
+    return Signal.model_validate(word)
+
+
+def asks_human(live: LiveJob, terms: Terms, at_s: float) -> ev.JobWaiting:
+    step = hold(live, of(live, "d"), ("b", "d"), terms, now(at_s))
+    assert step is not None
+    (emit,) = step.decisions
+    assert isinstance(emit, Emit)
+    (said,) = emit.events
+    assert isinstance(said.event, ev.JobWaiting)
+    return said.event
+
+
+def test_what_could_not_be_confirmed_is_accepted_by_whom_the_calls_rule_names_and_nobody_else() -> None:
+    live = job("human_in_loop", rules={"a": "pay"})
+    terms = replace(TERMS, policy=parse(NAMES))
+    resumed(live, 4, terms)
+    hear(live, answer(asked(live, 0), "drift"), terms, now(1))
+    wait = asks_human(live, terms, 1)
+    assert (wait.rule, wait.approvers, wait.correlation_key) == ("pay", ("carol",), "confirm-4")
+    apply(live.state, wait, 5)
+    asks(live, wait)
+    assert [may_accept(live.state, signalled(who)) for who in ("ann", "bob", "carol")] == [False, False, True]
+    assert not may_accept(live.state, signalled("carol", "other"))
+    accept(live, terms)
+    assert hold(live, of(live), ("b",), terms, now(2)) is None
+
+
+def test_calls_of_two_rules_are_accepted_one_after_the_other() -> None:
+    live = job("human_in_loop", rules={"a": "pay", "c": "rest"})
+    terms = replace(TERMS, policy=parse(NAMES))
+    resumed(live, 6, terms)
+    assert live.resumed is not None
+    live.resumed.failed, live.resumed.open = {key_of("a"), key_of("c")}, set()
+    found: list[tuple[str | None, str | None]] = []
+    for offset in (7, 9):
+        wait = asks_human(live, terms, 1)
+        apply(live.state, wait, offset)
+        asks(live, wait)
+        accept(live, terms)
+        apply(live.state, ev.WaitCompleted(job_id=JOB, wait_type="confirmation", by="carol"), offset + 1)
+        found.append((wait.rule, wait.correlation_key))
+    assert sorted(rule or "" for rule, _ in found) == ["pay", "rest"]
+    assert [key for _, key in found] == ["confirm-6", "confirm-6-2"]
+    assert hold(live, of(live, "d"), ("b", "d"), terms, now(2)) is None
+
+
+def test_a_call_that_recorded_no_change_keeps_nobody() -> None:
+    live = job()
+    resumed(live, 4, TERMS)
+    asked(live, 0)
+    nothing_changed(live, key_of("a"))
+    assert hold(live, of(live), ("b",), TERMS, now(1)) is None
+
+
+def test_every_resource_must_be_as_it_was_and_a_repeat_is_no_second_answer() -> None:
+    tally = Tally()
+    assert tally.take(answer("q", None, place=0, of=2)) is None
+    assert tally.take(answer("q", None, place=0, of=2)) is None
+    assert tally.take(answer("q", "drift", place=1, of=2)) == "drift"
+
+
+def test_the_first_change_after_a_settlement_is_the_calls_own() -> None:
+    def change(name: str) -> ev.StateChanged:
+        return ev.StateChanged(
+            job_id=JOB, node_id="a", changes=(ev.Change(resource_type="t", resource_id=name, operation="create"),)
+        )
+
+    history = (created(), planned(graph(*NODES)), change("early"), started("a", "n1"), finished("a", "n1"))
+    history += (change("own"), change("void"))
+    record = Record("t", 0, 0, 0, JOB.encode(), (), b"")
+    told = [Told(place, replace(record, offset=place), event) for place, event in enumerate(history)]
+    _, (effect,) = recorded_effects(told)
+    assert [one.resource_id for one in effect.changes] == ["own"]

@@ -1,0 +1,131 @@
+"""A stop lands anywhere between what the ledger writes: every call that was asked for, waits or is parked ends."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aetheris.ledger.core.decisions import Decision, Emit
+from aetheris.ledger.policy_file import load
+from aetheris.protocol.fold.state import St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import RegistryEntry, Respond, Signal
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.planning.approvals import request_id
+from tests.testkit.histories import JOB, TENANT, graph, key_of, started
+from tests.unit.ledger.test_ledger_core import TTL_S, Ledger, World
+
+PLAN = graph(
+    {"id": "ask", "irreversible": True, "args": {"n": 1}},
+    {"id": "wait", "kind": "wait", "tool": None, "wait": {"key": "go"}},
+    {"id": "park"},
+    {"id": "timer", "kind": "timer", "tool": None, "wait": {"for_s": 10}},
+)
+SCHEMA = {"type": "object", "properties": {"n": {"type": "number"}}}
+ENTRY = {"name": "act", "version": "1", "schema": SCHEMA, "schema_hash": "s", "effect_class": "opaque"}
+STOP: Sequence[Event] = (
+    ev.CancelRequested(job_id=JOB, by="ann", reason="enough"),
+    ev.JobStopping(job_id=JOB, by="ann", reason="enough", up_to_revision=0),
+)
+WORDS = {
+    action: Respond(
+        job_id=JOB,
+        by="ben",
+        tenant=TENANT,
+        as_of=-1,
+        request_id=request_id(JOB, "ask", key_of("ask", {"n": 1})),
+        action=action,
+        data={"n": 2} if action == "edit" else {},
+    )
+    for action in ("approve", "reject", "edit")
+}
+
+
+class Behind(Ledger):
+    """A ledger whose next words land behind what others append meanwhile."""
+
+    meanwhile: Sequence[Event] = ()
+
+    def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Emit) and self.meanwhile:
+            self.world.log += self.meanwhile
+            self.world.ids += ["" for _ in self.meanwhile]
+            self.meanwhile = ()
+        super()._carry_out(decision)
+
+
+class Course:
+    """A job that is stopped somewhere in it."""
+
+    def __init__(self) -> None:
+        tools = {"act": RegistryEntry.model_validate(ENTRY)}
+        self.world = World(PLAN, load(None), tools=tools)
+        self.ledger = Behind(self.world)
+        assert self.ledger.job.revision == 0
+        self.stop = list(STOP)
+
+    def act(self, name: str) -> None:
+        match name:
+            case "restart":
+                meanwhile, self.ledger = self.ledger.meanwhile, Behind(self.world)
+                self.ledger.meanwhile = meanwhile
+            case "stop":
+                self.ledger.add(*self._take(1))
+            case "stop behind":
+                self.ledger.meanwhile = [*self.ledger.meanwhile, *self._take(2)]
+            case "start":
+                self.ledger.add(started("park", "n1"))
+            case "sleep":
+                self.ledger.lease_lapses()
+            case "go":
+                command = {"job_id": JOB, "by": "ben", "tenant": TENANT, "as_of": -1, "correlation_key": "go"}
+                self.ledger.core.hear(Signal.model_validate(command), "cmd-go", 8)
+                self.ledger.settle()
+            case "approve" | "reject" | "edit":
+                self.ledger.core.hear(WORDS[name], f"cmd-{name}", 9)
+                self.ledger.settle()
+            case _:
+                self.ledger.request(name)
+
+    def end(self) -> None:
+        """What is under way arrives, and all time passes that anything waits for."""
+        left = [*self.ledger.meanwhile, *self.stop]
+        self.ledger.meanwhile = ()
+        self.ledger.add(*left)
+        self.ledger.sleep(10 * TTL_S)
+        self.world.held.clear()
+        self.ledger.sleep(10 * TTL_S)
+
+    def _take(self, count: int) -> Sequence[Event]:
+        taken, self.stop = self.stop[:count], self.stop[count:]
+        return taken
+
+
+ACTIONS = ("ask", "wait", "park", "timer", "start", "approve", "reject", "edit", "go", "sleep", "stop", "restart")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from((*ACTIONS, "stop behind")), max_size=14))
+def test_nothing_of_a_stopped_job_is_left_open(actions: list[str]) -> None:
+    course = Course()
+    for action in actions:
+        course.act(action)
+    course.end()
+    left: dict[str, Any] = {
+        state.node_id: state.st
+        for state in course.ledger.job.keys.values()
+        if state.st in (St.STARTED, St.PARKED, St.REOPENED) or state.is_asking or state.is_waiting
+    }
+    assert left == {}
+
+
+@pytest.mark.parametrize("then", ["sleep", "restart", "approve", "edit"])
+def test_an_approval_that_is_asked_for_behind_a_stop_ends(then: str) -> None:
+    course = Course()
+    for action in ("stop behind", "ask", then):
+        course.act(action)
+    assert course.ledger.written() == ["approval_requested", "job_waiting", "invocation_rejected"]
+    (state,) = course.ledger.job.keys.values()
+    assert (state.st, state.reason) == (St.SETTLED, "cancelled")

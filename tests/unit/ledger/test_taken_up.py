@@ -1,0 +1,123 @@
+"""A job that is taken up again after ledger and executor were gone: what it did is compared before it is built on."""
+
+from typing import Any
+
+import pytest
+
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.tool_executor.core.partition import Drop, Partition, Taken, Try, Worker
+from tests.testkit.histories import JOB, finished, graph, key_of, started
+from tests.unit.ledger.test_ledger_core import TTL_S, Ledger, World
+
+PLAN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c"}, act={"effect_class": "idempotent"})
+ENTRY = {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "idempotent"}
+GONE = ("w", "i1")
+
+
+def world(*, verifier: bool = True) -> World:
+    """Node a has taken effect, by the worker's life i1; b builds on it."""
+    tools = {"act": RegistryEntry.model_validate(ENTRY | {"verifier": verifier})}
+    made = World(PLAN, tools=tools)
+    for event in (started("a", "n1"), finished("a", "n1")):
+        made.log.append(event)
+        made.ids.append("")
+    return made
+
+
+def end(ledger: Ledger) -> None:
+    ledger.world.ended[GONE] = "lock"
+    ledger.core.worker_ended(GONE)
+    ledger.settle()
+
+
+def confirm(ledger: Ledger) -> None:
+    said = {"job_id": JOB, "node_id": "a", "idempotency_key": key_of("a"), "ask": ledger.asks[-1].ask, "mode": "strict"}
+    answer = ev.EffectConfirmed.model_validate(said | {"resource": {}, "place": 0, "of": 1})
+    ledger.core.confirm(answer, ledger.core.folded, ledger.world.now())
+    ledger.settle()
+
+
+def test_a_ledger_that_starts_behind_the_executor_asks_before_it_grants() -> None:
+    there = world()
+    there.ended[GONE] = "lock"
+    ledger = there.ledger()
+    ledger.request("b", "c")
+    assert ([ask.idempotency_key for ask in ledger.asks], ledger.grants) == ([key_of("a")], [])
+    confirm(ledger)
+    assert [grant.incarnation for grant in ledger.grants] == [None]
+
+
+def test_a_ledger_that_starts_before_the_executor_lets_only_the_one_from_before_go_on() -> None:
+    ledger = world().ledger()
+    ledger.request("b")
+    assert ([grant.incarnation for grant in ledger.grants], ledger.asks) == (["i1"], [])
+    end(ledger)
+    assert ([ask.idempotency_key for ask in ledger.asks], len(ledger.grants)) == ([key_of("a")], 1)
+    confirm(ledger)
+    assert [grant.incarnation for grant in ledger.grants] == ["i1", None]
+
+
+def test_an_executor_that_takes_nothing_up_is_gone() -> None:
+    ledger = world().ledger()
+    ledger.request("b")
+    ledger.sleep(TTL_S)
+    assert (len(ledger.grants), len(ledger.asks)) == (1, 1)
+
+
+def test_another_executor_in_its_place_shows_that_it_is_gone() -> None:
+    ledger = world().ledger()
+    ledger.add(started("c", "n2", incarnation="i2"))
+    ledger.request("b")
+    assert (ledger.grants, len(ledger.asks)) == ([], 1)
+
+
+def test_a_mere_restart_of_the_ledger_asks_nothing() -> None:
+    ledger = world().ledger()
+    ledger.request("c")
+    ledger.add(started("c", "n2"), finished("c", "n2"))
+    end(ledger)
+    ledger.request("b")
+    assert (len(ledger.grants), ledger.asks) == (2, [])
+
+
+def test_an_executor_that_ends_beside_a_ledger_that_lives_costs_no_question() -> None:
+    there = world()
+    history, there.log, there.ids = there.log[2:], there.log[:2], there.ids[:2]
+    ledger = there.ledger()
+    ledger.add(*history)
+    ledger.request("b")
+    assert [grant.incarnation for grant in ledger.grants] == ["i1"]
+    end(ledger)
+    assert ([grant.incarnation for grant in ledger.grants], ledger.asks) == (["i1", None], [])
+
+
+def test_a_second_restart_forgets_no_question() -> None:
+    there = world()
+    there.ended[GONE] = "lock"
+    there.ledger()
+    there.log += [started("c", "n2", incarnation="i2")]
+    there.ids += [""]
+    ledger = there.ledger()
+    ledger.request("b")
+    assert (ledger.grants, len(ledger.asks)) == ([], 1)
+
+
+def test_a_job_without_a_verifier_is_not_looked_at() -> None:
+    ledger = world(verifier=False).ledger()
+    ledger.request("b")
+    end(ledger)
+    assert ([grant.incarnation for grant in ledger.grants], ledger.asks) == ([None], [])
+
+
+@pytest.mark.parametrize(("incarnation", "takes"), [("i1", True), ("i2", False)])
+def test_a_grant_from_before_is_taken_by_the_life_it_was_given_to(incarnation: str, takes: bool) -> None:
+    there = world()
+    ledger = there.ledger()
+    ledger.request("b")
+    kind: Any = started("b", "n3").kind
+    executor = Partition(Worker("w", incarnation), lambda _call: None, lambda _call: kind)
+    for offset, event in enumerate(there.log):
+        executor.evolve(event, offset)
+    verdict = executor.judge(Taken(ledger.grants[0], "cause", 0), "nonce")
+    assert isinstance(verdict, Try if takes else Drop)

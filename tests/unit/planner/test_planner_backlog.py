@@ -1,0 +1,169 @@
+"""Back-pressure: beyond the jobs in flight, submissions stay in the log and are read again when there is room."""
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.planner.handlers import PlannerHandler
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Cancel, Submit
+from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.messages.events import Event
+from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.log.replay import replay
+from aetheris.runtime.process.withheld import Withheld
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.telemetry.tracer import Telemetry
+from aetheris.testkit.clock import VirtualClock
+from aetheris.testkit.memory import MemoryLog
+from tests.testkit.histories import TENANT, graph
+
+IN_FLIGHT = 4
+COMMANDS = (str(Topic.JOBS_COMMANDS), 0)
+
+
+class Planner:
+    """A planner on a log of one partition; `round` gives it what has come since the last one."""
+
+    def __init__(self, log: MemoryLog, data: Path, seen: int = 0) -> None:
+        self.log = log
+        self.read_again: list[tuple[int, int]] = []
+        self.rings = 0
+        self.seen = {Topic.JOBS_EVENTS: 0, Topic.JOBS_COMMANDS: seen}
+        self.appender = log.appender()
+        self.handler = PlannerHandler(
+            appender=self.appender,
+            withheld=Withheld(self.appender, VirtualClock(), Metrics("planner")),
+            indexed=lambda _job_id: None,
+            quarantine=lambda record, reason: pytest.fail(f"{record.offset}: {reason}"),
+            blobs=FolderBlobs(data),
+            telemetry=Telemetry("planner", 0),
+            metrics=Metrics("planner"),
+            clock=VirtualClock(),
+            again=self._again,
+            jobs_in_flight=IN_FLIGHT,
+            ring=self._ring,
+        )
+
+    async def start(self) -> None:
+        await self.appender.start()
+        history = self._new(Topic.JOBS_EVENTS)
+        self.handler.fold(history)
+        await self.handler.restored()
+
+    async def round(self) -> None:
+        """Until nothing new comes of it."""
+        while batch := {str(topic): new for topic in self.seen if (new := self._new(topic))}:
+            await self.handler.handle(batch)
+
+    def _ring(self) -> None:
+        self.rings += 1
+
+    def _new(self, topic: Topic) -> Sequence[Record]:
+        records = self.log.records(topic)
+        new = [record for record in records if record.offset >= self.seen[topic]]
+        self.seen[topic] += len(new)
+        return new
+
+    async def _again(self, start: int, end: int) -> AsyncIterator[Sequence[Record]]:
+        self.read_again.append((start, end))
+        async for records in replay(self.log, COMMANDS, start, end):
+            yield records
+
+
+async def write(log: MemoryLog, topic: Topic, *bodies: Any) -> None:
+    appender = log.appender()
+    await appender.start()
+    for body in bodies:
+        await appender.append([(draft(topic, body, key=body.job_id, id=f"id-{id(body)}", source="test", time=""),)])
+
+
+def submit(number: int) -> Submit:
+    plan = graph({"id": "a"})
+    return Submit(job_id=f"job-{number}", by="ann", tenant=TENANT, request_hash="r", plan=plan)
+
+
+def events(log: MemoryLog) -> list[Event]:
+    found = [decode_event(record) for record in log.records(Topic.JOBS_EVENTS)]
+    return [one.body for one in found if isinstance(one, Envelope)]
+
+
+def born(log: MemoryLog) -> list[str]:
+    return [event.job_id for event in events(log) if isinstance(event, ev.JobCreated)]
+
+
+def ended(*numbers: int) -> list[Event]:
+    return [ev.JobCompleted(job_id=f"job-{number}") for number in numbers]
+
+
+jobs = partial(map, "job-{}".format)
+
+
+async def test_what_has_no_room_is_read_again_in_its_order_when_half_of_it_is_free(tmp_path: Path) -> None:
+    log = MemoryLog(partitions=1)
+    planner = Planner(log, tmp_path)
+    await planner.start()
+    await write(log, Topic.JOBS_COMMANDS, *(submit(number) for number in range(10)))
+    await planner.round()
+    assert born(log) == [*jobs(range(4))]
+    assert planner.handler.low_water(Topic.JOBS_COMMANDS) == 4
+    await write(log, Topic.JOBS_EVENTS, *ended(0))
+    await planner.round()
+    assert born(log) == [*jobs(range(4))]
+    await write(log, Topic.JOBS_EVENTS, *ended(1))
+    await write(log, Topic.JOBS_COMMANDS, submit(10))  # overtakes nobody
+    await planner.round()
+    assert born(log) == [*jobs(range(6))]
+    assert planner.read_again == [(4, 6)]
+    for first in (2, 4, 6, 8):
+        await write(log, Topic.JOBS_EVENTS, *ended(first, first + 1))
+        await planner.round()
+    assert born(log) == [*jobs(range(11))]
+    assert planner.handler.low_water(Topic.JOBS_COMMANDS) is None
+
+
+async def test_a_cancel_of_a_job_that_waits_is_carried_out_at_its_birth(tmp_path: Path) -> None:
+    log = MemoryLog(partitions=1)
+    planner = Planner(log, tmp_path)
+    await planner.start()
+    wanted, unknown = (Cancel(job_id=f"job-{n}", by="bob", tenant=TENANT) for n in (5, 77))
+    await write(log, Topic.JOBS_COMMANDS, *(submit(number) for number in range(6)), wanted, unknown)
+    await planner.round()
+    assert not [event for event in events(log) if isinstance(event, ev.CancelRequested)]
+    await write(log, Topic.JOBS_EVENTS, *ended(0, 1))
+    await planner.round()
+    assert [event.job_id for event in events(log) if isinstance(event, ev.CancelRequested)] == ["job-5"]
+    assert planner.handler.low_water(Topic.JOBS_COMMANDS) is None
+
+
+async def test_who_waits_outlives_the_planner(tmp_path: Path) -> None:
+    log = MemoryLog(partitions=1)
+    first = Planner(log, tmp_path)
+    await first.start()
+    await write(log, Topic.JOBS_COMMANDS, *(submit(number) for number in range(6)))
+    await first.round()
+    committed = first.handler.low_water(Topic.JOBS_COMMANDS)
+    assert committed == 4
+    await write(log, Topic.JOBS_EVENTS, *ended(0, 1, 2))
+    successor = Planner(log, tmp_path, seen=committed)
+    await successor.start()
+    await successor.round()
+    assert born(log) == [*jobs(range(6))]
+
+
+async def test_who_waits_for_the_end_of_a_job_is_rung(tmp_path: Path) -> None:
+    log = MemoryLog(partitions=1)
+    planner = Planner(log, tmp_path)
+    await planner.start()
+    await write(log, Topic.JOBS_COMMANDS, submit(0))
+    await planner.round()
+    assert planner.rings == 0
+    await write(log, Topic.JOBS_COMMANDS, Cancel(job_id="job-0", by="bob", tenant=TENANT))
+    await planner.round()
+    assert [event for event in events(log) if isinstance(event, ev.JobCancelled)]
+    assert planner.rings == 1

@@ -1,0 +1,242 @@
+"""Planning by a model: what the planner makes of recorded answers, whoever dies in between."""
+
+from typing import Any
+
+from aetheris.planner.core.decisions import Load, Refused
+from aetheris.planner.core.partition import Partition
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.keys import content_key, external_key
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Cancel, Submit
+from aetheris.protocol.messages.events import BlobRef, Event
+from aetheris.protocol.plan.graph import EffectClass, EffectKind, ToolPin
+from aetheris.protocol.plan.prompts import Brief, Limits, first_graph
+from aetheris.protocol.planning.invocation import invocation
+from aetheris.protocol.planning.schemas import graph_json
+from tests.testkit.histories import JOB, TENANT
+from tests.unit.planner.test_planner_core import Planner, World, of_type, requests, said
+
+GOAL = "do it"
+PINS = {"act": ToolPin(version="1", schema_hash="s", effect_class=EffectClass.IDEMPOTENT)}
+CALLS = [{"tool": "act", "args": {"n": 1}}, {"tool": "act", "args": {}}]
+LOOK = {"model": "fast", "text": "first I look", "calls": CALLS}
+END = {"model": "fast", "text": "done"}
+
+
+def goal(planning: Any = "agent", **limits: Any) -> Submit:
+    brief = Brief(model="fast", tools=("act",), planning=planning, limits=Limits.model_validate(limits))
+    plan = graph_json(first_graph(GOAL, brief, PINS))
+    return Submit(job_id=JOB, by="ann", tenant=TENANT, request_hash="r", goal=GOAL, brief=brief, plan=plan)
+
+
+def born(planning: Any = "agent", **limits: Any) -> Planner:
+    planner = World().planner()
+    planner.submit(goal(planning, **limits))
+    return planner.settle()
+
+
+def state(planner: Planner) -> JobState:
+    return planner.core.jobs[JOB].job
+
+
+def ran(planner: Planner, node: str, result: Any, **usage: Any) -> tuple[Event, Event]:
+    """A call that an executor made, as the fold has it now."""
+    job = state(planner)
+    entry = job.entry(node)
+    assert entry is not None
+    call = invocation(job, entry)
+    about: dict[str, Any] = {
+        "job_id": JOB,
+        "node_id": node,
+        "idempotency_key": call.key,
+        "invocation_id": f"nonce-{node}",
+    }
+    started = ev.ToolInvocationStarted(
+        **about,
+        revision=job.revision,
+        token=1,
+        attempt_id=0,
+        external_key=external_key(JOB, node, 0),
+        kind=EffectKind(entry.node.kind),
+        tool_name=entry.node.tool_name,
+        tool_version=entry.tool_version,
+        args_hash=call.args_hash,
+        content_key=content_key(TENANT, entry.node.tool_name, call.args),
+        worker_id="w",
+        incarnation="i1",
+    )
+    finished = ev.ToolInvocationFinished(
+        **about,
+        outcome=ev.Outcome.SUCCESS,
+        via=ev.Via.EXECUTOR,
+        result=result,
+        output_hash=digest(result),
+        usage=usage or None,
+    )
+    return started, finished
+
+
+def happen(planner: Planner, node: str, result: Any, **usage: Any) -> Planner:
+    return planner.happens(*ran(planner, node, result, **usage))
+
+
+def facts(world: World) -> list[str]:
+    return [event.event_type for event in world.log]
+
+
+def test_a_goal_is_born_with_a_plan_that_asks_its_model() -> None:
+    planner = born()
+    created, planned = planner.world.log[:2]
+    assert isinstance(created, ev.JobCreated)
+    assert isinstance(planned, ev.PlanGenerated)
+    assert (created.goal, created.plan, planned.planner) == (GOAL, None, "model")
+    assert requests(planner.take())[0].body.nodes == ("turn-1",)
+    assert set(state(planner).tools) == {"act"}
+
+
+def test_an_answer_becomes_a_decision_and_a_revision_in_one_group() -> None:
+    planner = born()
+    planner.take()
+    happen(planner, "turn-1", LOOK)
+    decided = planner.take()
+    assert said(decided)[:3] == ["node_finished turn-1", "decision_snapshot", "plan_generated"]
+    assert said(decided)[3:] == [("turn-1.1",), ("turn-1.2",)]
+    (snapshot,), (_, planned) = of_type(planner.world, ev.DecisionSnapshot), of_type(planner.world, ev.PlanGenerated)
+    assert (snapshot.goal, snapshot.command_id, snapshot.reasoning_summary) == (GOAL, "turn-1", "first I look")
+    assert snapshot.task_graph == planned.diff
+    assert [node["id"] for node in planned.diff["nodes"]] == ["turn-1.1", "turn-1.2", "turn-2"]
+
+
+def test_the_loop_goes_on_with_results_until_an_answer_without_calls() -> None:
+    planner = born()
+    happen(planner, "turn-1", LOOK)
+    happen(planner, "turn-1.1", {"v": 1})
+    assert state(planner).terminal is None
+    happen(planner, "turn-1.2", {"v": 2})
+    call = invocation(state(planner), state(planner).entries["turn-2"][0])
+    assert call.args["turns"] == [{"answer": LOOK, "results": [{"v": 1}, {"v": 2}]}]
+    happen(planner, "turn-2", END)
+    assert facts(planner.world)[-3:] == ["node_finished", "decision_snapshot", "job_completed"]
+    assert of_type(planner.world, ev.JobCompleted)[0].result == {"turn-2": END}
+    assert of_type(planner.world, ev.DecisionSnapshot)[-1].task_graph == {"nodes": []}
+
+
+def test_whoever_takes_over_decides_the_same_and_says_nothing_new() -> None:
+    """Killed after the answer, after the decision, and at the end: the same records under the same ids."""
+    planner = born()
+    world = planner.world
+    world.log.extend(ran(planner, "turn-1", LOOK))
+    world.ids.extend(["other", "other"])
+    after = World(list(world.log), list(world.ids), dict(world.index))
+    planner.settle()
+    heir = after.planner().restore()
+    assert (world.log, world.ids) == (after.log, after.ids)
+    repeated = after.planner()
+    repeated.fold()
+    assert [one for one in said(repeated.core.recover()) if isinstance(one, str)] == []
+    for step in ("turn-1.1", "turn-1.2"):
+        happen(heir, step, {"v": 0})
+    happen(heir, "turn-2", END)
+    cut = facts(after).index("job_completed")
+    again = World(after.log[:cut], after.ids[:cut], dict(after.index))
+    again.planner().restore()
+    last = [(event, id_) for event, id_ in zip(again.log, again.ids, strict=True) if isinstance(event, ev.JobCompleted)]
+    assert last == [(after.log[cut], after.ids[cut])]
+    snapshots = [id_ for event, id_ in zip(again.log, again.ids, strict=True) if isinstance(event, ev.DecisionSnapshot)]
+    assert len(set(snapshots)) == 2
+
+
+def test_a_limit_stops_the_job_for_good_and_names_itself() -> None:
+    planner = born(tokens=100)
+    happen(planner, "turn-1", LOOK, input_tokens=60, output_tokens=30)
+    for node in ("turn-1.1", "turn-1.2"):
+        happen(planner, node, {})
+    happen(planner, "turn-2", LOOK, input_tokens=10, output_tokens=1)
+    (stop,), (end,) = of_type(planner.world, ev.JobStopping), of_type(planner.world, ev.JobFailed)
+    assert stop.reason == end.error == "limit_tokens: 101 of 100 tokens are used"
+    assert end.node_id is None
+    assert state(planner).revision == 1
+    cut = facts(planner.world).index("job_stopping")
+    for place in (cut, cut + 1):
+        world = World(planner.world.log[:place], planner.world.ids[:place], {})
+        world.planner().restore()
+        assert of_type(world, ev.JobFailed) == [end]
+
+
+def test_a_revision_that_comes_behind_a_stop_is_void_and_the_job_ends() -> None:
+    """A cancel lies before the plan of a planner that did not know of it."""
+    planner = born()
+    job = state(planner)
+    stop = ev.JobStopping(job_id=JOB, by="bob", reason="cancelled", up_to_revision=0)
+    asked = ev.CancelRequested(job_id=JOB, by="bob")
+    started, finished = ran(planner, "turn-1", LOOK)
+    zombie = planner.world.planner()
+    zombie.fold()
+    for event in (started, finished):
+        planner.append(event, "other")
+    zombie.fold()
+    late = zombie.core.decide()
+    for event in (asked, stop):
+        planner.append(event, "other")
+    zombie.write(late)
+    assert facts(planner.world)[-2:] == ["decision_snapshot", "plan_generated"]
+    planner.settle()
+    assert (job.revision, "turn-1.1" in job.entries) == (0, False)
+    assert isinstance(job.terminal, ev.JobCancelled)
+    assert of_type(planner.world, ev.PlanGenerated)[2:] == []
+
+
+def test_a_cancel_while_the_model_thinks_lets_nothing_follow() -> None:
+    planner = born()
+    started, finished = ran(planner, "turn-1", LOOK)
+    planner.happens(started)
+    planner.cancel(Cancel(job_id=JOB, by="bob", tenant=TENANT))
+    planner.settle()
+    planner.happens(finished)
+    assert of_type(planner.world, ev.DecisionSnapshot) == []
+    assert isinstance(state(planner).terminal, ev.JobCancelled)
+
+
+def test_a_whole_plan_at_once_ends_with_its_steps() -> None:
+    planner = born("graph")
+    steps = [{"id": "a", "tool": "act"}, {"id": "b", "tool": "act", "args": {"v": {"$ref": "a#/v"}}}]
+    happen(planner, "turn-1", {"model": "fast", "steps": steps})
+    assert requests(planner.take())[-1].body.nodes == ("plan.a", "plan.b")
+    happen(planner, "plan.a", {"v": 1})
+    happen(planner, "plan.b", {"v": 2})
+    assert of_type(planner.world, ev.JobCompleted)[0].result["plan.b"] == {"v": 2}
+
+
+def test_no_plan_is_a_failure_and_nobody_asks_again() -> None:
+    planner = born("graph")
+    happen(planner, "turn-1", {"model": "fast", "refused": "steps[1].id: a stands twice"})
+    (end,) = of_type(planner.world, ev.JobFailed)
+    assert end.error == "no_plan: answer: steps[1].id: a stands twice"
+    assert [one.body.nodes for one in requests(planner.take())] == [("turn-1",)]
+
+
+def test_a_large_answer_is_loaded_and_waits_where_it_cannot_be() -> None:
+    planner = born()
+    started, finished = ran(planner, "turn-1", LOOK)
+    ref = BlobRef(sha256=digest(LOOK), size=70_000)
+    large = finished.model_copy(update={"result": None, "result_ref": ref})
+    for event in (started, large):
+        planner.append(event, "other")
+    planner.fold()
+    (load,) = [one for one in planner.core.decide() if isinstance(one, Load)]
+    assert load == Load(JOB, "turn-1", (ref,))
+    assert planner.core.resolved(JOB, "turn-1", None) == []
+    assert [one for one in planner.core.recover() if isinstance(one, Load)] == [load]
+    planner.write(planner.core.resolved(JOB, "turn-1", {ref.sha256: LOOK}))
+    planner.settle()
+    assert of_type(planner.world, ev.PlanGenerated)[-1].revision == 1
+
+
+def test_a_birth_that_does_not_follow_from_its_goal_is_refused() -> None:
+    command = goal()
+    plan = command.plan or {}
+    nodes = [plan["nodes"][0] | {"args": plan["nodes"][0]["args"] | {"prompt": "something else"}}]
+    for update in ({"brief": None}, {"plan": plan | {"nodes": nodes}}, {"plan": plan | {"tools": {}}}):
+        refused = Partition(lambda _: None).submit(command.model_copy(update=update), "cmd")
+        assert isinstance(refused, Refused)

@@ -1,0 +1,186 @@
+"""Which jobs are stuck: silence that nothing explains, told once a period; the time is data."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from aetheris.planner.core.decisions import Request
+from aetheris.planner.core.partition import Partition
+from aetheris.planner.core.watch import STUCK_AFTER_S, Stuck
+from aetheris.planner.handlers import PlannerHandler
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.envelope import Envelope, draft
+from aetheris.protocol.messages.events import Event
+from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.process.withheld import Withheld
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.telemetry.tracer import Telemetry
+from aetheris.testkit.clock import VirtualClock
+from aetheris.testkit.memory import MemoryLog
+from tests.testkit.histories import JOB, about, created, finished, graph, planned, started
+
+AFTER_S = STUCK_AFTER_S
+TIMEOUT_S = 500.0
+CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, act={"timeout_s": TIMEOUT_S})
+WIDE = graph({"id": "a"}, {"id": "b"}, act={"timeout_s": TIMEOUT_S})
+APPROVAL = about(ev.ApprovalRequested, "a", args_hash="h", tool_version="1", rule="r", form={})
+
+
+class Planner:
+    """A partition, and where in the log and in time it is."""
+
+    def __init__(self, *history: Event) -> None:
+        self.core = Partition(lambda _job_id: None)
+        self.offset = 0
+        self.happens(0.0, *history)
+
+    def happens(self, now_s: float, *events: Event) -> None:
+        for event in events:
+            at = Record("t", 0, self.offset, 0, event.job_id.encode(), (), b"")
+            self.core.evolve(Envelope(f"event-{self.offset}", event, at))
+            self.offset += 1
+        self.core.decide(now_s)
+
+    def stuck(self, now_s: float) -> list[Stuck]:
+        return self.core.stuck(now_s)
+
+
+def born(plan: dict[str, Any], *more: Event) -> Planner:
+    return Planner(created(), planned(plan), *more)
+
+
+def asked(found: Iterable[Stuck]) -> list[tuple[str, ...]]:
+    return [one.body.nodes for stuck in found for one in stuck.outputs if isinstance(one, Request)]
+
+
+def test_a_request_that_nobody_answers_is_reported_and_made_again() -> None:
+    planner = born(CHAIN)
+    assert planner.core.watch.next_due() == AFTER_S
+    assert planner.stuck(AFTER_S - 0.1) == []
+    (found,) = planner.stuck(AFTER_S)
+    assert (found.job_id, found.waits_for, found.quiet_s) == (JOB, "the start of a", AFTER_S)
+    assert asked([found]) == [("a", "b")]
+    assert planner.core.watch.stuck == {JOB}
+
+
+def test_it_is_reported_once_a_period_and_no_more_once_it_goes_on() -> None:
+    planner = born(CHAIN)
+    assert len(planner.stuck(AFTER_S)) == 1
+    assert planner.stuck(2 * AFTER_S - 0.1) == []
+    assert asked(planner.stuck(2 * AFTER_S)) == [("a", "b")]
+    planner.happens(2 * AFTER_S + 1, started("a", "n1"))
+    assert planner.core.watch.stuck == set()
+    assert planner.stuck(3 * AFTER_S + 1) == []
+
+
+def test_a_call_under_way_explains_silence_for_as_long_as_it_may_take() -> None:
+    planner = born(CHAIN, started("a", "n1"))
+    assert planner.stuck(TIMEOUT_S) == []
+    (found,) = planner.stuck(TIMEOUT_S + 2 * AFTER_S)
+    assert found.waits_for == "the outcome of a"
+    assert asked([found]) == []
+
+
+def test_a_pause_between_two_tries_explains_silence() -> None:
+    due = about(ev.RetryScheduled, "a", attempt=2, due_at="2026-01-01T00:00:00Z")
+    plan = graph({"id": "a", "retry": {"max_backoff_s": TIMEOUT_S}})
+    planner = born(plan, started("a", "n1"), finished("a", "n1", "retryable_failure"), due)
+    assert planner.stuck(TIMEOUT_S) == []
+    (found,) = planner.stuck(TIMEOUT_S + 2 * AFTER_S)
+    assert found.waits_for == "another try of a"
+
+
+def test_every_lack_is_named() -> None:
+    (found,) = born(WIDE, started("a", "n1")).stuck(TIMEOUT_S + AFTER_S)
+    assert found.waits_for == "the outcome of a and the start of b"
+    assert asked([found]) == [("b",)]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        (started("a", "n1"), about(ev.InvocationParked, "a", invocation_id="n1", reason="r")),
+        (APPROVAL,),
+        (ev.JobWaiting(job_id=JOB, wait_type="signal"),),
+        (ev.JobFailed(job_id=JOB, error="e"),),
+        (ev.JobFailed(job_id=JOB, error="e"), ev.JobSealed.model_construct(job_id=JOB)),
+        (ev.JobSealed.model_construct(job_id=JOB),),
+    ],
+    ids=["parked", "approval", "waiting", "ended", "sealed", "sealed before its end"],
+)
+def test_who_waits_for_somebody_else_is_not_stuck(last: tuple[Event, ...]) -> None:
+    planner = born(CHAIN, *last)
+    assert planner.core.watch.next_due() is None
+    assert planner.stuck(1e9) == []
+
+
+def test_who_needs_an_upgrade_is_not_stuck() -> None:
+    planner = born(CHAIN)
+    planner.core.needs_upgrade(JOB, planner.offset)
+    planner.happens(1.0)
+    assert planner.stuck(1e9) == []
+
+
+def test_a_stopping_job_asks_for_nothing_and_waits_for_its_end() -> None:
+    stop = ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0)
+    (found,) = born(CHAIN, stop).stuck(AFTER_S)
+    assert found.waits_for == "its own end"
+    assert asked([found]) == []
+
+
+def test_after_a_restore_silence_counts_from_anew() -> None:
+    planner = born(CHAIN)
+    planner.core.recover(1000.0)
+    assert planner.stuck(1000.0 + AFTER_S - 0.1) == []
+    assert asked(planner.stuck(1000.0 + AFTER_S)) == [("a", "b")]
+
+
+def test_the_watch_looks_only_at_who_is_due() -> None:
+    planner = born(CHAIN)
+    other = created().model_copy(update={"job_id": "other"})
+    planner.happens(10.0, other, planned(CHAIN).model_copy(update={"job_id": "other"}))
+    assert [found.job_id for found in planner.stuck(AFTER_S)] == [JOB]
+    assert planner.core.watch.next_due() == AFTER_S + 10.0
+    assert [found.job_id for found in planner.stuck(AFTER_S + 10.0)] == ["other"]
+    planner.core.watch.clear()
+    assert planner.stuck(1e9) == []
+
+
+async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(tmp_path: Path) -> None:
+    log, clock, calls = MemoryLog(partitions=1), VirtualClock(), list[float]()
+    appender = log.appender()
+    await appender.start()
+    handler = PlannerHandler(
+        appender=appender,
+        withheld=Withheld(appender, clock, Metrics("planner")),
+        indexed=lambda _job_id: None,
+        quarantine=lambda _record, _reason: None,
+        blobs=FolderBlobs(tmp_path),
+        telemetry=Telemetry("planner", 0),
+        metrics=Metrics("planner"),
+        clock=clock,
+        again=lambda _start, _end: pytest.fail("nothing waits"),
+        call_at=calls.append,
+    )
+    for event in (created(), planned(CHAIN)):
+        await appender.append([(draft(Topic.JOBS_EVENTS, event, key=JOB, id="1", source="test", time=""),)])
+    handler.fold(log.records(Topic.JOBS_EVENTS))
+    await handler.restored()
+    assert calls == [AFTER_S]
+    assert len(log.records(Topic.TOOLS_REQUESTS)) == 1
+    await clock.advance(AFTER_S)
+    with capture_logs() as said:
+        await handler.tick()
+    [line] = [one for one in said if one["event"] == "job stuck"]
+    assert (line["job_id"], line["waits_for"], line["log_level"]) == (JOB, "the start of a", "warning")
+    first, again = log.records(Topic.TOOLS_REQUESTS)
+    assert first.value == again.value
+    assert handler.stuck == 1
+    assert calls == [AFTER_S, 2 * AFTER_S]
+    await handler.close()
+    assert handler.stuck == 0

@@ -1,0 +1,249 @@
+"""Two statements of one rule: the proofs' predicates and the services' fold, on histories made at random.
+
+They share no code, so that a bug in one shows as a difference here.
+"""
+
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aetheris.proofs import verify
+from aetheris.proofs.history import History
+from aetheris.proofs.records import read
+from aetheris.proofs.replay import look_up, scan
+from aetheris.proofs.validity import Phase, Validity
+from aetheris.protocol.fold.rules import apply
+from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.messages import events as ev
+from tests.testkit.proof_histories import JOB, Log, digest, node, tool
+from tests.testkit.standalone import assert_agrees
+
+TOOLS = {
+    "refund": tool("idempotent"),
+    "burn": tool("opaque", irreversible=True),
+}
+UNDO = {"tool": "refund", "args": {}}
+NODES = (node("a", compensate_with=UNDO), node("b", "burn"), node("c", "burn", "a"))
+KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",), "d": ("d1",)}
+NODE_OF = {key: name for name, keys in KEYS.items() for key in keys}
+
+
+KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "allow"]
+
+
+@st.composite
+def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[str, Any]]:
+    """One event about a small world, in which everything may be stale or wrong."""
+    key = draw(st.sampled_from(keys))
+    body: dict[str, Any] = {"node_id": NODE_OF[key], "idempotency_key": key}
+    tries = [*job.keys[key].tries] if key in job.keys else []
+    named = {**body, "invocation_id": draw(st.sampled_from([*tries, *tries, *tries[-1:], *job.nonces, "n0"]))}
+    match draw(st.sampled_from(KINDS)):
+        case "start":
+            return "start", {**body, "token": draw(st.integers(1, 3)), "attempt_id": draw(st.integers(0, 1))}
+        case "finish":
+            outcome = draw(st.sampled_from([*ev.Outcome, *[ev.Outcome.RETRYABLE, ev.Outcome.PERMANENT] * 2])).value
+            via = draw(st.sampled_from(["executor"] * 4 + [item.value for item in ev.Via]))
+            result = {"ok": draw(st.integers(0, 1))}
+            told = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
+            return "tool_invocation_finished", {**named, **told}
+        case "reopen":
+            by = draw(st.sampled_from(["policy", "policy", "human"]))
+            return "invocation_reopened", {**named, "by": by, "next_token": draw(st.sampled_from([2, 2, 3]))}
+        case "park":
+            return "invocation_parked", {**named, "reason": "r"}
+        case "reject":
+            return "invocation_rejected", {**body, "reason": draw(st.sampled_from([*ev.RejectReason])).value}
+        case "other":
+            return draw(st.sampled_from(OTHERS))
+        case kind:
+            return _ground(draw, kind, body)
+
+
+def _ground(draw: st.DrawFn, kind: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    version = {"args_hash": "h", "tool_version": draw(st.sampled_from(["1", "1", "2"])), "rule": "r"}
+    if kind == "allow":
+        return "policy_allowed", {**body, **version}
+    decision = draw(st.sampled_from(["approve", "approve", "edit", "reject"]))
+    shown = {"args_hash": draw(st.sampled_from(["h", "h", "other"]))}
+    return "approval_decided", {**body, **version, **shown, "decision": decision, "approver": "me"}
+
+
+def _revision(number: int, *nodes: dict[str, Any]) -> dict[str, Any]:
+    diff = {"nodes": list(nodes), "tools": {}}
+    return {"revision": number, "diff": diff, "plan_hash": digest(diff), "planner": "p", "planner_version": "1"}
+
+
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("job_stopping", {"by": "me", "reason": "r", "up_to_revision": 0}),
+    ("job_stopping", {"by": "me", "reason": "r", "up_to_revision": 1}),
+    ("cancel_requested", {"by": "me", "compensate": True}),
+    ("job_cancelled", {"by": "me"}),
+    ("plan_generated", _revision(1, node("a.undo", compensates="a"))),
+    ("plan_generated", _revision(1, node("a.undo", args={"x": 1}, compensates="a"))),
+    ("plan_generated", _revision(1, node("a", args={"x": 1}))),
+    ("plan_generated", _revision(1, node("d"))),
+    ("plan_generated", _revision(2, node("a"), node("b", "burn"))),
+]
+
+
+def _first() -> list[tuple[str, dict[str, Any]]]:
+    graph = {"tools": TOOLS, "nodes": list(NODES)}
+    return [
+        ("job_created", {"tenant": "t", "submitted_by": "me", "request_hash": "r", "plan": graph}),
+        ("plan_generated", {**_revision(0), "task_graph": graph, "diff": None, "plan_hash": digest(graph)}),
+    ]
+
+
+def _start(key: str, nonce: str, revision: int = 0, **more: Any) -> tuple[str, dict[str, Any]]:
+    fixed = {"token": 1, "attempt_id": 0, "kind": "tool", "tool_name": "t", "tool_version": "1", "args_hash": "h"}
+    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": nonce, "revision": revision}
+    outside = {"external_key": f"aetheris:{JOB}:{NODE_OF[key]}:0", "content_key": "same", "occurrence": 1}
+    return "tool_invocation_started", {**fixed, **named, **outside, "worker_id": "w", "incarnation": "i", **more}
+
+
+def _finish(key: str, nonce: str, outcome: str = "success", via: str = "executor") -> tuple[str, dict[str, Any]]:
+    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": nonce}
+    told = {"outcome": outcome, "via": via, "result": {}, "output_hash": digest({})}
+    return "tool_invocation_finished", {**named, **told}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
+    """Events of one job, each try with a nonce of its own; most starts fit the state that the fold is in."""
+    events = _first()
+    keys = draw(st.sampled_from([["a1"], ["a1", "a1", "a2"], ["b1", "c1"], ["a1", "a2", "b1", "c1"], ["a1", "u1"]]))
+    events += [_ground(draw, "allow", {"node_id": key[0], "idempotency_key": key}) for key in keys if key[0] in "bc"]
+    job = _fold(events)
+    for tries in range(draw(st.integers(1, 30))):
+        kind, body = draw(_events(job, keys))
+        if kind == "start":
+            kind, body = "tool_invocation_started", _started(draw, job, body, tries)
+        events.append((kind, body))
+        apply(job, ev.EVENTS[kind].model_validate({"job_id": JOB, **body}), len(events) - 1)
+    return events
+
+
+def _started(draw: st.DrawFn, job: JobState, body: dict[str, Any], tries: int) -> dict[str, Any]:
+    state = job.keys.get(body["idempotency_key"])
+    if draw(st.integers(0, 4)):
+        body |= {"token": state.t if state else 1, "attempt_id": state.x - 1 if state else 0}
+    revision = draw(st.sampled_from([job.revision, job.revision, 0, 1]))
+    done = [key for key in job.keys.values() if key.result_hash]
+    after = [{"invocation_id": key.settled_by, "result_hash": key.result_hash} for key in done]
+    wrong = [{"invocation_id": f"n{max(0, tries - 1)}", "result_hash": digest({"ok": 0})}]
+    return body | {
+        "invocation_id": f"n{tries}",
+        "revision": revision,
+        "external_key": f"aetheris:{JOB}:{body['node_id']}:{body['attempt_id']}",
+        "kind": "tool",
+        "tool_name": "t",
+        "tool_version": "1",
+        "args_hash": "h",
+        "content_key": "same",
+        "occurrence": 1,
+        "after": draw(st.sampled_from([[], [], after, wrong])),
+        "worker_id": "w",
+        "incarnation": "i",
+    }
+
+
+def _fold(events: list[tuple[str, dict[str, Any]]]) -> JobState:
+    created, *rest = [ev.EVENTS[kind].model_validate({"job_id": JOB, **body}) for kind, body in events]
+    assert isinstance(created, ev.JobCreated)
+    job = birth(created, 0)
+    for offset, event in enumerate(rest, 1):
+        apply(job, event, offset)
+    return job
+
+
+def _log(events: list[tuple[str, dict[str, Any]]]) -> Log:
+    log = Log(born=False)
+    for kind, body in events:
+        log.add(kind, **body)
+    return log
+
+
+def _judge(events: list[tuple[str, dict[str, Any]]]) -> Validity:
+    return Validity(History(read(record, at)[0] for at, record in enumerate(_log(events).records)))
+
+
+COMPENSATED: list[tuple[str, dict[str, Any]]] = [
+    *_first(),
+    _start("a1", "n1"),
+    _finish("a1", "n1"),
+    ("policy_allowed", {"node_id": "b", "idempotency_key": "b1", "args_hash": "h", "tool_version": "1", "rule": "r"}),
+    _start("b1", "n2"),
+    _finish("b1", "n2", "permanent_failure"),
+    ("job_stopping", {"by": "me", "reason": "r", "up_to_revision": 0}),
+    ("cancel_requested", {"by": "me", "compensate": True}),
+    ("plan_generated", _revision(1, node("a.undo", compensates="a"))),
+    _start("u1", "n3", 1),
+    _finish("u1", "n3"),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_predicates_and_fold_agree(events: list[tuple[str, dict[str, Any]]]) -> None:
+    agree(events)
+
+
+def test_they_agree_on_what_a_stop_lets_through() -> None:
+    random = Random(7)  # noqa: S311  a test's histories
+    for _ in range(300):
+        agree(undone(random))
+
+
+def undone(random: Random) -> list[tuple[str, dict[str, Any]]]:
+    """What belongs to a compensation, with one thing left out, repeated or moved."""
+    events = [*COMPENSATED]
+    place, other = random.randrange(2, len(events)), random.randrange(2, len(events))
+    match random.randrange(4):
+        case 0:
+            del events[place]
+        case 1:
+            events.insert(other, events[place])
+        case 2:
+            events.insert(other, events.pop(place))
+        case _:
+            events.insert(place, random.choice(OTHERS))
+    return events
+
+
+def agree(events: list[tuple[str, dict[str, Any]]]) -> None:
+    job, validity = _fold(events), _judge(events)
+    end = len(events)
+    assert validity.history.plans.in_force(end) == job.revision
+    for key in [key for keys in KEYS.values() for key in keys]:
+        state = job.keys.get(key)
+        settled = validity.final(key)
+        if state is None:
+            assert (validity.phase(key, end), settled) == (Phase.NONE, None)
+            continue
+        assert validity.phase(key, end).value == state.st.value
+        assert set(state.tries) == {start.nonce for start in validity.valid.get(key, [])}
+        if settled is None:
+            assert (validity.token(key, end), validity.attempt(key, end)) == (state.t, state.x - 1)
+            assert validity.live(key, end) == state.live
+        else:
+            assert state.outcome is not None
+            assert (settled.outcome, settled.sure) == (state.outcome.value, state.sure)
+            assert settled.outcome == "rejected" or settled.fact.nonce == state.settled_by
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_the_bundles_script_agrees(events: list[tuple[str, dict[str, Any]]]) -> None:
+    """Three statements: the script of the evidence bundle shares code with neither."""
+    records = _log(events).records
+    assert_agrees(verify(records), records)
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories())
+def test_scan_and_index_derive_the_same(events: list[tuple[str, dict[str, Any]]]) -> None:
+    validity = _judge(events)
+    assert scan(validity) == look_up(validity)

@@ -1,0 +1,604 @@
+"""Each rule of the ledger proof against a history that breaks it; the report must name the event."""
+
+from collections.abc import Callable
+
+import pytest
+
+from aetheris.proofs.history import History
+from aetheris.proofs.records import read
+from aetheris.proofs.validity import Validity
+from tests.testkit.proof_histories import Log, clean, node, tool
+from tests.testkit.standalone import verified as verify
+
+
+def _broken(log: Log) -> set[tuple[str, str]]:
+    report = verify(log.records)
+    return {(broken.rule, broken.event_id) for broken in report.violations}
+
+
+def _validity(log: Log) -> Validity:
+    return Validity(History(read(record, at)[0] for at, record in enumerate(log.records)))
+
+
+def _reasons(log: Log) -> tuple[str, ...]:
+    """Why the last started is void."""
+    validity = _validity(log)
+    return validity.void_reasons(validity.history.starts[-1])
+
+
+def test_a_clean_job_holds() -> None:
+    report = verify(clean().records)
+    assert report.violations == ()
+    assert report.ok
+    assert report.to_json()["tool_invocation_ledger_proof"] == {"ok": True, "pending_idempotency_keys": []}
+
+
+def test_an_open_try_is_pending_but_breaks_nothing_while_the_job_runs() -> None:
+    log = Log()
+    log.start("n1")
+    report = verify(log.records)
+    assert report.ledger.to_json() == {"ok": False, "pending_idempotency_keys": ["k-a"]}
+    assert report.violations == ()
+    assert not report.ok
+
+
+def test_an_open_try_in_an_ended_job() -> None:
+    log = Log()
+    started = log.start("n1")
+    log.add("job_cancelled", by="me")
+    assert _broken(log) == {("unclosed_start", started)}
+
+
+def test_recovery_leaves_nothing_to_say() -> None:
+    """Retried under a new attempt, reopened under the same one, caught up in the end."""
+    log = Log(tools={"refund": tool("idempotent")})
+    log.start("n1")
+    log.retryable("n1")
+    log.start("n2", token=2, attempt_id=1)
+    log.reopen("n2")
+    log.start("n3", token=3, attempt_id=1)
+    log.about("invocation_parked", "n3")
+    log.finish("n3", via="catch_up")
+    log.finish("n3")
+    log.done()
+    log.complete()
+    report = verify(log.records)
+    assert report.violations == ()
+    assert report.ok
+
+
+def test_executor_and_catch_up_must_agree() -> None:
+    log = Log()
+    log.start("n1")
+    log.finish("n1", via="catch_up", result={"id": 1})
+    said = log.finish("n1", result={"id": 2})
+    assert ("reports_disagree", said) in _broken(log)
+
+
+def test_a_try_must_agree_with_itself() -> None:
+    log = Log()
+    log.start("n1")
+    log.finish("n1")
+    said = log.retryable("n1")
+    assert ("reports_disagree", said) in _broken(log)
+
+
+@pytest.mark.parametrize("via", ["probe", "human", "late"])
+def test_other_truth_in_outcome_is_a_violation_in_bytes_a_note(via: str) -> None:
+    log = Log()
+    log.start("n1")
+    log.finish("n1", via=via, result={"id": 1})
+    noted = log.finish("n1", result={"id": 2})
+    report = verify(log.records)
+    assert report.ledger.violations == ()
+    assert [(note.rule, note.event_id) for note in report.notes] == [("truth_bytes_differ", noted)]
+    said = log.permanent("n1", "executor")
+    assert ("truth_differs", said) in _broken(log)
+
+
+def _two_successes(effect_class: str, second_attempt: int) -> tuple[Log, str]:
+    log = Log(tools={"refund": tool(effect_class)})
+    log.start("n1")
+    if second_attempt:
+        log.retryable("n1")
+    else:
+        log.reopen("n1")
+    log.start("n2", token=2, attempt_id=second_attempt)
+    log.finish("n2")
+    return log, log.finish("n1", via="late")
+
+
+@pytest.mark.parametrize(
+    ("effect_class", "second_attempt", "allowed"),
+    [
+        ("opaque", 0, False),
+        ("probeable", 0, False),
+        ("idempotent", 0, True),
+        ("idempotent", 1, False),
+        ("pure", 0, True),
+        ("pure", 1, True),
+    ],
+)
+def test_one_success_a_key(effect_class: str, second_attempt: int, allowed: bool) -> None:
+    log, second = _two_successes(effect_class, second_attempt)
+    assert (("second_success", second) not in _broken(log)) is allowed
+
+
+def test_a_success_needs_a_start() -> None:
+    log = Log()
+    said = log.finish("n1")
+    assert ("success_without_valid_start", said) in _broken(log)
+
+
+def test_a_success_of_a_void_start_names_the_reason() -> None:
+    log = Log()
+    log.start("n1")
+    log.start("n2")
+    said = log.finish("n2")
+    found = [broken for broken in verify(log.records).violations if broken.event_id == said]
+    assert [broken.rule for broken in found] == ["success_without_valid_start"]
+    assert "not_open" in found[0].message
+
+
+def _settled_by_ledger(log: Log) -> None:
+    log.permanent("n1", "ledger")
+
+
+def _settled_by_human(log: Log) -> None:
+    log.about("invocation_parked", "n1")
+    log.permanent("n1", "human", by="me")
+
+
+def _rejected(log: Log) -> None:
+    log.about("invocation_parked", "n1")
+    log.reopen("n1", by="human")
+    log.about("invocation_rejected", reason="budget")
+
+
+@pytest.mark.parametrize("settle", [_settled_by_ledger, _settled_by_human, _rejected])
+@pytest.mark.parametrize("effect_class", ["opaque", "idempotent"])
+def test_what_contradicts_a_settlement(settle: Callable[[Log], None], effect_class: str) -> None:
+    log = Log(tools={"refund": tool(effect_class)})
+    log.start("n1")
+    settle(log)
+    assert _broken(log) == set()
+    said = log.finish("n1", via="late")
+    assert ("contradicts_settlement", said) in _broken(log)
+
+
+def test_only_the_try_calls_itself_retryable() -> None:
+    log = Log()
+    log.start("n1")
+    said = log.retryable("n1", via="ledger")
+    assert _broken(log) == {("retryable_not_by_try", said)}
+
+
+def test_a_nonce_is_fresh() -> None:
+    log = Log()
+    log.start("n1")
+    log.reopen("n1")
+    again = log.start("n1", token=2)
+    assert ("nonce_reused", again) in _broken(log)
+
+
+def test_a_key_stays_one_call() -> None:
+    log = Log(tools={"refund": tool("idempotent")})
+    log.start("n1")
+    log.reopen("n1")
+    again = log.start("n2", token=2, args_hash="other")
+    assert _broken(log) == {("key_moved", again)}
+
+
+def test_what_starts_is_what_was_planned() -> None:
+    log = Log()
+    started = log.start("n1", tool_version="2")
+    assert _broken(log) == {("other_tool", started)}
+
+
+def test_a_result_has_its_hash() -> None:
+    log = Log()
+    log.start("n1")
+    said = log.finish("n1", result={"id": 1}, output_hash="0" * 64)
+    assert ("output_hash_mismatch", said) in _broken(log)
+
+
+# Why a started is void: one history for each rule.
+
+
+def test_a_first_start_is_valid() -> None:
+    log = Log()
+    log.start("n1")
+    assert _reasons(log) == ()
+
+
+def _settled(log: Log) -> None:
+    log.step("n1")
+    log.start("n2")
+
+
+def _running(log: Log) -> None:
+    log.start("n1")
+    log.start("n2")
+
+
+def _parked(log: Log) -> None:
+    log.start("n1")
+    log.about("invocation_parked", "n1")
+    log.start("n2")
+
+
+def _old_token(log: Log) -> None:
+    log.start("n1")
+    log.reopen("n1")
+    log.start("n2", token=1)
+
+
+def _future_token(log: Log) -> None:
+    log.start("n1", token=2)
+
+
+def _unknown_revision(log: Log) -> None:
+    log.start("n1", revision=1)
+
+
+def _unknown_node(log: Log) -> None:
+    log.start("n1", "z")
+
+
+def _other_args(log: Log) -> None:
+    log.revise(1, node("a", args={"amount": 1}))
+    log.start("n1", revision=0)
+
+
+def _true_is_not_one(log: Log) -> None:
+    log.revise(1, node("a", args={"amount": 1}))
+    log.revise(2, node("a", args={"amount": True}))
+    log.start("n1", revision=1)
+
+
+def _other_version(log: Log) -> None:
+    log.revise(1, node("a"), tools={"refund": tool(version="2")})
+    log.start("n1", revision=0)
+
+
+def _stopped(log: Log) -> None:
+    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    log.start("n1")
+
+
+def _stop_named(log: Log) -> None:
+    """Names a revision that the stop does not cover."""
+    log.revise(1, node("c"))
+    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    log.start("n1", revision=1)
+
+
+def _stop_replanned(log: Log) -> None:
+    """By a planner that had not read the stop."""
+    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    log.revise(1, node("a", args={"x": 1}))
+    log.start("n1", revision=0)
+
+
+def _stop_before_replanned(log: Log) -> None:
+    log.revise(1, node("a", args={"x": 1}))
+    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    log.start("n1", revision=1)
+
+
+def _undo_stopped(log: Log) -> None:
+    _compensation(log, stops=(0, 1))
+
+
+def _ended(log: Log) -> None:
+    log.add("job_failed", error="e")
+    log.start("n1")
+
+
+def _refused(log: Log) -> None:
+    log.about("policy_allowed", tool_version="1")
+    log.decide("reject")
+    log.decide("approve")
+    log.start("n1")
+
+
+def _edited(log: Log) -> None:
+    log.decide("edit")
+    log.start("n1")
+
+
+def _other_key_runs(log: Log) -> None:
+    log.start("n1", key="k1")
+    log.start("n2", key="k2")
+
+
+def _other_key_failed(log: Log) -> None:
+    log.start("n1", key="k1")
+    log.permanent("n1", "executor", key="k1")
+    log.start("n2", key="k2")
+
+
+def _other_key_rejected_unsure(log: Log) -> None:
+    log.start("n1", key="k1")
+    log.reopen("n1", key="k1")
+    log.about("invocation_rejected", key="k1", reason="budget")
+    log.start("n2", key="k2")
+
+
+def _attempt_ahead(log: Log) -> None:
+    log.start("n1")
+    log.reopen("n1")
+    log.start("n2", token=2, attempt_id=1)
+
+
+def _attempt_behind(log: Log) -> None:
+    log.start("n1")
+    log.retryable("n1")
+    log.start("n2", token=2, attempt_id=0)
+
+
+def _attempt_while_another_lives(log: Log) -> None:
+    log.start("n1")
+    log.reopen("n1")
+    log.start("n2", token=2)
+    log.retryable("n2")
+    log.start("n3", token=3, attempt_id=1)
+
+
+def _foreign_external_key(log: Log) -> None:
+    log.start("n1", external_key="aetheris:job-2:a:0")
+
+
+def _after_unsettled(log: Log) -> None:
+    log.start("n1")
+    log.start("n2", "b", after=[{"invocation_id": "n1", "result_hash": "x"}])
+
+
+def _after_other_result(log: Log) -> None:
+    log.step("n1")
+    log.start("n2", "b", after=[{"invocation_id": "n1", "result_hash": "x"}])
+
+
+def _after_other_nonce(log: Log) -> None:
+    log.start("n1")
+    log.reopen("n1")
+    log.start("n2", token=2)
+    log.finish("n1")
+    log.start("n3", "b", after=[{"invocation_id": "n2", "result_hash": log.hashes["a"]}])
+
+
+VOID: list[tuple[str, Callable[[Log], None]]] = [
+    ("settled", _settled),
+    ("not_open", _running),
+    ("not_open", _parked),
+    ("token", _old_token),
+    ("token", _future_token),
+    ("plan", _unknown_revision),
+    ("plan", _unknown_node),
+    ("plan", _other_args),
+    ("plan", _true_is_not_one),
+    ("plan", _other_version),
+    ("stopped", _stopped),
+    ("stopped", _stop_named),
+    ("stopped", _stop_replanned),
+    ("stopped", _stop_before_replanned),
+    ("stopped", _undo_stopped),
+    ("ended", _ended),
+    ("refused", _refused),
+    ("refused", _edited),
+    ("node_guard", _other_key_runs),
+    ("node_guard", _other_key_failed),
+    ("node_guard", _other_key_rejected_unsure),
+    ("attempt", _attempt_ahead),
+    ("attempt", _attempt_behind),
+    ("attempt", _attempt_while_another_lives),
+    ("external_key", _foreign_external_key),
+    ("after", _after_unsettled),
+    ("after", _after_other_result),
+    ("after", _after_other_nonce),
+]
+
+
+@pytest.mark.parametrize(("rule", "write"), VOID, ids=[write.__name__ for _, write in VOID])
+def test_void(rule: str, write: Callable[[Log], None]) -> None:
+    log = Log(node("a"), node("b"))
+    write(log)
+    assert rule in _reasons(log)
+
+
+def _same_entry(log: Log) -> None:
+    log.revise(1, node("a"), node("c"))
+    log.start("n1", revision=0)
+
+
+def _compensation(log: Log, stops: tuple[int, ...] = (0,)) -> None:
+    undo = {"tool": "refund", "args": {}}
+    log.revise(1, node("c", compensate_with=undo))
+    log.step("n0", "c", revision=1)
+    log.add("job_stopping", by="me", reason="r", up_to_revision=stops[0] + 1)
+    log.revise(2, node("c.undo", **undo_of("c")))
+    for up_to in stops[1:]:
+        log.add("job_stopping", by="me", reason="r", up_to_revision=up_to + 1)
+    log.start("n1", "c.undo", revision=2)
+
+
+def undo_of(name: str) -> dict[str, str]:
+    return {"compensates": name}
+
+
+def _sure_rejection(log: Log) -> None:
+    log.about("invocation_rejected", key="k1", reason="edited")
+    log.start("n2", key="k2")
+
+
+def _proved_rejection(log: Log) -> None:
+    log.start("n1", key="k1")
+    log.retryable("n1", key="k1")
+    log.about("invocation_rejected", key="k1", reason="budget")
+    log.start("n2", key="k2")
+
+
+def _proved_attempt(log: Log) -> None:
+    log.start("n1")
+    log.retryable("n1")
+    log.start("n2", token=2, attempt_id=1)
+
+
+def _stale_expiry(log: Log) -> None:
+    log.decide("approve")
+    log.about("invocation_rejected", reason="expired")
+    log.start("n1")
+
+
+def _human_retry(log: Log) -> None:
+    log.start("n1")
+    log.about("invocation_parked", "n1")
+    log.reopen("n1", by="policy")
+    log.reopen("n1", by="human")
+    log.start("n2", token=2)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _same_entry,
+        _compensation,
+        _sure_rejection,
+        _proved_rejection,
+        _proved_attempt,
+        _stale_expiry,
+        _human_retry,
+    ],
+)
+def test_valid(write: Callable[[Log], None]) -> None:
+    log = Log(node("a"), node("b"))
+    write(log)
+    assert _reasons(log) == ()
+
+
+def _nothing(_: Log) -> None:
+    """Leave the history as it is."""
+
+
+@pytest.mark.parametrize(
+    ("write", "reasons"),
+    [
+        (_nothing, ("not_approved",)),
+        (lambda log: log.decide("approve", tool_version="2"), ("not_approved",)),
+        (lambda log: log.decide("approve"), ()),
+        (lambda log: log.about("policy_allowed", tool_version="1"), ()),
+        (lambda log: log.about("policy_allowed", tool_version="2"), ("not_approved",)),
+    ],
+)
+@pytest.mark.parametrize("declared", ["tool", "plan"])
+def test_irreversible_needs_a_yes(write: Callable[[Log], object], reasons: tuple[str, ...], declared: str) -> None:
+    log = Log(node("a", irreversible=declared == "plan"), tools={"refund": tool(irreversible=declared == "tool")})
+    write(log)
+    log.start("n1")
+    assert _reasons(log) == reasons
+
+
+@pytest.mark.parametrize(
+    ("end", "occurrence", "reasons"),
+    [
+        (_nothing, 1, ("content_guard",)),
+        (_nothing, 2, ()),
+        (lambda log: log.finish("n1"), 1, ("content_guard",)),
+        (lambda log: log.permanent("n1", "ledger"), 1, ("content_guard",)),
+        (lambda log: log.permanent("n1", "executor"), 1, ()),
+    ],
+    ids=["running", "another occurrence", "done", "failed, not sure", "failed, sure"],
+)
+def test_the_same_irreversible_call(end: Callable[[Log], object], occurrence: int, reasons: tuple[str, ...]) -> None:
+    log = Log(node("a"), node("b"), tools={"refund": tool(irreversible=True)})
+    for name in ("a", "b"):
+        log.about("policy_allowed", name=name, tool_version="1")
+    log.start("n1", content_key="same")
+    end(log)
+    log.start("n2", "b", content_key="same", occurrence=occurrence)
+    assert _reasons(log) == reasons
+
+
+def _two_live(log: Log) -> None:
+    log.start("n1")
+    log.reopen("n1")
+    log.start("n2", token=2)
+
+
+def _one_live(log: Log) -> None:
+    log.start("n1")
+
+
+def _one_parked(log: Log) -> None:
+    log.start("n1")
+    log.about("invocation_parked", "n1")
+
+
+def _one_reopened(log: Log) -> None:
+    log.start("n1")
+    log.reopen("n1")
+
+
+def _one_proved(log: Log) -> None:
+    log.start("n1")
+    log.retryable("n1")
+
+
+def _second_proved(log: Log) -> None:
+    _two_live(log)
+    log.retryable("n2")
+
+
+def _own(nonce: str, via: str = "executor") -> Callable[[Log], str]:
+    return lambda log: log.permanent(nonce, via)
+
+
+def _no(reason: str = "policy") -> Callable[[Log], str]:
+    return lambda log: log.about("invocation_rejected", reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("before", "settle", "outcome", "sure"),
+    [
+        (_one_live, _own("n1"), "failed", True),
+        (_one_live, _own("n1", "late"), "failed", True),
+        (_two_live, _own("n2"), "failed", False),
+        (_one_live, _own("n1", "ledger"), "failed", False),
+        (_one_proved, _own("n1", "ledger"), "failed", True),
+        (_one_reopened, _own("n1", "ledger"), "failed", False),
+        (_second_proved, _own("n2", "ledger"), "failed", False),
+        (_one_parked, _own("n1", "human"), "failed", False),
+        (_nothing, _no(), "rejected", True),
+        (_one_proved, _no(), "rejected", True),
+        (_one_reopened, _no(), "rejected", False),
+    ],
+)
+def test_sure_means_certainly_no_effect(
+    before: Callable[[Log], None], settle: Callable[[Log], str], outcome: str, sure: bool
+) -> None:
+    log = Log()
+    before(log)
+    said = settle(log)
+    settled = _validity(log).final("k-a")
+    assert settled is not None
+    assert (settled.fact.event_id, settled.outcome, settled.sure) == (said, outcome, sure)
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (_one_live, _own("n1", "human")),
+        (_one_parked, _own("n1", "ledger")),
+        (_two_live, _own("n1")),
+        (_two_live, _own("n1", "ledger")),
+        (_one_proved, _own("n1")),
+        (_one_live, _own("n1", "probe")),
+        (_one_live, _no()),
+        (_nothing, _own("", "ledger")),
+    ],
+)
+def test_what_does_not_settle(before: Callable[[Log], None], said: Callable[[Log], str]) -> None:
+    log = Log()
+    before(log)
+    said(log)
+    assert _validity(log).final("k-a") is None

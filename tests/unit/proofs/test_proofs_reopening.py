@@ -1,0 +1,103 @@
+"""What a call was reopened on, judged from the log: by the proofs and by the bundle's script alike."""
+
+from typing import Any
+
+import pytest
+
+from tests.testkit.proof_histories import JOB, Log, tool
+from tests.testkit.standalone import verified as verify
+
+KEY = f"aetheris:{JOB}:a:0"
+BOUND_S = 4.0
+
+
+def probed(log: Log, nonce: str = "n1", answer: str = "not_found", key: str = KEY) -> None:
+    log.about("invocation_probed", nonce, answer=answer, external_key=key, ask="q")
+
+
+def ended(log: Log, worker_id: str = "w", incarnation: str = "i") -> None:
+    log.add("worker_ended", worker_id=worker_id, incarnation=incarnation, how="lock")
+
+
+def reopened(log: Log, asked_after_s: Any = BOUND_S) -> str:
+    evidence = {"not_found": KEY} if asked_after_s is None else {"not_found": KEY, "asked_after_s": asked_after_s}
+    return log.reopen("n1", by="probe", evidence=[evidence])
+
+
+def history(effect_class: str = "probeable", **pinned: Any) -> Log:
+    log = Log(tools={"refund": tool(effect_class, **{"settles_within_s": BOUND_S, **pinned})})
+    log.start("n1")
+    return log
+
+
+def unproven(log: Log) -> list[str]:
+    return [one.event_id for one in verify(log.records).violations if one.rule == "unproven_reopening"]
+
+
+def test_not_found_after_the_end_and_the_bound_is_a_proof() -> None:
+    log = history()
+    probed(log)  # too early, and so no proof; the next one is
+    ended(log)
+    probed(log)
+    reopened(log)
+    assert unproven(log) == []
+
+
+@pytest.mark.parametrize("asked_after_s", [BOUND_S - 0.01, 0.0, None, "4", True])
+def test_one_that_was_asked_for_too_early_is_none(asked_after_s: Any) -> None:
+    log = history()
+    ended(log)
+    probed(log)
+    assert [reopened(log, asked_after_s)] == unproven(log)
+
+
+def test_a_pin_that_states_no_bound_has_its_timeout() -> None:
+    for timeout_s, needed_s in ((20, 20.0), (None, 30.0)):
+        short, long = (history(settles_within_s=None, timeout_s=timeout_s) for _ in range(2))
+        for log in (short, long):
+            ended(log)
+            probed(log)
+        assert [reopened(short, needed_s - 1)] == unproven(short)
+        reopened(long, needed_s)
+        assert unproven(long) == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        probed,
+        ended,
+        lambda log: (probed(log), ended(log)),
+        lambda log: (ended(log, "other"), probed(log)),
+        lambda log: (ended(log, incarnation="other"), probed(log)),
+        lambda log: (ended(log), probed(log, answer="unknown")),
+        lambda log: (ended(log), probed(log, nonce="n9")),
+        lambda log: (ended(log), probed(log, key=f"aetheris:{JOB}:a:1")),
+    ],
+)
+def test_without_an_end_and_an_answer_after_it_nothing_is_proven(told: Any) -> None:
+    log = history()
+    told(log)
+    assert [reopened(log)] == unproven(log)
+
+
+def test_an_answer_that_follows_the_reopening_comes_too_late() -> None:
+    log = history()
+    ended(log)
+    said = reopened(log)
+    probed(log)
+    assert unproven(log) == [said]
+
+
+@pytest.mark.parametrize("effect_class", ["pure", "idempotent", "opaque", "probeable"])
+def test_only_what_may_be_repeated_is_reopened_by_policy(effect_class: str) -> None:
+    log = history(effect_class)
+    said = log.reopen("n1", by="policy")
+    assert unproven(log) == ([] if effect_class in ("pure", "idempotent") else [said])
+
+
+def test_what_is_reopened_in_vain_is_not_judged() -> None:
+    log = history()
+    log.finish("n1")
+    reopened(log)
+    assert unproven(log) == []

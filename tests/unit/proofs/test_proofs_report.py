@@ -1,0 +1,517 @@
+"""The whole report: replay proof, outcome, headers, seals; what is broken is named, what is allowed is not."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rfc8785
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aetheris.proofs import Audit, RawRecord, Report, seals, verify
+from aetheris.proofs.chain import ChainHead, event_chain_root
+from aetheris.proofs.trust import TrustedKey
+from tests.testkit.proof_histories import JOB, TENANT, Log, clean, digest, node, raw, tool
+from tests.testkit.standalone import assert_agrees
+
+KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
+OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"\x02" * 32)
+TRUSTED = [TrustedKey(KEY.public_key())]
+SEALED_AT = "2026-01-01T00:00:00+00:00"
+
+
+def _check(log: Log, **options: Any) -> Report:
+    report = verify(log.records, keys=TRUSTED, **options)
+    if not options:
+        assert_agrees(report, log.records, TRUSTED)
+    return report
+
+
+def _rules(log: Log, **options: Any) -> set[tuple[str, str]]:
+    return {(broken.rule, broken.event_id) for broken in _check(log, **options).violations}
+
+
+def test_the_report_always_has_the_four_proofs() -> None:
+    report = verify([]).to_json()
+    assert report["execution_hash"] == report["event_chain_root_hash"] == report["outcome_hash"] == ""
+    assert report["tool_invocation_ledger_proof"]["pending_idempotency_keys"] == []
+    assert report["replay_proof_result"] == {"ok": True, "error": ""}
+    assert report["ok"] is False
+    assert [broken["rule"] for broken in report["violations"]] == ["no_history"]
+
+
+def test_the_report_of_a_clean_job() -> None:
+    log = clean()
+    report = _check(log).to_json()
+    assert report["ok"] is True
+    assert report["event_chain_root_hash"] == event_chain_root(log.records)
+    assert report["event_count"] == len(log.records)
+    assert report["seal"] == {
+        "present": False,
+        "ok": False,
+        "event_count": 0,
+        "root": "",
+        "full_root": event_chain_root(log.records),
+    }
+    assert json.loads(json.dumps(report)) == report
+
+
+# The replay proof.
+
+
+def test_a_success_is_committed() -> None:
+    log = Log()
+    log.start("n1")
+    said = log.finish("n1")
+    log.records.pop()
+    assert _check(log).replay.to_json()["ok"] is True, "the rest of the batch is still to come"
+    log.done()
+    assert _rules(log) == {("not_committed", said)}
+    assert _check(log).to_json()["replay_proof_result"] == {
+        "ok": False,
+        "error": "key k-a succeeded, but no command_committed says the same",
+    }
+
+
+def test_a_commit_has_its_finished() -> None:
+    log = Log()
+    log.start("n1")
+    said = log.about("command_committed", command_id="a", output_hash="x")
+    assert ("stray_commit", said) in _rules(log)
+
+
+def test_the_planner_injects_what_was_settled() -> None:
+    log = Log()
+    log.start("n1")
+    log.finish("n1")
+    said = log.done(output_hash="x")
+    assert _rules(log) == {("injected_result_differs", said)}
+
+
+def test_a_node_is_not_done_before_its_invocation() -> None:
+    log = Log()
+    log.start("n1")
+    said = log.done()
+    log.finish("n1")
+    assert _rules(log) == {("unfounded_node", said)}
+
+
+@pytest.mark.parametrize(
+    ("effect_class", "result_type", "allowed"),
+    [
+        ("opaque", "side_effect_committed", True),
+        ("opaque", "success", False),
+        ("opaque", "permanent_failure", False),
+        ("pure", "success", True),
+        ("pure", "side_effect_committed", False),
+    ],
+)
+def test_the_result_type_follows_from_the_tool(effect_class: str, result_type: str, allowed: bool) -> None:
+    log = Log(tools={"refund": tool(effect_class)})
+    log.start("n1")
+    log.finish("n1")
+    said = log.done(result_type=result_type)
+    assert _rules(log) == (set() if allowed else {("result_type_differs", said)})
+
+
+def test_a_node_is_finished_once_and_may_then_be_compensated() -> None:
+    log = Log()
+    log.step("n1")
+    log.records.append(replace(log.records[-1], offset=1000))
+    assert _rules(log) == set(), "a writer that repeats itself repeats the event_id"
+    log = Log()
+    log.step("n1")
+    said = log.done()
+    assert _rules(log) == {("node_finished_twice", said)}
+
+
+def test_a_node_is_planned() -> None:
+    log = Log()
+    said = log.done("z", "permanent_failure")
+    assert _rules(log) == {("unknown_node", said)}
+
+
+def test_a_completed_job_is_complete() -> None:
+    log = Log(node("a"), node("b"))
+    log.step("n1")
+    said = log.complete()
+    assert _rules(log) == {("incomplete", said)}
+
+
+def test_a_wait_ends_without_an_invocation() -> None:
+    log = Log({"id": "w", "kind": "timer", "depends_on": []})
+    early = log.done("w", "success")
+    assert _rules(log) == {("unfounded_node", early)}
+    log = Log({"id": "w", "kind": "timer", "depends_on": []})
+    _wait(log, "wait_completed")
+    log.done("w", "success", output_hash=digest(None))
+    log.complete()
+    assert _check(log).ok
+
+
+def test_a_kind_that_is_no_text_ends_by_no_wait() -> None:
+    log = Log(node("a", kind=["timer"]))
+    said = log.done()
+    assert ("unfounded_node", said) in _rules(log)
+
+
+def test_a_wait_ends_once_and_with_its_own_payload() -> None:
+    expired_first = Log({"id": "w", "kind": "wait", "depends_on": []})
+    _wait(expired_first, "invocation_rejected", "wait_completed")
+    said = expired_first.done("w", "success", output_hash=digest(None))
+    assert _rules(expired_first) == {("unfounded_node", said)}
+    other = Log({"id": "w", "kind": "wait", "depends_on": []})
+    _wait(other, "wait_completed")
+    said = other.done("w", "success", output_hash=digest({"forged": True}))
+    assert _rules(other) == {("injected_result_differs", said)}
+
+
+def _wait(log: Log, *ends: str) -> None:
+    for kind in ("job_waiting", *ends):
+        said = {"wait_type": "signal", "output_hash": digest(None), "reason": "expired"}
+        log.add(kind, node_id="w", idempotency_key="k-w", **said)
+
+
+# The outcome hash.
+
+
+def test_outcome_is_the_same_after_trouble() -> None:
+    troubled = Log(node("a"), node("b", "refund", "a"), tools={"refund": tool(volatile=["at"])})
+    troubled.start("x1")
+    troubled.retryable("x1")
+    troubled.start("x2", token=2, attempt_id=1)
+    troubled.finish("x2", via="catch_up", result={"paid": 1, "at": "noon", "external_id": "r-9"})
+    troubled.done()
+    calm = Log(node("a"), node("b", "refund", "a"), tools={"refund": tool(volatile=["at"])})
+    calm.start("y")
+    calm.finish("y", result={"paid": 1, "at": "midnight", "external_id": "r-1"})
+    calm.done()
+    assert _check(troubled).outcome_hash == _check(calm).outcome_hash
+    assert _check(troubled).event_chain_root_hash != _check(calm).event_chain_root_hash
+
+
+@pytest.mark.parametrize("result", [{"paid": 2}, {"paid": 1, "more": 1}, [], None])
+def test_outcome_sees_another_result(result: Any) -> None:
+    hashes: set[str] = set()
+    for value in ({"paid": 1}, result):
+        log = Log()
+        log.start("n")
+        log.finish("n", result=value)
+        log.done()
+        assert _check(log).violations == ()
+        hashes.add(_check(log).outcome_hash)
+    assert len(hashes) == 2
+
+
+def _with_blob(result: Any) -> tuple[Log, bytes, str]:
+    blob = rfc8785.dumps(result)
+    log = Log()
+    log.start("n1")
+    ref = {"sha256": hashlib.sha256(blob).hexdigest(), "size": len(blob)}
+    said = log.finish("n1", result=None, output_hash=digest(result), result_ref=ref)
+    log.done()
+    return log, blob, said
+
+
+def test_a_result_by_reference_counts_as_one_in_place() -> None:
+    log, blob, _ = _with_blob({"paid": 1})
+    inline = Log()
+    inline.start("n1")
+    inline.finish("n1", result={"paid": 1})
+    inline.done()
+    report = _check(log, load_blob=lambda sha256: {hashlib.sha256(blob).hexdigest(): blob}[sha256])
+    assert report.ok
+    assert report.outcome_hash == _check(inline).outcome_hash
+
+
+def _gone(sha256: str) -> bytes:
+    raise FileNotFoundError(sha256)
+
+
+@pytest.mark.parametrize(
+    ("load", "rule"),
+    [
+        (None, "missing_blob"),
+        (_gone, "missing_blob"),
+        (lambda _: b"other", "blob_mismatch"),
+    ],
+)
+def test_a_blob_that_is_not_there_is_never_ok(load: Callable[[str], bytes] | None, rule: str) -> None:
+    log, _, said = _with_blob({"paid": 1})
+    report = _check(log, load_blob=load)
+    assert [(broken.rule, broken.event_id) for broken in report.violations] == [(rule, said)]
+    assert (report.ok, report.outcome_hash) == (False, "")
+
+
+def test_a_blob_has_the_recorded_hash() -> None:
+    blob = b'{"paid":1}'
+    log = Log()
+    log.start("n1")
+    ref = {"sha256": hashlib.sha256(blob).hexdigest(), "size": len(blob)}
+    said = log.finish("n1", result=None, output_hash=digest({"paid": 2}), result_ref=ref)
+    log.done()
+    assert _rules(log, load_blob=lambda _: blob) == {("output_hash_mismatch", said)}
+
+
+def test_a_plan_has_its_hash() -> None:
+    log = Log()
+    said = log.add("plan_generated", revision=1, diff={"nodes": [node("b")]}, plan_hash="x")
+    assert _rules(log) == {("plan_hash_mismatch", said)}
+
+
+# The records themselves.
+
+
+def _bare(**headers: str) -> RawRecord:
+    return raw(1000, "x", "retry_scheduled", {"job_id": JOB, "node_id": "a"}, **headers)
+
+
+@pytest.mark.parametrize(
+    ("record", "rule"),
+    [
+        (replace(_bare(), key=b"job-2"), "key_mismatch"),
+        (_bare(ce_subject="b"), "subject_mismatch"),
+        (_bare(ce_type="io.aetheris.retry_scheduled.v2"), "unknown_version"),
+        (_bare(ce_id="x y"), "ambiguous_header"),
+        (replace(_bare(), value=b"{"), "undecodable"),
+        (replace(_bare(), value=b'{"job_id":"job-1","job_id":"job-1"}'), "undecodable"),
+        (replace(_bare(), value=b"[]"), "undecodable"),
+        (replace(_bare(), offset=0), "out_of_order"),
+        (raw(1000, "x", "retry_scheduled", {"job_id": "job-2"}, ce_subject="job-2"), "foreign_record"),
+        (raw(1000, "x", "job_created", {"job_id": JOB}), "born_twice"),
+    ],
+)
+def test_a_bad_record(record: RawRecord, rule: str) -> None:
+    log = Log()
+    log.records.append(record)
+    assert rule in {name for name, _ in _rules(log)}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        _bare(),
+        _bare(ce_subject=JOB),
+        replace(_bare(), key=None),
+        _bare(ce_type="io.aetheris.new_thing.v3"),
+        _bare(ce_type="x"),
+    ],
+)
+def test_a_good_or_unknown_record(record: RawRecord) -> None:
+    log = Log()
+    log.records.append(record)
+    assert _rules(log) == set()
+
+
+def test_a_history_begins_with_its_birth() -> None:
+    log = clean()
+    log.records.pop(0)
+    assert "not_born" in {rule for rule, _ in _rules(log)}
+
+
+# Seals.
+
+
+def _sealed(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
+    report = _check(log)
+    payload = seals.seal_payload(
+        tenant=TENANT,
+        job_id=JOB,
+        event_count=report.event_count,
+        root=report.event_chain_root_hash,
+        execution_hash=report.execution_hash,
+        outcome_hash=report.outcome_hash,
+        sealed_at=SEALED_AT,
+    )
+    return log.add("job_sealed", **seals.sign({**payload, **changed}, key))
+
+
+def test_a_seal_holds() -> None:
+    log = clean()
+    count, root = len(log.records), event_chain_root(log.records)
+    _sealed(log)
+    log.add("effect_confirmed", node_id="a", idempotency_key="k-a", resource={}, mode="warn")
+    report = _check(log)
+    assert report.violations == ()
+    assert report.ok
+    assert (report.event_count, report.event_chain_root_hash) == (count, root)
+    assert report.seal.to_json() == {
+        "present": True,
+        "ok": True,
+        "event_count": count,
+        "root": root,
+        "full_root": event_chain_root(log.records),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"root": "0" * 64}, "seal_root"),
+        ({"execution_hash": ""}, "seal_execution_hash"),
+        ({"outcome_hash": ""}, "seal_outcome_hash"),
+        ({"tenant": "other"}, "seal_tenant"),
+        ({"event_count": 0}, "seal_count"),
+        ({"event_count": 10_000}, "seal_count"),
+        ({"event_count": True}, "seal_count"),
+        ({"event_count": 3}, "sealed_unfinished"),
+    ],
+)
+def test_a_seal_that_lies(changed: dict[str, Any], rule: str) -> None:
+    log = clean()
+    said = _sealed(log, **changed)
+    assert (rule, said) in _rules(log)
+    assert _check(log).seal.to_json()["ok"] is False
+    assert not _check(log).ok
+
+
+def test_a_seal_by_another_key() -> None:
+    log = clean()
+    said = _sealed(log, OTHER_KEY)
+    assert _rules(log) == {("seal_unknown_key", said)}
+    log = clean()
+    said = _sealed(log, OTHER_KEY)
+    body = json.loads(log.records[-1].value) | {"key_id": seals.key_id(KEY.public_key())}
+    log.records[-1] = replace(log.records[-1], value=json.dumps(body).encode())
+    assert _rules(log) == {("seal_signature", said)}
+
+
+@pytest.mark.parametrize(
+    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "sealed_at", "key_id"]
+)
+def test_a_signature_covers_every_field(name: str) -> None:
+    sealed = seals.sign(
+        seals.seal_payload(
+            tenant="t", job_id="j", event_count=1, root="r", execution_hash="e", outcome_hash="o", sealed_at=SEALED_AT
+        ),
+        KEY,
+    )
+    assert seals.verify(sealed, KEY.public_key())
+    assert not seals.verify({**sealed, name: "x"}, KEY.public_key())
+    assert not seals.verify({key: value for key, value in sealed.items() if key != name}, KEY.public_key())
+    assert not seals.verify({**sealed, "more": 1}, KEY.public_key())
+
+
+@pytest.mark.parametrize("signature", [None, "", "!", base64.b64encode(b"\0" * 64).decode(), "AA=="])
+def test_a_signature_that_is_none(signature: object) -> None:
+    sealed = {**seals.sign({"tenant": "t"}, KEY), "signature": signature}
+    assert not seals.verify(sealed, KEY.public_key())
+
+
+@pytest.mark.parametrize("at", range(11))
+def test_a_sealed_history_can_not_be_changed(at: int) -> None:
+    log = clean()
+    _sealed(log)
+    record = log.records[at]
+    log.records[at] = replace(record, value=record.value[:-1] + b',"x":1}')
+    assert "seal_root" in {rule for rule, _ in _rules(log)}
+    assert not _check(log).ok
+
+
+def _unsettled_then_ended() -> Log:
+    log = Log()
+    log.start("n1")
+    log.done("a", "permanent_failure")
+    log.add("job_cancelled", by="me")
+    _sealed(log)
+    return log
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda log: log.finish("n1"),
+        lambda log: log.permanent("n1", "ledger"),
+        lambda log: log.retryable("n1"),
+        lambda log: log.reopen("n1"),
+        lambda log: log.about("invocation_parked", "n1"),
+        lambda log: log.revise(1, node("b")),
+        lambda log: log.done("a", "compensated"),
+        lambda log: log.add("step_compensated", node_id="a", compensates="a"),
+    ],
+)
+def test_what_must_not_follow_a_seal(late: Callable[[Log], str]) -> None:
+    log = _unsettled_then_ended()
+    said = late(log)
+    assert ("after_seal", said) in _rules(log)
+
+
+def test_a_late_end_of_an_answered_wait_may_follow_a_seal() -> None:
+    log = Log({"id": "w", "kind": "wait", "depends_on": []})
+    _wait(log, "wait_completed")
+    log.done("w", "success", output_hash=digest(None))
+    log.complete()
+    _sealed(log)
+    log.about("invocation_rejected", name="w", reason="cancelled")
+    assert _check(log).ok
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda log: log.start("n9"),
+        lambda log: log.permanent("n9", "executor"),
+        lambda log: log.reopen("n9"),
+        lambda log: log.add("confirmation_failed", node_id="a", idempotency_key="k-a", resource={}, mode="warn"),
+        lambda log: log.add("job_failed", error="e"),
+        lambda log: log.add("something_new"),
+        lambda log: log.add("plan_generated", revision=0, task_graph=log.graph, plan_hash=digest(log.graph)),
+        _sealed,
+    ],
+)
+def test_what_may_follow_a_seal(late: Callable[[Log], str]) -> None:
+    log = clean()
+    _sealed(log)
+    late(log)
+    assert _rules(log) == set()
+    assert _check(log).ok
+
+
+# The incremental auditor is the whole, at every prefix.
+
+_RECORDS = st.lists(
+    st.builds(
+        lambda event_id, kind, value: RawRecord(
+            0, b"j", (("ce_id", event_id), ("ce_type", b"io.aetheris." + kind + b".v1")), value
+        ),
+        st.binary(max_size=8),
+        st.sampled_from([b"job_created", b"tool_invocation_started", b"x"]),
+        st.binary(max_size=40),
+    ),
+    max_size=12,
+)
+
+
+@given(_RECORDS, st.integers(0, 12))
+def test_chain_in_two_parts_is_the_whole(records: list[RawRecord], cut: int) -> None:
+    first = ChainHead()
+    for record in records[:cut]:
+        first.update(record)
+    second = ChainHead(first.root, first.count)
+    for record in records[cut:]:
+        second.update(record)
+    assert second.hexdigest() == event_chain_root(records)
+    assert second.count == len(records)
+
+
+@given(_RECORDS)
+def test_no_record_breaks_the_auditor(records: list[RawRecord]) -> None:
+    report = verify(records)
+    assert not report.ok
+    assert_agrees(report, records)
+
+
+def test_the_audit_reports_at_any_time() -> None:
+    log = clean()
+    _sealed(log)
+    audit = Audit()
+    for count, record in enumerate(log.records, 1):
+        audit.add(record)
+        live = audit.report(keys=TRUSTED)
+        assert live == verify(log.records[:count], keys=TRUSTED)
+        assert live.violations == ()

@@ -1,0 +1,314 @@
+"""Replay, effect log, provenance and trace, over histories made by hand."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.conditions import BadCondition, condition
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import EffectKind
+from aetheris.protocol.views.course import Course, course_of
+from aetheris.protocol.views.provenance import Wanted, origin
+from aetheris.protocol.views.replay import UnknownPoint, replay
+from aetheris.protocol.views.trace import trace_of
+from tests.testkit import histories as h
+from tests.testkit.courses import committed, records, refunded
+
+
+def rules(events: Iterable[Event]) -> list[str]:
+    return [one.rule for one in course_of(records(*events)).differences]
+
+
+def test_a_job_replays_as_it_was_recorded_with_every_result_injected() -> None:
+    found, steps = replay(records(*refunded()))
+    report = found.report()
+    assert (report["ok"], report["injected"], report["state"]["status"]) == (True, {"tool": 2}, "completed")
+    assert report["state"]["done"] == ["lookup", "pay"]
+    assert all(step.moment.counts for step in steps)
+    assert steps[7].changes == {"pay": "running"}
+    assert steps[-1].changes == {"job": "completed"}
+    assert found.course.calls[h.key_of("pay", {"amount": 250}, "refund")].args == {"amount": 250}
+
+
+def test_replaying_twice_gives_the_same_states_at_every_point() -> None:
+    log = records(*refunded())
+    for number in range(1, len(log) + 1):
+        first, _ = replay(log, str(number))
+        again, _ = replay(log[:number])
+        assert first.report() == again.report()
+
+
+@pytest.mark.parametrize("point", ["e7", "8", "2026-01-01T00:00:07.5Z", "2026-01-01T00:00:07+00:00"])
+def test_a_point_is_an_event_a_number_or_a_time(point: str) -> None:
+    found, _ = replay(records(*refunded()), point)
+    report = found.report()
+    assert (report["at"]["id"], report["state"]["open"]) == ("e7", [h.key_of("pay", {"amount": 250}, "refund")])
+
+
+@pytest.mark.parametrize("point", ["e99", "13", "yesterday", "2025-01-01T00:00:00Z"])
+def test_a_point_that_is_none_is_refused(point: str) -> None:
+    with pytest.raises(UnknownPoint):
+        replay(records(*refunded()), point)
+
+
+def test_what_does_not_follow_from_the_record_is_named() -> None:
+    clean = refunded()
+    other = h.started("pay", "n2", args={"amount": 9000}, tool="refund")
+    said = {"idempotency_key": other.idempotency_key, "args_hash": other.args_hash}
+    allowed = clean[6].model_copy(update=said)
+    assert rules([*clean[:6], allowed, other]) == ["call_differs"]
+    assert rules([*clean[:3], clean[3].model_copy(update={"result": {"amount": 1}})]) == ["result_differs"]
+    assert rules([*clean[:5], clean[5].model_copy(update={"result_type": "side_effect_committed"})]) == [
+        "result_type_differs"
+    ]
+    assert rules([*clean[:5], clean[5].model_copy(update={"output_hash": "0"})]) == ["output_differs"]
+    assert rules([*clean[:5], clean[-1]]) == ["incomplete"]
+    assert rules([clean[0], clean[1].model_copy(update={"plan_hash": "0"})]) == ["plan_hash_differs"]
+
+
+def test_an_effect_has_its_row_and_the_rows_are_the_same_every_time() -> None:
+    log = records(*refunded())
+    effects = course_of(log).effects.to_json(h.JOB)
+    assert json.dumps(effects) == json.dumps(course_of(log).effects.to_json(h.JOB))
+    lookup, pay = effects["effects"]
+    assert (lookup["step_index"], lookup["kind"], lookup["command_id"]) == (0, "tool", "lookup")
+    assert "external_id" not in lookup
+    assert (pay["external_id"], pay["committed"], pay["stands"], pay["seq"]) == ("re_123", True, True, 9)
+    assert pay["created_at"] == "2026-01-01T00:00:08+00:00"
+
+
+def test_a_repeat_makes_no_second_row_and_a_second_effect_does() -> None:
+    events = refunded()
+    again = events[8]
+    assert len(course_of(records(*events, again)).effects.rows) == 2
+    pay: dict[str, Any] = {"args": {"amount": 250}, "tool": "refund"}
+    reopened = h.about(ev.InvocationReopened, "pay", invocation_id="n2", next_token=2, by="policy", **pay)
+    late = [*events[:8], reopened, h.started("pay", "n3", token=2, **pay), h.finished("pay", "n3", **pay), events[8]]
+    rows = course_of(records(*late)).effects.rows
+    assert [(row["command_id"], row["invocation_id"], row["stands"]) for row in rows[1:]] == [
+        ("pay", "n3", True),
+        ("pay", "n2", False),
+    ]
+
+
+def test_an_irreversible_effect_without_an_external_id_says_so() -> None:
+    assert course_of(records(*refunded())).effects.rows[1].get("untraceable") is None
+    assert course_of(records(*refunded(external_id=None))).effects.rows[1]["untraceable"] is True
+
+
+def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> None:
+    first = {"tools": {}, "nodes": [{"id": "think", "kind": "llm"}]}
+    diff = h.graph({"id": "act"})
+    answer, usage = {"model": "fast", "text": "act"}, {"model": "m-1", "output_tokens": 7}
+    started = h.started("think", "n1", tool="llm").model_copy(update={"kind": EffectKind.LLM})
+    decided = ev.DecisionSnapshot(job_id=h.JOB, goal="do it", task_graph=diff, command_id="think")
+    events = [
+        h.created(),
+        h.planned(first),
+        started,
+        h.finished("think", "n1", result=answer, tool="llm").model_copy(update={"usage": usage}),
+        decided,
+        h.planned(diff, 1),
+        h.started("act", "n2", revision=1),
+        h.finished("act", "n2"),
+    ]
+    course = course_of(records(*events))
+    think, act = course.effects.rows
+    assert (think["model"], think["usage"]["output_tokens"], think["response_hash"]) == ("m-1", 7, digest(answer))
+    assert think["decision_snapshot_id"] == act["decision_snapshot_id"] == "e4"
+    chain = whats(origin(course, act))
+    assert chain == ["effect", "try", "step", "plan", "decision", "used", "goal"]
+    tree = trace_of(course)["decisions"]
+    assert [one["what"] for one in tree["leads_to"]] == ["plan", "decision"]
+    assert tree["leads_to"][1]["leads_to"][0]["nodes"][0]["node_id"] == "act"
+
+
+FORM = {"title": "Which one?", "fields": []}
+
+
+def every_kind() -> list[Event]:
+    """A model is asked, and plans; a tool, one over HTTP, a human, a clock and chance each have their turn."""
+    plan = {
+        "tools": {},
+        "nodes": [
+            {"id": "now", "kind": "time"},
+            {"id": "dice", "kind": "random"},
+            {"id": "which", "kind": "human", "form": {"title": "Which one?"}},
+            {"id": "think", "kind": "llm", "args": {"model": "fast", "goal": "do it"}},
+        ],
+    }
+    diff = h.graph({"id": "act"}, {"id": "post", "tool": "post"}, act={}, post={})
+    asked = ev.JobWaiting(
+        job_id=h.JOB,
+        wait_type="human",
+        node_id="which",
+        idempotency_key=h.key_of("which", None, "human"),
+        form=FORM,
+    )
+    answered = ev.WaitCompleted(
+        job_id=h.JOB,
+        wait_type="human",
+        node_id="which",
+        idempotency_key=asked.idempotency_key,
+        payload={"choice": 2},
+        output_hash=digest({"choice": 2}),
+        by="alice",
+    )
+    prompt = {"model": "fast", "goal": "do it"}
+    answer, usage = {"model": "fast", "calls": []}, {"model": "m-1", "input_tokens": 5, "output_tokens": 7}
+    said = h.finished("think", "n3", result=answer, args=prompt, tool="llm").model_copy(update={"usage": usage})
+    decided = ev.DecisionSnapshot(
+        job_id=h.JOB, goal="do it", task_graph=diff, command_id="think", reasoning_summary="there is a choice"
+    )
+
+    def call(node: str, nonce: str, tool: str, kind: EffectKind, result: Any, **more: Any) -> list[Event]:
+        start = h.started(node, nonce, tool=tool, **more).model_copy(update={"kind": kind})
+        done = h.finished(node, nonce, result=result, args=more.get("args"), tool=tool)
+        return [start, done, committed(node, start.idempotency_key, result, kind)]
+
+    think = call("think", "n3", "llm", EffectKind.LLM, answer, args=prompt)
+    return [
+        h.created(),
+        h.planned(plan),
+        *call("now", "n1", "time", EffectKind.TIME, {"unix_ms": 1}),
+        *call("dice", "n2", "random", EffectKind.RANDOM, {"value": 0.5}),
+        asked,
+        answered,
+        think[0],
+        said,
+        think[2],
+        decided,
+        h.planned(diff, 1),
+        *call("act", "n4", "act", EffectKind.TOOL, {"id": 1}, revision=1),
+        *call("post", "n5", "post", EffectKind.HTTP, {"status": 201}, revision=1),
+        ev.JobCompleted(job_id=h.JOB),
+    ]
+
+
+def test_effects_of_every_kind_have_their_rows() -> None:
+    """Their fields are those of the contract; where one applies to no kind of the row, it is not there."""
+    log = records(*every_kind())
+    course = course_of(log)
+    rows = {row["command_id"]: row for row in course.effects.rows}
+    assert {node: row["kind"] for node, row in rows.items()} == {
+        "now": "time",
+        "dice": "random",
+        "which": "human",
+        "think": "llm",
+        "act": "tool",
+        "post": "http",
+    }
+    assert {one["kind"] for one in course.effects.rows} == {kind.value for kind in EffectKind}
+    for row in rows.values():
+        assert {"job_id", "step_index", "command_id", "kind", "input_hash", "output_hash", "created_at"} <= row.keys()
+        assert (row["job_id"], row["committed"], row["stands"]) == (h.JOB, True, True)
+        assert ("prompt_hash" in row, "response_hash" in row, "model" in row) == (3 * (row["kind"] == "llm",))
+    think, which = rows["think"], rows["which"]
+    started = next(
+        event for event in every_kind() if isinstance(event, ev.ToolInvocationStarted) and event.kind == "llm"
+    )
+    assert (think["prompt_hash"], think["input_hash"]) == (started.args_hash, started.args_hash)
+    assert think["response_hash"] == think["output_hash"] == digest({"model": "fast", "calls": []})
+    assert (think["model"], think["usage"]) == ("m-1", {"input_tokens": 5, "output_tokens": 7})
+    decision = next(one.told.id for one in course.moments if one.told.type == "decision_snapshot")
+    assert {node for node, row in rows.items() if row.get("decision_snapshot_id") == decision} == {
+        "think",
+        "act",
+        "post",
+    }
+    assert (which["input_hash"], which["output_hash"], which["by"]) == (digest(FORM), digest({"choice": 2}), "alice")
+    assert json.dumps(course_of(log).effects.to_json(h.JOB)) == json.dumps(course.effects.to_json(h.JOB))
+    report = replay(log)[0].report()
+    assert report["injected"] == {"http": 1, "human": 1, "llm": 1, "random": 1, "time": 1, "tool": 1}
+    for row in rows.values():
+        assert whats(origin(course, row))[0] == "effect"
+    assert whats(origin(course, rows["post"])) == ["effect", "try", "step", "plan", "decision", "used", "goal"]
+    assert trace_of(course)["effects"] == course.effects.rows
+
+
+def test_a_human_who_answers_twice_has_one_row() -> None:
+    events = every_kind()
+    again = [event for event in events if isinstance(event, ev.WaitCompleted)]
+    assert len(course_of(records(*events, *again)).effects.rows) == len(course_of(records(*events)).effects.rows)
+
+
+def whats(tree: dict[str, Any]) -> list[str]:
+    """What a tree is made of, from its root."""
+    return [tree["what"], *(what for inner in tree["because"] for what in whats(inner))]
+
+
+def found_by(course: Course, **asked: Any) -> list[str]:
+    given: dict[str, Any] = {"external_id": None, "tool": None, "since": None, "where": ()} | asked
+    return [row["command_id"] for row in Wanted.of(**given).among(course)]
+
+
+def test_the_way_back_goes_from_the_outside_to_the_goal() -> None:
+    course = course_of(records(*refunded()))
+    (row,) = Wanted("re_123").among(course)
+    tree = origin(course, row)
+    assert whats(tree) == ["effect", "approval", "try", "step", "used", "plan", "goal"]
+    assert tree["because"][0]["title"] == "approve by alice"
+    assert tree["because"][2]["facts"]["args"] == {"amount": 250}
+
+
+def test_effects_are_found_by_what_is_known_of_them() -> None:
+    course = course_of(records(*refunded()))
+    assert found_by(course, external_id="aetheris:job-1:pay:0") == ["pay"]
+    assert found_by(course, tool="refund") == ["pay"]
+    assert found_by(course, since="2026-01-01T00:00:05Z") == ["pay"]
+    assert found_by(course, where=["amount>100"]) == ["pay"]
+    assert found_by(course, where=["amount>250"]) == []
+    assert found_by(course, where=["order=o-1"]) == ["lookup"]
+    with pytest.raises(BadCondition):
+        found_by(course, since="soon")
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("a/b=1", True),
+        ("a/b=1.0", True),
+        ("a/b=true", False),
+        ("a/b!=2", True),
+        ("a/b<=1", True),
+        ("a/b<x", False),
+        ("a/c=1", False),
+        ("a/c!=1", False),
+        ("name~nn", True),
+        ('name="Ann"', True),
+        ("number=007", True),
+        ("flag=true", True),
+        ("flag>0", False),
+    ],
+)
+def test_a_condition_compares_like_with_like(text: str, holds: bool) -> None:
+    assert condition(text).holds({"a": {"b": 1}, "name": "Ann", "number": "007", "flag": True}) is holds
+
+
+@pytest.mark.parametrize("text", ["", "amount", ">100", "=1"])
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(BadCondition):
+        condition(text)
+
+
+def test_the_graph_says_what_each_step_took_from_which() -> None:
+    trace = trace_of(course_of(records(*refunded())))
+    assert trace["graph"]["edges"] == [{"from": "lookup", "to": "pay", "carries": "result"}]
+    assert [(node["node_id"], node["state"]) for node in trace["graph"]["nodes"]] == [
+        ("lookup", "completed"),
+        ("pay", "completed"),
+    ]
+    assert trace["steps"][1]["keys"][0]["args"] == {"amount": 250}
+
+
+def test_records_that_say_nothing_readable_are_told_and_change_nothing() -> None:
+    log = records(*refunded())
+    odd = Record(log[0].topic, 0, 10**6, 0, log[0].key, (("ce_id", b"odd"),), b"\xff<script>")
+    found, steps = replay([*log, odd])
+    assert (found.report()["state"]["status"], steps[-1].moment.counts) == ("completed", False)
+    assert replay([odd])[0].report() == {}

@@ -1,0 +1,182 @@
+"""What makes a plan valid, and how arguments meet a schema."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aetheris.protocol.base import plain_schema
+from aetheris.protocol.base.references import UnresolvedReference, references, resolve
+from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.protocol.plan.graph import InvalidPlan, Node, TaskGraph, check_graph
+from aetheris.protocol.planning import schemas
+from aetheris.protocol.planning.schemas import ArgsRefused, check_args, graph_json, pinned, plan_hash, with_defaults
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "amount": {"type": "number"},
+        "currency": {"type": "string", "default": "EUR"},
+        "lines": {"type": "array", "items": {"type": "object", "required": ["sku"]}},
+    },
+    "required": ["amount"],
+    "additionalProperties": False,
+}
+REGISTRY = {
+    "pay": RegistryEntry.model_validate(
+        {"name": "pay", "version": "2", "schema": SCHEMA, "schema_hash": "h", "effect_class": "opaque"}
+    )
+}
+
+
+def plan(*nodes: dict[str, Any]) -> TaskGraph:
+    return TaskGraph.model_validate({"nodes": [{"tool": "pay", "args": {"amount": 1}} | node for node in nodes]})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "field"),
+    [
+        (({"id": "a"}, {"id": "a"}), "nodes[1].id"),
+        (({"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}), "nodes[0].depends_on"),
+        (({"id": "a", "depends_on": ["a"]},), "nodes[0].depends_on"),
+        (({"id": "a", "depends_on": ["z"]},), "nodes[0].depends_on[0]"),
+        (({"id": "a", "args": {"amount": {"$ref": "z#/x"}}},), "nodes[0].args/amount"),
+        (({"id": "a", "kind": "time"},), "nodes[0].tool"),
+        (({"id": "a", "tool": None},), "nodes[0].tool"),
+    ],
+)
+def test_a_bad_graph_is_refused_by_field(nodes: tuple[dict[str, Any], ...], field: str) -> None:
+    with pytest.raises(InvalidPlan) as refused:
+        check_graph(plan(*nodes).nodes)
+    assert refused.value.field == field
+
+
+def test_a_reference_is_a_dependency() -> None:
+    graph = plan({"id": "b", "args": {"amount": {"$ref": "a#/x"}}}, {"id": "a"})
+    assert check_graph(graph.nodes) == ("a", "b")
+
+
+def test_independent_nodes_keep_their_declared_order() -> None:
+    assert check_graph(plan({"id": "z"}, {"id": "m"}, {"id": "a"}).nodes) == ("z", "m", "a")
+
+
+@pytest.mark.parametrize(
+    ("args", "field"),
+    [
+        ({}, ""),
+        ({"amount": "1"}, "/amount"),
+        ({"amount": 1, "extra": 1}, ""),
+        ({"amount": 1, "lines": [{"sku": 1}, {}]}, "/lines/1"),
+        ({"amount": {"$ref": "a#/x"}, "currency": 5}, "/currency"),
+    ],
+)
+def test_arguments_against_the_schema(args: dict[str, Any], field: str) -> None:
+    with pytest.raises(ArgsRefused) as refused:
+        check_args(SCHEMA, args)
+    assert refused.value.field == field
+    assert "sku" not in str(refused.value) or "missing" in str(refused.value)
+
+
+def test_what_a_reference_stands_for_is_not_judged() -> None:
+    check_args(SCHEMA, {"amount": {"$ref": "a#/x"}, "lines": [{"$ref": "a#/line"}]})
+    check_args(SCHEMA, {"amount": 1, "lines": {"$ref": "a#/lines"}})
+
+
+NAMES = st.sampled_from(["a", "b"])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from([None, True, 0, 1, 1.0, 0.5, "", "x", {"$ref": "n#/x"}, {"$ref": 5}, {"$secret": "s@1"}]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=5,
+)
+
+
+def objects(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    said = {
+        "type": st.just("object"),
+        "properties": st.dictionaries(NAMES, schema, max_size=2),
+        "required": st.lists(NAMES, max_size=1),
+        "additionalProperties": st.booleans() | schema,
+    }
+    return st.fixed_dictionaries({}, optional=said)
+
+
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.booleans()
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["string", "integer", "number", "boolean", "null", "array", ["null", "string"]])},
+        optional={"minimum": st.just(1), "default": st.just(7), "enum": st.just([1, "x"])},
+    ),
+    lambda inner: (
+        objects(inner)
+        | st.fixed_dictionaries({"items": inner})
+        | st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=2)})
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(objects(SCHEMAS), st.dictionaries(NAMES, VALUES, max_size=2))
+def test_what_is_plainly_taken_the_validator_takes(schema: dict[str, Any], args: dict[str, Any]) -> None:
+    if plain_schema.takes(schema, args):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(schemas, "takes", lambda *_: False)
+            check_args(schema, args)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "integer"}, True),
+        ({"type": "number"}, False),
+        ({"type": "string"}, {"$ref": 5}),
+        ({"type": "string", "minLength": 2}, "x"),
+        (False, "x"),
+    ],
+)
+def test_what_the_validator_refuses_is_not_plain(schema: Any, value: Any) -> None:
+    assert not plain_schema.takes(schema, value)
+
+
+def test_what_most_tools_say_is_plain() -> None:
+    args = {"amount": 1.5, "currency": "EUR", "lines": [{"$ref": "a#/line"}, {"sku": True}]}
+    assert plain_schema.takes(SCHEMA, args)
+    assert not plain_schema.takes(SCHEMA, args | {"currency": 5})
+
+
+def test_absent_and_default_are_one_plan() -> None:
+    absent = pinned(plan({"id": "a"}), REGISTRY)
+    given = pinned(plan({"id": "a", "args": {"amount": 1, "currency": "EUR"}}), REGISTRY)
+    assert plan_hash(graph_json(absent)) == plan_hash(graph_json(given))
+    assert absent.tools["pay"].version == "2"
+    assert with_defaults(SCHEMA, {"amount": 1}) == {"amount": 1, "currency": "EUR"}
+
+
+def test_a_pinned_plan_survives_the_log() -> None:
+    graph = pinned(plan({"id": "a"}, {"id": "b", "depends_on": ["a"], "retry": {"max_attempts": 2}}), REGISTRY)
+    assert TaskGraph.model_validate(graph_json(graph)) == graph
+
+
+def test_an_unknown_tool_is_refused() -> None:
+    with pytest.raises(InvalidPlan, match=r"nodes\[0\]\.tool"):
+        pinned(plan({"id": "a", "tool": "nope"}), REGISTRY)
+
+
+def test_resolve() -> None:
+    args = {"to": {"$ref": "lookup#/customer/email"}, "n": [{"$ref": "lookup#/list/1"}], "all": {"$ref": "lookup#"}}
+    result = {"customer": {"email": "a@b"}, "list": [1, 2]}
+    assert resolve(args, {"lookup": result}) == {"to": "a@b", "n": [2], "all": result}
+    assert [reference.at for reference in references(args)] == ["/to", "/n/0", "/all"]
+
+
+@pytest.mark.parametrize("target", ["lookup#/none", "lookup#/list/2", "lookup#/list/01", "other#", "lookup#x"])
+def test_a_reference_that_leads_nowhere(target: str) -> None:
+    with pytest.raises(UnresolvedReference):
+        resolve({"$ref": target}, {"lookup": {"list": [1, 2]}})
+
+
+def test_a_changed_copy_of_a_node_refers_to_what_its_own_arguments_do() -> None:
+    node = Node(id="b", tool="t", args={"x": {"$ref": "a#/x"}})
+    assert [reference.node_id for reference in node.refs] == ["a"]
+    assert node.model_copy(update={"args": {"x": 1}}).refs == ()

@@ -1,0 +1,140 @@
+"""Blobs on S3, against a server that nobody here wrote: the same promises as in a folder."""
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from aetheris.runtime.base.refusal import Refused, SettingInvalid
+from aetheris.runtime.blobs.location import blobs_at
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobRef, Blobs, BlobsUnreachable, s3_place
+from aetheris.runtime.process.settings import RuntimeSettings, load
+from tests.testkit.attempts import fresh
+from tests.testkit.s3 import BUCKET, S3, running_s3
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Generator[S3]:
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> str:
+    """Where this attempt's blobs lie, in a bucket that all tests share."""
+    return fresh(request.node.name)
+
+
+@pytest.fixture
+def blobs(s3: S3, monkeypatch: pytest.MonkeyPatch, place: str) -> Blobs:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    return blobs_at(f"s3://{BUCKET}/{place}", Path("nowhere"))
+
+
+async def test_a_blob_is_put_once_and_found_by_its_hash(blobs: Blobs, s3: S3, place: str) -> None:
+    data = os.urandom(100_000)
+    refs = [await blobs.put(data), *await asyncio.gather(*(blobs.put(data) for _ in range(10)))]
+    sha256 = hashlib.sha256(data).hexdigest()
+    assert set(refs) == {BlobRef(sha256, len(data))}
+    key = f"{place}/{sha256[:2]}/{sha256}"
+    assert s3.keys(place) == [key]
+    assert s3.versions(key) == 1, "an object that is there is not written again"
+    assert await blobs.get(refs[0]) == blobs.read(sha256) == data
+
+
+async def test_what_is_gone_and_what_was_changed_is_told_apart(blobs: Blobs, s3: S3, place: str) -> None:
+    ref = await blobs.put(b"large")
+    key = f"{place}/{ref.sha256[:2]}/{ref.sha256}"
+    s3.client.put_object(Bucket=BUCKET, Key=key, Body=b"other")
+    with pytest.raises(BlobCorrupt):
+        await blobs.get(ref)
+    assert blobs.unchecked(ref.sha256) == b"other"
+    s3.client.put_object(Bucket=BUCKET, Key=key, Body=b"cut")
+    await blobs.put(b"large")
+    assert await blobs.get(ref) == b"large", "what was cut off is written again"
+    s3.client.delete_object(Bucket=BUCKET, Key=key)
+    with pytest.raises(BlobMissing):
+        await blobs.get(ref)
+    with pytest.raises(BlobMissing):
+        blobs.read("../secret")
+
+
+async def test_a_store_that_can_not_say_is_no_missing_blob(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    nowhere = blobs_at("s3://no-such-bucket", Path("nowhere"))
+    with pytest.raises(BlobsUnreachable, match="NoSuchBucket"):
+        await nowhere.get(BlobRef("ab" * 32, 1))
+    with pytest.raises(BlobsUnreachable, match="NoSuchBucket"):
+        await nowhere.put(b"x")
+    with pytest.raises(Refused, match=r"AETHERIS_BLOBS.*NoSuchBucket"):
+        await nowhere.check()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
+    stranger = blobs_at(f"s3://{BUCKET}", Path("nowhere"))
+    with pytest.raises(BlobsUnreachable) as refused:
+        await stranger.get(BlobRef("ab" * 32, 1))
+    with pytest.raises(Refused, match=r"AETHERIS_BLOBS") as at_start:
+        await stranger.check()
+    assert "s3cret" not in f"{refused.value} {at_start.value}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    silent = blobs_at(f"s3://{BUCKET}", Path("nowhere"))
+    with pytest.raises(BlobsUnreachable) as told:
+        await silent.get(BlobRef("ab" * 32, 1))
+    assert "127.0.0.1" not in str(told.value)
+    with pytest.raises(BlobsUnreachable):
+        await silent.put(b"x")
+    await silent.check()
+
+
+async def test_a_bucket_that_is_there_is_relied_on(blobs: Blobs) -> None:
+    await blobs.check()
+
+
+async def test_a_folder_that_can_not_be_used_is_no_missing_blob(tmp_path: Path) -> None:
+    (tmp_path / "blobs").write_bytes(b"a file")
+    folder = blobs_at("", tmp_path)
+    with pytest.raises(BlobsUnreachable):
+        await folder.put(b"x")
+    with pytest.raises(BlobsUnreachable):
+        await folder.get(BlobRef("ab" * 32, 1))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://",
+        "s3:///x",
+        "bucket",
+        "gs://bucket",
+        "https://bucket.s3",
+        "s3://me:secret@bucket",
+        "s3://bucket/../x",
+        "s3://bucket//x",
+        "s3://bucket?x=1",
+        "s3://Bucket",
+        "s3://b",
+    ],
+)
+def test_another_url_is_refused_by_the_settings_name(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AETHERIS_BLOBS", url)
+    with pytest.raises(SettingInvalid) as told:
+        load(RuntimeSettings)
+    assert str(told.value) == "AETHERIS_BLOBS: not_s3_url"
+
+
+def test_bucket_and_prefix() -> None:
+    assert s3_place("s3://bucket") == s3_place("s3://bucket/") == ("bucket", "")
+    assert s3_place("s3://my.bucket/a/b-c/") == ("my.bucket", "a/b-c")
+
+
+def test_the_client_is_imported_only_where_it_is_asked_for() -> None:
+    code = "import sys, aetheris.runtime.process.runtime; sys.exit('obstore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,359 @@
+"""What the executor's core takes up, drops, declares and lets run."""
+
+import json
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import ToolGrant
+from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.plan.graph import EffectKind
+from aetheris.protocol.planning.invocation import Invocation
+from aetheris.sdk.outcomes import StateChange, Succeeded
+from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.partition import Drop, Load, Partition, Refusal, Taken, Told, Try, Worker
+from tests.testkit.histories import JOB, about, created, finished, graph, key_of, planned, started
+
+REF = {"x": {"$ref": "a#/v"}}
+
+
+@dataclass
+class Bench:
+    """A partition, fed by hand."""
+
+    refusal: Refusal | None = None
+    core: Partition = field(init=False)
+    offset: int = -1
+    graph_hash: str = ""
+    _nonces: Any = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self.core = Partition(Worker("w-1", "i-1"), self._refuses, lambda _: EffectKind.TOOL)
+
+    def _refuses(self, _call: Invocation) -> Refusal | None:
+        return self.refusal
+
+    def log(self, *events: Event) -> Any:
+        """Fold events; what the last came to."""
+        told = None
+        for event in events:
+            self.offset += 1
+            told = self.core.evolve(event, self.offset)
+            if isinstance(event, ev.PlanGenerated):
+                self.graph_hash = event.plan_hash
+        return told
+
+    def grant(self, *nodes: str, key: str | None = None, **fields: Any) -> Taken:
+        base: dict[str, Any] = {
+            "job_id": JOB,
+            "birth": 0,
+            "as_of": self.offset,
+            "revision": 0,
+            "plan_hash": self.graph_hash,
+            "nodes": nodes,
+            "idempotency_key": key or key_of(nodes[0]),
+            "token": 1,
+            "lease_id": "l",
+            "deadline_s": 30.0,
+        }
+        return Taken(ToolGrant.model_validate(base | fields), "cause-1", 7)
+
+    def judge(self, *nodes: str, **fields: Any) -> Try | Load | Drop:
+        return self.core.judge(self.grant(*nodes, **fields), f"n{next(self._nonces)}")
+
+    def declared(self, *nodes: str, **fields: Any) -> Try:
+        verdict = self.judge(*nodes, **fields)
+        assert isinstance(verdict, Try), verdict
+        return verdict
+
+
+def bench(*nodes: dict[str, Any], **tools: dict[str, Any]) -> Bench:
+    made = Bench()
+    made.log(created(), planned(graph(*(nodes or ({"id": "a"},)), **tools)))
+    return made
+
+
+def succeed(tried: Try, result: Any = None) -> ev.ToolInvocationFinished:
+    node = tried.started.node_id
+    return finished(node, tried.nonce, result=result, args=dict(tried.invocation.args))
+
+
+def run_on(made: Bench, tried: Try, result: Any) -> Try | Load | None:
+    """As the edge does: keep the result, ask for the next, claim it."""
+    tried.run.told[tried.started.node_id] = Told(tried.nonce, digest(result), result)
+    following = made.core.follow(tried.run, f"f{tried.nonce}")
+    if isinstance(following, Try):
+        made.core.claim(following)
+    return following
+
+
+def test_a_grant_is_declared_with_what_the_fold_says() -> None:
+    tried = bench().declared("a")
+    said = tried.started
+    assert (said.token, said.attempt_id, said.external_key) == (1, 0, f"aetheris:{JOB}:a:0")
+    assert (said.worker_id, said.incarnation, said.caused_by, said.after) == ("w-1", "i-1", "cause-1", ())
+
+
+def test_its_own_record_lets_it_run() -> None:
+    made = bench()
+    tried = made.declared("a")
+    told = made.log(tried.started)
+    assert told.won
+    assert told.tried is tried
+
+
+def test_the_second_of_two_started_is_told_that_it_lost() -> None:
+    made = bench()
+    tried = made.declared("a")
+    made.log(started("a", "other"))
+    assert not made.log(tried.started).won
+
+
+def test_a_repeated_record_runs_nothing_twice() -> None:
+    made = bench()
+    tried = made.declared("a")
+    assert made.log(tried.started).won
+    assert made.log(tried.started) is None
+
+
+def test_what_won_is_not_ours_any_more_after_a_reopen() -> None:
+    made = bench()
+    tried = made.declared("a")
+    made.log(tried.started, about(ev.InvocationReopened, "a", invocation_id=tried.nonce, next_token=2, by="policy"))
+    assert made.core.why_not(tried) == "superseded before the call"
+
+
+def test_what_won_does_not_run_where_something_unreadable_was_read() -> None:
+    made = bench()
+    tried = made.declared("a")
+    made.core.needs_upgrade(JOB, 9)
+    assert made.log(tried.started).won
+    assert made.core.why_not(tried) == "the job waits for a newer version"
+
+
+def test_a_grant_waits_for_its_as_of() -> None:
+    made = bench()
+    made.core.receive(made.grant("a", as_of=made.offset + 2))
+    assert not made.core.is_due()
+    made.log(about(ev.RetryScheduled, "a", attempt=1, due_at="t"))
+    assert not made.core.is_due()
+    made.core.pass_over(made.offset + 1)
+    assert made.core.is_due()
+
+
+def test_a_job_with_many_grants_does_not_hold_up_another() -> None:
+    made = bench()
+    grants = [Taken(made.grant("a", job_id=job_id).grant, "cause", at) for at, job_id in enumerate("xxxxxyxz")]
+    for taken in grants[:6]:
+        made.core.receive(taken)
+    order: list[str] = []
+    for late in (grants[6], grants[7], *[None] * 6):
+        assert made.core.is_due()
+        taken = made.core.next_grant()
+        order.append(f"{taken.grant.job_id}{taken.offset}")
+        if late is not None:
+            made.core.receive(late)
+    assert not made.core.is_due()
+    assert order == ["x0", "y5", "x1", "z7", "x2", "x3", "x4", "x6"]
+
+
+def test_a_job_not_known_from_its_birth_is_not_judged() -> None:
+    assert isinstance(bench().judge("a", birth=5), Drop)
+    assert isinstance(Bench().judge("a"), Drop)
+
+
+def test_another_revision_plan_or_token_is_dropped() -> None:
+    made = bench()
+    for other in ({"revision": 1}, {"plan_hash": "x"}, {"token": 2}, {"key": "0" * 64}):
+        assert isinstance(made.judge("a", **other), Drop), other
+
+
+def test_a_started_or_settled_key_is_dropped() -> None:
+    made = bench()
+    made.log(started("a", "n"))
+    assert isinstance(made.judge("a"), Drop)
+    made.log(finished("a", "n"))
+    assert isinstance(made.judge("a"), Drop)
+
+
+def test_a_grant_that_comes_twice_is_declared_once() -> None:
+    made = bench()
+    made.declared("a")
+    assert isinstance(made.judge("a"), Drop)
+
+
+def test_a_stopping_ended_or_newer_job_is_dropped() -> None:
+    stop = ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0)
+    for last in (stop, ev.JobFailed(job_id=JOB, error="e")):
+        made = bench()
+        made.log(last)
+        assert isinstance(made.judge("a"), Drop)
+    made = bench()
+    made.core.needs_upgrade(JOB, 9)
+    assert isinstance(made.judge("a", as_of=0), Drop)
+
+
+def test_irreversible_without_leave_is_dropped() -> None:
+    made = bench({"id": "a"}, act={"irreversible": True})
+    assert isinstance(made.judge("a"), Drop)
+    made.log(about(ev.PolicyAllowed, "a", args_hash="h", tool_version="1", rule="r"))
+    assert isinstance(made.judge("a"), Try)
+
+
+def test_after_a_sure_failure_the_external_key_changes_and_after_a_reopen_it_stays() -> None:
+    made = bench()
+    made.log(started("a", "n"), finished("a", "n", "retryable_failure"))
+    assert made.declared("a", token=2).started.external_key.endswith(":1")
+    made = bench()
+    made.log(started("a", "n"), about(ev.InvocationReopened, "a", invocation_id="n", next_token=2, by="policy"))
+    assert made.declared("a", token=2).started.external_key.endswith(":0")
+
+
+def test_a_refused_call_is_never_declared_as_one_to_run() -> None:
+    made = bench()
+    made.refusal = refusal = Refusal(Outcome.RETRYABLE, "NotExecuted: tool version missing")
+    tried = made.declared("a")
+    assert tried.refusal is refusal
+    assert made.log(tried.started) is None
+    assert made.log(reports.failed(tried, refusal.outcome, refusal.error)) is None
+    assert made.core.jobs[JOB].keys[key_of("a")].x == 2
+
+
+def test_references_are_resolved_from_the_fold() -> None:
+    made = bench({"id": "a"}, {"id": "b", "args": REF})
+    assert isinstance(made.judge("b", key=key_of("b", {"x": 1})), Drop)
+    made.log(started("a", "n"), finished("a", "n", result={"v": 1}))
+    assert made.declared("b", key=key_of("b", {"x": 1})).invocation.args == {"x": 1}
+
+
+def test_large_results_are_asked_for_first() -> None:
+    made = bench({"id": "a"}, {"id": "b", "args": REF})
+    ref = ev.BlobRef(sha256="s", size=9)
+    made.log(started("a", "n"), finished("a", "n").model_copy(update={"result_ref": ref, "result": None}))
+    taken = made.grant("b", key=key_of("b", {"x": 1}))
+    assert made.core.judge(taken, "n1") == Load((ref,))
+    tried = made.core.judge(taken, "n1", {"s": {"v": 1}})
+    assert isinstance(tried, Try)
+
+
+def test_a_run_goes_on_with_results_that_are_not_in_the_log_yet() -> None:
+    made = bench({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c", "args": REF, "depends_on": ["b"]})
+    first = made.declared("a", "b", "c", rules=("one", "two"))
+    made.log(first.started)
+    second = run_on(made, first, {"v": 1})
+    assert isinstance(second, Try)
+    assert (first.started.rule, second.started.rule) == ("one", "two")
+    assert [after.invocation_id for after in second.started.after] == [first.nonce]
+    assert made.log(succeed(first, {"v": 1}), second.started).won
+    third = run_on(made, second, None)
+    assert isinstance(third, Try)
+    assert third.invocation.args == {"x": 1}
+    assert [after.invocation_id for after in third.started.after] == [second.nonce, first.nonce]
+    assert made.log(finished("b", second.nonce), third.started).won
+    assert run_on(made, third, None) is None
+
+
+def test_a_next_node_is_lost_where_the_log_has_another_result() -> None:
+    made = bench({"id": "a"}, {"id": "b", "depends_on": ["a"]})
+    first = made.declared("a", "b")
+    made.log(first.started)
+    second = run_on(made, first, {"v": 1})
+    assert isinstance(second, Try)
+    assert not made.log(finished("a", first.nonce, result={"v": 2}), second.started).won
+
+
+def test_a_stop_in_the_log_ends_a_run() -> None:
+    made = bench({"id": "a"}, {"id": "b"})
+    first = made.declared("a", "b")
+    made.log(first.started, ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0))
+    assert run_on(made, first, None) is None
+
+
+def test_a_run_ends_before_what_is_touched_irreversible_refused_or_not_ready() -> None:
+    def following(*nodes: dict[str, Any], history: tuple[Event, ...] = (), **tools: dict[str, Any]) -> Any:
+        made = bench({"id": "a"}, *nodes, **tools)
+        first = made.declared("a", "b")
+        made.log(first.started, *history)
+        return run_on(made, first, None)
+
+    b, reopened = {"id": "b"}, about(ev.InvocationReopened, "b", invocation_id="n", next_token=2, by="policy")
+    assert isinstance(following(b), Try)
+    assert following(b, history=(started("b", "n"),)) is None
+    assert following(b, history=(started("b", "n"), reopened)) is None
+    assert following({"id": "b", "tool": "pay"}, act={}, pay={"irreversible": True}) is None
+    assert following({"id": "b", "depends_on": ["c"]}, {"id": "c"}) is None
+    made = bench({"id": "a"}, b)
+    first = made.declared("a", "b")
+    made.refusal = Refusal(Outcome.RETRYABLE, "no")
+    assert run_on(made, first, None) is None
+
+
+def test_what_is_withdrawn_never_runs() -> None:
+    made = bench()
+    tried = made.declared("a")
+    assert made.core.withdraw() == [tried]
+    assert made.log(tried.started) is None
+
+
+def test_the_low_water_is_the_oldest_open_grant_and_the_mark_the_oldest_birth() -> None:
+    made = bench()
+    assert ([birth for _, birth in made.core.live()], made.core.low_water()) == ([0], None)
+    taken = made.grant("a")
+    made.core.receive(taken)
+    assert made.core.low_water() == 7
+    made.core.discharge(taken)
+    assert made.core.low_water() is None
+    sealed: dict[str, Any] = dict.fromkeys(
+        ("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), ""
+    )
+    made.log(ev.JobSealed(job_id=JOB, tenant="acme", event_count=2, **sealed))
+    assert [*made.core.live()] == []
+
+
+def test_a_report_carries_what_the_catch_up_repeats() -> None:
+    tried = bench().declared("a")
+    said = Succeeded({"v": 1}, "ext-1", (StateChange("row", "1", "insert"),))
+    drawn = reports.succeeded(tried, said, digest({"v": 1}), {"v": 1})
+    assert [event.event_type for event in drawn] == [
+        "tool_invocation_finished",
+        "command_committed",
+        "state_changed",
+    ]
+    value = reports.effect_value([event.model_dump_json(exclude_none=True).encode() for event in drawn])
+    assert ev.ToolInvocationFinished.model_validate_json(_part(value, "finished")) == drawn[0]
+    assert ev.StateChanged.model_validate_json(_part(value, "changed")) == drawn[2]
+
+
+def test_changes_beyond_what_a_group_holds_are_said_to_be_left_out() -> None:
+    tried = bench().declared("a")
+    changes = tuple(StateChange("row", "x" * 1000, "insert") for _ in range(1000))
+    changed = reports.succeeded(tried, Succeeded(None, changes=changes), "h")[2]
+    assert isinstance(changed, ev.StateChanged)
+    assert len(changed.model_dump_json()) < 2 * recordable.MAX_CHANGES_BYTES
+    assert changed.changes[-1].operation == "left_out"
+
+
+def _part(value: bytes, name: str) -> bytes:
+    return json.dumps(json.loads(value)[name]).encode()
+
+
+def test_a_repeated_birth_after_the_seal_clears_no_try_of_before() -> None:
+    made = bench()
+    tried = made.declared("a")
+    seal = {
+        "event_count": 1,
+        "root": "",
+        "execution_hash": "",
+        "outcome_hash": "",
+        "sealed_at": "",
+        "signature": "",
+        "key_id": "",
+    }
+    made.log(ev.JobSealed.model_validate({"job_id": JOB, "tenant": "acme"} | seal))
+    made.log(created(), planned(graph({"id": "a"})))
+    assert JOB not in made.core.jobs
+    told = made.log(tried.started)
+    assert told is None or not told.won

@@ -1,0 +1,393 @@
+"""The executor's edge without a broker: a partition fed by hand, and what it appends."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aetheris.protocol.base.keys import idempotency_key, trace_id
+from aetheris.protocol.base.records import Draft, Group, Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant
+from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.planning.schemas import pin_of
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.log.interface import AppendRefused, Refusal, Written
+from aetheris.runtime.process.crash import CrashPoints
+from aetheris.runtime.process.withheld import Withheld
+from aetheris.runtime.redis.bell import Bell
+from aetheris.runtime.redis.client import Redis, RedisUnavailable
+from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.leases import Lease, Leases
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.telemetry.spans import RecordedSpan
+from aetheris.runtime.telemetry.tracer import Telemetry
+from aetheris.sdk import tool
+from aetheris.sdk.loader import Toolbox
+from aetheris.tool_executor.core.partition import Worker
+from aetheris.tool_executor.core.slots import Slots
+from aetheris.tool_executor.effect_writer import EffectWriter
+from aetheris.tool_executor.handlers import ExecutorHandler, Parts
+from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.secret_store import Secrets
+from aetheris.tool_executor.tools import Calls
+from tests.testkit.histories import JOB, about, created, graph, planned
+
+NOWHERE = Redis("redis://127.0.0.1:9/0")
+OTHERS = 6
+"""More grants at work than a run rings among."""
+
+
+@tool(effect_class="opaque")
+async def act() -> None:
+    """Does nothing."""
+
+
+@tool(effect_class="opaque")
+async def lose() -> None:
+    """Nobody knows."""
+    raise ConnectionResetError
+
+
+class Rings(Bell):
+    """A bell that counts."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE)
+        self.rung: list[str] = []
+
+    def ring(self, service: str) -> None:
+        self.rung.append(service)
+
+
+class Renewals(Leases):
+    """Which keys' leases were renewed."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE)
+        self.keys: list[str] = []
+
+    async def extend(self, leases: Sequence[Lease]) -> list[bool]:
+        self.keys += [lease.idempotency_key for lease in leases]
+        return [True] * len(leases)
+
+
+class Bench:
+    """One handler, its log as a list, and its appender."""
+
+    def __init__(self, folder: Path, sample: float = 0.0, store: EffectStore | None = None) -> None:
+        self.spans: list[RecordedSpan] = []
+        self.records: list[Record] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        clock, telemetry = SystemClock(), Telemetry("tool_executor", sample, self.spans.append)
+        calls = Calls(Toolbox({one.key: one for one in (act, lose)}), clock, Secrets(()))
+        scribe = Scribe(clock, telemetry)
+        performer = Performer(
+            calls=calls,
+            effects=EffectWriter(store or EffectStore(NOWHERE, 60), clock, 0.2, 60),
+            blobs=FolderBlobs(folder),
+            scribe=scribe,
+            telemetry=telemetry,
+            metrics=Metrics("tool_executor"),
+            clock=clock,
+            crash=CrashPoints(),
+        )
+        self.renewals = Renewals()
+        self.heartbeat = Heartbeat(self.renewals, 5, clock)
+        self.slots, self.bell = Slots(8, self._spawn), Rings()
+        parts = Parts(
+            worker=Worker("w", "i"),
+            appender=self,
+            withheld=Withheld(self, clock, Metrics("tool_executor")),
+            calls=calls,
+            performer=performer,
+            scribe=scribe,
+            metrics=Metrics("tool_executor"),
+            slots=self.slots,
+            heartbeat=self.heartbeat,
+            crash=CrashPoints(),
+            bell=self.bell,
+            spawn=self._spawn,
+            quarantine=self._refuse,
+            wake=lambda: None,
+        )
+        self.handler = ExecutorHandler(parts)
+        self.refuses: Callable[[Group], bool] = lambda _group: False
+        self.after_append: Callable[[], None] = lambda: None
+        self._read = 0
+
+    async def start(self) -> None:
+        """Connected."""
+
+    async def stop(self, deadline_s: float = 5.0) -> None:
+        """Disconnected."""
+
+    def tell(self, listener: Callable[[Written], None]) -> None:
+        """Nobody reads what it writes."""
+
+    def stuck_s(self) -> float:
+        return 0.0
+
+    def refusals(self) -> Mapping[str, str]:
+        return {}
+
+    async def append(self, groups: Sequence[Group]) -> None:
+        refused = [Refusal(group, "Refused") for group in groups if self.refuses(group)]
+        for one in (one for group in groups if not self.refuses(group) for one in group):
+            self.records.append(self._record(one, len(self.records)))
+        self.after_append()
+        if refused:
+            raise AppendRefused(refused)
+
+    def events(self) -> list[Event]:
+        return [one.body for record in self.records if isinstance(one := decode_event(record), Envelope)]
+
+    async def write(self, *events: Event) -> None:
+        await self.append([(self._draft(Topic.JOBS_EVENTS, event),) for event in events])
+
+    async def read(self) -> None:
+        """Hand over what was not read yet, in one batch."""
+        records, self._read = self.records[self._read :], len(self.records)
+        await self.handler.handle({Topic.JOBS_EVENTS: records})
+
+    async def settle(self) -> None:
+        """Read, and let tasks come to their end, until nothing moves."""
+        while self.tasks or self._read < len(self.records):
+            await self.read()
+            await asyncio.sleep(0)
+
+    async def grant(self, name: str, nodes: str = "a") -> str:
+        """Plan nodes with that tool, one behind the other, and grant them as a run; the key of the first."""
+        entry = RegistryEntry.model_validate({"act": act, "lose": lose}[name].registry_entry())
+        before = dict(zip(nodes[1:], nodes, strict=False))
+        chain = [{"id": one, "tool": name, "depends_on": [before[one]] if one in before else []} for one in nodes]
+        plan = planned(graph(*chain, **{name: pin_of(entry).model_dump(mode="json")}))
+        await self.write(created(), plan)
+        await self.read()
+        key = idempotency_key(JOB, "a", name, {})
+        granted = ToolGrant(
+            job_id=JOB,
+            birth=0,
+            as_of=1,
+            revision=0,
+            plan_hash=plan.plan_hash,
+            nodes=tuple(nodes),
+            idempotency_key=key,
+            token=1,
+            lease_id="l",
+            deadline_s=5,
+        )
+        await self.handler.handle({Topic.TOOLS_GRANTS: [self._record(self._draft(Topic.TOOLS_GRANTS, granted), 0)]})
+        return key
+
+    async def declared(self) -> ev.ToolInvocationStarted:
+        await asyncio.gather(*self.tasks)
+        (started,) = [event for event in self.events() if isinstance(event, ev.ToolInvocationStarted)]
+        return started
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def _refuse(self, _record: Record, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def _draft(self, topic: Topic, body: Any) -> Draft:
+        return draft(topic, body, key=JOB, id="1", source="test", time="2026-01-01T00:00:00Z")
+
+    def _record(self, one: Draft, offset: int) -> Record:
+        return Record(one.topic, 0, offset, 0, one.key, one.headers, one.value)
+
+
+async def test_what_was_declared_and_not_read_back_is_reported_as_not_executed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act")
+    await bench.handler.close()
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.ToolInvocationFinished)
+    assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the executor stopped before it")
+    assert isinstance(bench.events()[-2], ev.ToolInvocationStarted)
+
+
+async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act")
+    nonce = (await bench.declared()).invocation_id
+    reopened = about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=2, by="policy")
+    await bench.write(reopened)
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.ToolInvocationFinished)
+    assert last.error == "NotExecuted: superseded before the call"
+
+
+async def test_what_lies_behind_a_record_that_nobody_here_can_read_is_not_called(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act")
+    await bench.declared()
+    headers = dict(bench.records[0].headers) | {"ce_type": b"io.aetheris.policy_allowed.v2"}
+    bench.records.append(replace(bench.records[0], headers=tuple(headers.items()), offset=len(bench.records)))
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.ToolInvocationFinished)
+    assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the job waits for a newer version")
+
+
+def _has(name: str) -> Callable[[Group], bool]:
+    return lambda group: any(name.encode() in one.value for one in group)
+
+
+async def test_of_a_call_whose_report_is_refused_in_any_form_is_said_that_nobody_knows(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.refuses = _has("output_hash")
+    await bench.grant("act", "ab")
+    await bench.settle()
+    last = bench.events()[-1]
+    assert isinstance(last, ev.InvocationInDoubt)
+    assert last.error_class == "ReportRefused"
+    assert all(bench.slots.take(lambda: None) for _ in range(8))
+
+
+async def test_a_try_that_can_not_be_declared_is_not_made_and_holds_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.refuses = _has("external_key")
+    await bench.grant("act")
+    await bench.settle()
+    assert not any(isinstance(event, ev.ToolInvocationStarted | ev.ToolInvocationFinished) for event in bench.events())
+    assert bench.handler.low_water(Topic.TOOLS_GRANTS) is None
+    assert all(bench.slots.take(lambda: None) for _ in range(8))
+
+
+async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_try(tmp_path: Path) -> None:
+    for name in ("act", "lose"):
+        bench = Bench(tmp_path)
+        await bench.grant(name)
+        assert bench.handler.low_water(Topic.TOOLS_GRANTS) == 0
+        await bench.settle()
+        assert bench.handler.low_water(Topic.TOOLS_GRANTS) is None
+        assert all(bench.slots.take(lambda: None) for _ in range(8))
+        assert not bench.slots.take(lambda: None)
+
+
+async def test_the_planner_is_woken_by_the_last_of_many_and_by_each_of_few(tmp_path: Path) -> None:
+    alone = Bench(tmp_path)
+    await alone.grant("act")
+    await alone.settle()
+    assert alone.bell.rung == ["planner"]
+
+    for others_end in (False, True):
+        bench = Bench(tmp_path)
+        assert all(bench.slots.take(lambda: None) for _ in range(OTHERS))
+        await bench.grant("act")
+        await bench.declared()
+        if others_end:  # in the same append as the one looked at
+
+            def all_end(slots: Slots = bench.slots) -> None:
+                for _ in range(OTHERS):
+                    slots.release()
+
+            bench.after_append = all_end
+        await bench.settle()
+        assert bench.bell.rung == (["planner"] if others_end else [])
+
+
+async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: Path) -> None:
+    for name, sample, expected in (
+        ("act", 1.0, ["begin", "put_effect", "execute_tool act"]),
+        ("act", 0.0, []),
+        ("lose", 0.0, ["execute_tool lose"]),
+    ):
+        bench = Bench(tmp_path, sample)
+        key = await bench.grant(name)
+        await bench.settle()
+        assert sorted(span.name for span in bench.spans) == sorted(expected)
+        assert all(span.place.trace_id.hex() == trace_id(key) for span in bench.spans)
+
+
+class _Slow(EffectStore):
+    """Keeps nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE, 60)
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+        self.asked.set()
+        await self.may.wait()
+
+
+async def test_what_is_withdrawn_while_an_effect_is_kept_is_not_declared_any_more(tmp_path: Path) -> None:
+    store = _Slow()
+    bench = Bench(tmp_path, store=store)
+    await bench.grant("act", "ab")
+    await bench.declared()
+    await bench.read()
+    await store.asked.wait()
+    await bench.handler.close()
+    store.may.set()
+    await asyncio.gather(*bench.tasks)
+    nodes = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationStarted)]
+    done = [event.node_id for event in bench.events() if isinstance(event, ev.CommandCommitted)]
+    told = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
+    await bench.heartbeat.beat()
+    assert (nodes, told, done) == (["a"], ["a"], ["a"])
+    assert (bench.slots.taken, bench.renewals.keys) == (0, [])
+
+
+async def test_the_nodes_of_a_run_are_called_one_after_the_other(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act", "abc")
+    await bench.settle()
+    ends = (ev.ToolInvocationStarted, ev.ToolInvocationFinished)
+    told = [(event.event_type[16:], event.node_id) for event in bench.events() if isinstance(event, ends)]
+    assert told == [(what, node) for node in "abc" for what in ("started", "finished")]
+    assert bench.slots.taken == 0
+
+
+class _Store(EffectStore):
+    """Counts pipelines; may be down."""
+
+    def __init__(self) -> None:
+        super().__init__(NOWHERE, 60)
+        self.groups: list[int] = []
+        self.down = False
+
+    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+        await asyncio.sleep(0)
+        if self.down:
+            raise RedisUnavailable
+        self.groups.append(len(effects))
+
+
+async def test_effects_that_come_together_are_written_together() -> None:
+    store = _Store()
+    writer = EffectWriter(store, SystemClock(), 0.2, 60)
+    effects = [Effect("j", str(number), "n", b"{}") for number in range(5)]
+    assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [True] * 5
+    assert store.groups == [5]
+    assert await writer.put(effects[0])
+    store.down = True
+    assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [False] * 5
+    store.down = False
+    assert not await writer.put(effects[0]), "a store that failed is left alone for a while"
+
+
+async def test_a_failure_that_nobody_expects_reaches_whoever_waits_for_an_effect() -> None:
+    class Broken(EffectStore):
+        async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+            raise ZeroDivisionError
+
+    writer = EffectWriter(Broken(NOWHERE, 60), SystemClock(), 0.2, 60)
+    for _ in range(2):  # and the next one is not left waiting either
+        found = await asyncio.gather(
+            *(writer.put(Effect("j", key, "n", b"{}")) for key in "ab"), return_exceptions=True
+        )
+        assert [type(one) for one in found] == [ZeroDivisionError] * 2

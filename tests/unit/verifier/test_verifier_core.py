@@ -1,0 +1,125 @@
+"""What the verifier takes under audit, and when it lets go."""
+
+import gc
+import weakref
+
+from aetheris.proofs.audit import violations_in
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import Event, JobCompleted, JobSealed, ViolationFound
+from aetheris.verifier.core.partition import Partition
+from tests.testkit.histories import JOB, created, finished, graph, planned, started
+
+SEAL = JobSealed(
+    job_id=JOB,
+    tenant="acme",
+    event_count=3,
+    root="r",
+    execution_hash="e",
+    outcome_hash="o",
+    sealed_at="2026-01-01T00:00:00+00:00",
+    signature="s",
+    key_id="k",
+)
+
+
+def record(event: Event, offset: int) -> Record:
+    made = draft(Topic.JOBS_EVENTS, event, key=JOB, id=f"e{offset}", source="test", time="2026-01-01T00:00:00Z")
+    return Record(made.topic, 0, offset, 0, made.key, made.headers, made.value)
+
+
+def take(partition: Partition, event: Event, offset: int) -> bool:
+    return partition.evolve(record(event, offset), event.event_type) is not None
+
+
+def test_a_job_is_audited_from_its_birth_to_its_seal() -> None:
+    partition = Partition()
+    assert not take(partition, planned(graph({"id": "a"})), 4)
+    assert take(partition, created(), 5)
+    assert [birth for _, birth in partition.live()] == [5]
+    assert partition.to_seal() == []
+    assert take(partition, JobCompleted(job_id=JOB), 6)
+    assert [job.job_id for job in partition.to_seal()] == [JOB]
+    assert take(partition, SEAL, 7)
+    assert [*partition.live()] == []
+
+
+def test_what_came_between_the_end_and_a_seal_that_does_not_know_it_is_judged() -> None:
+    """Both may come in one batch, when nobody has looked at the job since."""
+    partition = Partition()
+    history = (created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB), finished("a", "late"), SEAL)
+    for offset, event in enumerate(history):
+        take(partition, event, offset)
+    found = violations_in(partition.odd[JOB].audit.history.facts)
+    assert "success_without_valid_start" in {one.rule for one in found}
+    assert [*partition.live()] == []
+
+
+def test_a_job_whose_seal_knows_all_of_it_is_not_judged_again() -> None:
+    partition = Partition()
+    told = ViolationFound(job_id=JOB, rule="r", event_id="e1", offset=1, message="m")
+    for offset, event in enumerate((created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB), told, SEAL)):
+        take(partition, event, offset)
+    assert partition.odd == {}
+
+
+def test_a_late_repeat_of_a_birth_does_not_bring_a_sealed_job_back() -> None:
+    partition = Partition()
+    for offset, event in enumerate((created(), JobCompleted(job_id=JOB), SEAL)):
+        take(partition, event, offset)
+    assert not take(partition, created(), 9)
+    assert [*partition.live()] == []
+
+
+def test_what_is_seldom_lawful_is_judged_at_once_and_told_once() -> None:
+    partition = Partition()
+    plan = graph({"id": "a"})
+    for offset, event in enumerate((created(), planned(plan), started("a", "n1"), finished("a", "n1"))):
+        take(partition, event, offset)
+    assert partition.odd == {}
+    take(partition, finished("a", "nobody"), 4)
+    job = partition.odd[JOB]
+    found = violations_in(job.audit.history.facts)
+    assert "success_without_valid_start" in {one.rule for one in found}
+    assert len(job.untold(found)) == len(found)
+    assert job.untold(found) == []
+
+
+def test_what_the_log_has_told_is_not_told_again() -> None:
+    partition = Partition()
+    for offset, event in enumerate((created(), finished("a", "nobody"))):
+        take(partition, event, offset)
+    job = partition.jobs[JOB]
+    (found,) = [one for one in violations_in(job.audit.history.facts) if one.rule == "success_without_valid_start"]
+    told = ViolationFound(job_id=JOB, rule=found.rule, event_id="e1", offset=found.offset, message=found.message)
+    take(partition, told, 2)
+    assert job.untold([found]) == []
+
+
+def test_a_brief_job_is_never_judged_in_turn() -> None:
+    partition = Partition()
+    for offset, event in enumerate((created(), planned(graph({"id": "a"})), started("a", "n1"))):
+        take(partition, event, offset)
+    assert partition.due_for_a_look() == []
+    assert [job.job_id for job in partition.due_for_a_look()] == [JOB]
+    take(partition, JobCompleted(job_id=JOB), 6)
+    take(partition, SEAL, 7)
+    assert partition.due_for_a_look() == []
+
+
+def test_a_sealed_job_leaves_memory_without_the_collector() -> None:
+    partition = Partition()
+    for offset, event in enumerate((created(), planned(graph()), JobCompleted(job_id=JOB))):
+        take(partition, event, offset)
+    (job,) = partition.to_seal()
+    report = job.audit.report()
+    history = weakref.ref(job.audit.history)
+    gc.disable()
+    try:
+        partition.jobs.clear()
+        partition.moved.clear()
+        del job, report
+        assert history() is None
+    finally:
+        gc.enable()
