@@ -70,11 +70,12 @@ deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our o
 deploy-full: setup ## the same on what a cluster is made of: pods, a real API server, TLS, an upgrade; as root, an hour
 	@$(RUN)/pytest -m full -v tests/deploy
 
-check: setup ## ruff, pyright, import-linter, deptry
+check: setup ## ruff, pyright, import-linter (and whether it would see what it forbids), deptry
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
 	@$(RUN)/pyright
 	@$(RUN)/lint-imports
+	@$(RUN)/python -m tests.walls
 	@for p in libs/* services/*; do (cd $$p && $(CURDIR)/$(RUN)/deptry src $(DEPTRY)) || exit 1; done
 
 fmt: setup

@@ -21,7 +21,7 @@ from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import Envelope, decode_event
 from aetheris.protocol.plan.graph import EffectKind
-from aetheris.runtime.log.checkpoints import Checkpoints
+from aetheris.runtime.worker.checkpoints import Checkpoints
 from aetheris.testkit.memory import MemoryLog
 from aetheris.testkit.simulation.log import record_of
 from aetheris.testkit.simulation.run import Run

@@ -1,4 +1,4 @@
-"""Tools that return, raise and name what no record should hold; load as `tests.testkit.hostile_tools`, with OUTSIDE_URL."""
+"""Tools that return, raise and name what no record should hold; `tests.testkit.hostile_tools`, with OUTSIDE_URL."""
 
 import os
 from typing import Any

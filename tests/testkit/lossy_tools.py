@@ -1,4 +1,4 @@
-"""Opaque tools whose effect happens and whose end nobody hears of; load as `tests.testkit.lossy_tools`, with OUTSIDE_URL."""
+"""Opaque tools whose effect happens and whose end nobody hears of; `tests.testkit.lossy_tools`, with OUTSIDE_URL."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Tools of every effect class that call the outside server; load as `tests.testkit.outside_tools` from the repository's root.
+"""Tools of every effect class that call the outside server; `tests.testkit.outside_tools`, from the repository's root.
 
 Environment: OUTSIDE_URL, the server. Each `poke` makes one effect with its tag and the external key. With `hold`,
 the server keeps the answer back after the effect (see aetheris.rigs.chaos.outside); `delay_s` waits after the answer.

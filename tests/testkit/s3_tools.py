@@ -1,4 +1,4 @@
-"""Tools over S3, and one whose result is large; load as `tests.testkit.s3_tools`. S3_BUCKET is the bucket, AWS_… the rest."""
+"""Tools over S3, and one whose result is large; `tests.testkit.s3_tools`. S3_BUCKET is the bucket, AWS_… the rest."""
 
 import os
 

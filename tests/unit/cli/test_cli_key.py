@@ -55,7 +55,9 @@ print([name for name in {NOT_FOR_A_KEY} if name in sys.modules])
 
 
 SEALS = [f"seals {name}" for name in ("checkpoint", "inclusion", "consistency", "audit", "rotate")]
-COMMANDS = [*PLACES.keys() - {"dlq", "seals"}, "dlq ls", "dlq show", "dlq redrive", *SEALS]
+RIGS = ("demo", "chaos", "bench")
+"""What aetheris-rigs brings."""
+COMMANDS = [*PLACES.keys() - {"dlq", "seals"}, *RIGS, "dlq ls", "dlq show", "dlq redrive", *SEALS]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -1,6 +1,6 @@
 """A message holds its topic's offset for a day, however long it waits, and across restarts."""
 
-from aetheris.runtime.base.ages import HELD_MS, Ages
+from aetheris.runtime.worker.ages import HELD_MS, Ages
 
 HOUR_MS = 3_600_000
 

@@ -5,6 +5,7 @@ What starts a system, asks a gateway or checks a proof needs much that `aetheris
 
 from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, cast
 
 import typer
@@ -43,11 +44,11 @@ PLACES = {
     "seals": "seals",
     "key": "keys",
     "dlq": "dlq",
-    "demo": "demo",
-    "chaos": "chaos",
-    "bench": "bench",
 }
 """command → module of aetheris.cli.commands, which has a function or a group of that name; in the order of the help."""
+
+_GROUP = "aetheris.commands"
+"""Entry points under which other packages bring commands of their own; those above can't be replaced."""
 
 
 class Commands(TyperGroup):
@@ -55,18 +56,22 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the framework's signature
         """Every command's name."""
-        return list(PLACES)
+        return [*PLACES, *(name for name in entry_points(group=_GROUP).names if name not in PLACES)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | TyperGroup | None:  # noqa: ARG002  the framework's signature
         """The command, its module imported now."""
-        if cmd_name not in PLACES:
-            return None
         return _load(cmd_name)
 
 
 @cache
-def _load(name: str) -> TyperCommand | TyperGroup:
-    found = getattr(import_module(f"aetheris.cli.commands.{PLACES[name]}"), name)
+def _load(name: str) -> TyperCommand | TyperGroup | None:
+    if name in PLACES:
+        found = getattr(import_module(f"aetheris.cli.commands.{PLACES[name]}"), name)
+    else:
+        brought = list(entry_points(group=_GROUP, name=name))
+        if not brought:
+            return None
+        found = brought[0].load()
     if isinstance(found, typer.Typer):
         return get_group(found)
     declared = CommandInfo(name, callback=found)

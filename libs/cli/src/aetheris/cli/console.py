@@ -4,6 +4,7 @@ Results go to standard output, progress and messages to standard error. What cam
 control characters and without markup.
 """
 
+import errno
 import json
 import sys
 from collections.abc import Generator, Sequence
@@ -23,6 +24,8 @@ from aetheris.runtime.base.refusal import Refused
 
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+_NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -63,6 +66,11 @@ def errors_as_exits(*, as_json: bool = False) -> Generator[None]:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error))
     except EmbeddedError as error:
         found = CommandError(Exit.UNREACHABLE, "not_ready", str(error))
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE or error.filename is None:
+            raise
+        message = f"{error.filename} can't be written: {error.strerror}. Make room, or choose another folder."
+        found = CommandError(Exit.BAD_INPUT, "not_writable", message)
     else:
         return
     _say(found, as_json=as_json)

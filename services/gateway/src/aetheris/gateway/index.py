@@ -38,6 +38,7 @@ class Index:
         self._doubted = False
         """A read found the views lost."""
         self._loaded = False
+        self._built = "nothing yet"
 
     async def announce(self, row: Row) -> None:
         """Show a submitted job at once, ahead of jobs.index; kept here until that has it.
@@ -55,7 +56,7 @@ class Index:
 
     def unready(self) -> str | None:
         """Why jobs can't be listed; None if they can."""
-        return None if self._loaded else "the list of jobs is being built from the log"
+        return None if self._loaded else f"the list of jobs is being built from the log: {self._built}"
 
     async def run(self) -> None:
         """Build and follow, until cancelled."""
@@ -76,9 +77,15 @@ class Index:
         run_id = await self._views.begin(build)
         places = [(Topic.JOBS_INDEX, number) for number in range(await self._log.partitions(Topic.JOBS_INDEX))]
         begins, ends = await self._log.beginning_offsets(places), await self._log.end_offsets(places)
+        whole = sum(ends[place] - begins[place] for place in places)
+        done = 0
+        self._built = f"0 of {whole} records"
         for place, end in ends.items():
             async for records in replay(self._log, place, begins[place], end):
                 await self._project(record for record in records if record.offset < end)
+                await self._views.go_on(build)
+                self._built = f"{done + min(records[-1].offset + 1, end) - begins[place]} of {whole} records"
+            done += end - begins[place]
         await self._views.put(list(self._ahead.values()))
         return ends if await self._views.complete(build, run_id) else None
 

@@ -221,6 +221,14 @@ class Views:
         )
         return _run_id(info)
 
+    async def go_on(self, build: str) -> None:
+        """A rebuild that takes long is still under way.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        await self._redis.pipeline([("PEXPIRE", _BUILDING + build, _BUILDING_TTL_MS)])
+
     async def complete(self, build: str, run_id: str) -> bool:
         """Serve the views from now on; False if Redis lost data while they were built.
 

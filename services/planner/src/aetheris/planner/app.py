@@ -8,6 +8,7 @@ from functools import partial
 from aetheris.planner.handlers import PlannerHandler, lines_of
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.lifecycle import freeze_memory
@@ -21,6 +22,7 @@ GROUP = "aetheris.planner"
 INPUTS = Inputs(
     commands={Topic.JOBS_COMMANDS: Cadence.EAGER},
     tables=(Topic.JOBS_INDEX,),
+    rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
     checkpoints=Topic.CHECKPOINTS,
 )

@@ -16,7 +16,7 @@ from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import UNREAD
-from aetheris.protocol.messages.commands import Cancel, JobCommand, JobIndexEntry, Submit
+from aetheris.protocol.messages.commands import Cancel, JobCommand, Submit
 from aetheris.protocol.messages.envelope import (
     Envelope,
     NeedsUpgrade,
@@ -40,6 +40,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import BlobError, Blobs
 from aetheris.runtime.blobs.store import BlobRef as StoredRef
 from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.job_lines import JobLine, read_line
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
@@ -354,9 +355,9 @@ class PlannerHandler(PartitionHandler):
 def lines_of(table: Table) -> Indexed:
     """jobs.index, by job_id."""
 
-    def indexed(job_id: str) -> JobIndexEntry | None:
+    def indexed(job_id: str) -> JobLine | None:
         value = table.get(job_id)
-        return JobIndexEntry.model_validate_json(value) if value is not None else None
+        return read_line(value) if value is not None else None
 
     return indexed
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.history import History
+from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import runtime
@@ -25,6 +26,7 @@ INPUTS = Inputs(
     commands={Topic.VERIFICATIONS: Cadence.EAGER},
     authority_cadence=Cadence.LAZY,
     tables=(Topic.JOBS_INDEX,),
+    rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_EVENTS, Topic.VERIFICATIONS}),
     made_again=frozenset({Topic.VERIFICATIONS}),
     checkpoints=Topic.AUDIT_CHECKPOINTS,

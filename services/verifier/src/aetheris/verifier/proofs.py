@@ -10,8 +10,8 @@ from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, against_claims, lacks
 from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results
 from aetheris.proofs.records import violation
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.runtime.log.history import History
+from aetheris.runtime.log.job_lines import JobLine, read_line
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.runtime import Runtime
@@ -93,7 +93,7 @@ class Proofs:
         inclusion = await self._inclusion(records, judged)
         return await asyncio.to_thread(self._pack, job_id, records, judged, inclusion)
 
-    async def _line(self, job_id: str) -> JobIndexEntry:
+    async def _line(self, job_id: str) -> JobLine:
         """The job's line in the index, which is behind the log of events, and read in pauses."""
         if not self.index.loaded:
             raise StillReading("the index of jobs is being read")
@@ -102,7 +102,7 @@ class Proofs:
             if self.runtime.clock.monotonic() >= until_s:
                 raise UnknownJob(f"no job {job_id}")
             await self.runtime.clock.sleep(_LOOK_AGAIN_S)
-        return JobIndexEntry.model_validate_json(row)
+        return read_line(row)
 
     async def _checked(self, job_id: str) -> tuple[list[RawRecord], Judged]:
         """The job's records, judged and held against what the log of seals says of it."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.runtime.process.checkpointing import EVERY
 from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.worker.checkpointing import EVERY
 
 
 class VerifierSettings(RuntimeSettings):

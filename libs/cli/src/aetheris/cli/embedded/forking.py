@@ -156,8 +156,9 @@ def _take_over_files(output: int) -> None:
 
 
 def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # a disk that is full
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 def _sources() -> list[str]:

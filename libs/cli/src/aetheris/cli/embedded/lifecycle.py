@@ -122,6 +122,8 @@ def _made(data: Path) -> Path:
         free = shutil.disk_usage(data).free
     except OSError as error:
         raise EmbeddedError(f"{data} can't be made: {error.strerror}", "Choose another folder.") from error
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise EmbeddedError(f"{data} can't be written to", "Choose another folder, or make this one yours to write.")
     if free < FREE_BYTES_NEEDED:
         needed = FREE_BYTES_NEEDED // 2**20
         raise DiskFullError(

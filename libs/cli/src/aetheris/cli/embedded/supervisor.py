@@ -26,6 +26,7 @@ BACKOFF_LAST_S = 5.0
 BACKOFF_RESET_AFTER_S = 10.0
 LOG_KEPT_BYTES = 16 * 1024 * 1024
 _POLL_S = 0.05  # while servers are starting; afterwards signals wake the loop
+_SAVE_AGAIN_S = 1.0
 _ALREADY_RUNNING = 3
 
 
@@ -53,7 +54,8 @@ class Child:
 
     def start(self) -> None:
         """Start the process; one that can't be started counts as one that exited."""
-        _rotate(self._log)
+        with suppress(OSError):  # a disk that is full, or may not be written: what runs is worth more than its log
+            _rotate(self._log)
         self._started = time.monotonic()
         incarnation = self.state.incarnation + 1
         self.due = None
@@ -146,6 +148,8 @@ class Supervisor:
         self._template = Template()
         self._children = [Child(p, data, known.get(p.name, PartState(p.name)), self._template) for p in plan.parts]
         self._starting = self._of_kind("server")
+        self._unsaved: str | None = None
+        """Why state.json does not say what runs now."""
 
     def run(self, signals: Signals) -> None:
         """Returns once all parts have ended, after a SIGTERM or SIGINT."""
@@ -166,7 +170,7 @@ class Supervisor:
         due = [child for child in self._allowed() if child.due is not None and child.due <= time.monotonic()]
         for child in due:
             child.start()
-        if ended or due:
+        if ended or due or self._unsaved is not None:
             self._save(os.getpid())
 
     def _allowed(self) -> Sequence[Child]:
@@ -176,6 +180,8 @@ class Supervisor:
         if self._starting:
             return _POLL_S
         dues = [child.due for child in self._children if child.due is not None]
+        if self._unsaved is not None:
+            dues.append(time.monotonic() + _SAVE_AGAIN_S)
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
     def _stop(self) -> None:
@@ -197,8 +203,16 @@ class Supervisor:
         return [child for child in self._children if child.part.kind == kind]
 
     def _save(self, pid: int | None) -> None:
+        """Best effort: what runs goes on where the folder is full, and is written down once there is room."""
         parts = {child.part.name: child.state for child in self._children}
-        State(pid, self._plan.kafka, self._plan.redis, self._plan.gateway, parts).save(self._data)
+        try:
+            State(pid, self._plan.kafka, self._plan.redis, self._plan.gateway, parts).save(self._data)
+        except OSError as error:
+            if self._unsaved is None:
+                _say(f"state.json can't be written: {error.strerror}; everything goes on")
+            self._unsaved = error.strerror or type(error).__name__
+        else:
+            self._unsaved = None
 
 
 def lock_path(data: Path) -> Path:
@@ -256,7 +270,8 @@ def _rotate(log: Path) -> None:
 
 def _say(line: str) -> None:
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-    sys.stderr.write(f"{now}Z {line}\n")
+    with suppress(OSError):
+        sys.stderr.write(f"{now}Z {line}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """A compacted topic as a table in memory: loaded to its end, then kept up to date."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
+
+import structlog
 
 from aetheris.protocol.base.records import Record
 from aetheris.runtime.log.interface import Log, Place
@@ -11,33 +13,73 @@ from aetheris.runtime.log.replay import replay
 OnChange = Callable[[str, bytes | None], None]
 """A key, and its new value; None where it was deleted."""
 
+_log = structlog.get_logger(__name__)
+
 _PAUSE_S = 0.1
+_LOOK_S = 5.0
+"""Between two lines of the log that say how far loading has come."""
+STALLED_S = 60.0
+"""Loading may take as long as it takes; without a single record for so long, something is wrong."""
 
 
 class Table:
     """The last value of every key; empty values are tombstones."""
 
-    def __init__(self, log: Log, topic: str) -> None:
+    def __init__(self, log: Log, topic: str, rows: MutableMapping[str, bytes] | None = None) -> None:
         self.topic = topic
         self._log = log
         self._pump = Pump(log, self._take, _PAUSE_S)
-        self._rows: dict[str, bytes] = {}
+        self._rows: MutableMapping[str, bytes] = {} if rows is None else rows
+        self._left: dict[Place, int] = {}
+        """Records that are still to be loaded."""
+        self._whole = 0
         self.loaded = False
         self._listeners: list[OnChange] = []
 
-    async def load(self, deadline_s: float = 60.0) -> None:
-        """Read to the end that the topic has now.
+    async def load(self, stalled_s: float = STALLED_S) -> None:
+        """Read to the end that the topic has now, however long that takes.
 
         Raises:
             LogUnreachable: no answer from the brokers.
-            TimeoutError: not read within the deadline.
+            TimeoutError: nothing was read for `stalled_s`.
         """
-        async with asyncio.timeout(deadline_s):
-            places = [(self.topic, number) for number in range(await self._log.partitions(self.topic))]
-            begins = await self._log.beginning_offsets(places)
-            ends = await self._log.end_offsets(places)
-            await asyncio.gather(*(self._load(place, begins[place], ends[place]) for place in places))
+        places = [(self.topic, number) for number in range(await self._log.partitions(self.topic))]
+        begins = await self._log.beginning_offsets(places)
+        ends = await self._log.end_offsets(places)
+        self._left = {place: ends[place] - begins[place] for place in places}
+        self._whole = sum(self._left.values())
+        loading = asyncio.gather(*(self._load(place, begins[place], ends[place]) for place in places))
+        watching = asyncio.create_task(self._watch(stalled_s))
+        try:
+            await asyncio.wait({loading, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                watching.result()
+            loading.result()
+        finally:
+            loading.cancel()
+            watching.cancel()
+            await asyncio.gather(loading, watching, return_exceptions=True)
         self.loaded = True
+
+    def unready(self) -> str | None:
+        """How far loading has come; None once it is loaded."""
+        if self.loaded:
+            return None
+        left = sum(self._left.values())
+        return f"loading {self.topic}: {self._whole - left} of {self._whole} records"
+
+    async def _watch(self, stalled_s: float) -> None:
+        """Say how it goes on; raise where it doesn't."""
+        clock = asyncio.get_running_loop().time
+        before, since_s = -1, clock()
+        while True:
+            await asyncio.sleep(min(_LOOK_S, stalled_s))
+            left = sum(self._left.values())
+            if left != before:
+                before, since_s = left, clock()
+                _log.info("loading", topic=self.topic, records=self._whole - left, of=self._whole)
+            elif clock() - since_s >= stalled_s:
+                raise TimeoutError(f"{self.topic}: nothing was read for {stalled_s:.0f} s")
 
     async def run(self) -> None:
         """Keep the table up to date, until cancelled; call `load` first."""
@@ -59,11 +101,14 @@ class Table:
         self._listeners.append(listener)
 
     async def _load(self, place: Place, begin: int, end: int) -> None:
-        position = max(begin, end)
+        position = begin
         async for records in replay(self._log, place, begin, end):
             self._take(place, records)
             position = max(position, records[-1].offset + 1)
-        self._pump.add({place: position})
+            self._left[place] = max(0, end - position)
+            await asyncio.sleep(0)
+        self._left[place] = 0
+        self._pump.add({place: max(position, end)})
 
     def _take(self, _place: Place, records: list[Record]) -> None:
         for record in records:

@@ -6,7 +6,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from contextlib import suppress
+from typing import TextIO, TypeVar, cast
 
 import structlog
 import uvloop
@@ -81,9 +82,25 @@ def configure_logging(service: str) -> None:
             _named(service),
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _BestEffort(sys.stderr))),
         cache_logger_on_first_use=True,
     )
+
+
+class _BestEffort:
+    """A file whose disk may be full: a line that can't be written ends nothing."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._file.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
 
 
 def log_crash(error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """What a service gives to the partition worker: what it reads, and one handler per partition."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -26,6 +26,10 @@ class Inputs:
     authority: Topic = Topic.JOBS_EVENTS
     authority_cadence: Cadence = Cadence.LAZY
     tables: tuple[Topic, ...] = ()
+    rows: Mapping[Topic, Callable[[], MutableMapping[str, bytes]]] = field(
+        default_factory=dict[Topic, Callable[[], MutableMapping[str, bytes]]]
+    )
+    """Where a table's rows are kept, if not in a dictionary."""
     quarantines: frozenset[Topic] = frozenset()
     """Topics whose undecodable records this service puts into the DLQ, where it is the one that decodes them."""
     made_again: frozenset[Topic] = frozenset()

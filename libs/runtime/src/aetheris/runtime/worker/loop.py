@@ -64,7 +64,7 @@ class PartitionWorker:
         self._clock = clock or SystemClock()
         self._pace = pace or Pace()
         self._membership: Membership = log.membership(group, member, inputs.topics)
-        self._tables = {topic: Table(log, topic) for topic in inputs.tables}
+        self._tables = {topic: Table(log, topic, inputs.rows.get(topic, dict)()) for topic in inputs.tables}
         self._pumps = {
             cadence: Pump(
                 log,
@@ -137,6 +137,9 @@ class PartitionWorker:
 
     def unready(self) -> str | None:
         """Why this worker isn't ready; None when it has joined, has restored, and is not far behind."""
+        loading = [reason for table in self._tables.values() if (reason := table.unready()) is not None]
+        if loading:
+            return "; ".join(loading)
         if not self._joined:
             return "has not joined its group yet"
         restoring = sorted(number for number, one in self._partitions.items() if not one.restored)

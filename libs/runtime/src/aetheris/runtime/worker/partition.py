@@ -10,9 +10,7 @@ import structlog
 from aetheris.protocol.base.ids import derived
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import dead_letters
-from aetheris.runtime.base.ages import Ages
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.log.checkpoints import Checkpoints, Loaded
 from aetheris.runtime.log.interface import (
     GAP_BELIEVED_S,
     Appender,
@@ -24,8 +22,10 @@ from aetheris.runtime.log.interface import (
     Refusal,
 )
 from aetheris.runtime.log.replay import replay
-from aetheris.runtime.process.checkpointing import Checkpointer
 from aetheris.runtime.process.withheld import write_all
+from aetheris.runtime.worker.ages import Ages
+from aetheris.runtime.worker.checkpointing import Checkpointer
+from aetheris.runtime.worker.checkpoints import Checkpoints, Loaded
 from aetheris.runtime.worker.handler import Inputs, PartitionHandler
 
 _log = structlog.get_logger(__name__)

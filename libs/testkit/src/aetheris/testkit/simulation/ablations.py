@@ -141,6 +141,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         2000,
         {
             "aetheris.protocol.fold.start.is_stopped": _stopped_by_revision,
+            "aetheris.protocol.fold.rules.is_stopped": _stopped_by_revision,
             "aetheris.ledger.core.adjudication.is_stopped": _stopped_by_revision,
             "aetheris.tool_executor.core.partition.is_stopped": _stopped_by_revision,
             "aetheris.protocol.fold.rules._compensates": _always(value=True),
@@ -159,7 +160,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with a mark that rests on no checkpoint",
         600,
-        {"aetheris.runtime.log.checkpoints.Checkpoints._needed": _always(1 << 60)},
+        {"aetheris.runtime.worker.checkpoints.Checkpoints._needed": _always(1 << 60)},
     ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from aetheris.protocol.base.checkpoints import TYPE, UNBORN, Span, cut, write
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.log.checkpoints import Checkpoints, Live
+from aetheris.runtime.worker.checkpoints import Checkpoints, Live
 from aetheris.testkit.memory import MemoryLog
 from aetheris.testkit.simulation.log import Entry, record_of
 from aetheris.testkit.simulation.surroundings import Surroundings

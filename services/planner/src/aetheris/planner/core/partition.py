@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from aetheris.planner.core import compensation
 from aetheris.planner.core.backlog import Backlog
@@ -30,7 +30,32 @@ from aetheris.protocol.planning.invocation import Blobs, success
 MAX_RESULT_BYTES = 64 * 1024
 """What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
 
-Indexed = Callable[[str], JobIndexEntry | None]
+
+class KnownJob(Protocol):
+    """What jobs.index says of a job, of whatever age."""
+
+    @property
+    def birth(self) -> int:
+        """The offset of its job_created."""
+        ...
+
+    @property
+    def request_hash(self) -> str:
+        """What it was asked for."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """As it was last told."""
+        ...
+
+    @property
+    def requests(self) -> tuple[OpenRequest, ...]:
+        """What waits for a human."""
+        ...
+
+
+Indexed = Callable[[str], KnownJob | None]
 """The line of a job in jobs.index, as far as the table was read."""
 
 

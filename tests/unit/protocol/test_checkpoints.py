@@ -25,7 +25,7 @@ from aetheris.protocol.base.checkpoints import (
 )
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.process.checkpointing import drafts_of
+from aetheris.runtime.worker.checkpointing import drafts_of
 from tests.testkit.golden import FOLDER
 
 JOB = "job-1"

@@ -9,10 +9,10 @@ import structlog
 from aetheris.protocol.base.checkpoints import MAX_PIECE_BYTES, TYPE, UNBORN, Piece, Span, cut, is_born, write
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.log.checkpoints import Checkpoints, Live
 from aetheris.runtime.log.interface import Appender, Log, Place
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import write_all
+from aetheris.runtime.worker.checkpoints import Checkpoints, Live
 
 EVERY = 20_000
 """Records of a partition, after which a job that was there before them gets a checkpoint."""
