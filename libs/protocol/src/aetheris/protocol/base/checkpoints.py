@@ -93,7 +93,7 @@ def chained(root: bytes, record: Record) -> bytes:
     link = (
         b"" if root == UNBORN else root,
         id_ or b"",
-        named[1] if named is not None else b"",
+        named[1] if named is not None else type_ or b"",
         b2a_base64(record.value, newline=False),
     )
     return hashlib.sha256(b"%b\n%b %b %b" % link).digest()
