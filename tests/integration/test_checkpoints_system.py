@@ -105,3 +105,27 @@ def _restarted(world: World, part: str, partition: int) -> dict[str, Any]:
 
     until(lambda: of_partition() is not None, PATIENCE_S)
     return of_partition() or {}
+
+
+def test_kills_while_checkpoints_are_written_leave_no_false_one(world: World) -> None:
+    system = world.system
+    jobs = [system.submit(*waiting(f"killed-{number}")) for number in range(4)]
+    for job in jobs:
+        system.wait_status(job, "waiting", PATIENCE_S)
+    before = system.ends(Topic.CHECKPOINTS)
+    for part in ("planner-0", "verifier-0", "planner-0", "ledger-0", "planner-0"):
+        others(world, partition_of(jobs[0], 4), EVERY)
+        system.kill(part)
+    system.wait_ready(PATIENCE_S)
+    assert system.ends(Topic.CHECKPOINTS) != before
+    for part in PARTS:
+        system.kill(part)
+    system.wait_ready(PATIENCE_S)
+    for job in jobs:
+        said = system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go", "payload": 1})
+        assert said.status_code in (200, 202), said.text
+    system.wait_ended(jobs, PATIENCE_S)
+    for number, job in enumerate(jobs):
+        assert system.job(job)["status"] == "completed"
+        system.verified(job)
+        assert [world.outside.count(f"killed-{number}-{tag}") for tag in ("first", "second")] == [1, 1]
