@@ -8,7 +8,8 @@
    - a void record changes nothing, so only records that are effective now are steps;
    - every writer (ledger, zombie, human) may act on what ANY earlier prefix said: a step
      asks only for facts that stay true once they are in the log, never for freshness;
-   - append of `started` and its read-back are one step; a started that is void is no step.
+   - append of `started` and its read-back are one step; a started that is void is no step, but where
+     it may be repeated ("again"): nobody runs it, wherever it comes again.
    A crash, a pause or a lost process = the try takes no more steps.  worker_ended(p) is in
    the log only when p can act no more; what p has sent may land, what it has produced may be
    appended, later.  Redis loss: catch-up is optional, at any time.  t is implied: a started
@@ -35,7 +36,8 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
   SettleNone,  \* the ledger rejects a key that has not started and never will: "all" | "entry": only
                \* the key that the entry in force makes | "no"
   NeedEnded, NeedSettle, \* probe's reopen: worker_ended; settles_within counted from "end" | "start" | "no"
-  ProbeAfter   \* the probe itself is sent after both | FALSE: in any order
+  ProbeAfter,  \* the probe itself is sent after both | FALSE: in any order
+  VoidRule     \* "first": a started that was void stays void when the same record comes again | "anew": judged anew
 VARIABLES s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag
 vars == <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
 N == 1..MaxN
@@ -103,6 +105,14 @@ StartGrant(k) ==
   /\ nx \in N /\ Requested(k) /\ StartOK(s, k)
   /\ s' = Started(s, k, nx) /\ Take(k, nx) /\ tr' = [tr EXCEPT ![nx] = "clr"]
   /\ UNCHANGED <<rs, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
+StartVoid(k) ==     \* by an executor that has not read as far, or a zombie: its read-back says no
+  /\ "again" \in Acts /\ nx \in N /\ Requested(k) /\ s[k].st = "none" /\ ~StartOK(s, k)
+  /\ nx' = nx + 1 /\ ky' = [ky EXCEPT ![nx] = k] /\ tr' = [tr EXCEPT ![nx] = "void"] /\ pr' = [pr EXCEPT ![nx] = nx]
+  /\ UNCHANGED <<s, rs, ext, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
+Again(n) ==         \* the same record again, of a writer that repeats itself
+  /\ tr[n] = "void" /\ VoidRule = "anew" /\ s[ky[n]].st = "none" /\ StartOK(s, ky[n])
+  /\ s' = Started(s, ky[n], n)
+  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
 StartRun(n) ==      \* finished(a, n) + committed + started(b): one batch, also by a zombie, also late
   /\ Runs /\ nx \in N /\ tr[n] = "eff" /\ Node(ky[n]) = "a" /\ B(rs[n]) \in Keys
   /\ LET k == B(rs[n])  v == [s EXCEPT ![ky[n]] = Succ(@, n, rs[n])] IN
@@ -184,11 +194,11 @@ Replan == /\ "replan" \in Acts /\ plan = 1 /\ (StopRule = "undo" => ~stop) /\ pl
           /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, ended, el, pa, hre, flag>>
 Undo == /\ "undo" \in Acts /\ stop /\ ~past /\ past' = TRUE
         /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, ended, el, pa, hre, flag>>
-Next == \/ \E k \in Keys : \/ StartGrant(k) \/ Ladder(k) \/ Human(k) \/ Reject(k) \/ PolicyAllows(k)
+Next == \/ \E k \in Keys : \/ StartGrant(k) \/ StartVoid(k) \/ Ladder(k) \/ Human(k) \/ Reject(k) \/ PolicyAllows(k)
                            \/ ("fail" \in Acts /\ FailReopened(k))
                            \/ \E d \in {"yes","no","edit"} : Decide(k, d)
                            \/ \E n \in N : Truth(k, n)
-        \/ \E n \in N : StartRun(n) \/ Run(n) \/ Land(n) \/ Finish(n) \/ End(n) \/ Elapse(n) \/ Probe(n)
+        \/ \E n \in N : Again(n) \/ StartRun(n) \/ Run(n) \/ Land(n) \/ Finish(n) \/ End(n) \/ Elapse(n) \/ Probe(n)
         \/ Stop \/ Replan \/ Undo
 Spec == Init /\ [][Next]_vars
 
@@ -209,6 +219,7 @@ Sure == \A k \in Keys : s[k].st = "settled" /\ s[k].out # "success" /\ s[k].sure
   \A n \in N : ky[n] = k => n \notin land /\ ~CanAct(n)
 SureNode == \A k \in Keys : s[k].st = "settled" /\ s[k].out = "perm" /\ s[k].sure =>     \* ... and of the node
   \A n \in 1..(nx-1) : Node(ky[n]) = Node(k) => n \notin land /\ ~CanAct(n)
+HasRunner == \A k \in Keys : s[k].n # 0 => tr[s[k].n] # "void"                           \* who is in charge was cleared
 Final == [][\A k \in Keys : s[k].st = "settled" => s'[k] = s[k]]_vars
 OwnResult == \A k \in Keys, n \in N : s[k].st = "settled" /\ s[k].out = "success" /\ s[k].by = n => ky[n] = k
 \* reachability: each must be violated

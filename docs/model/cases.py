@@ -219,6 +219,7 @@ _JOB: Constants = {
     "NeedEnded": True,
     "NeedSettle": "end",
     "ProbeAfter": True,
+    "VoidRule": "first",
 }
 _LEDGER = ["catchup", "fail", "park", "retry", "perm", "reject"]
 _OPAQUE = [*_LEDGER, "hfail", "hsucc"]
@@ -302,6 +303,14 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
         ["fail", "retry", "reopen", "stop", "replan", "undo"],
         {**_UNDONE, "MaxN": 3},
         _ONE_EXTERNAL,
+        False,
+    ),
+    (
+        "void_repeated",
+        "opaque",
+        [*_LEDGER, "decide", "policy", "again"],
+        {**_EDITED, "Irr": ["a1"], "MaxN": 3},
+        ("HasRunner", *_AT_MOST_ONCE),
         False,
     ),
     # whatever revision a started names, and whenever one was appended
@@ -396,6 +405,14 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("settled_from_start", "Once", "probe", _ASK, {**_A1, "NeedSettle": "start"}),
     ("no_worker_ended", "Once", "probe", _ASK, {**_A1, "NeedEnded": False, "NeedSettle": "start"}),
     ("no_settles_within", "Once", "probe", _ASK, {**_A1, "NeedSettle": "no"}),
+    # a started that was void, and comes again
+    (
+        "void_again",
+        "HasRunner",
+        "opaque",
+        ["decide", "again"],
+        {**_ONLY_A, "Irr": ["a1"], "MaxN": 1, "VoidRule": "anew"},
+    ),
     # what is not promised
     ("opaque_reopened_by_hand", "Once", "opaque", ["park", "hreopen"], _A1),
     ("cleared_before_a_stop", "NvStopRun", "opaque", ["stop"], {"MaxN": 1}),

@@ -30,7 +30,7 @@ KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",), "d": (
 NODE_OF = {key: name for name, keys in KEYS.items() for key in keys}
 
 
-KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "allow"]
+KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "allow", "again"]
 
 
 @st.composite
@@ -56,6 +56,8 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":
             return "invocation_rejected", {**body, "reason": draw(st.sampled_from([*ev.RejectReason])).value}
+        case "again":
+            return "again", {}
         case "other":
             return draw(st.sampled_from(OTHERS))
         case kind:
@@ -119,6 +121,9 @@ def histories(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
     job = _fold(events)
     for tries in range(draw(st.integers(1, 30))):
         kind, body = draw(_events(job, keys))
+        earlier = [event for event in events if event[0] == "tool_invocation_started"]
+        if kind == "again":
+            kind, body = draw(st.sampled_from(earlier or OTHERS))
         if kind == "start":
             kind, body = "tool_invocation_started", _started(draw, job, body, tries)
         events.append((kind, body))
@@ -232,6 +237,16 @@ def agree(events: list[tuple[str, dict[str, Any]]]) -> None:
             assert state.outcome is not None
             assert (settled.outcome, settled.sure) == (state.outcome.value, state.sure)
             assert settled.outcome == "rejected" or settled.fact.nonce == state.settled_by
+
+
+def test_they_agree_on_a_void_start_that_comes_again() -> None:
+    allowed = {"node_id": "b", "idempotency_key": "b1", "args_hash": "h", "tool_version": "1", "rule": "r"}
+    events = [*_first(), _start("b1", "n1"), ("policy_allowed", allowed), _start("b1", "n1"), _finish("b1", "n1")]
+    agree(events)
+    records = _log(events).records
+    report = verify(records)
+    assert [broken.rule for broken in report.violations] == ["success_without_valid_start"]
+    assert_agrees(report, records)
 
 
 @settings(max_examples=300, deadline=None)

@@ -58,6 +58,24 @@ def test_of_two_started_the_first_wins() -> None:
     assert (state.st, state.n, state.live) == (St.STARTED, "n1", {"n1"})
 
 
+def test_a_start_that_was_void_stays_void_when_its_record_comes_again() -> None:
+    """It was told so where it was read back: nobody runs it."""
+    early = started("a", "n1")
+    job = fold(IRREVERSIBLE, early, allowed(), early)
+    assert job.keys[key_of("a")].st is St.NONE
+    assert apply(job, started("a", "n2"), 9)
+    assert job.void_starts == {}
+
+
+def test_void_starts_are_remembered_only_while_they_could_come_alive() -> None:
+    races = [started("a", f"n{number}") for number in range(5)]
+    assert fold(PLAN, *races).void_starts == {}
+    unplanned = [started("a", f"n{number}", revision=1) for number in range(2)]
+    assert len(fold(PLAN, *unplanned).void_starts[key_of("a")]) == 2
+    assert fold(PLAN, *unplanned, rejected()).void_starts == {}
+    assert fold(PLAN, *unplanned, finished("a", "n9"), started("a", "n9")).void_starts == {}
+
+
 def test_first_settlement_wins() -> None:
     job = fold(
         PLAN,

@@ -88,6 +88,7 @@ class Validity:
         self._handovers: dict[int, Handover | None] = {}
         self._settlements: dict[str, Settlement] = {}
         self._refuted: dict[str, int] = {}
+        self._void: set[tuple[str, str, str]] = set()
         for fact in sorted((*history.starts, *history.late_plans), key=lambda fact: fact.at):
             if fact.type == "plan_generated":
                 self._admit(fact)
@@ -203,6 +204,7 @@ class Validity:
         reasons = tuple(self._broken(start, planned))
         self.reasons[start.at] = reasons
         if reasons:
+            self._void.add(_try(start))
             return
         self.valid[start.key].append(start)
         self.valid_of_nonce[start.nonce].append(start)
@@ -217,6 +219,8 @@ class Validity:
         attempt = self.attempt(key, at) if earlier else 0
         if not (key and start.nonce and start.node):
             yield "unnamed"
+        if self._void and _try(start) in self._void:
+            yield "void_before"
         if self.settlement(key, at) is not None:
             yield "settled"
         if not is_open:
@@ -383,6 +387,11 @@ class Validity:
 def _covers(stop: Fact, since: int) -> bool:
     up_to = stop.body.get("up_to_revision")
     return not isinstance(up_to, int) or since <= up_to
+
+
+def _try(start: Fact) -> tuple[str, str, str]:
+    """What a repeat of a record has in common with it."""
+    return start.key, start.nonce, repr(start.body.get("token"))
 
 
 def _content(start: Fact) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.gateway.core.problems import BadRequest, NotFound, Unavailable
+from aetheris.gateway.core.problems import BadRequest, NotBegun, NotFound, Unavailable
 from aetheris.gateway.effect_index import EffectIndex, Found
 from aetheris.gateway.handlers import Jobs
 from aetheris.gateway.tokens import Caller
@@ -130,7 +130,7 @@ class Courses:
     async def _born(self, caller: Caller, job_id: str) -> list[Record]:
         records = await self._jobs.records(caller, job_id)
         if not records:
-            raise NotFound("unknown_job", "the job is submitted, and has no events yet")
+            raise NotBegun
         return records
 
 

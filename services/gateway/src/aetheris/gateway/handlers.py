@@ -10,7 +10,7 @@ import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
-from aetheris.gateway.core.problems import Conflict, NotFound, TooLarge, Unavailable
+from aetheris.gateway.core.problems import Conflict, NotBegun, NotFound, TooLarge, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.index import Index
@@ -174,7 +174,9 @@ class Jobs:
             async with self.deadline():
                 state, end = await self._fold(await self._row(caller, job_id))
                 key = answers.key_to_resolve(state, execution_id) if state is not None else None
-                if state is None or key is None:
+                if state is None:
+                    raise NotBegun
+                if key is None:
                     raise NotFound("unknown_contract", "this job has no such execution contract")
                 answers.check_resolvable(state.keys[key], wanted.verdict)
                 answers.check_resolver(state, state.keys[key], caller.name)
@@ -268,7 +270,7 @@ class Jobs:
                 records = await self._records(row, end)
                 job, effects = await asyncio.to_thread(lambda: recorded_effects(tell(records)))
                 if job is None:
-                    raise NotFound("unknown_job", "the job is submitted, and has no events yet")
+                    raise NotBegun
                 wanted = reconciling.wanted(effects, self._registry.verifies)
                 command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
                 command_id = await self._send(command, row.trace) if asked or wanted.effects else ""
@@ -469,8 +471,11 @@ class Jobs:
             NotFound, Unavailable.
         """
         async with self.deadline():
-            await self._row(caller, job_id)
-            return await self._ask_verifier(f"/jobs/{job_id}/{what}")
+            row = await self._row(caller, job_id)
+            answer = await self._ask_verifier(f"/jobs/{job_id}/{what}")
+        if answer.status_code == NotFound.status and row.birth is None:
+            raise NotBegun
+        return answer
 
     async def seals(self, what: str, params: Mapping[str, str]) -> httpx.Response:
         """The verifier's answer about the log of seals, which holds hashes only: checkpoint, consistency or leaves.

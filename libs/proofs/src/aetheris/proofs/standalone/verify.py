@@ -428,6 +428,7 @@ class Job:
         self.twins_of: dict[tuple[str, str], dict[str, Call]] = defaultdict(dict)  # irreversible, by what it means
         self.tries: list[Try] = []
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
+        self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
         self.workers_ended: set[tuple[str, str]] = set()
         self.waiting: dict[str, str] = {}  # node → key of its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
@@ -532,7 +533,9 @@ class Job:
 
     def tool_invocation_started(self, start: Record, call: Call) -> None:
         entry = self.entry(start.node)
-        if not self.may_start(start, call, entry):
+        known = (start.key, start.nonce, repr(start.body.get("token")))
+        if known in self.void or not self.may_start(start, call, entry):  # a repeat of what nobody runs
+            self.void.add(known)
             return
         call.state, call.nonce = "started", start.nonce
         call.live.add(start.nonce)

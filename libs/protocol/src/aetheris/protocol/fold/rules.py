@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from aetheris.protocol.base.references import references
-from aetheris.protocol.fold.start import is_stopped, why_void
+from aetheris.protocol.fold.start import UNTOUCHED, is_stopped, why_void
 from aetheris.protocol.fold.state import IN_FLIGHT, NODE_WAITS, OPEN, Entry, JobState, KeyState, Settled, St, Try
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
@@ -108,8 +108,11 @@ def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
 def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
     entry = job.entry(e.node_id)
     if why_void(job, e, entry) is not None:
+        _remember_void(job, e)
         return False
     state = job.key(e.idempotency_key, e.node_id)
+    if job.void_starts:
+        _forget_void(job, e.idempotency_key, e.token)
     state.st, state.n, state.started = St.STARTED, e.invocation_id, e
     state.live |= {e.invocation_id}
     state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
@@ -120,6 +123,23 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
         if e.idempotency_key not in same:
             same.append(e.idempotency_key)
     return True
+
+
+def _remember_void(job: JobState, e: ev.ToolInvocationStarted) -> None:
+    """A repeat of it must not come alive; what no later place could let start needs no memory."""
+    state = job.keys.get(e.idempotency_key, UNTOUCHED)
+    over = state.st is St.SETTLED or e.token < state.t or (e.token == state.t and state.st not in OPEN)
+    if over or job.terminal is not None or e.invocation_id in job.nonces:
+        return
+    known = job.void_starts.get(e.idempotency_key, frozenset[tuple[str, int]]())
+    job.void_starts[e.idempotency_key] = known | {(e.invocation_id, e.token)}
+
+
+def _forget_void(job: JobState, key: str, token: int) -> None:
+    """No `started` of this generation of the key, or an earlier one, counts from here on."""
+    later = frozenset(void for void in job.void_starts.pop(key, ()) if void[1] > token)
+    if later:
+        job.void_starts[key] = later
 
 
 def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
@@ -229,6 +249,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
         return False
     state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
     state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    job.void_starts.pop(e.idempotency_key, None)
     _wait_is_over(job, e.node_id)
     return True
 

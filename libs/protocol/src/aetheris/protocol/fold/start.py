@@ -5,7 +5,7 @@ from aetheris.protocol.fold.state import OPEN, Entry, JobState, KeyState, Settle
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision
 
-_UNTOUCHED = KeyState("")
+UNTOUCHED = KeyState("")
 """How a key stands that no record has named; never changed."""
 
 
@@ -15,8 +15,8 @@ def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
 
 
 def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) -> str | None:
-    state = job.keys.get(e.idempotency_key, _UNTOUCHED)
-    if state.node_id != e.node_id and state is not _UNTOUCHED:
+    state = job.keys.get(e.idempotency_key, UNTOUCHED)
+    if state.node_id != e.node_id and state is not UNTOUCHED:
         return "the key belongs to another node"
     if state.st not in OPEN:
         return f"the key is {state.st}"
@@ -24,6 +24,8 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return f"token {e.token} is not the generation {state.t}"
     if e.invocation_id in job.nonces:
         return "the nonce was used before"
+    if job.void_starts and (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
+        return "it was void before, so nobody runs it"
     if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:

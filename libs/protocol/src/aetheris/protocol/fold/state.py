@@ -157,6 +157,8 @@ class JobState:
     keys: dict[str, KeyState] = field(default_factory=dict)
     node_keys: dict[str, list[str]] = field(default_factory=dict)
     nonces: dict[str, str] = field(default_factory=dict)
+    void_starts: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    """Key → nonce and token of the `started` that were void and could count where they stood later."""
     contents: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     ended_workers: dict[tuple[str, str], int] = field(default_factory=dict)
     finished: dict[str, ev.NodeFinished] = field(default_factory=dict)

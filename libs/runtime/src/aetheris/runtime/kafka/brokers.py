@@ -65,6 +65,10 @@ class Brokers:
             found = self._known(places)
         return found
 
+    def addresses(self) -> list[Address]:
+        """The brokers that are known."""
+        return [(broker.host, broker.port) for broker in self._started().cluster.brokers()]
+
     async def any(self) -> Connection:
         """A new connection to whichever broker answers.
 

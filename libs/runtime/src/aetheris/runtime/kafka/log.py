@@ -12,6 +12,7 @@ from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.brokers import Brokers
 from aetheris.runtime.kafka.clients import close_consumer, open_client
 from aetheris.runtime.kafka.membership import KafkaMembership
+from aetheris.runtime.kafka.pulse import Pulse
 from aetheris.runtime.kafka.reader import KafkaReader
 from aetheris.runtime.kafka.tls import secured
 from aetheris.runtime.log.interface import LogUnreachable, Place
@@ -64,6 +65,10 @@ class KafkaLog:
     def appender(self) -> KafkaAppender:
         """A new appender; one for a process is enough."""
         return KafkaAppender(self._brokers, self.partitions, self._send_deadline_s)
+
+    def pulse(self) -> Pulse:
+        """Says whether the brokers answer, while it runs."""
+        return Pulse(self._brokers)
 
     def reader(self, max_wait_s: float = 0.1) -> KafkaReader:
         """A new reader, whose idle fetches wait at the broker for `max_wait_s`."""

@@ -81,6 +81,9 @@ async def runtime(
         log = KafkaLog(settings.kafka, settings.session_timeout_s, tls=tls)
         await log.start()
         closing.push_async_callback(log.stop)
+        pulse = log.pulse()
+        beating = asyncio.create_task(pulse.run())
+        closing.push_async_callback(_ended, beating)
         appender = log.appender()
         await appender.start()
         closing.push_async_callback(appender.stop)
@@ -92,6 +95,7 @@ async def runtime(
         blobs = blobs_at(settings.blobs, settings.data)
         await blobs.check()
         health.add("service", lambda: "is stopping" if stop.is_set() else None)
+        health.add("brokers", pulse.unready)
         health.add("log", lambda: _why_stuck(appender))
         health.tell("refused", withheld.told)
         health.add("redis", redis.unready)
@@ -99,6 +103,11 @@ async def runtime(
         yield Runtime(
             service, settings, log, appender, withheld, redis, bell, blobs, telemetry, metrics, health, SystemClock()
         )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _why_stuck(appender: Appender) -> str | None:

@@ -8,6 +8,7 @@ Problem
 ├── Conflict        409, what stands in the log contradicts the request
 ├── TooLarge        413, Kafka will not have it
 └── Unavailable     503, with the seconds after which to try again
+    └── NotBegun    a job that is submitted, and has no events yet
 """
 
 from typing import Any, ClassVar
@@ -83,3 +84,10 @@ class Unavailable(Problem):
     def __init__(self, code: str, message: str, retry_after_s: int = 1) -> None:
         super().__init__(code, message, retry_after_s=retry_after_s)
         self.retry_after_s = retry_after_s
+
+
+class NotBegun(Unavailable):
+    """The job is known, its 202 was given; the planner has not taken it up yet."""
+
+    def __init__(self) -> None:
+        super().__init__("job_not_begun", "the job is submitted, and the planner has not taken it up yet: try again")
