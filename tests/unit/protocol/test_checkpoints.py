@@ -152,6 +152,7 @@ def test_who_wakes_up_late_takes_nothing_away() -> None:
     reached = chain.reached()
     assert reached is not None
     assert reached.as_of == 40
+    assert taken(base, within(records, 20, 25, base.root)).superseded() == []
     assert chain.superseded() == [late[1].span], "of what says that there is nothing, only what another covers"
     for span in chain.superseded():
         chain.drop(span)
