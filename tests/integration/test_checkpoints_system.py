@@ -83,15 +83,16 @@ def test_a_restart_reads_only_from_the_mark_and_the_job_goes_on(world: World) ->
     others(world, partition, 8 * EVERY)
     for topic in (Topic.CHECKPOINTS, Topic.AUDIT_CHECKPOINTS):
         until(lambda topic=topic: pieces(world, topic, partition) > 0, PATIENCE_S)
-    until(lambda: all(_restarted(world, part, partition)["read"] < 4 * EVERY for part in PARTS), PATIENCE_S)
-    last = [next(one for one in reversed(world.restores(part)) if one["partition"] == partition) for part in PARTS]
-    assert all(one["start"] > 4 * EVERY and one["known"] > 0 for one in last), last
+    for part in PARTS:
+        said = _restarted(world, part, partition)
+        assert said["known"] > 0, said
+        assert said["read"] < 4 * EVERY < said["start"], said
     assert system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go", "payload": 1}).status_code == 200
     system.wait_ended([job], PATIENCE_S)
     assert system.job(job)["status"] == "completed"
     system.verified(job)
-    told = system.api.get(f"/jobs/{job}/events").json()["events"]
-    assert sum(one["type"] == "state_checkpointed" for one in told) == 1
+    told = system.api.get(f"/jobs/{job}/events").json()
+    assert sum("state_checkpointed" in one["type"] for one in told) == 1
     assert [world.outside.count(tag) for tag in ("old-first", "old-second")] == [1, 1]
 
 
