@@ -31,7 +31,11 @@ class Rights:
 
 
 RIGHTS: Mapping[str, Rights] = {
-    "gateway": Rights(None, (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY), (Topic.JOBS_COMMANDS,)),
+    "gateway": Rights(
+        None,
+        (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY, Topic.WORKERS),
+        (Topic.JOBS_COMMANDS, Topic.WORKERS),
+    ),
     "planner": Rights(
         "aetheris.planner",
         (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.CHECKPOINTS),

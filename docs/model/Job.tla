@@ -12,7 +12,8 @@
      it may be repeated ("again"): nobody runs it, wherever it comes again.
    A crash, a pause or a lost process = the try takes no more steps.  worker_ended(p) is in
    the log only when p can act no more; what p has sent may land, what it has produced may be
-   appended, later.  Redis loss: catch-up is optional, at any time.  t is implied: a started
+   appended, later.  A try that says so can act no more either, while its process lives: it stands
+   in ended and el as R(n).  Redis loss: catch-up is optional, at any time.  t is implied: a started
    with t = s.t is possible exactly while the key is open, a run's (t = 1) while st = none. *)
 EXTENDS Naturals, FiniteSets
 CONSTANTS          \* the first value named is the rule; the others are weaker
@@ -36,11 +37,14 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
   SettleNone,  \* the ledger rejects a key that has not started and never will: "all" | "entry": only
                \* the key that the entry in force makes | "no"
   NeedEnded, NeedSettle, \* probe's reopen: worker_ended; settles_within counted from "end" | "start" | "no"
+  EndRule,     \* a started whose worker has ended is "void" | "counts": a process that is said to have ended may wake
+  RetRule,     \* who may say of a try that its own code has returned: it has "raised" | it has "timed" out, and acts on
   ProbeAfter,  \* the probe itself is sent after both | FALSE: in any order
   VoidRule     \* "first": a started that was void stays void when the same record comes again | "anew": judged anew
 VARIABLES s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag
 vars == <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
 N == 1..MaxN
+R(n) == MaxN + n
 Nodes == {"a", "b", "z"}
 Node(k) == CASE k \in {"a1","a2"} -> "a" [] k = "z1" -> "z" [] OTHER -> "b"
 Of(nd) == {k \in Keys : Node(k) = nd}
@@ -114,17 +118,18 @@ Again(n) ==         \* the same record again, of a writer that repeats itself
   /\ s' = Started(s, ky[n], n)
   /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
 StartRun(n) ==      \* finished(a, n) + committed + started(b): one batch, also by a zombie, also late
-  /\ Runs /\ nx \in N /\ tr[n] = "eff" /\ Node(ky[n]) = "a" /\ B(rs[n]) \in Keys
+  /\ Runs /\ nx \in N /\ tr[n] = "eff" /\ R(n) \notin ended /\ Node(ky[n]) = "a" /\ B(rs[n]) \in Keys
   /\ LET k == B(rs[n])  v == [s EXCEPT ![ky[n]] = Succ(@, n, rs[n])] IN
-     /\ v[k].st = "none" /\ StartOK(v, k) /\ After(v, n, rs[n])
-     /\ s' = Started(v, k, nx) /\ Take(k, pr[n]) /\ tr' = [tr EXCEPT ![nx] = "clr", ![n] = "done"]
+     /\ v[k].st = "none" /\ StartOK(v, k) /\ After(v, n, rs[n]) /\ (EndRule = "void" => pr[n] \notin ended)
+     /\ s' = Started(v, k, nx) /\ Take(k, pr[n])
+     /\ tr' = [tr EXCEPT ![nx] = IF pr[n] \in ended THEN "woken" ELSE "clr", ![n] = "done"]
   /\ UNCHANGED <<rs, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
 \* a deduplicating outside answers with the first result of the external key
 Same(n) == {m \in land : Node(ky[m]) = Node(ky[n]) /\ ext[m] = ext[n]}
 Results(n) == IF Node(ky[n]) # "a" THEN {1}
               ELSE IF Class = "idem" /\ Same(n) # {} THEN {rs[m] : m \in Same(n)} ELSE {1, 2}
 Run(n) ==
-  /\ tr[n] = "clr" /\ pr[n] \notin ended
+  /\ tr[n] = "woken" \/ (tr[n] = "clr" /\ pr[n] \notin ended)
   /\ \/ /\ Class # "probe" /\ land' = land \cup {n} /\ tr' = [tr EXCEPT ![n] = "eff"]
         /\ \E r \in Results(n) : rs' = [rs EXCEPT ![n] = r]
      \/ Class = "probe"  /\ tr' = [tr EXCEPT ![n] = "fly"] /\ UNCHANGED <<land, rs>>
@@ -136,12 +141,20 @@ Land(n) ==         \* the request takes effect; also when its process has ended
   /\ \E r \in Results(n) : rs' = [rs EXCEPT ![n] = r]
   /\ UNCHANGED <<s, nx, ky, ext, pr, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
 Finish(n) ==
-  /\ tr[n] \in {"eff","noR","noP"} /\ tr' = [tr EXCEPT ![n] = "done"]
+  /\ tr[n] \in {"eff","noR","noP"} /\ R(n) \notin ended /\ tr' = [tr EXCEPT ![n] = "done"]
   /\ s' = [s EXCEPT ![ky[n]] = CASE tr[n] = "eff" -> Succ(@, n, rs[n]) [] tr[n] = "noR" -> Retry(@, n) [] OTHER -> PermExec(@, n)]
   /\ UNCHANGED <<nx, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
 End(p) ==          \* the process is gone and worker_ended is in the log
   /\ "end" \in Acts /\ p \in {pr[n] : n \in 1..(nx-1)} \ ended /\ ended' = ended \cup {p}
   /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, el, pa, hre, flag>>
+Return(n) ==       \* its own code has raised once it had sent, and says so; what it has sent may land later
+  /\ "return" \in Acts /\ R(n) \notin ended /\ tr[n] \in (IF RetRule = "raised" THEN {"fly"} ELSE {"fly","clr"})
+  /\ ended' = ended \cup {R(n)}
+  /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, el, pa, hre, flag>>
+ElapseOf(n) ==     \* settles_within has passed since then
+  /\ "return" \in Acts /\ R(n) \in ended \ el /\ el' = el \cup {R(n)}
+  /\ tr' = [tr EXCEPT ![n] = IF @ = "fly" THEN "gone" ELSE @]
+  /\ UNCHANGED <<s, nx, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, pa, hre, flag>>
 Elapse(p) ==       \* settles_within has passed: nothing sent before its start lands after
   /\ "end" \in Acts /\ p \in {pr[n] : n \in 1..(nx-1)} \ el
   /\ CASE NeedSettle = "end" -> p \in ended /\ tr' = [n \in N |-> IF pr[n] = p /\ tr[n] = "fly" THEN "gone" ELSE tr[n]]
@@ -153,16 +166,17 @@ Elapse(p) ==       \* settles_within has passed: nothing sent before its start l
 (**************************** ledgers and humans *****************************)
 U1 == UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, flag>>
 Set(k, q) == q # s[k] /\ s' = [s EXCEPT ![k] = q]
-Safe(p) == (NeedEnded => p \in ended) /\ (NeedSettle # "no" => p \in el)
+Gone(p) == (NeedEnded => p \in ended) /\ (NeedSettle # "no" => p \in el)
+Safe(n) == Gone(pr[n]) \/ ("return" \in Acts /\ R(n) \in ended /\ Gone(R(n)))
 Probe(n) ==        \* asked and answered "not found": some ledger holds the answer from now on
-  /\ "probe" \in Acts /\ n < nx /\ n \notin pa /\ s[ky[n]].n = n /\ Same(n) = {} /\ (ProbeAfter => Safe(pr[n]))
+  /\ "probe" \in Acts /\ n < nx /\ n \notin pa /\ s[ky[n]].n = n /\ Same(n) = {} /\ (ProbeAfter => Safe(n))
   /\ pa' = pa \cup {n} /\ UNCHANGED <<s, hre>> /\ U1
 Ladder(k) ==
   LET q == s[k] IN
   \/ /\ "park" \in Acts /\ q.st = "started" /\ Set(k, [q EXCEPT !.st = "parked"]) /\ UNCHANGED <<pa, hre>> /\ U1
   \/ /\ "fail" \in Acts /\ q.st = "started" /\ Set(k, Settled(q, "perm", 0, q.n, FALSE)) /\ UNCHANGED <<pa, hre>> /\ U1
   \/ /\ "reopen" \in Acts /\ q.st = "started"
-     /\ Class = "probe" => q.n \in pa /\ Safe(pr[q.n])
+     /\ Class = "probe" => q.n \in pa /\ Safe(q.n)
      /\ Set(k, [q EXCEPT !.st = "reopened"]) /\ UNCHANGED <<pa, hre>> /\ U1
 FailReopened(k) ==
   LET q == s[k] IN PermReopened /\ q.st = "reopened" /\ Set(k, Settled(q, "perm", 0, q.n, q.live = {})) /\ UNCHANGED <<pa, hre>> /\ U1
@@ -198,7 +212,7 @@ Next == \/ \E k \in Keys : \/ StartGrant(k) \/ StartVoid(k) \/ Ladder(k) \/ Huma
                            \/ ("fail" \in Acts /\ FailReopened(k))
                            \/ \E d \in {"yes","no","edit"} : Decide(k, d)
                            \/ \E n \in N : Truth(k, n)
-        \/ \E n \in N : Again(n) \/ StartRun(n) \/ Run(n) \/ Land(n) \/ Finish(n) \/ End(n) \/ Elapse(n) \/ Probe(n)
+        \/ \E n \in N : Again(n) \/ StartRun(n) \/ Run(n) \/ Land(n) \/ Finish(n) \/ End(n) \/ Elapse(n) \/ Probe(n) \/ Return(n) \/ ElapseOf(n)
         \/ Stop \/ Replan \/ Undo
 Spec == Init /\ [][Next]_vars
 
@@ -214,7 +228,7 @@ OneUse == \A nd \in Nodes : Of(nd) \subseteq Irr =>                             
 NoOverrule == "overruled" \notin flag                                                    \* a yes that came first stands
 FromCommitted == \A n \in 1..(nx-1) : Node(ky[n]) = "b" =>                               \* b runs on what a settled with
   \E o \in Of("a") : s[o].st = "settled" /\ s[o].out = "success" /\ s[o].r = Arg(ky[n])
-CanAct(n) == tr[n] = "fly" \/ (tr[n] = "clr" /\ pr[n] \notin ended)
+CanAct(n) == tr[n] \in {"fly", "woken"} \/ (tr[n] = "clr" /\ pr[n] \notin ended)
 Sure == \A k \in Keys : s[k].st = "settled" /\ s[k].out # "success" /\ s[k].sure =>      \* sure means no effect, now or ever: of the key
   \A n \in N : ky[n] = k => n \notin land /\ ~CanAct(n)
 SureNode == \A k \in Keys : s[k].st = "settled" /\ s[k].out = "perm" /\ s[k].sure =>     \* ... and of the node

@@ -32,6 +32,7 @@ def all_cases() -> Iterator[Case]:
     yield from _job_live()
     yield from _run()
     yield from _mark()
+    yield from _name()
 
 
 _CLAIM: Constants = {
@@ -218,6 +219,8 @@ _JOB: Constants = {
     "SettleNone": "all",
     "NeedEnded": True,
     "NeedSettle": "end",
+    "EndRule": "void",
+    "RetRule": "raised",
     "ProbeAfter": True,
     "VoidRule": "first",
 }
@@ -225,6 +228,7 @@ _LEDGER = ["catchup", "fail", "park", "retry", "perm", "reject"]
 _OPAQUE = [*_LEDGER, "hfail", "hsucc"]
 _IDEM = [*_OPAQUE, "reopen", "hreopen"]
 _PROBE = [*_OPAQUE, "reopen", "probe", "end"]
+_RETURN = ["fail", "retry", "reopen", "probe", "end", "return"]
 _TRUE = ("NotLate", "NoOverrule", "FromCommitted", "Sure", "SureNode", "OwnResult")
 _AT_MOST_ONCE = ("Once", "OneKey", *_TRUE)
 _ONE_EXTERNAL = ("OneExt", "OneKey", *_TRUE)
@@ -329,6 +333,9 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
     ("probe_edited", "probe", [*_PROBE, "decide"], {**_EDITED, "MaxN": 3}, _AT_MOST_ONCE, True),
     ("probe_3", "probe", _PROBE, {**_ONLY_A, "MaxN": 3}, _AT_MOST_ONCE, False),
     ("probe_4", "probe", _PROBE, {**_ONLY_A, "MaxN": 4}, _AT_MOST_ONCE, True),
+    ("returned", "probe", [*_LEDGER, *_RETURN], {**_ONLY_A, "MaxN": 2}, _AT_MOST_ONCE, False),
+    ("returned_3", "probe", ["reopen", "probe", "end", "return"], {**_ONLY_A, "MaxN": 3}, _AT_MOST_ONCE, False),
+    ("returned_runs", "probe", [*_LEDGER, *_RETURN], {"MaxN": 3}, _AT_MOST_ONCE, True),
     (
         "probe_human",
         "probe",
@@ -404,6 +411,15 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("probe_before_end", "Once", "probe", _ASK, {**_A1, "ProbeAfter": False}),
     ("settled_from_start", "Once", "probe", _ASK, {**_A1, "NeedSettle": "start"}),
     ("no_worker_ended", "Once", "probe", _ASK, {**_A1, "NeedEnded": False, "NeedSettle": "start"}),
+    (
+        "started_by_the_ended",
+        "Once",
+        "probe",
+        _ASK,
+        {"Keys": ["a1", "b1", "b2"], "MaxN": 3, "EndRule": "counts"},
+    ),
+    ("timeout_as_return", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "RetRule": "timed"}),
+    ("returned_no_settles_within", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "NeedSettle": "no"}),
     ("no_settles_within", "Once", "probe", _ASK, {**_A1, "NeedSettle": "no"}),
     # a started that was void, and comes again
     (
@@ -421,6 +437,7 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("reach_zombie_run", "NvZombieRun", "idem", _IDEM, {}),
     ("reach_edited", "NvA2", "idem", [*_IDEM, "decide"], {"Keys": ["a1", "a2"]}),
     ("reach_reopened", "NvReopened", "probe", _PROBE, {"Keys": ["a1"]}),
+    ("reach_returned", "NvReopened", "probe", ["probe", "return", "reopen"], _A1),
     ("reach_sure", "NvSure", "opaque", _OPAQUE, {}),
     ("reach_undone", "NvUndo", "idem", ["stop", "undo"], _UNDONE),
 ]
@@ -524,4 +541,36 @@ _MARKS: list[tuple[str, Constants, tuple[str, ...], str | None, bool]] = [
     ("no_birth_check", {"BirthCheck": False}, ("ExactFold",), "ExactFold", False),
     ("mark_passes_all", {"MarkRule": "any"}, ("Fresh",), "Fresh", False),
     ("reach_deleted", {}, ("NvDel",), "NvDel", False),
+]
+
+_NAME: Constants = {
+    "MaxP": 3,
+    "Folders": ["here", "there"],
+    "Proof": "file",
+    "ReadBack": True,
+    "LogRule": "names",
+    "Inherited": True,
+    "Freed": "end",
+    "Inode": True,
+}
+_ENDS_TRUE = ("EndTrue", "OneLives", "Known")
+
+
+def _name() -> Iterator[Case]:
+    for name, constants, invariants, violates, long in _NAMES:
+        yield Case(f"name_{name}", "Name", {**_NAME, **constants}, invariants, (), violates, long=long)
+
+
+_NAMES: list[tuple[str, Constants, tuple[str, ...], str | None, bool]] = [
+    ("once", {}, _ENDS_TRUE, None, False),
+    ("once_4", {"MaxP": 4}, _ENDS_TRUE, None, True),
+    ("whoever_lives", {"Proof": "table"}, ("EndTrue",), "EndTrue", False),
+    ("no_read_back", {"ReadBack": False}, ("OneLives",), "OneLives", False),
+    ("last_counts", {"LogRule": "last"}, ("OneLives",), "OneLives", False),
+    ("not_inherited", {"Inherited": False}, ("EndTrue",), "EndTrue", False),
+    ("freed_at_drain", {"Freed": "drain"}, ("EndTrue",), "EndTrue", False),
+    ("copied", {"Inode": False}, ("EndTrue",), "EndTrue", False),
+    ("reach_successor", {}, ("NvSuccessor",), "NvSuccessor", False),
+    ("reach_other", {}, ("NvOther",), "NvOther", False),
+    ("reach_second", {}, ("NvSecond",), "NvSecond", False),
 ]

@@ -96,7 +96,11 @@ def test_every_service_has_a_budget_a_stable_name_and_known_settings(overlay: st
     for service, pod, one in ours(overlay):
         assert one["kind"] == ("Deployment" if service == "gateway" else "StatefulSet")
         given = env(pod)
-        assert given["AETHERIS_WORKER_ID"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+        assert given["AETHERIS_WORKER_ID"]["value"] == "$(POD_NAMESPACE).$(POD_NAME)"
+        order = [one["name"] for one in pod["containers"][0]["env"]]
+        for variable, path in (("POD_NAMESPACE", "metadata.namespace"), ("POD_NAME", "metadata.name")):
+            assert given[variable]["valueFrom"]["fieldRef"]["fieldPath"] == path
+            assert order.index(variable) < order.index("AETHERIS_WORKER_ID"), "known only behind what it is made of"
         names = given.keys() | shared["data"].keys()
         assert {found for found in names if found.startswith("AETHERIS_")} <= known
         assert {"AETHERIS_KAFKA", "AETHERIS_REDIS", "AETHERIS_PARTITIONS"} <= names

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -87,6 +90,7 @@ SCRIPT: dict[str, list[dict[str, Any]]] = {
         }
     ],
     "without end": [{"calls": [poke("poke_pure", f"round {turn}")]} for turn in range(5)],
+    "stubborn": [{"calls": [{"tool": "poke_refused", "args": {}}]}] * 9,
     "broken": [{"status": 401}],
     "Say it shorter.": [{"text": "Short."}],
 }
@@ -136,9 +140,58 @@ def test_a_result_that_gives_orders_gets_no_more_than_a_question_to_a_human(worl
     assert (asked["node_id"], world.outside.count("injected")) == ("turn-2.1", 0)
     answer = world.system.api.post("/ecs/respond", json={"request_id": asked["request_id"], "action": "reject"})
     assert answer.status_code < 300, answer.text
-    found = ended(world, job, "failed")
+    found = ended(world, job)
     assert "turn-2.1" in {step["node_id"] for step in found["steps"] if step["state"] == "rejected"}
     assert world.outside.count("injected") == 0
+    last = [one for one in world.model.requests if one.goal == "obey"][-1]
+    said = json.loads(last.body["messages"][-1]["content"])
+    assert (said["outcome"], said["has_effect"], said["error_message"]) == (
+        "rejected",
+        "none",
+        "approval: a human said no",
+    )
+    assert world.outcome(job)
+
+
+def test_a_model_that_is_told_what_failed_goes_on_and_what_it_repeats_is_done_once(world: World) -> None:
+    goal, tag = fresh("go on"), fresh("once")
+    again = poke("poke_probeable", tag)
+    refused = {"tool": "poke_refused", "args": {}}
+    SCRIPT[goal] = [
+        {"calls": [again, refused, again]},
+        {"calls": [again, refused]},
+        {"calls": [again]},
+        {"text": "It can't be done."},
+    ]
+    job = world.submit(goal)
+    found = ended(world, job)
+    steps = {step["node_id"]: step["state"] for step in found["steps"]}
+    assert [name for name, state in steps.items() if state == "failed"] == ["turn-1.2", "turn-2.2"]
+    assert [name for name, state in steps.items() if state == "completed" and "." in name] == ["turn-1.1"]
+    assert world.outside.count(tag) == 1
+    told = [one["content"] for one in world.model.requests[-1].body["messages"] if one["role"] == "tool"]
+    assert [json.loads(one).get("has_effect") for one in told] == [None, "none", None, None, "none", None]
+    assert world.outcome(job)
+    until(lambda: world.system.api.get(f"/jobs/{job}/evidence").status_code == 200, 30)
+    check_alone(world.system.api.get(f"/jobs/{job}/evidence").content)
+
+
+def check_alone(bundle: bytes) -> None:
+    """By the script in the bundle, which shares no code with anybody."""
+    with TemporaryDirectory() as folder:
+        (path := Path(folder, "b.zip")).write_bytes(bundle)
+        ZipFile(path).extract("verify.py", folder)
+        argv = [sys.executable, "-I", "verify.py", "b.zip"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=folder, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_effect_that_nobody_is_sure_of_ends_the_loop(world: World) -> None:
+    goal, tag = fresh("lost"), fresh("lost")
+    SCRIPT[goal] = [{"calls": [poke("poke_lost", tag)]}, {"calls": [poke("poke_lost", tag)]}]
+    job = world.submit(goal, options={"on_in_doubt": "fail"})
+    assert "not sure" in ended(world, job, "failed")["error"]
+    assert (world.outside.count(tag), world.model.calls_for(goal)) == (1, [0])
 
 
 def test_jobs_end_for_good_with_the_name_of_what_ends_them(world: World) -> None:
@@ -148,6 +201,7 @@ def test_jobs_end_for_good_with_the_name_of_what_ends_them(world: World) -> None
         "calls": (world.submit("without end", limits={"calls": 1}), "limit_calls: 1 of 1"),
         "tokens": (world.submit("without end", limits={"tokens": 500}), "limit_tokens: "),
         "money": (world.submit("without end", limits={"cost_usd": 0.0001}), "limit_cost_usd: 0.000"),
+        "failures": (world.submit("stubborn", limits={"failed_turns": 2}), "limit_failed_turns: 2 turns"),
         "refused": (world.submit("broken"), "the model's server answered 401"),
     }
     found = {name: (ended(world, job, "failed")["error"], error) for name, (job, error) in ends.items()}

@@ -56,7 +56,7 @@ def test_whoever_restarts_goes_on_and_the_request_is_made_again(system: System) 
     for part in ("ledger-0", "executor-0", "verifier-0"):
         system.kill(part)
     system.wait_ready(PATIENCE_S)
-    parked = next(step for step in system.job(job)["steps"] if step.get("status") == "waiting")
+    parked = next(step for step in system.job(job)["steps"] if step["state"] == "waiting")
     said = {"verdict": "happened", "evidence": "seen outside", "result": {"poked": "paid"}}
     answer = system.api.post(f"/jobs/{job}/contracts/{parked['execution_id']}/resolve", json=said)
     assert answer.status_code == 200, answer.text

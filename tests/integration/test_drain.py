@@ -16,6 +16,7 @@ from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.plan import Plan
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.runtime.process.installation import process_of
 from tests.testkit.outside import Outside, running_outside, until
 from tests.testkit.services import SERVICES, asked, processes
 from tests.testkit.system import System, running_system
@@ -85,7 +86,7 @@ class World:
     def runner_of(self, job: str) -> tuple[str, str]:
         """Who ran the job's first call: name and incarnation."""
         first, *_ = self.events(job, "tool_invocation_started")
-        return first["worker_id"], first["incarnation"]
+        return process_of(first["worker_id"]), first["incarnation"]
 
     def log(self, worker: str) -> list[str]:
         """The lines that it has logged since the system was started."""

@@ -30,6 +30,7 @@ from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.services import Service, with_counts
 from aetheris.cli.embedded.supervisor import next_backoff
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.runtime.process.installation import named
 
 pytestmark = pytest.mark.real
 
@@ -171,7 +172,7 @@ async def test_killed_parts_come_back_with_what_they_held(data: Path) -> None:
     assert await first_value(state.kafka, "kept") == b"one"
     assert get_key(state.redis) == b"one"
     assert part(data, "executor-0").incarnation == 1
-    assert f"WORKER executor-1 {state.kafka} {state.redis}" in log_path(data, "executor-1").read_text()
+    assert f"WORKER {named('executor-1', data)} {state.kafka} {state.redis}" in log_path(data, "executor-1").read_text()
 
 
 async def test_down_ends_everything_and_up_finds_it_again(data: Path) -> None:
@@ -202,6 +203,43 @@ def test_children_die_with_a_killed_supervisor_and_up_starts_anew(data: Path) ->
     assert not lifecycle.status(data).ready
     again = lifecycle.up(data, services=SERVICES, progress=Lines())
     assert again.kafka == state.kafka
+
+
+LEAVES = """
+import os, subprocess, sys
+SLEEPS = "import os, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()} '); time.sleep(600)"
+DAEMON = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.closerange(3, 64); exec(sys.argv[2])"
+file = os.path.join(os.environ["AETHERIS_DATA"], os.environ["AETHERIS_WORKER_ID"] + ".left")
+subprocess.Popen([sys.executable, "-c", SLEEPS, file], start_new_session=True)
+subprocess.run([sys.executable, "-c", DAEMON, file, SLEEPS])
+if "executor-1" in file:
+    subprocess.run([sys.executable, "-c", DAEMON, file, SLEEPS], env={})
+"""
+
+
+def test_what_a_service_leaves_running_is_killed_before_it_starts_again(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions and environments of their own save nothing; what a service that lives has started is spared."""
+    monkeypatch.setenv("AETHERIS_KAFKA", "127.0.0.1:1")
+    monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
+    services = (Service("executor", (sys.executable, "-c", LEAVES + STAND_IN), count=2),)
+    lifecycle.up(data, services=services, progress=Lines())
+
+    def left(name: str, count: int) -> list[int]:
+        file = data / f"{named(name, data)}.left"
+        until(lambda: file.exists() and len(file.read_text().split()) >= count)
+        return [int(one) for one in file.read_text().split()]
+
+    spared, killed = left("executor-0", 2), left("executor-1", 3)
+    assert all(map(is_alive, [*spared, *killed]))
+    os.kill(pid(data, "executor-1"), signal.SIGKILL)
+    until(lambda: part(data, "executor-1").incarnation == 2)
+    assert [one for one in killed if is_alive(one)] == []
+    assert all(map(is_alive, spared))
+    again = left("executor-1", 6)
+    lifecycle.down(data)
+    until(lambda: not any(map(is_alive, [*spared, *again])))
 
 
 def test_services_are_forked_and_share_only_what_is_unchanged(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

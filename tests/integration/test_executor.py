@@ -22,14 +22,13 @@ from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, Settled, St, birth
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant, WorkerEntry
+from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.log.replay import replay
-from aetheris.runtime.log.table import Table
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.sdk import Failed, NotExecuted, Partial, Result, StateChange, ToolContext, tool
@@ -42,7 +41,6 @@ from aetheris.tool_executor.settings import ExecutorSettings
 pytestmark = pytest.mark.real
 
 DEADLINE_S = 60.0
-WORKER = "executor-under-test"
 CALLS: Counter[str] = Counter()
 RELEASE: dict[str, asyncio.Event] = {}
 
@@ -255,8 +253,9 @@ async def executing(settings: ExecutorSettings, tools: Sequence[AnyTool] = TOOLS
 @pytest.fixture
 async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncIterator[World]:
     await ensure_topics(kafka, 4)
+    worker = f"executor-{uuid.uuid4().hex[:8]}"
     settings = ExecutorSettings.model_validate(
-        {"kafka": kafka, "redis": valkey_url, "data": tmp_path, "worker_id": WORKER, "dev": True, "trace_sample": 0.0}
+        {"kafka": kafka, "redis": valkey_url, "data": tmp_path, "worker_id": worker, "dev": True, "trace_sample": 0.0}
     )
     log, redis = KafkaLog(kafka), Redis(valkey_url)
     await log.start()
@@ -333,7 +332,7 @@ async def test_of_two_executors_that_both_think_it_theirs_one_runs(
     nodes: list[dict[str, Any]] = [
         {"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(5)
     ]
-    zombie = world.settings.model_copy(update={"worker_id": f"{WORKER}-zombie"})
+    zombie = world.settings.model_copy(update={"worker_id": f"{world.settings.worker_id}-zombie"})
     async with executing(world.settings):
         await world.settled(await world.granted_noop())
         monkeypatch.setattr(app, "GROUP", "aetheris.tool_executor.zombie")
@@ -485,21 +484,6 @@ async def test_undecodable_grants_go_to_the_dead_letters(world: World) -> None:
     assert len([one for place in places for one in await letters(place, ends[place])]) == 1
 
 
-async def test_a_new_life_says_that_the_one_before_has_ended(world: World) -> None:
-    async def entry() -> WorkerEntry:
-        table = Table(world.log, Topic.WORKERS)
-        await table.load()
-        return WorkerEntry.model_validate_json(table.get(WORKER) or b"")
-
-    for _ in range(2):
-        job_id = await world.job({"id": "a", "tool": "noop"})
-        async with executing(world.settings):
-            await world.grant(job_id, "a")
-            (key,) = await world.settled(job_id)
-        assert (await entry()).live == key.started.incarnation
-    assert [ended.how for ended in (await entry()).ended][-1] == "lock"
-
-
 SLOW_TOOLS = """
     import os, time
     from aetheris.sdk import ToolContext, tool
@@ -519,7 +503,7 @@ async def process(world: World, folder: Path, crash_at: str = "") -> AsyncGenera
         "AETHERIS_KAFKA": world.settings.kafka,
         "AETHERIS_REDIS": world.settings.redis,
         "AETHERIS_DATA": str(world.settings.data),
-        "AETHERIS_WORKER_ID": WORKER,
+        "AETHERIS_WORKER_ID": world.settings.worker_id,
         "AETHERIS_DEV": "1",
         "AETHERIS_TRACE_SAMPLE": "0",
         "AETHERIS_TOOLS": "slow_tools",

@@ -6,6 +6,8 @@ import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.process.installation import process_of
 from tests.testkit.attempts import fresh
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.outside import Outside, running_outside, until
@@ -61,7 +64,7 @@ class World:
     def worker_of(self, job: str) -> str:
         """Who runs the job's first try."""
         (started,) = self.events(job, "tool_invocation_started")
-        return started["data"]["worker_id"]
+        return process_of(started["data"]["worker_id"])
 
     @contextmanager
     def asleep(self, part: str) -> Generator[None]:
@@ -93,6 +96,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         system.kill("ledger-0")
         system.wait_ready(PATIENCE_S)
         yield World(system, outside, collector)
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def exporting(collector: Collector) -> dict[str, str]:
@@ -137,6 +144,42 @@ def test_a_request_that_arrives_after_the_first_answer_is_the_only_one(world: Wo
     assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
 
 
+def test_a_call_whose_own_code_raised_goes_on_though_its_worker_lives(world: World, tmp_path: Path) -> None:
+    name = fresh("reset")
+    once = tmp_path / name
+    once.touch()
+    job = world.system.submit({"id": "a", "tool": "poke_reset", "args": {"tag": name, "once": str(once)}})
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    (doubted,) = world.events(job, "invocation_in_doubt")
+    assert (doubted["data"]["error_class"], doubted["data"]["returned"]) == ("ConnectionResetError", True)
+    (reopened,) = world.events(job, "invocation_reopened")
+    assert reopened["data"]["evidence"][0]["returned"] == doubted["data"]["invocation_id"]
+    assert (world.outside.count(name), world.events(job, "worker_ended")) == (1, [])
+    assert world.system.verified(job)["ok"]
+
+
+def test_what_it_had_sent_before_it_raised_may_arrive_later_and_is_the_only_one(world: World) -> None:
+    name = fresh("impatient")
+    job = world.calling("poke_impatient", name)
+    until(lambda: bool(world.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
+    world.let_go(name)
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    assert world.outside.count(name) == 1
+    assert [one["data"]["answer"] for one in world.events(job, "invocation_probed")] == ["not_found", "found"]
+    assert len(world.events(job, "tool_invocation_started")) == 1
+
+
+def test_what_fails_every_time_is_repeated_at_the_plans_pace(world: World) -> None:
+    name = fresh("broken")
+    retry = {"max_attempts": 3, "backoff_s": 1.0, "backoff_factor": 1.0}
+    job = world.system.submit({"id": "a", "tool": "poke_broken", "args": {"tag": name}, "retry": retry})
+    world.system.wait_status(job, "waiting", PATIENCE_S)
+    assert world.outside.count(name) == 3
+    due = [event["data"]["due_at"] for event in world.events(job, "retry_scheduled")]
+    begun = [event["time"] for event in world.events(job, "tool_invocation_started")]
+    assert [moment(at) <= moment(start) for at, start in zip(due, begun[1:], strict=True)] == [True, True]
+
+
 def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:
     """Its worker has not ended: what is not found may still come, so nobody else may call."""
     name = fresh("probeable-asleep")
@@ -162,7 +205,7 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
         until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
         first, second = (event["data"] for event in world.events(job, "tool_invocation_started"))
         assert first["external_key"] == second["external_key"]
-        assert second["worker_id"] != sleeper
+        assert process_of(second["worker_id"]) != sleeper
         world.let_go(name)
         world.system.wait_status(job, "completed", PATIENCE_S)
     until(lambda: len(world.events(job, "tool_invocation_finished")) == 2, PATIENCE_S)

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from aetheris.protocol.views.contract import Status
+from aetheris.protocol.planning.contract import Status
 from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import Outside, running_outside, until

@@ -20,6 +20,7 @@ from aetheris.protocol.base.checkpoints import TYPE, UNBORN, Piece, Span, cut, w
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import Envelope, decode_event
+from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.worker.checkpoints import Checkpoints
 from aetheris.testkit.memory import MemoryLog
@@ -55,7 +56,10 @@ class Cores:
             envelope = decode_event(record)
             assert isinstance(envelope, Envelope)
             self.planner.evolve(envelope)
-            self.ledger.evolve(envelope.body, record.offset, NOW, record.timestamp_ms / 1000)
+            if isinstance(envelope.body, EffectConfirmed | ConfirmationFailed):
+                self.ledger.confirm(envelope.body, record.offset, NOW)
+            else:
+                self.ledger.evolve(envelope.body, record.offset, NOW, record.timestamp_ms / 1000)
             self.executor.evolve(envelope.body, record.offset)
             self.verifier.evolve(record, envelope.body.event_type)
 

@@ -6,6 +6,7 @@ the server keeps the answer back after the effect (see aetheris.rigs.chaos.outsi
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Any
 
 from aetheris.sdk import (
@@ -126,7 +127,31 @@ async def poke_unstated(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     return await _poke(ctx, tag, 0, hold)
 
 
+@tool("poke_reset", effect_class="probeable", settles_within_s=SETTLES_WITHIN_S)
+async def poke_reset(ctx: ToolContext, tag: str, once: str) -> Result:
+    """Its connection is reset before anything is sent, once: as long as there is such a file."""
+    if _taken(Path(once)):
+        raise ConnectionResetError
+    return await _poke(ctx, tag, 0, "")
+
+
+@tool("poke_impatient", effect_class="probeable", settles_within_s=UNSTATED_S)
+async def poke_impatient(ctx: ToolContext, tag: str, hold: str = "") -> Result:
+    """Gives up by itself while its request is under way."""
+    async with asyncio.timeout(0.5):
+        return await _poke(ctx, tag, 0, hold)
+
+
+@tool("poke_broken", effect_class="idempotent")
+async def poke_broken(ctx: ToolContext, tag: str) -> Result:
+    """Takes effect, and never gets an answer."""
+    await _poke(ctx, tag, 0, "")
+    raise ConnectionResetError
+
+
 @poke_probeable.probe
+@poke_reset.probe
+@poke_impatient.probe
 @poke_unstated.probe
 @poke_refused.probe
 @poke_in_part.probe
@@ -151,6 +176,12 @@ async def _poke(ctx: ToolContext, tag: str, delay_s: float, hold: str) -> Result
     effect = answer.json()
     change = StateChange("effect", effect["id"], "create", external_ref=ctx.external_key)
     return Result(_result(effect), effect["id"], [change])
+
+
+def _taken(file: Path) -> bool:
+    there = file.exists()
+    file.unlink(missing_ok=True)
+    return there
 
 
 def _result(effect: dict[str, str]) -> dict[str, str]:

@@ -43,13 +43,16 @@ def node(name: str, uses: str = "refund", *needs: str, **more: Any) -> dict[str,
 class Log:
     """A job's log under construction; every method appends and names what it appended."""
 
-    def __init__(self, *nodes: dict[str, Any], tools: dict[str, Any] | None = None, born: bool = True) -> None:
+    def __init__(
+        self, *nodes: dict[str, Any], tools: dict[str, Any] | None = None, born: bool = True, **asked: Any
+    ) -> None:
         self.records: list[RawRecord] = []
         self.hashes: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
         self.graph = {"tools": tools or {"refund": tool()}, "nodes": list(nodes) or [node("a")]}
         if born:
-            self.add("job_created", tenant=TENANT, submitted_by="me", request_hash="r", plan=self.graph)
+            asked = asked or {"plan": self.graph}
+            self.add("job_created", tenant=TENANT, submitted_by="me", request_hash="r", **asked)
             self.add("plan_generated", revision=0, task_graph=self.graph, plan_hash=digest(self.graph))
 
     def add(self, kind: str, /, *, event_id: str | None = None, **body: Any) -> str:
@@ -160,5 +163,17 @@ def clean() -> Log:
     log = Log(node("a"), node("b", "refund", "a"))
     log.step("n1", "a")
     log.step("n2", "b", after=[{"invocation_id": "n1", "result_hash": log.hashes["a"]}])
+    log.complete()
+    return log
+
+
+def gone_on(planning: str = "agent", via: str = "executor", **last: Any) -> Log:
+    """A job in which a model asked for a call that failed, and ended without it."""
+    brief = {"model": "m", "planning": planning}
+    log = Log(node("a"), node("b", "refund", **last), goal="do it", brief=brief)
+    log.start("n1")
+    log.permanent("n1", via)
+    log.done("a", "permanent_failure")
+    log.step("n2", "b")
     log.complete()
     return log

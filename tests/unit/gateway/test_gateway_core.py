@@ -15,8 +15,8 @@ from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submi
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.plan.prompts import Brief, Limits
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.contract import Status
 from aetheris.protocol.views import standing
-from aetheris.protocol.views.contract import Status
 from tests.testkit import histories as h
 
 ASKED = submissions.Asked("job-1", "ann", "acme", None)

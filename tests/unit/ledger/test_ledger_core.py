@@ -23,6 +23,7 @@ from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     ContentRecord,
+    Ended,
     LedgerRecord,
     RegistryEntry,
     Resolve,
@@ -70,7 +71,7 @@ class World:
     ids: list[str] = field(default_factory=list[str])
     times: dict[int, float] = field(default_factory=dict[int, float])
     """Offset → when it was appended, in seconds since 1970."""
-    ended: dict[WorkerLife, str] = field(default_factory=dict[WorkerLife, str])
+    ended: dict[WorkerLife, Ended] = field(default_factory=dict[WorkerLife, Ended])
     tools: dict[str, RegistryEntry] = field(default_factory=dict[str, RegistryEntry])
     effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     held: set[str] = field(default_factory=set[str])
@@ -246,6 +247,9 @@ def effect(node: str, nonce: str, result: Any, *, change: bool = True) -> bytes:
         )
         parts.append(f'"changed":{changed.model_dump_json()}')
     return ("{" + ",".join(parts) + "}").encode()
+
+
+BY_LOCK = Ended(incarnation="i1", how="lock")
 
 
 def worker_ended(incarnation: str = "i1") -> WorkerLife:
@@ -540,8 +544,36 @@ def test_in_doubt_from_the_executor_waits_for_no_lease() -> None:
     ledger = World(one("idempotent")).ledger()
     ledger.request("a")
     ledger.add(started("a", "n1"), about(ev.InvocationInDoubt, "a", invocation_id="n1", error_class="TimeoutError"))
-    assert ledger.written() == ["invocation_reopened"]
+    assert ledger.written() == ["invocation_reopened", "retry_scheduled"]
+    ledger.sleep(0.5)
     assert [grant.token for grant in ledger.grants] == [1, 2]
+
+
+def test_what_fails_again_and_again_is_repeated_at_the_plans_pace_also_after_a_restart() -> None:
+    """Ten requests in a moment help nobody."""
+    plan = one("idempotent", retry={"max_attempts": 10, "backoff_s": 4, "backoff_factor": 3, "max_backoff_s": 20})
+    world = World(plan)
+    ledger = world.ledger()
+    ledger.request("a")
+    for token, pause_s in ((1, 4), (2, 12), (3, 20), (4, 20)):
+        nonce = f"n{token}"
+        ledger.add(started("a", nonce, token=token), reported("a", nonce, returned=token % 2 == 0))
+        before = len(ledger.grants)
+        ledger.sleep(pause_s / 2 - 0.1)
+        assert len(ledger.grants) == before
+        if token == 2:
+            ledger = world.ledger()
+            before = 0
+        ledger.sleep(pause_s)
+        assert [grant.token for grant in ledger.grants[before:]][:1] == [token + 1]
+
+
+def test_a_worker_that_ended_or_lost_its_lease_holds_nothing_up() -> None:
+    ledger = World(one("idempotent")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    assert "retry_scheduled" not in ledger.written()
+    assert ledger.grants
 
 
 def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
@@ -718,7 +750,7 @@ def test_the_end_of_a_worker_is_recorded_once_and_ends_the_wait() -> None:
     ledger = world.ledger()
     ledger.request("a")
     ledger.add(started("a", "n1"))
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     assert ledger.core.worker_ended(worker_ended())
     ledger.settle()
     assert not ledger.core.worker_ended(worker_ended())
@@ -730,7 +762,7 @@ def test_the_end_of_a_worker_is_recorded_once_and_ends_the_wait() -> None:
 
 
 def test_a_started_that_is_folded_after_its_workers_end_was_announced_is_concerned_too() -> None:
-    world = World(one("idempotent"), ended={worker_ended(): "lock"})
+    world = World(one("idempotent"), ended={worker_ended(): BY_LOCK})
     ledger = world.ledger()
     ledger.add(started("a", "n1"))
     assert "worker_ended" in ledger.written()
@@ -738,18 +770,104 @@ def test_a_started_that_is_folded_after_its_workers_end_was_announced_is_concern
     restored = World(one("idempotent"))
     restored.log.append(started("a", "n1"))
     restored.ids.append("")
-    restored.ended[worker_ended()] = "lock"
+    restored.ended[worker_ended()] = BY_LOCK
     assert "worker_ended" in restored.ledger().written()
 
 
 # probes
 
 
+def reported(node: str, nonce: str, *, returned: bool = True) -> Event:
+    """The try's own word: it has failed, and how is not known."""
+    return about(ev.InvocationInDoubt, node, invocation_id=nonce, error_class="ConnectionResetError", returned=returned)
+
+
+def test_a_call_whose_own_code_has_raised_is_asked_about_and_goes_on() -> None:
+    """Nobody waits for the end of its worker, which lives."""
+    ledger = World(one("probeable")).ledger()
+    ledger.add(started("a", "n1"), reported("a", "n1"))
+    ledger.answer("not_found")
+    ledger.sleep(SETTLES_S - 0.1)
+    assert (len(ledger.asks), ledger.state().st) == (1, St.STARTED)
+    ledger.sleep(0.2)
+    assert len(ledger.asks) == 2
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+    (said,) = [event for event in ledger.world.log if isinstance(event, ev.InvocationReopened)]
+    assert (said.by, said.evidence[0]["returned"]) == ("probe", "n1")
+    assert said.evidence[0]["asked_after_s"] >= SETTLES_S
+
+
+def test_a_timeout_is_no_return() -> None:
+    ledger = World(one("probeable")).ledger()
+    ledger.add(started("a", "n1"), reported("a", "n1", returned=False))
+    ledger.answer("not_found")
+    ledger.sleep(2 * TTL_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.PARKED
+
+
+def test_a_return_counts_from_when_it_is_read_and_anew_in_a_new_process() -> None:
+    world = World(one("probeable"))
+    world.ledger().add(started("a", "n1"), reported("a", "n1"))
+    world.now_s += SETTLES_S + 1
+    again = world.ledger()
+    again.answer("not_found")
+    assert again.state().st is St.STARTED
+    again.sleep(SETTLES_S + 0.1)
+    again.answer("not_found")
+    assert again.state().st is St.REOPENED
+
+
+def test_a_return_that_is_told_after_the_ledger_has_doubted_counts_too() -> None:
+    ledger = World(one("probeable")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    ledger.answer("not_found")
+    ledger.add(reported("a", "n1"))
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+def test_a_return_of_another_try_says_nothing_of_this_one() -> None:
+    ledger = probing(World(one("probeable")))
+    ledger.answer("not_found")
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("not_found")
+    ledger.add(started("a", "n2", token=2, incarnation="i2"), reported("a", "n1"), reported("a", "nobody"))
+    ledger.lease_lapses()
+    ledger.answer("not_found")
+    ledger.sleep(2 * TTL_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.PARKED
+
+
+def test_an_end_that_follows_a_return_moves_nothing() -> None:
+    world = World(one("probeable"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), reported("a", "n1"))
+    ledger.answer("not_found")
+    ledger.sleep(SETTLES_S - 0.1)
+    world.ended[worker_ended()] = "lock"
+    ledger.core.worker_ended(worker_ended())
+    ledger.sleep(0.2)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_opaque_call_waits_for_a_human_whoever_has_returned(times: int) -> None:
+    ledger = World(one("opaque")).ledger()
+    ledger.add(started("a", "n1"), *[reported("a", "n1")] * times)
+    assert ledger.state().st is St.PARKED
+
+
 def probing(world: World) -> Ledger:
     """A probeable try in doubt whose worker's end is recorded, first question sent."""
     ledger = world.ledger()
     ledger.add(started("a", "n1"))
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.settle()
     return ledger
@@ -875,7 +993,7 @@ def test_an_end_that_becomes_known_while_waiting_leads_to_another_question() -> 
     ledger.lease_lapses()
     ledger.answer("not_found")
     ledger.sleep(TTL_S)
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.sleep(SETTLES_S + 0.1)
     assert len(ledger.asks) == 2
@@ -1102,7 +1220,7 @@ class Outside:
 
     def _end(self, incarnation: str) -> None:
         if self.random.random() < 0.7:
-            self.world.ended[worker_ended(incarnation)] = "lock"
+            self.world.ended[worker_ended(incarnation)] = Ended(incarnation=incarnation, how="lock")
             for ledger in self.ledgers:
                 ledger.core.worker_ended(worker_ended(incarnation))
 

@@ -129,3 +129,13 @@ def test_an_approval_that_is_asked_for_behind_a_stop_ends(then: str) -> None:
     assert course.ledger.written() == ["approval_requested", "job_waiting", "invocation_rejected"]
     (state,) = course.ledger.job.keys.values()
     assert (state.st, state.reason) == (St.SETTLED, "cancelled")
+
+
+def test_what_an_undo_could_not_confirm_is_accepted_behind_the_stop() -> None:
+    course = Course()
+    course.ledger.add(ev.JobWaiting(job_id=JOB, wait_type="confirmation", correlation_key="confirm-7"), *STOP)
+    said = {"job_id": JOB, "by": "ben", "tenant": TENANT, "as_of": -1}
+    course.ledger.core.hear(Signal.model_validate(said | {"correlation_key": "go"}), "cmd-1", 8)
+    course.ledger.core.hear(Signal.model_validate(said | {"correlation_key": "confirm-7"}), "cmd-2", 9)
+    course.ledger.settle()
+    assert [event.correlation_key for event in course.world.log if isinstance(event, ev.WaitCompleted)] == ["confirm-7"]

@@ -14,6 +14,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, Submit
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
+from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import Withheld
@@ -41,7 +42,7 @@ class Planner:
             withheld=Withheld(self.appender, VirtualClock(), Metrics("planner")),
             indexed=lambda _job_id: None,
             quarantine=lambda record, reason: pytest.fail(f"{record.offset}: {reason}"),
-            blobs=FolderBlobs(data),
+            traffic=BlobTraffic(FolderBlobs(data), VirtualClock()),
             telemetry=Telemetry("planner", 0),
             metrics=Metrics("planner"),
             clock=VirtualClock(),

@@ -164,6 +164,115 @@ def test_a_limit_stops_the_job_for_good_and_names_itself() -> None:
         assert of_type(world, ev.JobFailed) == [end]
 
 
+def failed(planner: Planner, node: str, via: ev.Via = ev.Via.EXECUTOR) -> tuple[Event, Event]:
+    """A call that failed: by its executor's word surely, by the ledger's not."""
+    started, finished = ran(planner, node, None)
+    lost = {"outcome": ev.Outcome.PERMANENT, "via": via, "result": None, "output_hash": None, "error": "out of stock"}
+    return started, finished.model_copy(update=lost)
+
+
+def refused(planner: Planner, node: str) -> Event:
+    job = state(planner)
+    entry = job.entry(node)
+    assert entry is not None
+    key = invocation(job, entry).key
+    about: dict[str, Any] = {"job_id": JOB, "node_id": node, "idempotency_key": key}
+    return ev.InvocationRejected(**about, reason=ev.RejectReason.POLICY, detail="rule never")
+
+
+def prompt(planner: Planner, node: str) -> list[dict[str, Any]]:
+    """The turns that a question tells of."""
+    job = state(planner)
+    entry = job.entry(node)
+    assert entry is not None
+    return invocation(job, entry).args["turns"]
+
+
+def test_a_model_is_told_what_surely_failed_and_goes_on() -> None:
+    planner = born()
+    happen(planner, "turn-1", LOOK)
+    planner.happens(*failed(planner, "turn-1.1"))
+    assert (state(planner).revision, of_type(planner.world, ev.JobStopping)) == (1, []), (
+        "the other call is still to end"
+    )
+    planner.happens(refused(planner, "turn-1.2"))
+    assert state(planner).revision == 2
+    (turn,) = prompt(planner, "turn-2")
+    told = [{name: one[name] for name in ("outcome", "has_effect", "error_message")} for one in turn["results"]]
+    assert told == [
+        {"outcome": "failed", "has_effect": "none", "error_message": "out of stock"},
+        {"outcome": "rejected", "has_effect": "none", "error_message": "policy: rule never"},
+    ]
+    happen(planner, "turn-2", {"model": "fast", "calls": CALLS[:1]})
+    happen(planner, "turn-2.1", {"v": 1})
+    happen(planner, "turn-3", END)
+    (end,) = of_type(planner.world, ev.JobCompleted)
+    assert end.result == {"turn-3": END}
+    assert [turn["results"][0] for turn in prompt(planner, "turn-3")] == [turn["results"][0], {"v": 1}]
+
+
+def test_whoever_takes_over_tells_the_same_of_what_failed() -> None:
+    planner = born()
+    happen(planner, "turn-1", LOOK)
+    happen(planner, "turn-1.1", {"v": 1})
+    world = planner.world
+    for event in failed(planner, "turn-1.2"):
+        planner.append(event, "other")
+    heirs = [World(list(world.log), list(world.ids), dict(world.index)) for _ in range(2)]
+    planner.settle()
+    assert of_type(world, ev.PlanGenerated)[-1].revision == 2
+    for heir in heirs:
+        heir.planner().restore()
+        assert (heir.log, heir.ids) == (world.log, world.ids)
+    again = heirs[0].planner()
+    again.fold()
+    assert [one for one in said(again.core.recover()) if isinstance(one, str)] == []
+
+
+def test_what_is_not_sure_stops_the_job() -> None:
+    planner = born()
+    happen(planner, "turn-1", LOOK)
+    planner.happens(*failed(planner, "turn-1.1", ev.Via.LEDGER))
+    happen(planner, "turn-1.2", {})
+    assert isinstance(state(planner).terminal, ev.JobFailed)
+    assert state(planner).revision == 1
+
+
+def test_a_cap_ends_the_turns_with_failed_calls() -> None:
+    planner = born(failed_turns=2)
+    for turn in (1, 2, 3):
+        calls = [{"tool": "act", "args": {"turn": turn, "place": place}} for place in (1, 2)]
+        happen(planner, f"turn-{turn}", {"model": "fast", "calls": calls})
+        happen(planner, f"turn-{turn}.1", {})
+        planner.happens(*failed(planner, f"turn-{turn}.2"))
+    (end,) = of_type(planner.world, ev.JobFailed)
+    assert end.error == "limit_failed_turns: 2 turns with a failed call are allowed; turn-3.2: out of stock"
+    assert end.node_id == "turn-3.2"
+    cut = facts(planner.world).index("job_stopping")
+    world = World(planner.world.log[:cut], planner.world.ids[:cut], {})
+    world.planner().restore()
+    assert of_type(world, ev.JobFailed) == [end]
+
+
+def test_an_equal_call_of_a_model_is_made_again_only_where_it_surely_took_no_effect() -> None:
+    planner = born()
+    act, other = CALLS
+    happen(planner, "turn-1", {"model": "fast", "calls": [act, other, act]})
+    assert list(state(planner).entries) == ["turn-1", "turn-1.1", "turn-1.2", "turn-2"]
+    happen(planner, "turn-1.1", {"v": 1})
+    planner.happens(*failed(planner, "turn-1.2"))
+    happen(planner, "turn-2", {"model": "fast", "calls": [other, act]})
+    assert [name for name in state(planner).entries if name.startswith("turn-2.")] == ["turn-2.1"]
+    happen(planner, "turn-2.1", {"v": 2})
+    first, second = prompt(planner, "turn-3")
+    assert [first["results"][place] for place in (0, 2)] == [{"v": 1}] * 2
+    assert second["results"] == [{"v": 2}, {"v": 1}]
+    happen(planner, "turn-3", {"model": "fast", "calls": [act, other]})
+    assert prompt(planner, "turn-4")[2]["results"] == [{"v": 1}, {"v": 2}]
+    happen(planner, "turn-4", END)
+    assert of_type(planner.world, ev.JobCompleted)[0].result == {"turn-4": END}
+
+
 def test_a_revision_that_comes_behind_a_stop_is_void_and_the_job_ends() -> None:
     """A cancel lies before the plan of a planner that did not know of it."""
     planner = born()

@@ -16,6 +16,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, draft
 from aetheris.protocol.messages.events import Event
+from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -160,7 +161,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
         withheld=Withheld(appender, clock, Metrics("planner")),
         indexed=lambda _job_id: None,
         quarantine=lambda _record, _reason: None,
-        blobs=FolderBlobs(tmp_path),
+        traffic=BlobTraffic(FolderBlobs(tmp_path), clock),
         telemetry=Telemetry("planner", 0),
         metrics=Metrics("planner"),
         clock=clock,

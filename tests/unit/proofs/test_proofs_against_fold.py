@@ -83,6 +83,8 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("job_stopping", {"by": "me", "reason": "r", "up_to_revision": 1}),
     ("cancel_requested", {"by": "me", "compensate": True}),
     ("job_cancelled", {"by": "me"}),
+    ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "lock"}),
+    ("worker_ended", {"worker_id": "w", "incarnation": "gone", "how": "human", "by": "me", "evidence": "e"}),
     ("plan_generated", _revision(1, node("a.undo", compensates="a"))),
     ("plan_generated", _revision(1, node("a.undo", args={"x": 1}, compensates="a"))),
     ("plan_generated", _revision(1, node("a", args={"x": 1}))),
@@ -151,7 +153,7 @@ def _started(draw: st.DrawFn, job: JobState, body: dict[str, Any], tries: int) -
         "occurrence": 1,
         "after": draw(st.sampled_from([[], [], after, wrong])),
         "worker_id": "w",
-        "incarnation": "i",
+        "incarnation": draw(st.sampled_from(["i", "i", "gone"])),
     }
 
 

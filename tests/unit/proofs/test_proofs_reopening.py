@@ -81,6 +81,41 @@ def test_without_an_end_and_an_answer_after_it_nothing_is_proven(told: Any) -> N
     assert [reopened(log)] == unproven(log)
 
 
+def returned(log: Log, nonce: str = "n1", said: Any = True) -> None:
+    log.about("invocation_in_doubt", nonce, error_class="ConnectionResetError", returned=said)
+
+
+def test_a_call_that_says_it_has_returned_can_act_no_more_either() -> None:
+    log = history()
+    returned(log)
+    probed(log)
+    reopened(log)
+    assert unproven(log) == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda log: (probed(log), returned(log)),
+        lambda log: (returned(log, "n9"), probed(log)),
+        lambda log: (returned(log, said=False), probed(log)),
+        lambda log: (returned(log, said="yes"), probed(log)),
+    ],
+)
+def test_but_only_that_call_and_only_from_then_on(told: Any) -> None:
+    log = history()
+    told(log)
+    assert [reopened(log)] == unproven(log)
+
+
+def test_who_says_so_before_it_has_started_has_not() -> None:
+    log = Log(tools={"refund": tool("probeable", settles_within_s=BOUND_S)})
+    returned(log)
+    log.start("n1")
+    probed(log)
+    assert [reopened(log)] == unproven(log)
+
+
 def test_an_answer_that_follows_the_reopening_comes_too_late() -> None:
     log = history()
     ended(log)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aetheris.proofs import Audit, RawRecord, Report, seals, verify
 from aetheris.proofs.chain import ChainHead, event_chain_root
 from aetheris.proofs.trust import TrustedKey
-from tests.testkit.proof_histories import JOB, TENANT, Log, clean, digest, node, raw, tool
+from tests.testkit.proof_histories import JOB, TENANT, Log, clean, digest, gone_on, node, raw, tool
 from tests.testkit.standalone import assert_agrees
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
@@ -134,6 +134,13 @@ def test_a_node_is_planned() -> None:
     log = Log()
     said = log.done("z", "permanent_failure")
     assert _rules(log) == {("unknown_node", said)}
+
+
+def test_a_model_goes_on_without_a_call_that_surely_took_no_effect_and_that_nothing_needs() -> None:
+    assert _rules(gone_on()) == set()
+    needs: list[dict[str, Any]] = [{"args": {"x": [{"$ref": "a#/x"}]}}, {"depends_on": ["a"]}]
+    for log in (gone_on("graph"), gone_on(via="ledger"), *(gone_on(**one) for one in needs)):
+        assert {rule for rule, _ in _rules(log)} == {"incomplete"}
 
 
 def test_a_completed_job_is_complete() -> None:

@@ -14,7 +14,7 @@ from aetheris.cli import streamfile
 from aetheris.proofs import RawRecord, verify
 from tests.testkit import standalone
 from tests.testkit.evidence import TRUSTED, sealed
-from tests.testkit.proof_histories import Log, clean, node
+from tests.testkit.proof_histories import Log, clean, gone_on, node
 from tests.testkit.refused import FOLDER, Blobs
 
 HISTORIES = 300
@@ -47,7 +47,8 @@ def grounds() -> list[list[RawRecord]]:
     waits.complete()
     waits.about("invocation_rejected", name="b", reason="cancelled")
     streams = [list(streamfile.read(path).raw()) for path in sorted(FOLDER.glob("*.jsonl"))]
-    return [sealed(clean()).records, sealed(waits).records, *(stream for stream in streams if stream)]
+    whole = [sealed(log).records for log in (clean(), waits, gone_on())]
+    return [*whole, *(stream for stream in streams if stream)]
 
 
 def altered(random: Random, all_of_them: Sequence[Sequence[RawRecord]]) -> list[RawRecord]:

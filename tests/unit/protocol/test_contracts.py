@@ -13,9 +13,9 @@ from aetheris.protocol.fold.job_log import Sequence, told
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
-from aetheris.protocol.views.contract import TRANSITIONS, Status
+from aetheris.protocol.planning.contract import TRANSITIONS, Status
+from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.contracts import MAX_TRANSITIONS, Contracts, Level
-from aetheris.protocol.views.standing import step_status
 from tests.testkit.histories import JOB, about, created, finished, graph, key_of, planned, started
 
 OPAQUE = graph({"id": "a"}, {"id": "b", "depends_on": ["a"], "args": {"x": {"$ref": "a#/y"}}})

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from aetheris.protocol.views.contract import TERMINAL, TRANSITIONS, IllegalTransition, Status, Trigger, advance
+from aetheris.protocol.planning.contract import TERMINAL, TRANSITIONS, IllegalTransition, Status, Trigger, advance
 
 PAIRS = list(product(Status, Trigger))
 

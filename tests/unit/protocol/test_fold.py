@@ -52,6 +52,26 @@ def stopping(up_to: int = 0) -> ev.JobStopping:
     return ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=up_to)
 
 
+def worker_ended(incarnation: str, worker_id: str = "w") -> ev.WorkerEnded:
+    return ev.WorkerEnded(job_id=JOB, worker_id=worker_id, incarnation=incarnation, how="human", by="ann", evidence="e")
+
+
+def test_a_started_by_a_worker_that_had_ended_is_void() -> None:
+    """A process that was declared ended, wakes, and takes a grant up behind the probe that found nothing."""
+    ended = fold(PLAN, started("a", "n1"), worker_ended("i1"), reopened("n1"))
+    assert start_is_void(ended, started("a", "n2", token=2)) == "its worker had ended"
+    apply(ended, started("a", "n2", token=2), 9)
+    assert (ended.keys[key_of("a")].st, ended.keys[key_of("a")].live) == (St.REOPENED, {"n1"})
+    assert start_is_void(ended, started("a", "n3", token=2, incarnation="i2")) is None
+    other = fold(PLAN, worker_ended("i1", "another"))
+    assert start_is_void(other, started("a", "n1")) is None
+
+
+def test_what_a_worker_had_started_before_its_end_still_counts() -> None:
+    job = fold(PLAN, started("a", "n1"), worker_ended("i1"), finished("a", "n1", result={"late": 1}))
+    assert job.keys[key_of("a")].outcome is Settled.SUCCESS
+
+
 def test_of_two_started_the_first_wins() -> None:
     job = fold(PLAN, started("a", "n1"), started("a", "n2"))
     state = job.keys[key_of("a")]

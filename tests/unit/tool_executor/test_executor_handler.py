@@ -15,6 +15,7 @@ from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event, Outcome
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.log.interface import AppendRefused, Refusal, Written
 from aetheris.runtime.process.crash import CrashPoints
@@ -91,6 +92,7 @@ class Bench:
             calls=calls,
             effects=EffectWriter(store or EffectStore(NOWHERE, 60), clock, 0.2, 60),
             blobs=FolderBlobs(folder),
+            traffic=BlobTraffic(FolderBlobs(folder), clock),
             scribe=scribe,
             telemetry=telemetry,
             metrics=Metrics("tool_executor"),

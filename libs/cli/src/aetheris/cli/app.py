@@ -33,6 +33,7 @@ PLACES = {
     "reject": "approvals",
     "tools": "jobs",
     "models": "jobs",
+    "workers": "workers",
     "subscribe": "subscribe",
     "mcp": "mcp",
     "replay": "courses",

@@ -32,6 +32,8 @@ class History:
         self.probes: dict[Try, list[Fact]] = defaultdict(list)
         self.workers_ended: dict[tuple[str, str], int] = {}
         """(worker, incarnation) → where its end is recorded first."""
+        self.returns: dict[Try, list[int]] = defaultdict(list)
+        """Where a try says that its own code has raised and can act no more."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, Fact] = {}
         self.requests: dict[str, Fact] = {}
@@ -68,6 +70,10 @@ class History:
             found = self._hashes[fact.at, name] = hash_or_empty(fact.body.get(name))
         return found
 
+    def nodes_finished_of(self, node: str) -> list[Fact]:
+        """What the planner says of a node."""
+        return [fact for fact in self.nodes_finished if fact.node == node]
+
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
         begun: str | None = None
@@ -94,7 +100,12 @@ class History:
         index.setdefault(name, fact)
 
     def _worker_ended(self, fact: Fact) -> None:
-        self.workers_ended.setdefault((fact.text("worker_id"), fact.text("incarnation")), fact.at)
+        if fact.worker is not None:
+            self.workers_ended.setdefault(fact.worker, fact.at)
+
+    def _in_doubt(self, fact: Fact) -> None:
+        if fact.body.get("returned") is True:
+            self.returns[fact.key, fact.nonce].append(fact.at)
 
     def _finished(self, fact: Fact) -> None:
         self.finishes[fact.key, fact.nonce].append(fact)
@@ -130,6 +141,7 @@ class History:
         "invocation_parked": lambda history, fact: history.parks[fact.key, fact.nonce].append(fact.at),
         "invocation_reopened": lambda history, fact: history.reopens[fact.key, fact.nonce].append(fact),
         "invocation_probed": lambda history, fact: history.probes[fact.key, fact.nonce].append(fact),
+        "invocation_in_doubt": lambda history, fact: history._in_doubt(fact),
         "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._first(history.decisions, fact.key, fact),
         "approval_requested": lambda history, fact: history._first(history.requests, fact.key, fact),

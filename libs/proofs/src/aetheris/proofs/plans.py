@@ -50,6 +50,11 @@ class Plans:
         """The nodes of a revision that undo others, in the order of their plans."""
         return [name for name in self._nodes if self.compensates(name, revision)]
 
+    def is_needed(self, node_id: str, revision: int) -> bool:
+        """Does a node of a revision come after another, or use its result?"""
+        entries = (self.node(name, revision) for name in self._nodes)
+        return any(node_id in _dependencies(one) or refers_to(one.get("args"), node_id) for one in entries)
+
     def in_force(self, at: int) -> int:
         """The revision in force just before a place in the log; −1 where there is none."""
         return bisect_left(self._places, at) - 1
@@ -98,6 +103,19 @@ class Plans:
                 followers[needed].append(name)
         order = _drain(open_needs, followers)
         return order + sorted(needs.keys() - set(order), key=id_bytes)
+
+
+def refers_to(part: object, node_id: str) -> bool:
+    """Does a part of a node's arguments stand for a result of another node?"""
+    if isinstance(part, list):
+        return any(refers_to(inner, node_id) for inner in cast("list[object]", part))
+    if not isinstance(part, dict):
+        return False
+    held = cast("Body", part)
+    target = held.get("$ref")
+    if len(held) == 1 and isinstance(target, str):
+        return target.partition("#")[0] == node_id
+    return any(refers_to(inner, node_id) for inner in held.values())
 
 
 def is_declared(undo: Body, undone: Body) -> bool:

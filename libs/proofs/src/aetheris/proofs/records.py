@@ -104,6 +104,12 @@ class Fact:
         value = self.body.get(name)
         return value if isinstance(value, str) else ""
 
+    @property
+    def worker(self) -> tuple[str, str] | None:
+        """The worker that it names, and which life of it."""
+        name, incarnation = self.body.get("worker_id"), self.body.get("incarnation")
+        return (name, incarnation) if isinstance(name, str) and isinstance(incarnation, str) else None
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Violation:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
@@ -51,7 +51,7 @@ def replay_proof(validity: Validity) -> ReplayProof:
         *_uncommitted(validity),
         *_stray_commits(validity),
         *_nodes(validity),
-        *_completion(validity.history),
+        *_completion(validity),
         *compensation_violations(validity),
     ]
     return ReplayProof(tuple(sorted(found)))
@@ -230,13 +230,34 @@ def _waited(history: History, fact: Fact) -> Iterator[Violation]:
         yield violation("injected_result_differs", fact, f"node {fact.node} carries another result than its wait")
 
 
-def _completion(history: History) -> Iterator[Violation]:
-    """Only the first terminal event counts; a completed job has finished every node of its last plan."""
+def _completion(validity: Validity) -> Iterator[Violation]:
+    """Only the first terminal event counts; a completed job has finished every node of its last plan.
+
+    But for calls of a model that went on without them.
+    """
+    history = validity.history
     end = history.end
     if end is None or end.type != "job_completed":
         return
     done = {fact.node for fact in history.nodes_finished if fact.at < end.at and fact.text("result_type") in DONE}
     for node in history.plans.order(history.plans.in_force(end.at)):
-        if node not in done:
+        if node not in done and not _gone_without(validity, node, end):
             yield violation("incomplete", end, f"the job is completed, but node {node} is not done")
             return
+
+
+def _gone_without(validity: Validity, node: str, end: Fact) -> bool:
+    """A call that a model asked for and that surely took no effect: nothing of the last plan needs it."""
+    history = validity.history
+    revision = history.plans.in_force(end.at)
+    if not _planned_by_turns(history) or history.plans.node(node, revision).get("kind", "tool") != "tool":
+        return False
+    failed = (fact.at < end.at and fact.text("result_type") == PERMANENT for fact in history.nodes_finished_of(node))
+    return any(failed) and validity.took_nothing(node, end.at) and not history.plans.is_needed(node, revision)
+
+
+def _planned_by_turns(history: History) -> bool:
+    created = history.created.body if history.created is not None else {}
+    brief = created.get("brief")
+    turns = not isinstance(brief, dict) or cast("dict[str, Any]", brief).get("planning", "agent") == "agent"
+    return isinstance(created.get("goal"), str) and turns

@@ -161,6 +161,11 @@ class Validity:
         """The keys of a node with a valid start."""
         return self._keys_of_node.get(node, ())
 
+    def took_nothing(self, node: str, at: int) -> bool:
+        """Whether every call of a node that started was settled before a position, surely without an effect."""
+        settled = [(key, self.settlement(key, at)) for key in self.keys_of_node(node)]
+        return not any(end is None or end.succeeded or self._unsure(key, end, at) for key, end in settled)
+
     def _admit(self, plan: Fact) -> None:
         """Behind a stop, only a plan that undoes what was done, and only that, comes in force."""
         if self._may_compensate(plan.at) and all(self._undoes(entry, plan.at) for entry in entries_of(plan)):
@@ -233,6 +238,9 @@ class Validity:
             yield "stopped"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
+        gone = self.history.workers_ended
+        if gone and start.worker is not None and gone.get(start.worker, at) < at:
+            yield "worker_ended"
         if self._decision(key, at) not in (None, "approve"):
             yield "refused"
         if self._node_taken(start):

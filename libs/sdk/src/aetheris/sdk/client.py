@@ -472,6 +472,18 @@ class Client:
         """The registered models; raises ApiError."""
         return self._send(_Call("GET", "/models"))["models"]
 
+    def workers(self) -> list[dict[str, Any]]:
+        """Every worker's name and who lives under it; raises ApiError."""
+        return self._send(_Call("GET", "/workers"))["workers"]
+
+    def worker(self, worker_id: str) -> dict[str, Any]:
+        """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
+        return self._send(_Call("GET", f"/workers/{worker_id}"))
+
+    def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
+        """Say that who lives under a name can act no more; raises ApiError (Conflict: nobody lives under it)."""
+        return self._send(_end_worker(worker_id, evidence, incarnation))
+
     def _send(self, call: _Call) -> Any:
         return _checked(self._answer(call))
 
@@ -651,6 +663,18 @@ class AsyncClient:
         """As `Client.models`."""
         return (await self._send(_Call("GET", "/models")))["models"]
 
+    async def workers(self) -> list[dict[str, Any]]:
+        """As `Client.workers`."""
+        return (await self._send(_Call("GET", "/workers")))["workers"]
+
+    async def worker(self, worker_id: str) -> dict[str, Any]:
+        """As `Client.worker`."""
+        return await self._send(_Call("GET", f"/workers/{worker_id}"))
+
+    async def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
+        """As `Client.end_worker`."""
+        return await self._send(_end_worker(worker_id, evidence, incarnation))
+
     async def _send(self, call: _Call) -> Any:
         return _checked(await self._answer(call))
 
@@ -787,6 +811,10 @@ def _respond(request_id: str, action: Action, data: Mapping[str, Any] | None, co
 def _resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> _Call:
     path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
     return _Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
+
+
+def _end_worker(worker_id: str, evidence: str, incarnation: str | None) -> _Call:
+    return _Call("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))
 
 
 def _replay(job_id: str, to: str | None, steps: bool) -> _Call:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from aetheris.protocol.base import recordable
-from aetheris.sdk import redaction
+from aetheris.sdk import redaction, remains
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import (
     Answer,
@@ -64,6 +64,7 @@ async def invoke(
     within_s = min(tool.timeout_s, ctx.remaining())
     if within_s <= 0:
         return Retryable("the deadline passed before the call")
+    remains.watch()
     call = _call(tool.function, (ctx,) if tool.signature.injected else (), bound)
     outcome = partial(_outcome, call, tool.pure, redactor)
     return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
@@ -119,18 +120,26 @@ def _context_argument(asks: Callable[..., Any], ctx: ProbeContext) -> dict[str, 
 
 
 async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Redactor) -> Outcome:
-    try:
-        return _succeeded(await call(), redactor)
-    except NotExecuted as refused:
-        return Retryable(_reason(refused, redactor))
-    except Failed as refused:
-        return Permanent(_reason(refused, redactor))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception but the two declared ones: unknown
-        return _doubt(recordable.text(redactor.text(type(error).__name__), _LONGEST_CLASS), pure)
+    with remains.calling() as this:
+        try:
+            return _succeeded(await call(), redactor)
+        except NotExecuted as refused:
+            return Retryable(_reason(refused, redactor))
+        except Failed as refused:
+            return Permanent(_reason(refused, redactor))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception but the two declared ones: unknown
+            returned = not pure and _is_own(error) and remains.nothing_lives(this)
+            error_class = recordable.text(redactor.text(type(error).__name__), _LONGEST_CLASS)
+            return _doubt(error_class, pure, returned=returned)
 
 
-def _doubt(error_class: str, pure: bool) -> Outcome:
-    return Retryable(error_class) if pure else InDoubt(error_class)
+def _is_own(error: BaseException) -> bool:
+    """Whether the tool's code has ended by it; what only stands for another may be a cancellation."""
+    return isinstance(error, Exception) and not isinstance(error, _Ended)
+
+
+def _doubt(error_class: str, pure: bool, *, returned: bool = False) -> Outcome:
+    return Retryable(error_class) if pure else InDoubt(error_class, returned)
 
 
 def _succeeded(returned: Any, redactor: Redactor) -> Succeeded:
@@ -250,7 +259,9 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
         else:
             _tell(loop, future, None, value)
 
-    threading.Thread(target=run, name="tool", daemon=True).start()
+    thread = threading.Thread(target=run, name="tool", daemon=True)
+    remains.know(thread)
+    thread.start()
     return await future
 
 

@@ -89,6 +89,8 @@ class InDoubt:
     """Nobody here knows whether the world changed; only the error's class is told."""
 
     error_class: str
+    returned: bool = False
+    """Its own code has raised, and nothing that it started lives: from here the call can act no more."""
 
 
 Outcome = Succeeded | Retryable | Permanent | InDoubt

@@ -23,6 +23,7 @@ from aetheris.gateway.feed import FeedClosed
 from aetheris.gateway.handlers import Jobs, Wait, ended
 from aetheris.gateway.tokens import Caller, Tokens
 from aetheris.gateway.views import Row
+from aetheris.gateway.workers import Workers
 from aetheris.protocol.views.contracts import Level
 from aetheris.runtime.process.health import Health
 
@@ -34,7 +35,9 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _MAX_LIMIT = 10_000
 
 
-def build_api(jobs: Jobs, courses: Courses, tokens: Tokens, health: Health, keepalive_s: float) -> FastAPI:
+def build_api(
+    jobs: Jobs, courses: Courses, workers: Workers, *, tokens: Tokens, health: Health, keepalive_s: float
+) -> FastAPI:
     """The ASGI app."""
     app = FastAPI(title="Aetheris", docs_url=None, redoc_url=None, openapi_url=None, routes=[_submission(jobs, tokens)])
     app.add_exception_handler(Problem, _on_problem)
@@ -44,6 +47,7 @@ def build_api(jobs: Jobs, courses: Courses, tokens: Tokens, health: Health, keep
     app.include_router(_probes(health))
     app.state.tokens = tokens
     app.include_router(_routes(jobs, courses, keepalive_s), prefix="/api")
+    app.include_router(_names(workers), prefix="/api/workers")
     return app
 
 
@@ -213,6 +217,25 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
         router.add_api_route(f"/jobs/{{job_id}}/{proof}", _proof(jobs, proof))
     for what in ("checkpoint", "consistency", "leaves"):
         router.add_api_route(f"/seals/{what}", _seals(jobs, what))
+    return router
+
+
+def _names(workers: Workers) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("")
+    async def names(_who: Who) -> JSONResponse:
+        return JSONResponse({"workers": workers.all()})
+
+    @router.get("/{worker_id}")
+    async def name(caller: Who, worker_id: str) -> JSONResponse:
+        return JSONResponse(await workers.one(caller, worker_id))
+
+    @router.post("/{worker_id}/end")
+    async def end(request: Request, caller: Who, worker_id: str) -> JSONResponse:
+        answered, body = await workers.end(caller, worker_id, await _body(request))
+        return JSONResponse(body, 200 if answered else 202)
+
     return router
 
 

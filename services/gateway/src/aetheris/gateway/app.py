@@ -19,13 +19,14 @@ from aetheris.gateway.rounds import Rounds
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.views import Views
+from aetheris.gateway.workers import Workers
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.lifecycle import freeze_memory
-from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.process.runtime import runtime
 
 READERS = 4
 """Jobs that are read from the log at the same time."""
@@ -63,8 +64,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
         history = History(parts.log, readers=READERS)
         table = Table(parts.log, Topic.TOOLS_REGISTRY)
-        await feed.start()
-        await table.load()
+        lives = Table(parts.log, Topic.WORKERS)
         jobs = Jobs(
             log=parts.log,
             history=history,
@@ -79,12 +79,17 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
             answer_s=settings.answer_s,
             request_s=settings.request_s,
         )
+        workers = Workers(lives, jobs, parts.appender, parts.clock, settings.answer_s)
+        await feed.start()
+        await asyncio.gather(table.load(), lives.load())
         effects = EffectIndex(parts.log, parts.redis, settings.request_s / 2)
         parts.health.add("views", index.unready)
-        http = _http(parts, settings, jobs, Courses(jobs, effects, parts.blobs), tokens)
+        courses = Courses(jobs, effects, parts.blobs)
+        api = build_api(jobs, courses, workers, tokens=tokens, health=parts.health, keepalive_s=settings.keepalive_s)
+        http = HttpServer(api, settings.listen, settings.http_port)
         following = [
             tasks.create_task(part)
-            for part in (feed.run(), index.run(), table.run(), parts.bell.listen("gateway", feed.wake))
+            for part in (feed.run(), index.run(), table.run(), lives.run(), parts.bell.listen("gateway", feed.wake))
         ]
         if settings.reconcile_every_s is not None:
             schedule = Schedule(
@@ -104,8 +109,3 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
                 task.cancel()
             await effects.close()
             await history.close()
-
-
-def _http(parts: Runtime, settings: GatewaySettings, jobs: Jobs, courses: Courses, tokens: Tokens) -> HttpServer:
-    api = build_api(jobs, courses, tokens, parts.health, settings.keepalive_s)
-    return HttpServer(api, settings.listen, settings.http_port)

@@ -63,6 +63,11 @@ _ENDS = {f"io.aetheris.job_{status}.v1".encode(): status for status in ("complet
 _FIRST_LOOK_S = 0.1
 """After so long a wait asks the list whether the job had ended before it listened; then each time twice as late."""
 
+_OPEN = ("running", "waiting", "stopping", "compensating", "cancelling")
+"""The statuses of jobs in which a call may be open."""
+_OPEN_JOBS = 50
+"""Of each status, so many are looked at."""
+
 Answers = Callable[[answers.Heard], bool]
 """Whether an event answers a command with yes; raises Conflict where it answers with no."""
 
@@ -287,6 +292,20 @@ class Jobs:
                     if one is not None:
                         said.setdefault(one["id"], one)
         return list(said.values())
+
+    async def opened_by(self, caller: Caller, worker_id: str) -> list[dict[str, Any]]:
+        """What a worker has open in the caller's newest jobs that have not ended, as far as that can be read in time.
+
+        Raises:
+            Unavailable.
+        """
+        found: list[dict[str, Any]] = []
+        async with self.deadline():
+            for status in _OPEN:
+                for row in (await self._views.page(caller.tenant, status, None, _OPEN_JOBS)).rows:
+                    state, _ = await self._fold(row)
+                    found += standing.opened_by(state, worker_id) if state is not None else []
+        return found
 
     async def respond(self, caller: Caller, raw: bytes) -> tuple[bool, dict[str, Any]]:
         """Hand on a human's answer to a request: (whether the log has answered, the answer).

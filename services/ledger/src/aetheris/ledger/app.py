@@ -16,6 +16,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.ids import fresh_id
 from aetheris.runtime.log.history import History
 from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
@@ -50,14 +51,13 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
 
 def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
-    stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.blobs, parts.clock)
+    stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
     edges: list[Edge] = []
     crash = crash_points(os.environ, settings.data)
     terms: list[Terms] = []
 
     def handler(partition: int) -> LedgerHandler:
         if not edges:  # the tables are loaded by now
-            workers = Workers(worker.tables[Topic.WORKERS])
             tools = Tools(worker.tables[Topic.TOOLS_REGISTRY])
             contents = contents_of(worker.tables[Topic.LEDGER_CONTENTS])
             terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents))
@@ -72,8 +72,9 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=worker_name(settings),
         clock=parts.clock,
         pace=Pace.of(settings),
     )
+    workers = Workers(worker.tables[Topic.WORKERS])
     return worker

@@ -111,6 +111,8 @@ class LedgerHandler(PartitionHandler):
         self._partition = Partition(terms, edge.workers.ended)
         self._reconciler = Reconciler(number, history, terms.verifies, self._ask)
         self._confirmed: list[LedgerRecord] = []
+        self._late: set[asyncio.Task[None]] = set()
+        """What waits for the store of blobs."""
         edge.workers.listen(self._worker_ended)
 
     def fold(self, records: Sequence[Record]) -> None:
@@ -161,6 +163,9 @@ class LedgerHandler(PartitionHandler):
     async def close(self) -> None:
         """The next owner makes everything again from the log."""
         self._edge.workers.leave(self._worker_ended)
+        for late in tuple(self._late):
+            late.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
         await self._reconciler.close()
 
     # in
@@ -231,7 +236,7 @@ class LedgerHandler(PartitionHandler):
 
     async def _round(self) -> None:
         now = self._now()
-        facts = await self._edge.stores.facts(self._partition.look(now))
+        facts = await self._edge.stores.facts(self._partition.look(now), self._ring)
         now = self._now()
         decisions = self._partition.decide(facts, now)
         tell_unjudged(self._partition.unjudged, self._edge.metrics)
@@ -250,9 +255,7 @@ class LedgerHandler(PartitionHandler):
 
     async def _carry_out(self, decisions: Sequence[Decision], now: Now) -> None:
         """One pipeline and one append; blobs lie in the store before the events that refer to them."""
-        await self._edge.stores.keep(
-            [data for decision in decisions if isinstance(decision, Emit) for data in decision.blobs]
-        )
+        decisions = [one for one in decisions if not await self._waits_for_blobs(one, now)]
         time = _text(now)
         groups = [self._group(decision, time, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
@@ -265,6 +268,29 @@ class LedgerHandler(PartitionHandler):
         await asyncio.gather(*writing)
         if self._edge.crash.armed:
             self._reach(decisions)
+
+    async def _waits_for_blobs(self, decision: Decision, now: Now) -> bool:
+        """Whether what it refers to is not in the store yet: it is written by itself once that is."""
+        keeping = (
+            await self._edge.stores.keep(decision.blobs) if isinstance(decision, Emit) and decision.blobs else None
+        )
+        if keeping is None:
+            return False
+        writing = asyncio.create_task(self._write_later(keeping, self._group(decision, _text(now), now)))
+        self._late.add(writing)
+        writing.add_done_callback(self._late.discard)
+        return True
+
+    async def _write_later(self, keeping: "asyncio.Task[None]", group: Group) -> None:
+        try:
+            await keeping
+        finally:
+            keeping.cancel()
+        await self._edge.writer.append([group])
+        self._edge.bells.wake()
+
+    def _ring(self) -> None:
+        self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
 
     def _reach(self, decisions: Sequence[Decision]) -> None:
         """The place to die at once an answer is recorded."""

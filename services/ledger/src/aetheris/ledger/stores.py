@@ -1,15 +1,13 @@
 """What the core asks of Redis and of the blob store, and what their silence means (docs/guarantees.md)."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import structlog
 
 from aetheris.ledger.core.decisions import Facts, Look, Nonces
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.blobs.store import BlobError, BlobRef, Blobs, BlobsUnreachable
+from aetheris.runtime.blobs.loading import BlobTraffic, Wake
 from aetheris.runtime.redis.client import RedisUnavailable
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Lease, Leases
@@ -22,20 +20,24 @@ _log = structlog.get_logger(__name__)
 class Stores:
     """One for a process: whether Redis has lost data is found out once, for all partitions."""
 
-    def __init__(self, leases: Leases, effects: EffectStore, blobs: Blobs, clock: Clock) -> None:
+    def __init__(self, leases: Leases, effects: EffectStore, traffic: BlobTraffic, clock: Clock) -> None:
         self._leases = leases
         self._effects = effects
-        self._blobs = blobs
+        self._traffic = traffic
         self._clock = clock
         self._lost_s: float | None = None
         self._silent = False
 
-    async def facts(self, look: Look) -> Facts:
-        """The answers to what the core must know; what could not be asked is None."""
+    async def facts(self, look: Look, wake: Wake) -> Facts:
+        """The answers to what the core must know; what could not be asked is None.
+
+        `wake` is called when a large result has come that was not there yet.
+        """
         if not (look.effects or look.leases or look.blobs):
             return Facts()
         held, effects = await self._held(look.leases), await self._found(look.effects)
-        return Facts(effects, held, self._lost_s, await self._loaded(look.blobs))
+        blobs = await self._traffic.values(look.blobs, wake) if look.blobs else {}
+        return Facts(effects, held, self._lost_s, blobs)
 
     async def begin(self) -> None:
         """Notice what Redis lost while no ledger looked."""
@@ -58,19 +60,9 @@ class Stores:
         except RedisUnavailable:
             self._not_answered()
 
-    async def keep(self, blobs: Sequence[bytes]) -> None:
-        """Store large results before the events that refer to them; waits for a store that does not answer."""
-        await asyncio.gather(*(self._put(data) for data in blobs))
-
-    async def _put(self, data: bytes) -> None:
-        while True:
-            try:
-                await self._blobs.put(data)
-            except BlobsUnreachable as error:
-                _log.warning("a result can't be kept: it is tried again", reason=str(error))
-                await self._clock.sleep(_AGAIN_S)
-            else:
-                return
+    async def keep(self, blobs: Sequence[bytes]) -> "asyncio.Task[None] | None":
+        """Store large results before the events that refer to them; None, or what ends once they are stored."""
+        return await self._traffic.kept(blobs)
 
     async def _held(self, keys: Sequence[str]) -> Mapping[str, bool] | None:
         if not keys:
@@ -96,16 +88,6 @@ class Stores:
             self._not_answered()
             return None
         return {key: nonces for (_, key), nonces in zip(keys, found, strict=True)}
-
-    async def _loaded(self, blobs: Mapping[str, int]) -> Mapping[str, Any]:
-        """What can be read; a blob that can't is asked for again later."""
-        loaded: dict[str, Any] = {}
-        for sha256, size in blobs.items():
-            try:
-                loaded[sha256] = json.loads(await self._blobs.get(BlobRef(sha256, size)))
-            except BlobError as error:
-                _log.warning("a result can't be read", sha256=sha256, error=type(error).__name__)
-        return loaded
 
     def _not_answered(self) -> None:
         """Heartbeats did not arrive either: leases lapse, and that is no evidence."""

@@ -1,11 +1,10 @@
-"""Which lives of workers have ended, from the table `workers`, and who wants to know (docs/guarantees.md)."""
+"""Which lives of workers have ended, from the topic `workers`, and who wants to know (docs/guarantees.md)."""
 
 from collections.abc import Callable
 
-from pydantic import ValidationError
-
 from aetheris.ledger.core.memory import WorkerLife
-from aetheris.protocol.messages.commands import WorkerEntry
+from aetheris.protocol.fold.workers import Names
+from aetheris.protocol.messages.commands import Ended
 from aetheris.runtime.log.table import Table
 
 Listener = Callable[[WorkerLife], None]
@@ -15,10 +14,10 @@ class Workers:
     """Every ended life, with how its end is known; one for a process, shared by its partitions."""
 
     def __init__(self, table: Table) -> None:
-        self.ended: dict[WorkerLife, str] = {}
+        """Before the table is loaded: which record counts is said by those before it."""
+        self.ended: dict[WorkerLife, Ended] = {}
+        self._names = Names()
         self._listeners: set[Listener] = set()
-        for key, value in table.items():
-            self._take(key, value)
         table.on_change(self._take)
 
     def listen(self, listener: Listener) -> None:
@@ -29,15 +28,9 @@ class Workers:
         """Call it no longer."""
         self._listeners.discard(listener)
 
-    def _take(self, _key: str, value: bytes | None) -> None:
+    def _take(self, key: str, value: bytes | None) -> None:
         """A life that was known to have ended stays so, also where its entry is gone."""
-        try:
-            entry = WorkerEntry.model_validate_json(value or b"")
-        except ValidationError:
-            return
-        for end in entry.ended:
-            life = (entry.worker_id, end.incarnation)
-            if life not in self.ended and end.incarnation != entry.live:
-                self.ended[life] = end.how
-                for listener in tuple(self._listeners):
-                    listener(life)
+        for life in self._names.take(key, value).ended:
+            self.ended[life] = self._names[key].ended[life[1]]
+            for listener in tuple(self._listeners):
+                listener(life)

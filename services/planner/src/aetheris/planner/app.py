@@ -11,6 +11,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.bell import AWAKE_S
@@ -59,7 +60,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             withheld=parts.withheld,
             indexed=indexed,
             quarantine=worker.quarantine,
-            blobs=parts.blobs,
+            traffic=parts.traffic,
             telemetry=parts.telemetry,
             metrics=parts.metrics,
             clock=parts.clock,
@@ -82,7 +83,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
         replace(INPUTS, checkpoint_every=settings.checkpoint_every),
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=worker_name(settings),
         clock=parts.clock,
         pace=Pace.of(settings),
     )

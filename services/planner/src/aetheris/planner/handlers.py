@@ -1,9 +1,7 @@
 """The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC
-from typing import Any
 
 import structlog
 
@@ -27,7 +25,6 @@ from aetheris.protocol.messages.envelope import (
     draft,
 )
 from aetheris.protocol.messages.events import (
-    BlobRef,
     JobCancelled,
     JobCompleted,
     JobFailed,
@@ -37,8 +34,7 @@ from aetheris.protocol.messages.events import (
     WaitCompleted,
 )
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.blobs.store import BlobError, Blobs
-from aetheris.runtime.blobs.store import BlobRef as StoredRef
+from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.log.job_lines import JobLine, read_line
 from aetheris.runtime.log.table import Table
@@ -51,6 +47,8 @@ from aetheris.runtime.worker.loop import PartitionHandler
 from aetheris.runtime.worker.unjudged import tell_unjudged
 
 SOURCE = "aetheris/planner"
+
+UNLOADED_AGAIN_S = 5.0
 
 _FEW = 4
 """Jobs that go on by themselves in a partition, up to which the end of one is told at once."""
@@ -75,7 +73,7 @@ class PlannerHandler(PartitionHandler):
         withheld: Withheld,
         indexed: Indexed,
         quarantine: Quarantine,
-        blobs: Blobs,
+        traffic: BlobTraffic,
         telemetry: Telemetry,
         metrics: Metrics,
         clock: Clock,
@@ -93,7 +91,9 @@ class PlannerHandler(PartitionHandler):
         self._births: dict[str, Record] = {}
         """Submissions whose birth is being written."""
         self._quarantine = quarantine
-        self._blobs = blobs
+        self._traffic = traffic
+        self._unloaded: dict[tuple[str, str], Load] = {}
+        """What waits for large results that can't be had now, by job and node."""
         self._telemetry = telemetry
         self._metrics = metrics
         self._clock = clock
@@ -147,7 +147,11 @@ class PlannerHandler(PartitionHandler):
         self._watch()
 
     async def tick(self) -> None:
-        """Say which jobs are stuck, and ask again for what they wait for."""
+        """Go on with what waited for large results; say which jobs are stuck, and ask again for what they wait for."""
+        if self._unloaded:
+            await self._append(self._groups(await self._loaded(self._still_unloaded())))
+            if self._unloaded and self._call_at is not None:
+                self._call_at(self._clock.monotonic() + UNLOADED_AGAIN_S)
         for stuck in self._partition.stuck(self._clock.monotonic()):
             _log.warning("job stuck", job_id=stuck.job_id, waits_for=stuck.waits_for, quiet_s=round(stuck.quiet_s, 1))
             await self._append(self._groups(await self._loaded(stuck.outputs), again=True))
@@ -242,18 +246,23 @@ class PlannerHandler(PartitionHandler):
             if not isinstance(output, Load):
                 found.append(output)
                 continue
-            results = await self._load(output.refs)
+            refs = {ref.sha256: ref.size for ref in output.refs}
+            results = await self._traffic.values(refs, self._wake)
+            if results.keys() < refs.keys():
+                self._unloaded[output.job_id, output.node_id] = output
+                continue
             followed = self._partition.resolved(output.job_id, output.node_id, results)
             found.extend(one for one in followed if not isinstance(one, Load))
         return found
 
-    async def _load(self, refs: Sequence[BlobRef]) -> dict[str, Any] | None:
-        """Results by hash; None where one can't be had now (the ledger waits for it)."""
-        try:
-            return {ref.sha256: json.loads(await self._blobs.get(StoredRef(ref.sha256, ref.size))) for ref in refs}
-        except BlobError as error:
-            _log.warning("a large result can't be read", reason=error.code)
-            return None
+    def _wake(self) -> None:
+        """A large result has come."""
+        if self._call_at is not None:
+            self._call_at(self._clock.monotonic())
+
+    def _still_unloaded(self) -> list[Load]:
+        waiting, self._unloaded = self._unloaded, {}
+        return [load for load in waiting.values() if load.job_id in self._partition.jobs]
 
     def _groups(self, outputs: Sequence[Written], *, again: bool = False) -> list[Group]:
         time = self._clock.now().astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -4,12 +4,15 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import Refused
 from aetheris.runtime.process.crash import crash_points
+from aetheris.runtime.process.health import Health
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
@@ -17,14 +20,17 @@ from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, load
+from aetheris.sdk.remains import of_the_engine, watch
+from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
-from aetheris.tool_executor.identity import announce, locked
+from aetheris.tool_executor.identity import living
 from aetheris.tool_executor.mcp_servers import mcp_tools
 from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.registering import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.tools import Calls
@@ -60,22 +66,28 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         BrokerRefused: the brokers could lose what was acknowledged.
         ModelsRefused: models are named, and can't be used.
         SecretsFileInvalid, McpServersRefused: the file of secrets, or of MCP servers, can't be used.
-        WorkerIdTaken: another process runs under this name.
+        SettingInvalid: AETHERIS_WORKER_ID is no name.
+        WorkerIdTaken: another process lives under this name, or may.
         Exception: whatever escaped; the next process restores from the log.
     """
+    watch()
     clock = SystemClock()
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
     own = load(",".join(settings.tools)) if toolbox is None else toolbox
+    name = worker_name(settings)
     async with AsyncExitStack() as closing:
-        await closing.enter_async_context(locked(settings.data, settings.worker_id, clock))
+        with of_the_engine():
+            on = await closing.enter_async_context(runtime(settings, NAME, stop))
+            tell = partial(_unready, on.health)
+            tell("has not said yet who it is")
+            held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         models = _asking(settings.models, toolbox)
         calls = Calls(toolbox, clock, secrets, models)
-        on = await closing.enter_async_context(runtime(settings, NAME, stop))
-        on.health.add("worker", lambda: "has not said yet who it is")
-        me = await announce(on.log, on.appender, clock, settings.worker_id, calls.registry())
+        me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
+        await register(on.appender, clock, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
         async with tries(settings.tool_drain_s, heartbeat) as spawn:
             if models is not None:
@@ -88,6 +100,10 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
+
+
+def _unready(health: Health, why: str) -> None:
+    health.add("worker", lambda: why)
 
 
 def _asking(entries: Sequence[str], toolbox: Toolbox) -> "Asking | None":
@@ -119,6 +135,7 @@ def executor(
         calls=calls,
         effects=EffectWriter(store, on.clock, settings.effect_deadline_s, settings.effect_pause_s),
         blobs=on.blobs,
+        traffic=on.traffic,
         scribe=scribe,
         telemetry=on.telemetry,
         metrics=on.metrics,
@@ -153,7 +170,7 @@ def executor(
         INPUTS,
         handler,
         group=GROUP,
-        member=settings.worker_id,
+        member=me.worker_id,
         clock=on.clock,
         pace=Pace.of(settings),
     )

@@ -20,6 +20,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, Outcome
 from aetheris.protocol.plan.graph import EffectClass, EffectKind
 from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import BlobRef as StoredRef
 from aetheris.runtime.blobs.store import Blobs, BlobsUnreachable
 from aetheris.runtime.process.crash import CrashPoints
@@ -36,6 +37,9 @@ from aetheris.tool_executor.effect_writer import EffectWriter, Keeping
 from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
+
+BLOB_PATIENCE_S = 60.0
+"""For so long a large result is offered to a store that is away; then nobody knows what the call came to."""
 
 REPORT_REFUSED = "ReportRefused"
 """The error class of a call whose report the brokers would not have, in any form."""
@@ -105,6 +109,7 @@ class Performer:
         calls: Calls,
         effects: EffectWriter,
         blobs: Blobs,
+        traffic: BlobTraffic,
         scribe: Scribe,
         telemetry: Telemetry,
         metrics: Metrics,
@@ -114,6 +119,7 @@ class Performer:
         self._calls = calls
         self._effects = effects
         self._blobs = blobs
+        self._traffic = traffic
         self._scribe = scribe
         self._telemetry = telemetry
         self._metrics = metrics
@@ -252,7 +258,11 @@ class Performer:
         output_hash = hashlib.sha256(data).hexdigest()
         if len(data) <= inline_limit:
             return _Kept(output_hash, result)
-        ref = await self._blobs.put(data)
+        try:
+            async with asyncio.timeout(BLOB_PATIENCE_S):
+                ref: StoredRef = await self._traffic.insist(lambda: self._blobs.put(data))
+        except TimeoutError:
+            raise BlobsUnreachable(f"not within {BLOB_PATIENCE_S:.0f} s") from None
         return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
 
 
@@ -266,15 +276,15 @@ def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
             return reports.failed(tried, Outcome.RETRYABLE, reason)
         case Permanent(reason):
             return reports.failed(tried, Outcome.PERMANENT, reason)
-        case InDoubt(error_class):
-            return _lost(tried, error_class)
+        case InDoubt(error_class, returned):
+            return _lost(tried, error_class, returned=returned)
 
 
-def _lost(tried: Try, error_class: str) -> Event:
+def _lost(tried: Try, error_class: str, *, returned: bool = False) -> Event:
     """What it came to is not known: to be tried again where it only read, else in doubt."""
     if tried.invocation.entry.effect_class is EffectClass.PURE:
         return reports.failed(tried, Outcome.RETRYABLE, error_class)
-    return reports.in_doubt(tried, error_class)
+    return reports.in_doubt(tried, error_class, returned=returned)
 
 
 def _error_of(said: Said) -> str | None:

@@ -7,6 +7,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.http import HttpServer
+from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
@@ -54,7 +55,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             replace(INPUTS, checkpoint_every=settings.checkpoint_every),
             handler,
             group=GROUP,
-            member=settings.worker_id,
+            member=worker_name(settings),
             pace=Pace.of(settings),
         )
         parts.health.add("worker", worker.unready)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -24,7 +25,7 @@ from aetheris.protocol.messages.events import (
     ToolInvocationFinished,
     ViolationFound,
 )
-from aetheris.runtime.blobs.store import BlobsUnreachable
+from aetheris.runtime.blobs.store import BlobError, BlobsUnreachable
 from aetheris.runtime.log.interface import LogError, Refusal
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.withheld import write_all
@@ -78,6 +79,8 @@ class VerifierPartition(PartitionHandler):
         self._watch = Watch(self._core, self._tell, parts.runtime.clock)
         self._asked: dict[int, asyncio.Task[None]] = {}
         self._late: set[asyncio.Task[None]] = set()
+        self._readable: set[str] = set()
+        """Jobs of whose large results one could be asked for just now."""
         self._unsealed: dict[str, float] = {}
         """Jobs whose seal was refused, and when it is made anew."""
 
@@ -199,7 +202,8 @@ class VerifierPartition(PartitionHandler):
 
     async def _seal(self) -> None:
         """Into the log of seals first: no stream holds a seal that the log lacks, wherever this process dies."""
-        seals = [seal for job in self._core.to_seal() if (seal := await self._sealed(job)) is not None]
+        ready = [job for job in self._core.to_seal() if self._may_judge(job)]
+        seals = [seal for job in ready if (seal := await self._sealed(job)) is not None]
         lines = [(self._draft(Topic.JOBS_SEALS, seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
         refusals = await write_all(self._parts.runtime.appender, lines)
         refused = {refusal.group[0].key.decode() for refusal in refusals}
@@ -212,6 +216,25 @@ class VerifierPartition(PartitionHandler):
                 if seal.job_id not in refused
             ]
         )
+
+    def _may_judge(self, job: LiveJob) -> bool:
+        """Whether its large results can be read: a store that is away is waited for beside the partition's turn."""
+        if job.large is None or job.job_id in self._readable:
+            self._readable.discard(job.job_id)
+            return True
+        job.sealing = True
+        asking = asyncio.create_task(self._ask_store(job, job.large))
+        self._late.add(asking)
+        asking.add_done_callback(self._late.discard)
+        return False
+
+    async def _ask_store(self, job: LiveJob, sha256: str) -> None:
+        runtime = self._parts.runtime
+        with suppress(BlobError):  # missing, or changed: the judgement says so
+            await runtime.traffic.insist(lambda: asyncio.to_thread(runtime.blobs.read, sha256))
+        self._readable.add(job.job_id)
+        job.sealing = False
+        self._parts.worker.call_at(self._number, runtime.clock.monotonic())
 
     def _seal_later(self, refusal: Refusal) -> None:
         """Its job stays unsealed, and is told; a seal is made anew when its time has come."""

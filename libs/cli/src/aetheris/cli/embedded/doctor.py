@@ -118,6 +118,10 @@ def _running_parts(data: Path) -> Iterator[Finding]:
         reasons = "".join(f": {reason}" for reason in dict(said.get("unready") or {}).values())
         detail = f"{'ready' if part.ready else 'not ready'}, incarnation {part.state.incarnation}{reasons}"
         yield Finding(name, part.ready, detail, "" if part.ready else f"Read {part.log}.")
+        if away := dict(said.get("blobs_away") or {}):
+            yield Finding(
+                name, False, f"the store of blobs is away for {away['for_s']} s: {away['reason']}", "Mend it."
+            )
         yield from _refused(name, dict(said.get("refused") or {}))
 
 

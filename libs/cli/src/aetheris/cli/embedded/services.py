@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.plan import Part
 from aetheris.cli.embedded.ports import Ports
+from aetheris.runtime.process.installation import named
 
 STOP_WITHIN_S = 10.0
 
@@ -53,7 +55,8 @@ def http_port(process: str, ports: Ports) -> int:
 
 def _part(service: Service, process: str, shared: Mapping[str, str], ports: Ports) -> Part:
     health = str(ports.get(f"{process}-health"))
-    own = {"AETHERIS_WORKER_ID": process, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
+    worker_id = named(process, Path(shared["AETHERIS_DATA"]))
+    own = {"AETHERIS_WORKER_ID": worker_id, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
     if service.http:
         own["AETHERIS_HTTP_PORT"] = str(http_port(process, ports))
     return Part(process, "service", service.argv, "http", health, {**shared, **own, **kept_bytecode()}, STOP_WITHIN_S)

@@ -1,7 +1,8 @@
 """The process that keeps the embedded system running: starts, restarts and ends its parts.
 
 Run as `python -m aetheris.cli.embedded.supervisor DATA [--detach]`. One per data folder: it holds a lock on
-`supervisor.lock` for as long as it lives. Its children die with it, even if it is killed (Linux).
+`supervisor.lock` for as long as it lives. Its children die with it, even if it is killed, and what they leave running
+is killed before they are started again (Linux).
 """
 
 import fcntl
@@ -18,6 +19,7 @@ from types import FrameType
 from typing import IO
 
 from aetheris.cli.embedded.forking import Forked, Template, runs_module
+from aetheris.cli.embedded.orphans import adopt, kill_orphans
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
 from aetheris.cli.embedded.processes import kill_group, spawn
 
@@ -87,6 +89,11 @@ class Child:
         _say(f"{self.part.name} exited with {code}, next start in {self._backoff_s:.1f} s")
         return True
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, until it was seen to have ended."""
+        return self._process.pid if self._process is not None else None
+
     def terminate(self) -> None:
         """SIGTERM, if it runs."""
         self.due = None
@@ -153,6 +160,7 @@ class Supervisor:
 
     def run(self, signals: Signals) -> None:
         """Returns once all parts have ended, after a SIGTERM or SIGINT."""
+        adopt()
         self._save(os.getpid())
         received: frozenset[int] = frozenset()
         self._step()
@@ -166,6 +174,8 @@ class Supervisor:
     def _step(self) -> None:
         """Reap what ended, start what is due, let services in once the servers are ready."""
         ended = [child for child in self._children if child.reap()]
+        if ended:
+            self._kill_orphans()
         self._starting = [child for child in self._starting if not child.part.is_ready()]
         due = [child for child in self._allowed() if child.due is not None and child.due <= time.monotonic()]
         for child in due:
@@ -187,6 +197,7 @@ class Supervisor:
     def _stop(self) -> None:
         """Services first, together; then the servers in the reverse order of their start."""
         self._end(self._of_kind("service"))
+        self._kill_orphans()
         for server in reversed(self._of_kind("server")):
             self._end([server])
         self._save(None)
@@ -198,6 +209,13 @@ class Supervisor:
             child.terminate()
         for child in children:
             child.await_end(started + child.part.stop_within_s)
+
+    def _kill_orphans(self) -> None:
+        running = [child for child in self._children if child.pid is not None]
+        names = {name for child in running if (name := child.part.env.get("AETHERIS_WORKER_ID")) is not None}
+        killed = kill_orphans({child.pid for child in running if child.pid is not None}, names)
+        if killed:
+            _say(f"killed what was left running: {sorted(killed)}")
 
     def _of_kind(self, kind: str) -> list[Child]:
         return [child for child in self._children if child.part.kind == kind]

@@ -264,6 +264,12 @@ class Record:
         value = self.body.get(name)
         return value if isinstance(value, str) else ""
 
+    def worker(self) -> tuple[str, ...]:
+        """The worker that it names, and which life of it."""
+        named = self.body.get("worker_id"), self.body.get("incarnation")
+        texts = tuple(one for one in named if isinstance(one, str))
+        return texts if texts == named else ()
+
 
 def read_record(at: int, one: dict[str, Any]) -> Record:
     if type(one["offset"]) is not int:
@@ -351,6 +357,17 @@ class Entry:
 NO_ENTRY = Entry()
 
 
+def needs(says: dict[str, Any], node: str) -> bool:
+    """Does a node come after another, or use its result?"""
+    return node in map(str, listed(says.get("depends_on"))) or refers_to(says.get("args"), node)
+
+
+def refers_to(part: Any, node: str) -> bool:
+    if isinstance(part, dict) and len(part) == 1 and isinstance(part.get("$ref"), str):
+        return part["$ref"].partition("#")[0] == node
+    return any(refers_to(inner, node) for inner in (part.values() if isinstance(part, dict) else listed(part)))
+
+
 def entry_hash(says: dict[str, Any]) -> str:
     """Absent and default are one."""
     defaults = {"kind": "tool", "args": {}, "depends_on": [], "occurrence": 1, "irreversible": False}
@@ -386,7 +403,8 @@ class Call:
     said: dict[str, dict[Any, Record]] = field(default_factory=lambda: defaultdict(dict))  # of each nonce, once
     outputs: set[str] = field(default_factory=set[str])
     commits: list[Record] = field(default_factory=list[Record])
-    absent: set[str] = field(default_factory=set[str])  # nonces not found after their worker's end
+    returned: set[str] = field(default_factory=set[str])  # nonces whose own code has raised, and can act no more
+    absent: set[str] = field(default_factory=set[str])  # nonces not found when they could act no more
     doubts: dict[str, str] = field(default_factory=dict[str, str])  # nonce → parked or in_doubt
     settled: Record | None = None
     outcome: str = ""  # success, failed or rejected
@@ -429,7 +447,7 @@ class Job:
         self.tries: list[Try] = []
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
         self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
-        self.workers_ended: set[tuple[str, str]] = set()
+        self.workers_ended: set[tuple[str, ...]] = set()
         self.waiting: dict[str, str] = {}  # node → key of its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
@@ -576,6 +594,7 @@ class Job:
             # nothing has ended it, no human said no, and behind a stop only compensations planned later start
             and self.end is None
             and (call.decided is None or call.said_yes())
+            and start.worker() not in self.workers_ended
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
@@ -683,12 +702,16 @@ class Job:
     def invocation_probed(self, answer: Record, call: Call) -> None:
         one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
         key = answer.text("external_key")
-        if one and one.worker in self.workers_ended and answer.text("answer") == "not_found":
-            call.absent |= {one.start.nonce} if key and key == one.start.text("external_key") else set()
+        over = one and ((all(one.worker) and one.worker in self.workers_ended) or one.start.nonce in call.returned)
+        if one and over and answer.text("answer") == "not_found" and key and key == one.start.text("external_key"):
+            call.absent.add(one.start.nonce)
+
+    def invocation_in_doubt(self, doubt: Record, call: Call) -> None:
+        if doubt.body.get("returned") is True and doubt.nonce in {one.start.nonce for one in call.tries}:
+            call.returned.add(doubt.nonce)
 
     def worker_ended(self, ended: Record, _call: Call) -> None:
-        if ended.text("worker_id") and ended.text("incarnation"):
-            self.workers_ended.add((ended.text("worker_id"), ended.text("incarnation")))
+        self.workers_ended |= {ended.worker()} - {()}
 
     # Nodes.
 
@@ -747,9 +770,23 @@ class Job:
         named = end.body.get("compensated") or []
         self.replay += broken(
             end,
-            incomplete=end.type == "job_completed" and not done >= self.planned().keys(),
+            incomplete=end.type == "job_completed" and any(map(self.is_missing, self.planned().keys() - done)),
             compensated_differs=not isinstance(named, list) or set(map(str, named)) != self.undone_by().keys(),
         )
+
+    def is_missing(self, node: str) -> bool:
+        """But for a call that a model asked for, and went on without: it surely took no effect, nothing needs it."""
+        created = next((record.body for record in self.by_type["job_created"]), {})
+        by_turns = mapping(created.get("brief")).get("planning", "agent") == "agent"
+        asked = (
+            isinstance(created.get("goal"), str) and by_turns and self.entry(node).says.get("kind", "tool") == "tool"
+        )
+        reports = [record.text("result_type") for record in self.by_type["node_finished"] if record.node == node]
+        calls = self.calls_of[node].values() if node in self.calls_of else []
+        harmless = self.entry(node).is_harmless
+        nothing = all(call.settled and call.outcome != "success" and (call.sure or harmless) for call in calls)
+        needed = any(needs(entry.says, node) for entry in self.planned().values())
+        return not asked or "permanent_failure" not in reports or not nothing or needed
 
     def planned(self) -> dict[str, Entry]:
         return {name: self.entry(name) for name in self.entries if self.entry(name).says}
@@ -772,7 +809,7 @@ HANDLED = {
     for name in (
         "plan_generated approval_requested approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
-        "invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated"
+        "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 

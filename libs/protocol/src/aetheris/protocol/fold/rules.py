@@ -248,7 +248,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
         return False
     state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
-    state.reason, state.duplicate_of, state.rejected_by = e.reason.value, e.duplicate_of, e.by
+    state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
     job.void_starts.pop(e.idempotency_key, None)
     _wait_is_over(job, e.node_id)
     return True
@@ -291,8 +291,13 @@ def _edit(job: JobState, node_id: str, args: dict[str, Any]) -> None:
 
 def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or state.st is not St.STARTED or state.n != e.invocation_id or state.in_doubt is not None:
+    if state is None or e.invocation_id not in state.tries:
         return False
+    told = e.returned and e.invocation_id not in state.returned
+    if told:
+        state.returned |= {e.invocation_id}
+    if state.st is not St.STARTED or state.n != e.invocation_id or state.in_doubt is not None:
+        return told
     state.in_doubt = e.error_class
     return True
 

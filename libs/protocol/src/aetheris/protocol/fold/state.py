@@ -68,12 +68,15 @@ class KeyState:
     via: Via | None = None
     partial: bool = False
     reason: str | None = None
+    detail: str | None = None
     result: Any = None
     result_ref: ev.BlobRef | None = None
     result_hash: str | None = None
     external_id: str | None = None
     started: ev.ToolInvocationStarted | None = None
     in_doubt: str | None = None
+    returned: frozenset[str] = frozenset()
+    """Tries whose own code has raised and can act no more."""
     probes: tuple[tuple[int, ev.InvocationProbed], ...] = ()
     parked: ev.InvocationParked | None = None
     """What says that only a human can tell, until the next try."""

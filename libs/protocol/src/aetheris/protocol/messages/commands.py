@@ -185,14 +185,18 @@ class Ended(BaseModel):
 
     incarnation: str
     how: str
+    by: str | None = None
+    evidence: str | None = None
 
 
 class WorkerEntry(Message):
-    """workers: who lives under a stable identity, and who did."""
+    """workers: who lives under a stable identity, who left it, and who has ended (`workers.Names` says what counts)."""
 
     type_name: ClassVar[str] = "worker"
     worker_id: str
-    live: str
+    live: str | None = None
+    since: str | None = None
+    left: tuple[str, ...] = ()
     ended: tuple[Ended, ...] = ()
 
 

@@ -297,6 +297,8 @@ class InvocationInDoubt(KeyEvent):
     event_type: ClassVar[str] = "invocation_in_doubt"
     invocation_id: str
     error_class: str
+    returned: bool = False
+    """By the try itself: its own code has raised, and nothing that it started lives; it can act no more."""
     evidence: tuple[Any, ...] = ()
 
 
@@ -318,6 +320,8 @@ class WorkerEnded(Event):
     worker_id: str
     incarnation: str
     how: str
+    by: str | None = None
+    evidence: str | None = None
 
 
 class InvocationParked(KeyEvent):

@@ -13,10 +13,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.base.keys import content_key
 from aetheris.protocol.base.references import REF, SECRET, references
-from aetheris.protocol.fold.state import JobState
-from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, Kind, Name, Node, TaskGraph, ToolName, check_graph
-from aetheris.protocol.plan.prompts import TURN, Brief, asking, call_id, turn_id
+from aetheris.protocol.fold.state import JobState, Settled
+from aetheris.protocol.plan.graph import (
+    MAX_PLAN_BYTES,
+    EffectClass,
+    InvalidPlan,
+    Kind,
+    Name,
+    Node,
+    TaskGraph,
+    ToolName,
+    check_graph,
+)
+from aetheris.protocol.plan.prompts import TURN, Brief, asking, call_id, told, turn_id, whole
+from aetheris.protocol.planning.outcome import HasEffect, has_effect, step_status, structured
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args, graph_json, with_defaults
 
 MAX_CALLS_IN_ANSWER = 64
@@ -197,8 +210,23 @@ def _calls(job: JobState, brief: Brief, turn: int, answer: Answer) -> tuple[Node
             raise InvalidPlan("answer", "neither words nor calls")
         return ()
     made = [call for call in answer.calls if call.refused is None]
-    nodes = [
-        _valid(
+    nodes, results = _made(job, turn, made)
+    if turn >= brief.limits.turns:
+        raise _Over(f"limit_turns: {brief.limits.turns} turns are used, and the goal is not reached")
+    turns = [*_turns(job, turn), told(turn, results)]
+    return (*nodes, asking(job.created.goal or "", brief, job.tools, turn + 1, turns))
+
+
+def _made(job: JobState, turn: int, calls: Sequence[Call]) -> tuple[list[Node], list[dict[str, Any]]]:
+    """(the calls that are made now, the result of each that is asked for): an equal one that is done is not done again.
+
+    What only reads is read anew; what surely took no effect is called again.
+    """
+    done = {_content(job, node): node.id for node in _calls_of(job) if _stands(job, node)}
+    nodes: list[Node] = []
+    results: list[dict[str, Any]] = []
+    for place, call in enumerate(calls, start=1):
+        node = _valid(
             {
                 "id": call_id(turn, place),
                 "tool": call.tool,
@@ -206,21 +234,102 @@ def _calls(job: JobState, brief: Brief, turn: int, answer: Answer) -> tuple[Node
                 "depends_on": [turn_id(turn)],
             }
         )
-        for place, call in enumerate(made, start=1)
+        content = _content(job, node)
+        if content not in done:
+            nodes.append(node)
+        results.append(whole(done.get(content, node.id)))
+        if not _reads(job, node):
+            done.setdefault(content, node.id)
+    return nodes, results
+
+
+def _calls_of(job: JobState) -> Iterator[Node]:
+    return (entries[-1].node for entries in job.entries.values() if entries[-1].node.kind is Kind.TOOL)
+
+
+def _stands(job: JobState, node: Node) -> bool:
+    """Whether a call has succeeded, and left something behind."""
+    settled = job.settled_key(node.id)
+    return settled is not None and settled[1].outcome is Settled.SUCCESS and not _reads(job, node)
+
+
+def _reads(job: JobState, node: Node) -> bool:
+    pin = job.tools.get(node.tool_name)
+    return pin is not None and pin.effect_class is EffectClass.PURE
+
+
+def _content(job: JobState, node: Node) -> str:
+    pin = job.tools.get(node.tool_name)
+    return content_key(job.created.tenant, node.tool_name, node.args, pin.volatile if pin is not None else ())
+
+
+def _turns(job: JobState, turn: int) -> Sequence[Mapping[str, Any]]:
+    """The turns that a question told of."""
+    entry = job.entry(turn_id(turn))
+    return [] if entry is None else entry.node.args.get("turns", [])
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The next question, in which what failed is told; `turns` had such a call, and `node_id` is the last of them."""
+
+    question: Node
+    turns: int
+    node_id: Name
+
+
+def failures_told(job: JobState, brief: Brief) -> Told | None:
+    """The question to ask once every call of a turn has ended, and some surely without an effect; None where not so.
+
+    It follows from the fold alone: the newest question refers to results that will never be there.
+    """
+    turn = max((turn_of(name) for name in job.entries if _is_turn(name)), default=1)
+    *before, last = _turns(job, turn) or ({},)
+    asked_of = [(result, _node_of(result)) for result in last.get("results", ())]
+    states = [job.settled_key(node_id) if node_id is not None else None for _, node_id in asked_of]
+    failed = [node_id for _, node_id in asked_of if node_id is not None and took_nothing(job, node_id)]
+    if not failed or any(state is None for (_, node_id), state in zip(asked_of, states, strict=True) if node_id):
+        return None
+    results = [
+        status_told(job, node_id) if node_id is not None and node_id in failed else result
+        for result, node_id in asked_of
     ]
-    if turn >= brief.limits.turns:
-        raise _Over(f"limit_turns: {brief.limits.turns} turns are used, and the goal is not reached")
-    before = [_made(job, number) for number in range(1, turn)]
-    following_turn = asking(job.created.goal or "", brief, job.tools, turn + 1, [*before, len(made)])
-    return (*nodes, following_turn)
+    turns = [*before, told(turn - 1, results)]
+    question = asking(job.created.goal or "", brief, job.tools, turn, turns)
+    return Told(question, sum(map(_has_failed, turns)), failed[-1])
 
 
-def _made(job: JobState, turn: int) -> int:
-    """How many calls of an earlier answer were made."""
-    count = 0
-    while call_id(turn, count + 1) in job.entries:
-        count += 1
-    return count
+def took_nothing(job: JobState, node_id: Name) -> bool:
+    """Whether a call ended without a result, and surely without an effect."""
+    settled, entry = job.settled_key(node_id), job.entry(node_id)
+    if settled is None or entry is None or settled[1].outcome is Settled.SUCCESS:
+        return False
+    return has_effect(entry, settled[1]) is HasEffect.NONE
+
+
+def status_told(job: JobState, node_id: Name) -> dict[str, Any]:
+    """What the model is told of a call that has no result: it needn't guess from words (docs/models.md)."""
+    settled, entry = job.settled_key(node_id), job.entry(node_id)
+    if settled is None or entry is None:
+        raise KeyError(node_id)
+    key, state = settled
+    why = f"{state.reason}: {state.detail}" if state.detail else state.reason or "failed"
+    said = structured(entry, state, step_status(state), _text(why[:SHOWN_CHARS]))
+    known = {name: value for name, value in said.items() if value is not None}
+    return known | {"execution_id": execution_id(job.job_id, node_id, key)}
+
+
+def _is_turn(name: Name) -> bool:
+    return name.startswith(TURN) and name.removeprefix(TURN).isdecimal()
+
+
+def _node_of(result: Any) -> Name | None:
+    """The node whose result stands here; None for what was told of a failure."""
+    return result[REF].partition("#")[0] if isinstance(result, dict) and REF in result else None
+
+
+def _has_failed(turn: Mapping[str, Any]) -> bool:
+    return any(_node_of(result) is None for result in turn.get("results", ()))
 
 
 def _steps(answer: Answer) -> tuple[Node, ...]:

@@ -12,9 +12,10 @@ from aetheris.protocol.fold.job_log import Told, fold_event
 from aetheris.protocol.fold.state import NODE_WAITS, Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event, RejectReason, Via
-from aetheris.protocol.plan.graph import EffectClass, Kind
+from aetheris.protocol.plan.graph import Kind
+from aetheris.protocol.planning.contract import TERMINAL, Status, Trigger, advance
 from aetheris.protocol.planning.invocation import NotReady, invocation
-from aetheris.protocol.views.contract import TERMINAL, Status, Trigger, advance
+from aetheris.protocol.planning.outcome import structured
 
 MAX_TRANSITIONS = 50
 """Kept in a contract; all of them are in the log."""
@@ -34,14 +35,6 @@ class Level(StrEnum):
     RESULT = "result"
     TRANSITION = "transition"
     REQUEST = "request"
-
-
-class HasEffect(StrEnum):
-    """What is known of a call's effect on the world."""
-
-    NONE = "none"
-    CONFIRMED = "confirmed"
-    POSSIBLE = "possible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,26 +168,6 @@ class Contracts:
             found["transitions"] = [transition.view(level) for transition in course.moved]
             found["transitions_total"] = course.count
         return found | (_request(entry, key, state) if level is Level.REQUEST else {})
-
-
-def structured(entry: Entry, state: KeyState, status: Status, error: str | None) -> dict[str, Any]:
-    """What a model is told of a call, and guesses nothing of: {outcome, has_effect, duplicate_of, error_message}."""
-    return {
-        "outcome": status.value if status in TERMINAL else None,
-        "has_effect": has_effect(entry, state).value,
-        "duplicate_of": state.duplicate_of.model_dump() if state.duplicate_of is not None else None,
-        "error_message": error,
-    }
-
-
-def has_effect(entry: Entry, state: KeyState) -> HasEffect:
-    """Whether the call has changed the world; what is not known is possible."""
-    if entry.effect_class is EffectClass.PURE:
-        return HasEffect.NONE
-    if state.outcome is Settled.SUCCESS:
-        return HasEffect.CONFIRMED
-    nothing = state.sure if state.st is St.SETTLED else not state.live
-    return HasEffect.NONE if nothing else HasEffect.POSSIBLE
 
 
 def _triggers(status: Status, state: KeyState, before: St, event: Event) -> Sequence[Trigger]:

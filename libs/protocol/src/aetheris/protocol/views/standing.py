@@ -7,10 +7,11 @@ from aetheris.protocol.fold.rules import unsure
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import RejectReason, Via
+from aetheris.protocol.messages.events import Via
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.protocol.views.contract import Status
+from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.outcome import step_status
 
 
 def job_view(job: JobState, created_at: str) -> dict[str, Any]:
@@ -50,6 +51,23 @@ def job_status(job: JobState) -> str:
     if job.cancel is not None:
         return "cancelling"
     return "stopping" if job.stopping is not None else "running"
+
+
+def opened_by(job: JobState, worker_id: str) -> list[dict[str, Any]]:
+    """The calls of a job that a worker has declared, and that nobody has settled."""
+    return [
+        {
+            "job_id": job.job_id,
+            "node_id": state.node_id,
+            "tool": state.started.tool_name if state.started is not None else None,
+            "state": state.st.value,
+            "incarnation": state.tries[nonce].incarnation,
+        }
+        for state in job.keys.values()
+        if state.st is not St.SETTLED
+        for nonce in sorted(state.live)
+        if state.tries[nonce].worker_id == worker_id
+    ]
 
 
 def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
@@ -98,26 +116,6 @@ def _counting_key(job: JobState, node_id: str) -> tuple[str, KeyState] | None:
         return settled
     keys = job.node_keys.get(node_id)
     return (keys[-1], job.keys[keys[-1]]) if keys else None
-
-
-def step_status(state: KeyState) -> Status:
-    """Where the execution contract of a key stands (docs/execution-contract.md)."""
-    if state.st is St.SETTLED:
-        return _ended(state)
-    if state.st is St.PARKED:
-        return Status.WAITING
-    if state.st is St.NONE:
-        return Status.WAITING if state.requested is not None or state.is_waiting else Status.PENDING
-    return Status.RUNNING
-
-
-def _ended(state: KeyState) -> Status:
-    if state.outcome is Settled.SUCCESS:
-        return Status.COMPLETED
-    if state.outcome is Settled.FAILED:
-        return Status.CANCELLED if state.reason == RejectReason.CANCELLED else Status.FAILED
-    gone = (RejectReason.CANCELLED.value, RejectReason.EXPIRED.value)
-    return Status.CANCELLED if state.reason in gone else Status.REJECTED
 
 
 def _why(job: JobState) -> str | None:

@@ -12,6 +12,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from aetheris.rigs.chaos.observer import Seen
 from aetheris.rigs.chaos.schedule import Kind, Struck
+from aetheris.runtime.process.installation import process_of
 
 EXECUTOR = "executor"
 _MOVES = (ev.ToolInvocationFinished, ev.InvocationReopened, ev.InvocationParked)
@@ -68,10 +69,10 @@ def _open_at(job: Seen, kill: Struck) -> list[str]:
         if at_s > kill.begun_s:
             break
         if isinstance(event, ev.ToolInvocationStarted):
-            at_work[event.idempotency_key] = event.worker_id
+            at_work[event.idempotency_key] = process_of(event.worker_id)
         elif isinstance(event, _MOVES):
             at_work.pop(event.idempotency_key, None)
-    return [key for key, worker_id in at_work.items() if worker_id == kill.target]
+    return [key for key, process in at_work.items() if process == kill.target]
 
 
 def _moves(event: Event, key: str) -> bool:

@@ -14,6 +14,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.rigs.chaos.observer import Seen
 from aetheris.rigs.chaos.schedule import Kind, Struck, tag
+from aetheris.runtime.process.installation import process_of
 
 SLACK_S = 2.0
 """How long after the fact the observer may have read a record."""
@@ -188,24 +189,25 @@ def _parked(job: Seen, struck: Sequence[Struck]) -> Iterator[Parked]:
 
 
 def _cause(job: Seen, key: str, state: KeyState, struck: Sequence[Struck]) -> str | None:
-    """The fault that hit the parked try while it was open; a probeable one parks only if its worker may still act."""
+    """The fault that hit the parked try while it was open; a probeable one parks only if it may still act."""
     tried = state.tries[state.n or ""]
     entry = job.state.entry(state.node_id)
     if entry is not None and entry.effect_class is EffectClass.PROBEABLE:
         ended = (tried.worker_id, tried.incarnation) in job.state.ended_workers
-        return None if ended else "its worker is not known to have ended"
+        known = ended or state.n in state.returned
+        return None if known else "its worker is not known to have ended"
     begun_s, parked_s = _open_between(job, key, state.n or "")
     hits = [
         one
         for one in struck
         if one.left_out is None
-        and _reaches(one, tried.worker_id)
+        and _reaches(one, process_of(tried.worker_id))
         and one.begun_s <= parked_s + SLACK_S
         and (one.ended_s is None or one.ended_s >= begun_s - SLACK_S)
     ]
     if not hits:
         return None
-    likeliest = max(hits, key=lambda one: (one.target == tried.worker_id, one.fault.number))
+    likeliest = max(hits, key=lambda one: (one.target == process_of(tried.worker_id), one.fault.number))
     return f"{likeliest.fault.number} {likeliest.fault.kind.value} {likeliest.target}".rstrip()
 
 
@@ -220,7 +222,7 @@ def _open_between(job: Seen, key: str, nonce: str) -> tuple[float, float]:
     return begun_s, parked_s
 
 
-def _reaches(struck: Struck, worker_id: str) -> bool:
+def _reaches(struck: Struck, process: str) -> bool:
     """Whether such a fault can part a call of that worker from its report."""
     kind = struck.fault.kind
-    return kind in _OF_ANY_CALL or (kind in _OF_ITS_OWN_CALLS and struck.target == worker_id)
+    return kind in _OF_ANY_CALL or (kind in _OF_ITS_OWN_CALLS and struck.target == process)

@@ -20,6 +20,8 @@ _log = structlog.get_logger(__name__)
 
 _FOREVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED = {"cleanup.policy": "compact"}
+_KEPT_AN_HOUR = {"min.compaction.lag.ms": str(3600 * 1000)}
+"""So long a reader sees every record of a key, and so which of two that were written at once was first."""
 _WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
 
 _KINDS: Mapping[Topic, Mapping[str, str]] = {
@@ -32,7 +34,7 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
     Topic.CHECKPOINTS: _COMPACTED,
     Topic.AUDIT_CHECKPOINTS: _COMPACTED,
     Topic.JOBS_INDEX: _COMPACTED,
-    Topic.WORKERS: _COMPACTED,
+    Topic.WORKERS: _COMPACTED | _KEPT_AN_HOUR,
     Topic.TOOLS_REGISTRY: _COMPACTED,
     Topic.LEDGER_RECORDS: _COMPACTED,
     Topic.LEDGER_CONTENTS: {"cleanup.policy": "compact,delete", "retention.ms": str(31 * 24 * 3600 * 1000)},

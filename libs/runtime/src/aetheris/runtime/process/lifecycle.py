@@ -33,7 +33,7 @@ _YOUNG = 15_000
 _YOUNG_FACTS = 500_000
 """What the facts of 15,000 open steps and more come to: less than that is seldom open at once."""
 _OLDER = (33, 10)
-_REFUSED = 78
+REFUSED_STATUS = 78
 """As sysexits.h says it: something was found in an unconfigured or misconfigured state."""
 
 
@@ -56,7 +56,7 @@ def settings_for(kind: type[S], *, service: str) -> S:
         return load(kind)
     except Refused as refused:
         _log_refusal(refused)
-        sys.exit(_REFUSED)
+        sys.exit(REFUSED_STATUS)
 
 
 def freeze_memory(*, only_facts: bool = False) -> None:
@@ -139,7 +139,7 @@ def _status(ended: "asyncio.Future[None]") -> int:
     refused = refusal(error)
     if refused is not None:
         _log_refusal(refused)
-        return _REFUSED
+        return REFUSED_STATUS
     log_crash(error)
     return _CRASHED
 

@@ -9,6 +9,7 @@ from ssl import SSLContext
 import structlog
 
 from aetheris.runtime.base.clock import Clock, SystemClock
+from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.location import blobs_at
 from aetheris.runtime.blobs.store import Blobs
 from aetheris.runtime.kafka.admin import check_broker, ensure_topics
@@ -46,6 +47,8 @@ class Runtime:
     redis: Redis
     bell: Bell
     blobs: Blobs
+    traffic: BlobTraffic
+    """The same store, for whoever may not wait for it."""
     telemetry: Telemetry
     metrics: Metrics
     health: Health
@@ -94,6 +97,8 @@ async def runtime(
         await check_store(redis, dev=settings.dev)
         blobs = blobs_at(settings.blobs, settings.data)
         await blobs.check()
+        traffic = BlobTraffic(blobs, SystemClock())
+        health.tell("blobs_away", traffic.told)
         health.add("service", lambda: "is stopping" if stop.is_set() else None)
         health.add("brokers", pulse.unready)
         health.add("log", lambda: _why_stuck(appender))
@@ -101,7 +106,19 @@ async def runtime(
         health.add("redis", redis.unready)
         bell = Bell(redis)
         yield Runtime(
-            service, settings, log, appender, withheld, redis, bell, blobs, telemetry, metrics, health, SystemClock()
+            service,
+            settings,
+            log,
+            appender,
+            withheld,
+            redis,
+            bell,
+            blobs,
+            traffic,
+            telemetry,
+            metrics,
+            health,
+            SystemClock(),
         )
 
 

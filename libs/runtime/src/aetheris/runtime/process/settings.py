@@ -44,7 +44,9 @@ class RuntimeSettings(BaseSettings):
     blobs: Annotated[str, AfterValidator(_blobs_url)] = Field(
         "", description="Where results over 64 KiB lie: s3://bucket[/prefix]; not set: the folder blobs below data"
     )
-    worker_id: str = Field("worker-0", description="This process's stable name; no two live ones share it")
+    worker_id: str = Field(
+        "", description="This process's stable name, no other's; unset: worker-0 and the id of the data folder"
+    )
     listen: str = Field("127.0.0.1", description="Address that HTTP servers listen on")
     health_port: int = Field(0, description="Port of /livez and /readyz; 0 picks a free one")
     http_port: int = Field(8080, description="Port of the gateway's API and of the verifier's proofs")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from aetheris.sdk import remains
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed
 
@@ -126,6 +127,7 @@ async def _run(  # noqa: PLR0917  what `run` was given, whole
     refusals: Collection[int],
     largest: int,
 ) -> Printed:
+    remains.unsure()  # what a program starts may leave its session
     remaining_s = ctx.remaining()
     told, tell = os.pipe()
     locale = "given" if "LC_CTYPE" in env else "own"

@@ -106,6 +106,15 @@ def _further_than_read(real: Callable[..., Any]) -> Callable[..., Any]:
     return reached
 
 
+def _always_returned(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A timeout says as much as an exception, though its call acts on."""
+
+    def in_doubt(tried: Try, error_class: str, *, returned: bool) -> Any:
+        return real(tried, error_class, returned=returned or bool(error_class))
+
+    return in_doubt
+
+
 def _always(value: object) -> Replace:
     def always(*_: object) -> object:
         return value
@@ -161,6 +170,17 @@ ABLATIONS: tuple[Ablation, ...] = (
         "with a mark that rests on no checkpoint",
         600,
         {"aetheris.runtime.worker.checkpoints.Checkpoints._needed": _always(1 << 60)},
+    ),
+    Ablation(
+        "with a timeout taken as a return", 2000, {"aetheris.tool_executor.core.reports.in_doubt": _always_returned}
+    ),
+    Ablation(
+        "with an effect store that is believed",
+        2000,
+        {
+            "aetheris.ledger.core.settlement._is_of": _always(value=True),
+            "aetheris.ledger.core.settlement._is_whole": _always(value=True),
+        },
     ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
 )

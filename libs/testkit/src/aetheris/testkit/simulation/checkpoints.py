@@ -46,14 +46,18 @@ class SimCheckpoints:
         return position if low is None else min(low, position)
 
     def write(self, live: Live, position: int) -> None:
-        """Every third round: what is new of each job below `position`; what that replaces is deleted."""
+        """Every third round: what is new of each job below `position`; what is of no use any more is deleted."""
         self._rounds += 1
         if self._rounds % ROUNDS:
             return
-        for job_id, birth in live:
+        jobs = dict(live)
+        for job_id, birth in jobs.items():
             self._around.pieces.extend(self._piece(job_id, birth, position - 1))
         self.take()
-        gone = [span for chain in self._known.chains() for span in chain.superseded()]
+        gone: list[Span] = []
+        for chain in self._known.chains():
+            is_live = jobs.get(chain.job_id) == chain.birth or chain.birth >= position
+            gone += chain.superseded() if is_live else chain.spans()
         self._around.pieces.extend(Record(*PLACE, 0, 0, span.key, (), b"") for span in gone)
 
     def _piece(self, job_id: str, birth: int, as_of: int) -> Iterator[Record]:

@@ -22,6 +22,8 @@ from aetheris.protocol.messages.events import (
     ToolInvocationStarted,
 )
 from aetheris.protocol.plan.graph import EffectClass, undo_id
+from aetheris.protocol.plan.prompts import TURN
+from aetheris.protocol.planning.answers import took_nothing
 from aetheris.testkit.simulation.log import Entry, record_of
 from aetheris.testkit.simulation.world import Call, Effect, Outside
 
@@ -107,7 +109,7 @@ def check_effect(effect: Effect, outside: Outside, retries: Mapping[tuple[str, s
             raise Broken("one_key_and_arguments_per_node", f"{node} took effect under {_keys(effects)}")
     elif len(effects) > 1 + retries.get(node, 0):
         raise Broken("at_most_once", f"{node} ({call.effect_class}) took effect {len(effects)} times: {_keys(effects)}")
-    if call.irreversible:
+    if call.irreversible or (call.node_id.startswith(TURN) and call.effect_class is not EffectClass.PURE):
         _check_same(call, outside, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
 
 
@@ -123,6 +125,8 @@ def check_end(observer: Observer, outside: Outside, expected: Iterable[str]) -> 
             raise Broken("stuck", f"{job_id} neither ends nor waits for a human")
         for key, state in job.keys.items():
             _check_result(job, key, state, outside)
+            _check_sure(job, key, state, outside)
+            _check_open(job, state)
         if isinstance(job.terminal, JobCompleted):
             _check_nothing_lost(job, outside)
         if isinstance(job.terminal, JobFailed):
@@ -163,18 +167,35 @@ def _is_true(job: JobState, rule: str, outside: Outside) -> bool:
 
 
 def _check_same(call: Call, outside: Outside, retried: int) -> None:
-    """The same irreversible call by meaning, whichever node makes it."""
+    """The same call by meaning, whichever node makes it: one that is irreversible, or that a model asked for."""
     same = {
         one.call.node_id
         for one in outside.effects
         if (one.call.job_id, one.call.content) == (call.job_id, call.content)
     }
     if len(same) > 1 + retried:
-        raise Broken("same_irreversible_call_once", f"{call.job_id}: {sorted(same)} are the same call")
+        raise Broken("same_call_once", f"{call.job_id}: {sorted(same)} are the same call")
+
+
+def _check_sure(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
+    """Sure that there is no effect means that there is none, and that none is on its way."""
+    if state.st is not St.SETTLED or state.outcome is Settled.SUCCESS or not state.sure:
+        return
+    calls = [*(effect.call for effect in outside.effects), *(call for call in outside.under_way if call.may_land)]
+    if any(call.key == key and call.effect_class is not EffectClass.PURE for call in calls):
+        raise Broken("sure_means_sure", f"{job.job_id} {state.node_id} ({key[:8]}) took effect, and is said not to")
+
+
+def _check_open(job: JobState, state: KeyState) -> None:
+    """When all humans have answered, nothing is asked any more; what is parked says why."""
+    if job.terminal is None and job.stopping is None and (state.is_asking or state.is_waiting):
+        raise Broken("answers_count", f"{job.job_id} {state.node_id} still waits for an answer that was given")
+    if state.st is St.PARKED and not state.parked_because:
+        raise Broken("parked_says_why", f"{job.job_id} {state.node_id}")
 
 
 def _check_result(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
-    if state.outcome is not Settled.SUCCESS:
+    if state.outcome is not Settled.SUCCESS or state.waits_for is not None:
         return
     answered: list[Any] = outside.results.get((job.job_id, state.node_id), [])
     if state.result not in answered:
@@ -185,7 +206,10 @@ def _check_nothing_lost(job: JobState, outside: Outside) -> None:
     for node_id in job.entries:
         entry = job.entry(node_id)
         pure = entry is None or entry.effect_class is EffectClass.PURE
-        if not pure and not outside.of_node(job.job_id, node_id):
+        if job.created.goal is not None and took_nothing(job, node_id):
+            if outside.of_node(job.job_id, node_id):
+                raise Broken("a_model_is_told_what_is_so", f"{job.job_id}: {node_id} took effect after all")
+        elif not pure and not outside.of_node(job.job_id, node_id):
             raise Broken("no_call_lost", f"{job.job_id} is completed, but {node_id} never took effect")
 
 

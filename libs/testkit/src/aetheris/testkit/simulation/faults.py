@@ -4,20 +4,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.state import Settled
+from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import Observer
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.processes import Processes
-from aetheris.testkit.simulation.scenario import TTL_S, revised
+from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TTL_S, revised
+from aetheris.testkit.simulation.stores import effect_bytes
 from aetheris.testkit.simulation.surroundings import Surroundings
-from aetheris.testkit.simulation.world import Course
+from aetheris.testkit.simulation.world import Call, Course
 
 COMMANDS = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS)
 BAD_COURSES = (
     Course.ANSWER_LOST,
     Course.LATE,
     Course.REQUEST_LOST,
+    Course.RESET,
     Course.LATE,
+    Course.RESET,
     Course.REFUSED,
     Course.FAILED,
     Course.PARTIAL,
@@ -178,6 +183,62 @@ class Faults:
         self.around.log.adrift(Batch(Topic.JOBS_EVENTS, pair))
         return f"the birth at {at} comes again"
 
+    def step_is_called_off(self) -> str | None:
+        """By a human, whatever has become of it."""
+        keys = [(job, key) for job in self.observer.jobs.values() for key in job.keys if job.terminal is None]
+        if not keys:
+            return None
+        job, key = self.around.tape.pick(keys)
+        self.human.call_off(job, key)
+        return f"{job.keys[key].node_id} of {job.job_id} is to be called off"
+
+    def signal_comes(self) -> str | None:
+        """Early, late, again, or to a job that waits for none."""
+        submission = self.around.tape.pick(self.around.scenario.submissions)
+        if submission.job_id not in self.observer.jobs:
+            return None
+        self.human.signal(submission.job_id, SIGNAL)
+        return f"{submission.job_id} is told {SIGNAL}"
+
+    def effect_is_deleted(self) -> str | None:
+        """Outside, by somebody else, when its call is settled."""
+        done = [
+            effect.call
+            for effect in self.around.outside.effects
+            if effect.call.tool in CONFIRMED and self._is_settled(effect.call)
+        ]
+        if not done:
+            return None
+        call = self.around.tape.pick(done)
+        self.around.outside.deleted.add(call.external_key)
+        return f"what {call.node_id} of {call.job_id} did is deleted outside"
+
+    def stored_effect_is_spoilt(self) -> str | None:
+        """It is no effect, one of another result, or another try's."""
+        stored = self.around.redis.stored()
+        if not stored:
+            return None
+        key, nonce, events = self.around.tape.pick(stored)
+        value = effect_bytes(events)
+        spoilt = self.around.tape.pick((b"\xff", b"{}", value.replace(b'"v":', b'"w":'), effect_bytes(stored[0][2])))
+        if spoilt == value:
+            return None
+        self.around.redis.spoil(key, nonce, spoilt)
+        return f"the stored effect of {nonce} is spoilt"
+
+    def clock_jumps(self) -> str | None:
+        """A ledger's time of day is set, an hour either way; its monotonic clock is not."""
+        if not self.processes.ledgers:
+            return None
+        ledger = self.around.tape.pick(self.processes.ledgers)
+        ledger.clock.wall_off_s += self.around.tape.pick((-3600.0, 3600.0))
+        return f"the clock of {ledger.name} jumps"
+
+    def _is_settled(self, call: Call) -> bool:
+        job = self.observer.jobs[call.job_id]
+        state = job.keys.get(call.key)
+        return state is not None and state.outcome is Settled.SUCCESS
+
     def time_passes(self) -> str | None:
         """While nobody gets to do anything: leases lapse, deadlines pass."""
         self.pass_time(TTL_S * (1 + self.around.tape.below(4)))
@@ -192,12 +253,17 @@ class Faults:
         return f"{job_id} is to be cancelled"
 
     def plan_is_revised(self) -> str | None:
-        """A node gets other arguments, whatever has become of it."""
+        """A node gets other arguments, whatever has become of it; but for one that a human is asked about."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
         job = self.observer.jobs.get(submission.job_id)
         if job is None or job.revision != 0 or job.terminal is not None:
             return None
-        node_id = self.around.tape.pick(sorted(job.entries))
+        asked = {state.node_id for state in job.keys.values() if state.requested is not None}
+        nodes = [entries[-1].node for node_id, entries in job.entries.items() if node_id not in asked]
+        called = sorted(node.id for node in nodes if node.kind in RUNNABLE)
+        if not called:
+            return None
+        node_id = self.around.tape.pick(called)
         self.human.revise(job, revised(job.entries[node_id][-1]))
         return f"{node_id} of {job.job_id} gets other arguments"
 
@@ -230,4 +296,9 @@ _KINDS: tuple[Kind, ...] = (
     Faults.plan_is_revised,
     Faults.message_comes_again,
     Faults.call_goes_wrong,
+    Faults.step_is_called_off,
+    Faults.signal_comes,
+    Faults.effect_is_deleted,
+    Faults.stored_effect_is_spoilt,
+    Faults.clock_jumps,
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.workers import LOCK
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.testkit.simulation.actors import executor, ledger, planner, verifier
 from aetheris.testkit.simulation.actors.executor import Executor
@@ -26,7 +27,7 @@ class Processes:
     ledgers: list[Ledger] = field(default_factory=list[Ledger])
     executors: list[Executor] = field(default_factory=list[Executor])
     verifiers: list[Verifier] = field(default_factory=list[Verifier])
-    _entries: dict[str, WorkerEntry] = field(default_factory=dict[str, WorkerEntry])
+    _lived: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     _down: list[Action] = field(default_factory=list[Action])
 
     def actions(self) -> Iterator[Action]:
@@ -161,9 +162,10 @@ class Processes:
 
     def _announce(self, worker_id: str) -> Worker:
         incarnation = self.around.fresh("i")
-        before = self._entries.get(worker_id)
-        ended = (*before.ended, Ended(incarnation=before.live, how="lock")) if before is not None else ()
-        entry = self._entries[worker_id] = WorkerEntry(worker_id=worker_id, live=incarnation, ended=ended)
+        former = self._lived.setdefault(worker_id, [])
+        ended = tuple(Ended(incarnation=one, how=LOCK) for one in former)
+        entry = WorkerEntry(worker_id=worker_id, live=incarnation, ended=ended)
+        former.append(incarnation)
         self.around.log.adrift(Batch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
         return Worker(worker_id, incarnation)
 

@@ -23,7 +23,7 @@ from aetheris.testkit.simulation.scenario import TTL_S, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.surroundings import Action, Surroundings
 from aetheris.testkit.simulation.tape import Tape
-from aetheris.testkit.simulation.world import Call, Course, Outside
+from aetheris.testkit.simulation.world import EARLY, RAISES, Call, Outside
 
 LONGEST = 4000
 """Actions after which a run that has not come to rest counts as stuck."""
@@ -142,7 +142,7 @@ class Run:
         for call in self.outside.under_way:
             if call.may_land and call.lands_from_s <= self.around.now_s:
                 yield Action(f"{call.nonce} takes effect", lambda call=call: self._land(call))
-            if not call.answered and (call.landed or call.gone or call.course is Course.LATE):
+            if not call.answered and (call.landed or call.gone or call.course in EARLY):
                 yield Action(f"{call.nonce} is answered", lambda call=call: self._answer(call))
         yield from self.processes.actions()
         yield from self.human.actions()
@@ -171,6 +171,8 @@ class Run:
 
     def _answer(self, call: Call) -> None:
         call.answered = True
+        if call.course in RAISES:
+            call.cut_off(self.around.now_s)
         for executor in self.processes.executors:
             if executor.answer(call):
                 break

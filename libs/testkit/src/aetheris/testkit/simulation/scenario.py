@@ -6,8 +6,8 @@ from typing import Any
 from aetheris.ledger.core.limits import Limits
 from aetheris.ledger.core.policy import Policy, parse
 from aetheris.protocol.fold.state import Entry
-from aetheris.protocol.messages.commands import Submit
-from aetheris.protocol.plan.graph import TaskGraph, ToolPin
+from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.protocol.plan.graph import Confirmation, JobOptions, TaskGraph, ToolPin
 from aetheris.protocol.plan.prompts import Brief, first_graph
 from aetheris.protocol.plan.prompts import Limits as AgentLimits
 from aetheris.protocol.planning.schemas import graph_json
@@ -42,8 +42,28 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 """Pinned as they would be registered."""
 
+CONFIRMED = frozenset({"put", "book", "pay"})
+"""Tools whose effects can be compared with the outside."""
+
+_ARGS = {"type": "object", "properties": {"for": {"type": "string"}}}
+
+_REGISTRY = {
+    name: RegistryEntry.model_validate({"name": name, "schema": _ARGS, "verifier": name in CONFIRMED, **pin})
+    for name, pin in TOOLS.items()
+}
+
 REVERSIBLE = ("put", "mail", "book", "read")
 NAMES = ("a", "b", "c", "d")
+WAITS = "w"
+SIGNAL = "go"
+WAITING: tuple[dict[str, Any], ...] = (
+    {"kind": "wait", "wait": {"key": SIGNAL}},
+    {"kind": "wait", "wait": {"key": SIGNAL, "timeout_s": 20}},
+    {"kind": "timer", "wait": {"for_s": 15}},
+    {"kind": "human", "form": {"title": "Which way?"}},
+    {"kind": "human", "form": {"title": "Which way?"}, "wait": {"timeout_s": 20}},
+)
+CONFIRMATIONS: tuple[Confirmation | None, ...] = (None, "strict", "warn", "human_in_loop")
 GOAL = "whatever it takes"
 MOST_TURNS = 4
 BRIEF = Brief(model="m", tools=tuple(TOOLS), limits=AgentLimits(turns=MOST_TURNS, calls=6))
@@ -53,6 +73,9 @@ POLICIES: tuple[Policy, ...] = tuple(
     for text in (
         '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"',
         '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\n'
+        '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
+        '[[rules]]\nname = "ask"\ntools = ["*"]\nirreversible = true\neffect = "approval"\nexpires_s = 40\n'
+        '[[rules]]\nname = "few"\ntools = ["mail"]\neffect = "allow"\nbudget = {calls = 1}\n'
         '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
         '[[rules]]\nname = "never"\ntools = ["wipe"]\neffect = "deny"\n'
         '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"',
@@ -72,8 +95,15 @@ class Scenario:
     faults: int
 
 
+def registered(name: str, version: str) -> RegistryEntry | None:
+    """The registry's entry of a tool."""
+    entry = _REGISTRY.get(name)
+    return entry if entry is not None and entry.version == version else None
+
+
 def draw_scenario(tape: Tape) -> Scenario:
-    """Two jobs of three or four steps, five faults or more; in the first job, the steps make a run.
+    """Two jobs of three or four steps, five faults or more; in the first job, the steps make a run, in the others some
+    may wait: for a signal, a time, or a human's answer to a form.
 
     In one of three seeds there is a job that a model plans, too.
     """
@@ -124,8 +154,18 @@ def _submission(tape: Tape, job_id: str, *, chained: bool) -> Submit:
         before = NAMES[place - 1] if place and (chained or tape.chance(0.6)) else None
         nodes.append(_node(tape, name, tool, before))
     called = [call["tool"] for node in nodes for call in (node, node.get("compensate_with")) if call is not None]
+    if not chained and tape.chance(0.5):
+        _let_wait(tape, nodes)
     plan = {"tools": {tool: TOOLS[tool] for tool in called}, "nodes": nodes}
-    return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=f"r-{job_id}", plan=plan)
+    options = JobOptions(confirmation=tape.pick(CONFIRMATIONS))
+    return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=f"r-{job_id}", plan=plan, options=options)
+
+
+def _let_wait(tape: Tape, nodes: list[dict[str, Any]]) -> None:
+    """A node that waits, between two steps."""
+    wait = {"id": WAITS, "depends_on": [nodes[0]["id"]], **tape.pick(WAITING)}
+    nodes[-1]["depends_on"] = [*dict.fromkeys([*nodes[-1].get("depends_on", ()), WAITS])]
+    nodes.insert(1, wait)
 
 
 def _node(tape: Tape, name: str, tool: str, before: str | None) -> dict[str, Any]:
@@ -141,6 +181,8 @@ def _node(tape: Tape, name: str, tool: str, before: str | None) -> dict[str, Any
         node["depends_on"] = [before]
         if tape.chance(0.4):
             args["from"] = {"$ref": f"{before}#/v"}
+    if tape.chance(0.2):
+        node["retry"] = {"max_attempts": 1 + tape.below(3), "backoff_s": 1}
     if tape.chance(0.5):
         node["compensate_with"] = {"tool": tape.pick(tuple(TOOLS)), "args": {"undo": {"$ref": f"{name}#/v"}}}
     return node

@@ -22,6 +22,8 @@ class SimRedis:
     _locks: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
     _effects: dict[str, dict[str, tuple[Event, ...]]] = field(default_factory=dict[str, dict[str, tuple[Event, ...]]])
 
+    _spoilt: dict[tuple[str, str], bytes] = field(default_factory=dict[tuple[str, str], bytes])
+
     def flush(self, now_s: float) -> None:
         """FLUSHALL."""
         self._leases.clear()
@@ -55,7 +57,16 @@ class SimRedis:
 
     def find(self, key: str) -> Mapping[str, bytes]:
         """nonce → what was kept, as JSON."""
-        return {nonce: _value(events) for nonce, events in self._effects.get(key, {}).items()}
+        held = self._effects.get(key, {})
+        return {nonce: self._spoilt.get((key, nonce)) or effect_bytes(events) for nonce, events in held.items()}
+
+    def spoil(self, key: str, nonce: str, value: bytes) -> None:
+        """Somebody has written something else in the place of an effect."""
+        self._spoilt[key, nonce] = value
+
+    def stored(self) -> list[tuple[str, str, tuple[Event, ...]]]:
+        """Key, nonce and events of every effect."""
+        return [(key, nonce, events) for key, held in self._effects.items() for nonce, events in held.items()]
 
     def drop(self, key: str) -> None:
         """Forget the effects of a key."""
@@ -63,5 +74,6 @@ class SimRedis:
             self._effects.pop(key, None)
 
 
-def _value(events: Sequence[Event]) -> bytes:
+def effect_bytes(events: Sequence[Event]) -> bytes:
+    """An effect as its executor keeps it."""
     return effect_value([event.model_dump_json(exclude_none=True, by_alias=True).encode() for event in events])

@@ -90,6 +90,8 @@ class Clock:
     """An actor's own clocks: both run true, neither shows the truth."""
 
     skew_s: float
+    wall_off_s: float = 0.0
+    """How far its time of day has been set since it was started."""
 
     def mono_s(self, around: Surroundings) -> float:
         """Its monotonic clock."""
@@ -97,7 +99,7 @@ class Clock:
 
     def wall(self, around: Surroundings) -> datetime:
         """Its time of day."""
-        return START + timedelta(seconds=around.now_s - self.skew_s / 7)
+        return START + timedelta(seconds=around.now_s - self.skew_s / 7 + self.wall_off_s)
 
     def true_s(self, mono_s: float) -> float:
         """The true time at which its monotonic clock shows `mono_s`."""

@@ -22,18 +22,26 @@ class Course(Enum):
     """No effect, ever, and it says so."""
     REQUEST_LOST = auto()
     ANSWER_LOST = auto()
+    RESET = auto()
+    """The connection is, while the request is under way: it may still arrive."""
     LATE = auto()
     """The caller gives up; the call takes effect afterwards."""
 
 
 SETTLES_S = 4.0
-"""What probeable tools promise: so long after its sender's end, at most, a request lands."""
+"""What probeable tools promise: so long after its sender's end, at most, a request is under way."""
 
 SLOWEST_S = 3.9
-"""Longest way of a request, while its sender lives."""
+"""Longest way of a request: shorter than what is promised."""
+
+LATEST_S = 30.0
+"""How long after it was begun a call that its caller has given up acts at most, for its caller lives."""
 
 NEVER_LANDS = frozenset({Course.REFUSED, Course.FAILED, Course.REQUEST_LOST})
-TELLS_NOTHING = frozenset({Course.REQUEST_LOST, Course.ANSWER_LOST, Course.LATE})
+EARLY = frozenset({Course.RESET, Course.LATE})
+"""What the caller hears of before the request has arrived."""
+RAISES = frozenset({Course.REQUEST_LOST, Course.ANSWER_LOST, Course.RESET})
+"""The caller's own code does, and can act no more; of a call that is LATE, it may."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +80,7 @@ class Call:
     def cut_off(self, now_s: float) -> None:
         """Its sender can act no more: what it sent is under way for as long as the tool says, and no longer."""
         if self.effect_class is EffectClass.PROBEABLE:
-            self.lands_until_s = min(self.lands_until_s, now_s + SETTLES_S)
+            self.lands_until_s = min(self.lands_until_s, now_s + SLOWEST_S)
 
     def answer(self) -> Outcome:
         """What the caller gets to know."""
@@ -80,7 +88,9 @@ class Call:
             return Retryable("NotExecuted")
         if self.course is Course.FAILED:
             return Permanent("Failed")
-        if self.course in TELLS_NOTHING or not self.landed:
+        if self.course in RAISES:
+            return InDoubt("ConnectionResetError", returned=True)
+        if self.course is Course.LATE or not self.landed:
             return InDoubt("TimeoutError")
         return Succeeded(self.result, partial=self.course is Course.PARTIAL)
 
@@ -101,6 +111,8 @@ class Outside:
     under_way: list[Call] = field(default_factory=list[Call])
     results: dict[tuple[str, str], list[Any]] = field(default_factory=dict[tuple[str, str], list[Any]])
     """(job_id, node_id) → everything that was ever answered, or could have been."""
+    deleted: set[str] = field(default_factory=set[str])
+    """External keys whose effect somebody has taken away again."""
     _count: int = 0
 
     def send(self, call: Call) -> None:
@@ -120,11 +132,14 @@ class Outside:
         self.results.setdefault((call.job_id, call.node_id), []).append(call.result)
         if call.effect_class is EffectClass.PURE:
             return None
+        self.deleted.discard(call.external_key)
         self.effects.append(Effect(call, call.result))
         return self.effects[-1]
 
     def found(self, external_key: str) -> Effect | None:
         """What the outside knows under an external key."""
+        if external_key in self.deleted:
+            return None
         return next((effect for effect in self.effects if effect.call.external_key == external_key), None)
 
     def of_node(self, job_id: str, node_id: str) -> list[Effect]:
@@ -152,5 +167,5 @@ def call_of(tried: Try, course: Course, now_s: float, slow: float) -> Call:
         content=(started.content_key, started.occurrence),
         course=course,
         sent_s=now_s,
-        lands_from_s=now_s + slow * SLOWEST_S,
+        lands_from_s=now_s + slow * (LATEST_S if course is Course.LATE else SLOWEST_S),
     )

@@ -12,9 +12,9 @@ from aetheris.protocol.fold.job_log import event_type_of
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.planning.approvals import may_not_accept, may_not_resolve
-from aetheris.protocol.views.contract import TERMINAL, Status
+from aetheris.protocol.planning.contract import TERMINAL, Status
+from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.contracts import key_to_be
-from aetheris.protocol.views.standing import step_status
 
 
 def stands_against_cancel(job: JobState, *, compensate: bool) -> bool:

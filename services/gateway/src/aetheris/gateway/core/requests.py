@@ -20,8 +20,8 @@ from aetheris.protocol.planning.approvals import (
     may_not_answer,
     request_id,
 )
+from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.planning.schemas import Schema
-from aetheris.protocol.views.standing import step_status
 
 Action = Literal["approve", "edit", "reject"]
 Requested = ev.ApprovalRequested | ev.JobWaiting

@@ -68,6 +68,13 @@ class CallOffBody(_Body):
     reason: str | None = Field(default=None, max_length=2_000)
 
 
+class EndBody(_Body):
+    """The body of POST /workers/{worker_id}/end; without an incarnation the one who lives is meant."""
+
+    evidence: str = Field(min_length=1, max_length=1_000)
+    incarnation: str | None = Field(default=None, min_length=1, max_length=64)
+
+
 class SignalBody(_Body):
     """The body of POST /jobs/{id}/signal."""
 
@@ -161,6 +168,14 @@ def read_continue(raw: bytes) -> ContinueBody:
     """Raises: BadRequest."""
     try:
         return ContinueBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_end(raw: bytes) -> EndBody:
+    """Raises: BadRequest."""
+    try:
+        return EndBody.model_validate(body_of(raw))
     except ValidationError as error:
         raise _invalid(error) from None
 

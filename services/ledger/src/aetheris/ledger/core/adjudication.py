@@ -84,7 +84,7 @@ def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, 
     hurdle = stopped(of) or _hurdle(of, _entry(of), of.started.content_key)
     if hurdle is not None:
         return Step((settlement.failed(of, hurdle.detail),) if hurdle.final else (), again_s)
-    if free.after_proof and of.state.retry_due is None:
+    if (free.after_proof or free.paced) and of.state.retry_due is None:
         return _schedule(of, free, terms, now)
     held = hold(job, of, (of.state.node_id,), terms, now)
     if held is not None:
@@ -295,10 +295,10 @@ def pause_s(retry: Retry, attempts: int) -> float:
 
 
 def _schedule(of: Key, free: Reopened, terms: Terms, now: Now) -> Step:
-    """After a recorded proof that the try took no effect: a later try, or the end."""
+    """A later try; or the end, where it is recorded that the tries took no effect. What is in doubt has its own cap."""
     entry = _entry(of)
     retry = entry.node.retry or Retry()
-    if of.state.attempts >= retry.max_attempts:
+    if free.after_proof and of.state.attempts >= retry.max_attempts:
         return Step(
             (settlement.failed(of, of.state.reason or "no try is left"),), now.mono_s + terms.limits.lease_ttl_s
         )

@@ -8,7 +8,7 @@ from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts
 from aetheris.ledger.core.memory import Started, Step, Terms, deciders
 from aetheris.ledger.core.settlement import Key
-from aetheris.protocol.fold.state import Entry
+from aetheris.protocol.fold.state import Entry, KeyState
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.plan.graph import EffectClass, Kind, OnInDoubt
 
@@ -22,6 +22,9 @@ ANSWER_TIMEOUT_S = 120.0
 """The longest that a model takes, unless its configuration says otherwise."""
 
 LONGEST_PAUSE_S = 60.0
+
+LEASE_EXPIRED, WORKER_ENDED = "lease_expired", "worker_ended"
+"""Why the ledger itself doubts a try; any other cause is the try's own word."""
 
 
 def doubt(of: Key, tried: Started, terms: Terms, facts: Facts, now_s: float) -> Step:
@@ -87,7 +90,7 @@ def _lease_speaks_until(
         trusted_s = facts.leases_lost_s + ttl_s + _timeout_s(entry)
         if now_s < trusted_s:
             return min(trusted_s, now_s + ttl_s)
-    tried.cause = "lease_expired"
+    tried.cause = LEASE_EXPIRED
     return None
 
 
@@ -152,7 +155,8 @@ def _provable_s(tried: Started, entry: Entry) -> float | None:
 def _absence(of: Key, tried: Started) -> Mapping[str, object]:
     """What the reopening rests on; how long after the end the question was sent, for the proofs to judge."""
     asked_s = (tried.absent_s or 0.0) - (tried.ended_s or 0.0)
-    evidence = {"not_found": of.started.external_key, "worker_ended": list(tried.life)}
+    end = {"returned": of.nonce} if tried.returned else {"worker_ended": list(tried.life)}
+    evidence: dict[str, object] = {"not_found": of.started.external_key, **end}
     return {**evidence, "asked_after_s": math.floor(asked_s * 1000) / 1000}
 
 
@@ -216,4 +220,9 @@ def _most_tries(entry: Entry, terms: Terms) -> int:
 
 
 def _cause(tried: Started) -> str:
-    return tried.cause or "lease_expired"
+    return tried.cause or LEASE_EXPIRED
+
+
+def is_reported(state: KeyState) -> bool:
+    """Whether it is the try in charge that said first that it is in doubt: it lives, and may fail so again at once."""
+    return state.in_doubt is not None and state.in_doubt not in (LEASE_EXPIRED, WORKER_ENDED)

@@ -84,7 +84,9 @@ class Started:
     """Why it is doubted; None while its lease may still speak for it."""
     doubt_s: float | None = None
     ended_s: float | None = None
-    """When this process had folded the end of the try's worker: settles_within counts from here."""
+    """When this process had folded that the try can act no more: settles_within counts from here."""
+    returned: bool = False
+    """It can act no more because its own code has raised; else because its worker has ended."""
     blind: int = 0
     """Looks in vain at an effect store that did not answer."""
     ask: tuple[str, float] | None = None
@@ -102,6 +104,8 @@ class Reopened:
     due_s: float
     after_proof: bool
     """Its last try reported that it took no effect: the plan's retry decides when, and whether, it goes on."""
+    paced: bool = False
+    """Its last try reported that it failed, not how: the plan's retry decides when it goes on."""
     scheduled: bool = False
     grants: int = 0
     offered: Offered | None = None

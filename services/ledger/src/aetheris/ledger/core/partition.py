@@ -12,7 +12,7 @@ from aetheris.ledger.core.agenda import Agenda, Item
 from aetheris.ledger.core.approvals import answer, expired, is_past
 from aetheris.ledger.core.contents import done
 from aetheris.ledger.core.decisions import Decision, Done, Emit, Facts, Grant, Look, Now, View
-from aetheris.ledger.core.doubt import doubt, note_unknown
+from aetheris.ledger.core.doubt import WORKER_ENDED, doubt, is_reported, note_unknown
 from aetheris.ledger.core.memory import (
     Asked,
     LiveJob,
@@ -35,7 +35,15 @@ from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import NODE_WAITS, Settled, St, birth
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond, Signal, StepCommand, ToolRequest
+from aetheris.protocol.messages.commands import (
+    CancelContract,
+    Ended,
+    Resolve,
+    Respond,
+    Signal,
+    StepCommand,
+    ToolRequest,
+)
 from aetheris.protocol.messages.events import Answer, Event, RejectReason
 from aetheris.protocol.messages.events import Decision as Said
 from aetheris.protocol.plan.graph import Retry
@@ -70,7 +78,7 @@ class _Word:
 class Partition:
     """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how."""
 
-    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, str]) -> None:
+    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, Ended]) -> None:
         self.jobs: dict[str, LiveJob] = {}
         self.folded = -1
         self._terms = terms
@@ -307,7 +315,8 @@ class Partition:
             self._begin(job, key, event, now)
         elif state.st is St.REOPENED:
             after_proof = isinstance(event, ev.ToolInvocationFinished)
-            job.keys[key] = Reopened(now.mono_s, after_proof)
+            paced = isinstance(event, ev.InvocationReopened) and event.by == "policy" and is_reported(state)
+            job.keys[key] = Reopened(now.mono_s, after_proof, paced)
             self._put(now.mono_s, Item("key", job.state.job_id, key))
         elif state.st is St.PARKED:
             job.parked[execution_id(job.state.job_id, state.node_id, key)] = key
@@ -341,8 +350,8 @@ class Partition:
             self._announce(job, tried.life)
 
     def _worker_gone(self, tried: Started, now: Now) -> None:
-        tried.ended_s = now.mono_s
-        tried.cause = tried.cause or "worker_ended"
+        tried.ended_s = now.mono_s if tried.ended_s is None else tried.ended_s
+        tried.cause = tried.cause or WORKER_ENDED
 
     def _announce(self, job: LiveJob, life: WorkerLife) -> None:
         if life not in job.announced and life not in job.state.ended_workers:
@@ -357,9 +366,14 @@ class Partition:
 
     def _doubt(self, job: LiveJob, event: ev.InvocationInDoubt, now: Now) -> None:
         tried = job.keys.get(event.idempotency_key)
-        if isinstance(tried, Started) and tried.cause is None:
-            tried.cause = event.error_class
-            self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
+        if not isinstance(tried, Started) or tried.nonce != event.invocation_id:
+            return
+        if event.returned and tried.ended_s is None:
+            tried.ended_s, tried.returned = now.mono_s, True
+        elif tried.cause is not None:
+            return
+        tried.cause = tried.cause or event.error_class
+        self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
 
     def _take_answer(self, job: LiveJob, event: ev.InvocationProbed, now: Now) -> None:
         if event.answer is Answer.FOUND:
@@ -614,7 +628,7 @@ class Partition:
     def _announced(self) -> list[Decision]:
         announcements, self._announcements = self._announcements, {}
         return [
-            settlement.worker_ended(job_id, *life, self._ended[life])
+            settlement.worker_ended(job_id, life, self._ended[life])
             for job_id, life in announcements
             if job_id in self.jobs
         ]
@@ -702,8 +716,8 @@ class Partition:
         """The first signal of a declared key counts; what its node waits for already it ends at once."""
         name = command.correlation_key
         known = name in job.state.signals or name in job.signalled
-        ends = job.state.terminal is not None or job.state.stopping is not None
         asked = confirming.awaits(job.state, command)
+        ends = job.state.terminal is not None or (job.state.stopping is not None and not asked)  # an undo may ask, too
         if known or ends or not (asked or waits.declared(job.state, name)):
             return []
         if asked and not confirming.may_accept(job.state, command):

@@ -3,7 +3,7 @@
 Pure, and from evidence alone: what it has started since then, the recorded end of its life, a grant that nobody took.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from aetheris.ledger.core.memory import WorkerLife
 
@@ -11,7 +11,7 @@ from aetheris.ledger.core.memory import WorkerLife
 class Presence:
     """Of one partition; `ended` is everything known of ended workers."""
 
-    def __init__(self, ended: Mapping[WorkerLife, str]) -> None:
+    def __init__(self, ended: Collection[WorkerLife]) -> None:
         self._ended = ended
         self._serving: WorkerLife | None = None
         self._unknown = False

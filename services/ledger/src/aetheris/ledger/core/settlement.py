@@ -7,11 +7,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aetheris.ledger.core.decisions import Emit, Written
+from aetheris.ledger.core.memory import WorkerLife
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.fold.state import JobState, KeyState, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import CancelContract, Resolve
+from aetheris.protocol.messages.commands import CancelContract, Ended, Resolve
 from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
 from aetheris.protocol.planning.gate import Deciders
 
@@ -273,9 +274,17 @@ def rejected(of: Key, reason: RejectReason, detail: str, duplicate_of: ev.Duplic
     return emit(of, written(event, of.key, reason))
 
 
-def worker_ended(job_id: str, worker_id: str, incarnation: str, how: str) -> Emit:
+def worker_ended(job_id: str, life: WorkerLife, end: Ended) -> Emit:
     """A worker that started keys of this job can act no more."""
-    event = ev.WorkerEnded(job_id=job_id, worker_id=worker_id, incarnation=incarnation, how=how)
+    worker_id, incarnation = life
+    event = ev.WorkerEnded(
+        job_id=job_id,
+        worker_id=worker_id,
+        incarnation=incarnation,
+        how=end.how,
+        by=end.by,
+        evidence=end.evidence,
+    )
     return Emit(job_id, (written(event, worker_id, incarnation),))
 
 

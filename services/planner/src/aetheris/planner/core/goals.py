@@ -11,7 +11,7 @@ from aetheris.planner.core.progress import Failure, Progress
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import TaskGraph
-from aetheris.protocol.planning.answers import Following, following, turn_of
+from aetheris.protocol.planning.answers import Following, failures_told, following, turn_of
 from aetheris.protocol.planning.invocation import Blobs, success
 from aetheris.protocol.planning.schemas import graph_json
 
@@ -54,6 +54,24 @@ def decided(progress: Progress, blobs: Blobs | None) -> Iterator[Output]:
     yield Append(tuple(facts))
     if diff is None:
         _end_of_plan(progress, found)
+
+
+def told(progress: Progress) -> Iterator[Output]:
+    """The question that tells the model what failed, once all calls beside it have ended; or the job's end."""
+    job, brief = progress.job, progress.brief
+    if brief is None or progress.is_stopping or progress.failure is not None or progress.sent.told > job.revision:
+        return
+    found = failures_told(job, brief)
+    if found is None:
+        return
+    if found.turns > brief.limits.failed_turns:
+        reason = job.settled_key(found.node_id)
+        why = reason[1].reason if reason is not None else None
+        limit = f"limit_failed_turns: {brief.limits.failed_turns} turns with a failed call are allowed"
+        progress.failure = Failure(found.node_id, f"{limit}; {found.node_id}: {why or 'failed'}")
+        return
+    progress.sent.told = job.revision + 1
+    yield Append((_revision(progress, graph_json(TaskGraph(nodes=(found.question,)))),))
 
 
 def _revision(progress: Progress, diff: dict[str, object]) -> Fact:

@@ -9,7 +9,7 @@ from aetheris.planner.core import compensation
 from aetheris.planner.core.backlog import Backlog
 from aetheris.planner.core.births import birth_group
 from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
-from aetheris.planner.core.goals import answered, decided
+from aetheris.planner.core.goals import answered, decided, told
 from aetheris.planner.core.progress import Progress
 from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
 from aetheris.planner.core.watch import Stuck, Watch, explained_s, unstarted, waits_for
@@ -25,7 +25,7 @@ from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, OpenReque
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan
-from aetheris.protocol.planning.invocation import Blobs, success
+from aetheris.protocol.planning.invocation import Blobs, is_done, success
 
 MAX_RESULT_BYTES = 64 * 1024
 """What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
@@ -301,6 +301,8 @@ class Partition:
         if progress.answered is not None:
             self._planned = True
             yield from answered(progress)
+        if progress.untold:
+            yield from told(progress)
         if progress.ready and _starts(progress):
             yield from _requests(progress, runs=self.runs)
         if progress.failure is not None or job.compensations:
@@ -498,7 +500,7 @@ def _status(progress: Progress) -> str:
 
 
 def _result(progress: Progress) -> dict[str, Any]:
-    """The results of the nodes that nothing follows, in declared order, as far as they are small."""
+    """The results of the nodes that nothing follows, in declared order, as far as there are any and they are small."""
     found: dict[str, Any] = {}
     room = MAX_RESULT_BYTES
     for node_id in _sinks(progress):
@@ -511,4 +513,5 @@ def _result(progress: Progress) -> dict[str, Any]:
 
 
 def _sinks(progress: Progress) -> Iterable[str]:
-    return (node_id for node_id, followers in progress.graph.successors.items() if not followers)
+    successors = progress.graph.successors.items()
+    return (node_id for node_id, followers in successors if not followers and is_done(progress.job, node_id))

@@ -13,7 +13,7 @@ from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, OpenRequest
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
 from aetheris.protocol.plan.prompts import Brief
-from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided
+from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided, took_nothing
 from aetheris.protocol.planning.invocation import is_done, needs
 
 
@@ -56,6 +56,8 @@ class Sent:
     nodes: set[str] = field(default_factory=set)
     decided: str | None = None
     """The answer of a model that was last decided on."""
+    told: int = -1
+    """The revision that tells a model of failed calls."""
     cancel: bool = False
     stop: int = -1
     """Up to which revision a job_stopping was sent."""
@@ -87,6 +89,8 @@ class Progress:
     """The node of the model's newest answer, while what follows from it is not in the log."""
     spent: Spent = NOTHING_SPENT
     """On the answers so far."""
+    untold: set[str] = field(default_factory=set)
+    """The calls of a model that surely took no effect, as long as no question in the log tells of them."""
     undo_failure: Failure | None = None
     """The compensation that failed."""
     running: set[str] = field(default_factory=set)
@@ -211,6 +215,7 @@ class Progress:
 
     def _follow_plan(self) -> None:
         self.graph = graph_of(self.job)
+        self.untold.difference_update([node_id for node_id in self.untold if not self.graph.successors[node_id]])
         if self.answered is not None:
             self._follow_decision()
         self.sent.requests.clear()  # readers drop a request that names another revision than the one in force
@@ -280,7 +285,10 @@ class Progress:
         node = self.entry(node_id).node
         if state.outcome is Settled.SUCCESS and node.compensate_with is not None:
             self.committed.append(node_id)
-        if state.outcome is not Settled.SUCCESS:
+        if self._is_for_its_model(node_id):
+            self.ended.add(node_id)
+            self.untold.add(node_id)
+        elif state.outcome is not Settled.SUCCESS:
             self.fail(node_id, state.reason or "failed")
         elif state.partial and (node.compensates is not None or not self.only_reads(node_id)):
             self.fail(node_id, "took effect in part")
@@ -290,10 +298,15 @@ class Progress:
             if node.kind is Kind.LLM and self.brief is not None:
                 self.answered = node_id
 
+    def _is_for_its_model(self, node_id: str) -> bool:
+        """Whether a model asked for the call, and may go on: it surely took no effect."""
+        agent = self.brief is not None and self.brief.planning == "agent"
+        return agent and self.entry(node_id).node.kind is Kind.TOOL and took_nothing(self.job, node_id)
+
     def _follow_node(self, event: ev.NodeFinished) -> None:
         """A node may end without an invocation: a reference that leads nowhere."""
         self.sent.nodes.add(event.node_id)
-        if event.result_type == ev.Outcome.PERMANENT:
+        if event.result_type == ev.Outcome.PERMANENT and not self._is_for_its_model(event.node_id):
             self.fail(event.node_id, event.reason or "failed")
 
     def _release(self, node_id: str) -> Sequence[str]:

@@ -68,8 +68,8 @@ def not_executed(tried: Try, reason: str) -> ev.ToolInvocationFinished:
     return failed(tried, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
 
 
-def in_doubt(tried: Try, error_class: str) -> ev.InvocationInDoubt:
-    """Nobody here knows; no outcome."""
+def in_doubt(tried: Try, error_class: str, *, returned: bool) -> ev.InvocationInDoubt:
+    """Nobody here knows; no outcome. `returned`: the call can act no more from here."""
     started = tried.started
     return ev.InvocationInDoubt(
         job_id=started.job_id,
@@ -77,6 +77,7 @@ def in_doubt(tried: Try, error_class: str) -> ev.InvocationInDoubt:
         idempotency_key=started.idempotency_key,
         invocation_id=started.invocation_id,
         error_class=recordable.text(error_class),
+        returned=returned,
     )
 
 

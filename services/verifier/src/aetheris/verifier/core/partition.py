@@ -1,5 +1,6 @@
 """What the verifier decides: which jobs to audit, when one is to be sealed, what a seal says (pure)."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,8 @@ class LiveJob:
     """Whether its submission wants it traced."""
     audit: Audit = field(default_factory=Audit)
     sealing: bool = False
+    large: str | None = None
+    """The hash of a large result of its, where it has any: what is to be asked for before it is judged."""
     told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """(rule, offset) of the violations that are in the log, or on their way there."""
     looked: int = 0
@@ -67,6 +70,8 @@ class LiveJob:
         return fresh
 
 
+_REFERS = re.compile(rb'"result_ref":\{"sha256":"([0-9a-f]{64})"')
+
 _TELLING = frozenset({ToolInvocationStarted.event_type, ToolInvocationFinished.event_type, ViolationFound.event_type})
 
 
@@ -93,6 +98,8 @@ class Partition:
                 return None
             job = self.jobs[job_id] = LiveJob(job_id, record.offset, *_asked(record))
         job.audit.add(raw(record))
+        if job.large is None and (named := _REFERS.search(record.value)) is not None:
+            job.large = named[1].decode()
         if event_type in _TELLING:
             self.moved[job_id] = job
             if job.looks_odd(event_type):

@@ -285,9 +285,9 @@ def _report(tried: Try, said: Said | None) -> tuple[Event, ...]:
             return (reports.failed(tried, Outcome.RETRYABLE, reason),)
         case Permanent(reason):
             return (reports.failed(tried, Outcome.PERMANENT, reason),)
-        case InDoubt(error_class):
+        case InDoubt(error_class, returned):
             if tried.invocation.entry.effect_class is EffectClass.PURE:
                 return (reports.failed(tried, Outcome.RETRYABLE, error_class),)
-            return (reports.in_doubt(tried, error_class),)
+            return (reports.in_doubt(tried, error_class, returned=returned),)
         case None:
             raise TypeError("a try reports what it was told")

@@ -1,4 +1,4 @@
-"""Humans, simulated: they submit, cancel, decide what is asked, and resolve what is parked, truthfully."""
+"""Humans, simulated: they submit, cancel, signal, answer what is asked, and resolve what is parked, truthfully."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -7,17 +7,21 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState, KeyState, St
-from aetheris.protocol.messages.commands import Cancel, Resolve, Submit
-from aetheris.protocol.messages.events import ApprovalDecided, Decision, Event, PlanGenerated
+from aetheris.protocol.messages.commands import Cancel, CancelContract, Resolve, Respond, Signal, Submit
+from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
+from aetheris.protocol.planning.approvals import request_id
 from aetheris.testkit.simulation.log import Batch, Body
 from aetheris.testkit.simulation.scenario import TENANT
 from aetheris.testkit.simulation.surroundings import Action, Surroundings
 
 Jobs = Mapping[str, JobState]
 
+HUMANS = ("bob", "carol")
+"""Who answers; neither submitted anything, and what one has edited the other approves."""
+
 
 class Human:
-    """Sees the log as it stands. Approvals and revisions go straight into it: this version has no other way."""
+    """Sees the log as it stands; revisions go straight into it: this version has no other way."""
 
     name = "human"
 
@@ -49,6 +53,26 @@ class Human:
         compensate = self._around.tape.chance(0.5)
         self._command(Cancel(job_id=job_id, by="bob", tenant=TENANT, reason="enough", compensate=compensate))
 
+    def call_off(self, job: JobState, key: str) -> None:
+        """Ask for one step's end, whatever it is at."""
+        execution = execution_id(job.job_id, job.keys[key].node_id, key)
+        self._command(
+            CancelContract(job_id=job.job_id, by="bob", tenant=TENANT, execution_id=execution, as_of=self._as_of)
+        )
+
+    def signal(self, job_id: str, correlation_key: str) -> None:
+        """Tell a job something, perhaps before it waits for it, perhaps again."""
+        self._command(
+            Signal(
+                job_id=job_id,
+                by="bob",
+                tenant=TENANT,
+                correlation_key=correlation_key,
+                payload={"v": correlation_key},
+                as_of=self._as_of,
+            )
+        )
+
     def revise(self, job: JobState, diff: Mapping[str, Any]) -> None:
         """A new revision of the plan, on top of the one in force."""
         planned = PlanGenerated(
@@ -63,7 +87,7 @@ class Human:
 
     def ask_again(self) -> None:
         """What was said and came to nothing may be said once more."""
-        self._said = {said for said in self._said if said[0] != "resolve"}
+        self._said.clear()
         self.interesting.update(dict.fromkeys(self._jobs))
 
     def _open(self, job: JobState) -> Iterable[Action]:
@@ -71,9 +95,14 @@ class Human:
             return
         if ("resolve", None) in job.open_waits and self._resolves() and self._unsaid("resolve", job.job_id):
             yield Action(f"human decides whether to undo {job.job_id}", self._cancelling(job))
+        for waiting in job.open_waits.values():
+            name = waiting.correlation_key
+            if waiting.wait_type in ("signal", "confirmation") and name and self._unsaid("signal", job.job_id, name):
+                yield Action(f"human signals {name}", self._signalling(job.job_id, name))
         for key, state in job.keys.items():
-            if state.requested is not None and state.decision is None and self._unsaid("decide", key):
-                yield Action(f"human decides about {state.node_id}", self._answering(job, key, state))
+            for by in HUMANS:
+                if _is_asked(state) and self._unsaid("decide", key, by):
+                    yield Action(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
             if state.st is St.PARKED and self._resolves() and self._unsaid("resolve", key, str(state.t)):
                 yield Action(f"human resolves {state.node_id}", self._resolving(job, key, state))
 
@@ -90,10 +119,17 @@ class Human:
     def _unsaid(self, *what: str) -> bool:
         return what not in self._said
 
-    def _answering(self, job: JobState, key: str, state: KeyState) -> Callable[[], None]:
+    def _signalling(self, job_id: str, name: str) -> Callable[[], None]:
         def do() -> None:
-            self._said.add(("decide", key))
-            self._decide(job, key, state)
+            self._said.add(("signal", job_id, name))
+            self.signal(job_id, name)
+
+        return do
+
+    def _answering(self, job: JobState, key: str, state: KeyState, by: str) -> Callable[[], None]:
+        def do() -> None:
+            self._said.add(("decide", key, by))
+            self._decide(job, key, state, by)
 
         return do
 
@@ -104,22 +140,25 @@ class Human:
 
         return do
 
-    def _decide(self, job: JobState, key: str, state: KeyState) -> None:
-        asked = state.requested
-        if asked is None:
-            return
-        no = self._around.tape.chance(0.15)
-        decided = ApprovalDecided(
-            job_id=job.job_id,
-            node_id=state.node_id,
-            idempotency_key=key,
-            args_hash=asked.args_hash,
-            tool_version=asked.tool_version,
-            rule=asked.rule,
-            decision=Decision.REJECT if no else Decision.APPROVE,
-            approver="bob",
+    def _decide(self, job: JobState, key: str, state: KeyState, by: str) -> None:
+        """Yes, no, or an edit; the first word that the ledger takes up counts."""
+        tape = self._around.tape
+        action: Literal["approve", "edit", "reject"] = "reject" if tape.chance(0.15) else "approve"
+        data: dict[str, Any] = {}
+        if action == "approve" and state.requested is not None and not self._around.calm and tape.chance(0.15):
+            action, data = "edit", {"for": f"as {by} has it"}
+        self._around.say(f"    {by} says of {state.node_id}: {action}")
+        self._command(
+            Respond(
+                job_id=job.job_id,
+                by=by,
+                tenant=TENANT,
+                request_id=_request(job, key, state),
+                action=action,
+                data=data,
+                as_of=self._as_of,
+            )
         )
-        self._event(decided, key)
 
     def _resolve(self, job: JobState, key: str, state: KeyState) -> None:
         """He looks outside; what has not arrived there he can't see."""
@@ -141,12 +180,33 @@ class Human:
                 verdict=verdict,
                 evidence="looked",
                 result=effect.result if effect is not None else None,
-                as_of=self._around.log.end(Topic.JOBS_EVENTS) - 1,
+                as_of=self._as_of,
             )
         )
+
+    @property
+    def _as_of(self) -> int:
+        return self._around.log.end(Topic.JOBS_EVENTS) - 1
 
     def _command(self, body: Body) -> None:
         self._writer.append([Batch(Topic.JOBS_COMMANDS, ((self._around.fresh("command-"), body),))])
 
     def _event(self, event: Event, *cause: str) -> None:
         self._writer.append([Batch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))])
+
+
+def _is_asked(state: KeyState) -> bool:
+    """Whether a human is asked for an approval, or to fill a form of the plan."""
+    return state.is_asking or (state.is_waiting and _waits(state).wait_type == "human")
+
+
+def _waits(state: KeyState) -> JobWaiting:
+    if state.waits_for is None:
+        raise LookupError("the key waits for nothing")
+    return state.waits_for
+
+
+def _request(job: JobState, key: str, state: KeyState) -> str:
+    if state.is_waiting:
+        return _waits(state).correlation_key or ""
+    return request_id(job.job_id, state.node_id, key)

@@ -1,18 +1,22 @@
 """The ledger's edge, simulated: rounds as in aetheris.ledger.handlers, with facts that may be stale when used."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import Resolve, ToolRequest, WorkerEntry
+from aetheris.protocol.fold.workers import Names
+from aetheris.protocol.messages.commands import Ended, StepCommand, ToolRequest
+from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
-from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.log import Batch, Entry
+from aetheris.testkit.simulation.scenario import registered
 from aetheris.testkit.simulation.stores import Holders
-from aetheris.testkit.simulation.surroundings import Action, Clock, Reader, Surroundings, draw_clock
+from aetheris.testkit.simulation.surroundings import START, Action, Clock, Reader, Surroundings, draw_clock
 
 ROLE = "ledger"
+_START_S = START.timestamp()
 
 
 class Ledger:
@@ -26,14 +30,15 @@ class Ledger:
         self.writer = around.log.writer(name)
         self._around = around
         self._holders = holders
-        self._ended: dict[WorkerLife, str] = {}
+        self._ended: dict[WorkerLife, Ended] = {}
+        self._names = Names()
         self._epoch: int | None = None
         self._silent = False
         self._lost_s: float | None = None
         self._facts: Facts | None = None
         scenario = around.scenario
         self.core = Partition(
-            Terms(scenario.policy, scenario.limits, lambda: around.fresh("id-"), lambda: 0.5), self._ended
+            Terms(scenario.policy, scenario.limits, lambda: around.fresh("id-"), lambda: 0.5, registered), self._ended
         )
         group = around.group(ROLE)
         self._workers = Reader(around, {Topic.WORKERS: 0})
@@ -42,11 +47,11 @@ class Ledger:
         self._checkpoints = SimCheckpoints(around)
         start, below = self._checkpoints.load(start)
         for entry in below:
-            self.core.evolve(entry.body, entry.record.offset, self._now())
+            self._evolve(entry, self._now())
         self.core.pass_over(start - 1)
         self.reader = Reader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
-            self.core.evolve(entry.body, entry.record.offset, self._now())
+            self._evolve(entry, self._now())
         self._notice_loss()
         self.core.restored(self._now())
         self._look()
@@ -73,14 +78,21 @@ class Ledger:
             self._read_workers(announce=True)
         batch = self.reader.read()
         for entry in batch[Topic.JOBS_EVENTS]:
-            self.core.evolve(entry.body, entry.record.offset, now)
+            self._evolve(entry, now)
         for entry in batch[Topic.TOOLS_REQUESTS]:
             if isinstance(entry.body, ToolRequest):
                 self.core.request(entry.body, entry.record.offset)
         for entry in batch[Topic.JOBS_COMMANDS]:
-            if isinstance(entry.body, Resolve):
+            if isinstance(entry.body, StepCommand):
                 self.core.hear(entry.body, entry.id, entry.record.offset)
         self._look()
+
+    def _evolve(self, entry: Entry, now: Now) -> None:
+        body, offset = entry.body, entry.record.offset
+        if isinstance(body, EffectConfirmed | ConfirmationFailed):
+            self.core.confirm(body, offset, now)
+        else:
+            self.core.evolve(body, offset, now, _START_S + self._around.now_s)
 
     def _look(self) -> None:
         self._facts = self._ask_redis(self.core.look(self._now()))
@@ -140,14 +152,12 @@ class Ledger:
             self._lost_s = self._now().mono_s
 
     def _read_workers(self, *, announce: bool) -> None:
-        fresh: Sequence[WorkerEntry] = [entry.body for entry in self._workers.read_all(Topic.WORKERS)]
-        for entry in fresh:
-            for end in entry.ended:
-                life = (entry.worker_id, end.incarnation)
-                if life not in self._ended and end.incarnation != entry.live:
-                    self._ended[life] = end.how
-                    if announce:
-                        self.core.worker_ended(life)
+        for one in self._workers.read_all(Topic.WORKERS):
+            taken = self._names.take(one.body.worker_id, one.body.model_dump_json().encode())
+            for life in taken.ended:
+                self._ended[life] = self._names[life[0]].ended[life[1]]
+                if announce:
+                    self.core.worker_ended(life)
 
     def _commit(self) -> None:
         if not self.owner:

@@ -1,16 +1,26 @@
 """The verifier, simulated: answers probes from what the outside knows at that moment, and seals ended jobs."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Verification
-from aetheris.protocol.messages.events import TERMINAL, Answer, InvocationProbed, JobSealed
+from aetheris.protocol.messages.events import (
+    TERMINAL,
+    Answer,
+    ConfirmationFailed,
+    EffectConfirmed,
+    InvocationProbed,
+    JobSealed,
+)
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.scenario import TENANT
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
 
 ROLE = "verifier"
+
+Answered = InvocationProbed | EffectConfirmed | ConfirmationFailed
 
 
 class Verifier:
@@ -49,6 +59,9 @@ class Verifier:
 
     def _answer(self, place: int) -> None:
         offset, question = self._asked[place]
+        if question.what == "confirm":
+            self._confirm(offset, question)
+            return
         effect = self._around.outside.found(question.external_key)
         answer = Answer.FOUND if effect is not None else Answer.NOT_FOUND
         if not self._around.calm and self._around.tape.chance(0.15):
@@ -66,6 +79,28 @@ class Verifier:
         cause = f"{question.invocation_id} {question.ask}"
         self._around.say(f"    {question.external_key} is {answer.value}")
         self._append(event_id(question.job_id, probed.event_type, cause), probed, lambda: self._answered(offset))
+
+    def _confirm(self, offset: int, question: Verification) -> None:
+        """Every call counts as one change of one resource: as it was left, gone, or nobody can say."""
+        said: dict[str, Any] = {
+            "job_id": question.job_id,
+            "node_id": question.node_id,
+            "idempotency_key": question.idempotency_key,
+            "ask": question.ask,
+            "place": 0,
+            "of": 1,
+            "resource": {},
+            "mode": question.mode,
+        }
+        if not self._around.calm and self._around.tape.chance(0.15):
+            event: Answered = ConfirmationFailed(**said, reason="unknown")
+        elif self._around.outside.found(question.external_key) is not None:
+            event = EffectConfirmed(**said)
+        else:
+            event = ConfirmationFailed(**said, reason="drift")
+        self._around.say(f"    what {question.node_id} did: {event.event_type}")
+        cause = f"{question.invocation_id} {question.ask}"
+        self._append(event_id(question.job_id, event.event_type, cause), event, lambda: self._answered(offset))
 
     def _answered(self, offset: int) -> None:
         self._asked = [held for held in self._asked if held[0] != offset]
@@ -87,7 +122,7 @@ class Verifier:
         )
         self._append(event_id(job_id, seal.event_type), seal)
 
-    def _append(self, id_: str, body: InvocationProbed | JobSealed, then: Callable[[], None] | None = None) -> None:
+    def _append(self, id_: str, body: Answered | JobSealed, then: Callable[[], None] | None = None) -> None:
         self.writer.append([Batch(Topic.JOBS_EVENTS, ((id_, body),))], then)
 
     def _commit(self) -> None:

@@ -1,0 +1,119 @@
+"""The names of workers: who lives under them, and the word of a person that one who left no proof is gone."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from aetheris.gateway.core.problems import Conflict, Forbidden, NotFound
+from aetheris.gateway.core.submissions import read_end
+from aetheris.gateway.handlers import SOURCE, Jobs
+from aetheris.gateway.tokens import Caller
+from aetheris.gateway.views import timestamp
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.workers import HUMAN, Name, Names
+from aetheris.protocol.messages.commands import Ended
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.planning.gate import Deciders, Word, gate
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.log.interface import Appender
+from aetheris.runtime.log.table import Table
+
+
+class Workers:
+    """Reads the topic `workers`, and writes a person's word into it."""
+
+    def __init__(self, table: Table, jobs: Jobs, appender: Appender, clock: Clock, answer_s: float) -> None:
+        """Before the table is loaded: which record counts is said by those before it."""
+        self._names = Names()
+        self._jobs = jobs
+        self._appender = appender
+        self._clock = clock
+        self._answer_s = answer_s
+        self._news = asyncio.Event()
+        table.on_change(self._take)
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every name."""
+        return [_shown(worker_id, name) for worker_id, name in self._names]
+
+    async def one(self, caller: Caller, worker_id: str) -> dict[str, Any]:
+        """A name, with what it has open in the caller's jobs.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        name = self._known(worker_id)
+        opened = await self._jobs.opened_by(caller, worker_id)
+        ends = [one.model_dump(exclude_none=True) for one in name.ended.values()]
+        return {**_shown(worker_id, name), "ended": ends, "open": opened}
+
+    async def end(self, caller: Caller, worker_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
+        """Take a person's word that an incarnation can act no more: (whether the topic says so, the answer).
+
+        Raises:
+            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
+        """
+        wanted = read_end(raw)
+        _check_may_end(caller)
+        name = self._known(worker_id)
+        incarnation = wanted.incarnation or _meant(worker_id, name)
+        found: dict[str, Any] = {"worker_id": worker_id, "incarnation": incarnation}
+        if incarnation not in name.ended and not name.may_act(incarnation):
+            raise Conflict("not_live", "no such incarnation lives under this name, or has left it", **found)
+        if incarnation not in name.ended:
+            end = Ended(incarnation=incarnation, how=HUMAN, by=caller.name, evidence=wanted.evidence)
+            await self._write(worker_id, name, end)
+        said = await self._heard(worker_id, incarnation)
+        return said is not None, {**found, "ended": said.model_dump(exclude_none=True) if said is not None else None}
+
+    async def _write(self, worker_id: str, name: Name, end: Ended) -> None:
+        live, since = (None, None) if end.incarnation == name.live else (name.live, name.since)
+        entry, time = name.entry(worker_id, live, since, end), timestamp(self._clock.now())
+        record = draft(Topic.WORKERS, entry, key=worker_id, id=fresh_id(), source=SOURCE, time=time)
+        async with self._jobs.deadline():
+            await self._appender.append([(record,)])
+
+    async def _heard(self, worker_id: str, incarnation: str) -> Ended | None:
+        """The end as the topic has it: a successor that had the lock may have said it first."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._answer_s):
+                while incarnation not in self._names[worker_id].ended:
+                    await self._news.wait()
+        return self._names[worker_id].ended.get(incarnation)
+
+    def _take(self, key: str, value: bytes | None) -> None:
+        self._names.take(key, value)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _known(self, worker_id: str) -> Name:
+        if worker_id not in self._names:
+            raise NotFound("unknown_worker", "no worker was ever called so")
+        return self._names[worker_id]
+
+
+def _check_may_end(caller: Caller) -> None:
+    """Nobody asked for a worker, and no rule names who may end it: whoever is known may."""
+    refused = gate(Deciders(), caller.name, Word.END_WORKER)
+    if refused is not None:
+        raise Forbidden("may_not_end", refused)
+
+
+def _meant(worker_id: str, name: Name) -> str:
+    """Who is meant where no incarnation is named: the one who lives, else the only one who has left."""
+    if name.live is not None:
+        return name.live
+    if len(name.left) != 1:
+        raise Conflict("not_live", "nobody lives under this name; name the incarnation", worker_id=worker_id)
+    return next(iter(name.left))
+
+
+def _shown(worker_id: str, name: Name) -> dict[str, Any]:
+    return {
+        "worker_id": worker_id,
+        "live": name.live,
+        "since": name.since if name.live is not None else None,
+        "left": list(name.left),
+        "ended": len(name.ended),
+    }
