@@ -29,6 +29,8 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
   ApprRule,    \* "all": a no blocks any tool | "irr": irreversible ones only | "any": a policy's yes does too | "off"
   ApprFor,     \* a yes, of a human or of the policy, holds for "key": the call that was shown | "node":
                \* whatever its node runs after it
+  HandRule,    \* a call that can't be undone and is retried by hand needs a yes "anew", to this very request |
+               \* "policy": the policy's word will do | "stale": a yes to an earlier request too | "same": none
   RejRule,     \* "first": expiry and the like can't overrule a yes | "any"
   StopRule,    \* "undo": after a stop only compensations start | "named": a started escapes the stop
                \* by naming a revision later than the stop | "off"
@@ -51,7 +53,8 @@ Of(nd) == {k \in Keys : Node(k) = nd}
 Arg(k) == IF k = "b1" THEN 1 ELSE 2
 B(r) == IF r = 1 THEN "b1" ELSE "b2"
 Open(k) == s[k].st \in {"none","reopened"}
-Init == /\ s = [k \in Keys |-> [st |-> "none", n |-> 0, x |-> 1, live |-> {}, out |-> "-", r |-> 0, by |-> 0, sure |-> FALSE]]
+Init == /\ s = [k \in Keys |-> [st |-> "none", n |-> 0, x |-> 1, live |-> {}, out |-> "-", r |-> 0, by |-> 0, sure |-> FALSE, g |-> 1, w |-> {}]]
+        \* g: which request for approval holds; w: the requests that got a yes, 0 being the policy's word
         /\ nx = 1 /\ tr = [n \in N |-> "no"] /\ ky = [n \in N |-> "-"] /\ rs = [n \in N |-> 0]
         /\ ext = [n \in N |-> 0] /\ pr = [n \in N |-> 0] /\ land = {}
         /\ appr = [k \in Keys |-> "-"] /\ pol = {} /\ stop = FALSE /\ plan = 1 /\ past = FALSE
@@ -103,6 +106,7 @@ Requested(k) == CASE k = "a1" -> TRUE
 Late(k) == (IF stop /\ k # "z1" THEN {"stop"} ELSE {}) \cup (IF appr[k] \in {"no","edit"} THEN {"no"} ELSE {})
            \cup (IF k \in Irr /\ appr[k] # "yes" /\ k \notin pol THEN {"noappr"} ELSE {})
            \cup (IF plan = 2 /\ k = "a1" THEN {"plan"} ELSE {})
+           \cup (IF s[k].g > 1 /\ s[k].g \notin s[k].w THEN {"hand"} ELSE {})
 Take(k, p) == /\ nx' = nx + 1 /\ ky' = [ky EXCEPT ![nx] = k] /\ pr' = [pr EXCEPT ![nx] = p]
               /\ ext' = [ext EXCEPT ![nx] = s[k].x] /\ flag' = flag \cup Late(k)
 StartGrant(k) ==
@@ -188,19 +192,26 @@ Truth(k, n) ==
 Human(k) ==
   /\ s[k].st = "parked"
   /\ \/ "hfail" \in Acts /\ Set(k, Settled(s[k], "perm", 0, s[k].n, FALSE)) /\ hre' = hre
-     \/ "hreopen" \in Acts /\ Set(k, [s[k] EXCEPT !.st = "reopened"]) /\ hre' = hre + 1
-  /\ UNCHANGED pa /\ U1
+        /\ UNCHANGED <<appr, pol>>
+     \/ "hreopen" \in Acts /\ hre' = hre + 1
+        /\ IF k \in Irr /\ HandRule # "same"
+           THEN /\ Set(k, [s[k] EXCEPT !.st = "reopened", !.g = @ + 1])
+                /\ appr' = [appr EXCEPT ![k] = "-"] /\ pol' = pol \ {k}
+           ELSE Set(k, [s[k] EXCEPT !.st = "reopened"]) /\ UNCHANGED <<appr, pol>>
+  /\ UNCHANGED <<pa, nx, tr, ky, rs, ext, pr, land, stop, plan, past, ended, el, flag>>
 Reject(k) ==       \* invocation_rejected by a ledger that may know an old prefix
   /\ "reject" \in Acts /\ Requested(k) /\ Open(k) /\ s' = [s EXCEPT ![k] = Rejected(@)]
   /\ \/ flag' = flag                                                       \* policy, duplicate guard, budget
      \/ RejRule = "any" /\ appr[k] = "yes" /\ flag' = flag \cup {"overruled"}   \* approval, edited, expired
   /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
-Decide(k, d) ==    \* the first decision wins; a later one is void
-  /\ "decide" \in Acts /\ Requested(k) /\ appr[k] = "-" /\ (Node(k) = "a" \/ k \in Irr) /\ (d = "edit" => k = "a1" /\ "a2" \in Keys)
-  /\ appr' = [appr EXCEPT ![k] = d]
-  /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, pol, stop, plan, past, ended, el, pa, hre, flag>>
-PolicyAllows(k) == /\ "policy" \in Acts /\ Requested(k) /\ k \in Irr \ pol /\ pol' = pol \cup {k}
-                   /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, stop, plan, past, ended, el, pa, hre, flag>>
+Decide(k, d, g) == \* the first decision about a request wins; one about an earlier request, or a later one, is void
+  /\ "decide" \in Acts /\ Requested(k) /\ appr[k] = "-" /\ (Node(k) = "a" \/ k \in Irr)
+  /\ (d = "edit" => k = "a1" /\ "a2" \in Keys /\ s[k].g = 1) /\ (g = s[k].g \/ (HandRule = "stale" /\ g < s[k].g))
+  /\ appr' = [appr EXCEPT ![k] = d] /\ s' = [s EXCEPT ![k].w = IF d = "yes" THEN @ \cup {g} ELSE @]
+  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, pol, stop, plan, past, ended, el, pa, hre, flag>>
+PolicyAllows(k) == /\ "policy" \in Acts /\ Requested(k) /\ k \in Irr \ pol /\ (s[k].g = 1 \/ HandRule = "policy")
+                   /\ pol' = pol \cup {k} /\ s' = [s EXCEPT ![k].w = @ \cup {0}]
+                   /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, stop, plan, past, ended, el, pa, hre, flag>>
 Stop == /\ "stop" \in Acts /\ ~stop /\ stop' = TRUE
         /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, plan, past, ended, el, pa, hre, flag>>
 \* by a planner that may not have read the stop; behind one, only a revision of compensations counts
@@ -210,7 +221,7 @@ Undo == /\ "undo" \in Acts /\ stop /\ ~past /\ past' = TRUE
         /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, ended, el, pa, hre, flag>>
 Next == \/ \E k \in Keys : \/ StartGrant(k) \/ StartVoid(k) \/ Ladder(k) \/ Human(k) \/ Reject(k) \/ PolicyAllows(k)
                            \/ ("fail" \in Acts /\ FailReopened(k))
-                           \/ \E d \in {"yes","no","edit"} : Decide(k, d)
+                           \/ \E d \in {"yes","no","edit"}, g \in 1..s[k].g : Decide(k, d, g)
                            \/ \E n \in N : Truth(k, n)
         \/ \E n \in N : Again(n) \/ StartRun(n) \/ Run(n) \/ Land(n) \/ Finish(n) \/ End(n) \/ Elapse(n) \/ Probe(n) \/ Return(n) \/ ElapseOf(n)
         \/ Stop \/ Replan \/ Undo
@@ -222,9 +233,9 @@ Once == \A nd \in Nodes : Cardinality(Eff(nd)) <= 1                             
 OnceOrHuman == \A nd \in Nodes : Cardinality(Eff(nd)) <= 1 + hre                         \* ... and one more for each retry by hand
 OneExt == \A nd \in Nodes : Cardinality({ext[n] : n \in Eff(nd)}) <= 1                   \* one key outside
 OneKey == \A nd \in Nodes : Cardinality({ky[n] : n \in Eff(nd)}) <= 1                    \* one set of arguments
-NotLate == flag \cap {"stop","no","noappr","plan"} = {}                                  \* nothing starts that must not
+NotLate == flag \cap {"stop","no","noappr","plan","hand"} = {}                                  \* nothing starts that must not
 OneUse == \A nd \in Nodes : Of(nd) \subseteq Irr =>                                        \* no more effects than words for them
-  Cardinality(Eff(nd)) <= Cardinality({k \in Of(nd) : appr[k] = "yes" \/ k \in pol})
+  Cardinality(Eff(nd)) <= Cardinality(UNION {{<<k, g>> : g \in s[k].w} : k \in Of(nd)})
 NoOverrule == "overruled" \notin flag                                                    \* a yes that came first stands
 FromCommitted == \A n \in 1..(nx-1) : Node(ky[n]) = "b" =>                               \* b runs on what a settled with
   \E o \in Of("a") : s[o].st = "settled" /\ s[o].out = "success" /\ s[o].r = Arg(ky[n])
@@ -234,7 +245,7 @@ Sure == \A k \in Keys : s[k].st = "settled" /\ s[k].out # "success" /\ s[k].sure
 SureNode == \A k \in Keys : s[k].st = "settled" /\ s[k].out = "perm" /\ s[k].sure =>     \* ... and of the node
   \A n \in 1..(nx-1) : Node(ky[n]) = Node(k) => n \notin land /\ ~CanAct(n)
 HasRunner == \A k \in Keys : s[k].n # 0 => tr[s[k].n] # "void"                           \* who is in charge was cleared
-Final == [][\A k \in Keys : s[k].st = "settled" => s'[k] = s[k]]_vars
+Final == [][\A k \in Keys : s[k].st = "settled" => [s'[k] EXCEPT !.w = {}] = [s[k] EXCEPT !.w = {}]]_vars
 OwnResult == \A k \in Keys, n \in N : s[k].st = "settled" /\ s[k].out = "success" /\ s[k].by = n => ky[n] = k
 \* reachability: each must be violated
 NvRun      == ~(\E n \in land : Node(ky[n]) = "b" /\ pr[n] # n)

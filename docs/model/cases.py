@@ -212,6 +212,7 @@ _JOB: Constants = {
     "AfterRule": "result",
     "ApprRule": "all",
     "ApprFor": "key",
+    "HandRule": "anew",
     "RejRule": "first",
     "StopRule": "undo",
     "PlanRule": "entry",
@@ -251,6 +252,8 @@ def _job() -> Iterator[Case]:
 
 _GOVERN = ["fail", "retry", "reject", "stop", "decide", "policy", "replan"]
 
+_BY_HAND = ["park", "hreopen", "hfail", "hsucc", "perm", "decide", "policy", "reject"]
+
 _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] = [
     ("opaque", "opaque", [*_OPAQUE, "stop"], {}, _AT_MOST_ONCE, False),
     ("opaque_5", "opaque", [*_OPAQUE, "stop"], {**_ONLY_A, "MaxN": 5}, _AT_MOST_ONCE, False),
@@ -270,6 +273,22 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
         {**_APPROVED, "MaxN": 3},
         _ONE_EXTERNAL,
         False,
+    ),
+    (
+        "approved_by_hand",
+        "opaque",
+        _BY_HAND,
+        {**_ONLY_A, "Irr": ["a1"], "MaxN": 3},
+        ("OneUse", "OnceOrHuman", *_TRUE),
+        False,
+    ),
+    (
+        "approved_by_hand_edited",
+        "opaque",
+        _BY_HAND,
+        {**_APPROVED, "MaxN": 3},
+        ("OneUse", "OnceOrHuman", *_TRUE),
+        True,
     ),
     ("idem", "idem", _IDEM, {}, _ONE_EXTERNAL, True),
     ("idem_3", "idem", _IDEM, {"MaxN": 3}, _ONE_EXTERNAL, True),
@@ -407,6 +426,10 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("yes_used_again", "OneUse", "opaque", ["decide", "replan"], {**_APPROVED, **_BY_NODE, "NodeGuard": "off"}),
     ("policy_other_arguments", "NotLate", "opaque", ["policy", "replan"], {**_APPROVED, **_BY_NODE, "MaxN": 1}),
     ("no_approval", "NotLate", "opaque", ["decide", "policy"], {"ApprRule": "off", "Irr": ["a1"], "MaxN": 1}),
+    # a retry by hand
+    ("hand_same", "OneUse", "opaque", ["park", "hreopen", "decide"], {**_A1, "Irr": ["a1"], "HandRule": "same"}),
+    ("hand_stale", "OneUse", "opaque", ["park", "hreopen", "decide"], {**_A1, "Irr": ["a1"], "HandRule": "stale"}),
+    ("hand_policy", "NotLate", "opaque", ["park", "hreopen", "policy"], {**_A1, "Irr": ["a1"], "HandRule": "policy"}),
     # what a "not found" proves
     ("probe_before_end", "Once", "probe", _ASK, {**_A1, "ProbeAfter": False}),
     ("settled_from_start", "Once", "probe", _ASK, {**_A1, "NeedSettle": "start"}),

@@ -52,6 +52,7 @@ COURSES = [
     Course("AetherisInDoubt", "invocations_in_doubt_total", VERIFIER, RISES, (25,), (10,)),
     Course("AetherisDrift", "confirmations_failed_total", VERIFIER, BORN, (6,), (4, 70)),
     Course("AetherisUntraceable", "effects_untraceable_total", EXECUTOR | {"tool": "pay"}, BORN, (6,), (4, 70)),
+    Course("AetherisToolRefused", "tools_refused_total", EXECUTOR | {"tool": "pay"}, BORN, (6, 15), (4, 30)),
     Course("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
     Course("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
     Course("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),

@@ -229,8 +229,10 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
     new = said.json()["next_request_id"]
     assert respond(system, "bob", request, "approve").status_code == 409
     assert respond(system, "bob", request, "edit", data={"tag": after}).status_code == 200
+    back = respond(system, "bob", said.json()["next_request_id"], "edit", data={"tag": before})
+    assert (back.status_code, back.json()["error"]["code"]) == (409, "edited_back")
     assert wait_asked(system, job) == new
-    assert respond(system, "bob", new, "approve").status_code == 200
+    assert respond(system, "carol", new, "approve").status_code == 200
     system.wait_ended([job])
     assert system.job(job)["status"] == "completed"
     assert (outside.count(before), outside.count(after)) == (0, 1)

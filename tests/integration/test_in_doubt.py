@@ -180,6 +180,23 @@ def test_what_fails_every_time_is_repeated_at_the_plans_pace(world: World) -> No
     assert [moment(at) <= moment(start) for at, start in zip(due, begun[1:], strict=True)] == [True, True]
 
 
+def test_a_tool_that_computes_on_the_event_loop_puts_nobody_elses_call_in_doubt(world: World) -> None:
+    name = fresh("beside")
+    held = world.outside.hold(name)
+    job = world.held_call("poke_opaque", name)
+    until(lambda: computing_beside(world, job), PATIENCE_S)
+    held.unlink()
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    assert world.events(job, "invocation_in_doubt", "invocation_parked") == []
+
+
+def computing_beside(world: World, job: str) -> bool:
+    """Whether a tool that computes for four leases' time has come to the job's worker, and is done."""
+    other = world.system.submit({"id": "a", "tool": "compute", "args": {"seconds": 8}})
+    world.system.wait_status(other, "completed", PATIENCE_S)
+    return world.worker_of(other) == world.worker_of(job)
+
+
 def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:
     """Its worker has not ended: what is not found may still come, so nobody else may call."""
     name = fresh("probeable-asleep")

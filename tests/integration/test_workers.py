@@ -116,7 +116,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("workers")
-    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "2"}
+    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "2", "AETHERIS_END_WAIT_S": "120"}
     with (
         running_outside(folder / "outside") as outside,
         running_system(folder / "data", env | outside.env, executor=0) as system,

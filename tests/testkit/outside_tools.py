@@ -6,6 +6,7 @@ the server keeps the answer back after the effect (see aetheris.rigs.chaos.outsi
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,12 @@ async def patient_irreversible(ctx: ToolContext, tag: str, hold: str = "") -> Re
     return await _poke(ctx, tag, 0, hold)
 
 
+@tool("once_a_session", effect_class="opaque", irreversible=True, timeout_s=600, duplicate_scope="session")
+async def once_a_session(ctx: ToolContext, tag: str, hold: str = "") -> Result:
+    """Of which a session has one."""
+    return await _poke(ctx, tag, 0, hold)
+
+
 @tool("patient_idempotent", effect_class="idempotent", timeout_s=600)
 async def patient_idempotent(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """As poke_idempotent, for callers that sleep long."""
@@ -140,6 +147,12 @@ async def poke_impatient(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """Gives up by itself while its request is under way."""
     async with asyncio.timeout(0.5):
         return await _poke(ctx, tag, 0, hold)
+
+
+@tool("compute", effect_class="pure", timeout_s=60)
+async def compute(seconds: float) -> None:
+    """Holds the event loop up, as one that counts does."""
+    time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
 
 
 @tool("poke_broken", effect_class="idempotent")

@@ -340,3 +340,21 @@ def test_an_ended_job_is_looked_at_while_it_is_neither_new_nor_old(
     now = datetime(2026, 1, 1, tzinfo=UTC)
     created = now - timedelta(seconds=age_s)
     assert (schedule.due(status, created, now), schedule.over(created, now)) == (due, over)
+
+
+@pytest.mark.parametrize(
+    ("asked", "silent", "confirmed", "word", "ok"),
+    [
+        (2, 0, 2, "confirmed", True),
+        (2, 3, 2, "confirmed", True),
+        (2, 0, 1, "incomplete", False),
+        (0, 1, 0, "not_asked", False),
+        (0, 0, 0, "nothing_to_compare", True),
+    ],
+)
+def test_a_reconciliation_that_asked_nobody_holds_nothing(
+    asked: int, silent: int, confirmed: int, word: str, ok: bool
+) -> None:
+    said = [{"event": "effect_confirmed"}] * confirmed
+    found = reconciling.answer("job-1", "cmd-1", reconciling.Wanted(asked, silent), said)
+    assert (found["verdict"], found["ok"], found["unverifiable"]) == (word, ok, silent)

@@ -332,7 +332,8 @@ def form_asked(**wait: Any) -> tuple[Ledger, str]:
 
 
 def fill(ledger: Ledger, request: str, action: str, **data: Any) -> None:
-    fields = {
+    fields: dict[str, Any] = {
+        "comment": f"why {action}",
         "job_id": JOB,
         "by": "bob",
         "tenant": TENANT,
@@ -356,7 +357,7 @@ def test_a_form_of_the_plan_ends_with_what_the_human_said() -> None:
     assert ledger.written() == ["job_waiting", "wait_completed"]
     done = ledger.world.log[-1]
     assert isinstance(done, ev.WaitCompleted)
-    assert (done.payload, done.by) == ({"way": "left"}, "bob")
+    assert (done.payload, done.by, done.comment) == ({"way": "left"}, "bob", "why approve")
     ledger.add(ev.JobCompleted(job_id=JOB, result={}))
     assert ledger.written() == ["job_waiting", "wait_completed"], "an answered form is not called off by the job's end"
 
@@ -364,7 +365,9 @@ def test_a_form_of_the_plan_ends_with_what_the_human_said() -> None:
 def test_a_form_may_be_refused_and_may_expire() -> None:
     ledger, request = form_asked()
     fill(ledger, request, "reject")
-    assert ledger.written()[-1] == "invocation_rejected"
+    refused = ledger.world.log[-1]
+    assert isinstance(refused, ev.InvocationRejected)
+    assert (refused.by, refused.comment) == ("bob", "why reject")
     late, request = form_asked(timeout_s=10)
     late.sleep(11)
     fill(late, request, "approve", way="left")

@@ -174,7 +174,8 @@ def test_calls_of_two_rules_are_accepted_one_after_the_other() -> None:
         apply(live.state, wait, offset)
         asks(live, wait)
         accept(live, terms)
-        apply(live.state, ev.WaitCompleted(job_id=JOB, wait_type="confirmation", by="carol"), offset + 1)
+        named = {"wait_type": wait.wait_type, "correlation_key": wait.correlation_key, "by": "carol"}
+        apply(live.state, ev.WaitCompleted.model_validate({"job_id": JOB, **named}), offset + 1)
         found.append((wait.rule, wait.correlation_key))
     assert sorted(rule or "" for rule, _ in found) == ["pay", "rest"]
     assert [key for _, key in found] == ["confirm-6", "confirm-6-2"]

@@ -5,15 +5,21 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.contents import Contents, done, duplicate
-from aetheris.ledger.core.decisions import Now
+from aetheris.ledger.core.contents import Contents, duplicate, settled
+from aetheris.ledger.core.decisions import Emit, Facts, Grant, Line, Now
+from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.keys import content_key, external_key
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, birth
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import ContentRecord
-from aetheris.protocol.messages.events import DuplicateOf
+from aetheris.protocol.messages.commands import ContentRecord, Respond, ToolGrant, ToolRequest
+from aetheris.protocol.messages.events import DuplicateOf, Event
+from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.views.standing import job_view
 from tests.testkit.histories import TENANT, about, created, finished, graph, key_of, planned, started
+from tests.unit.ledger.test_ledger_core import limits
 
 WINDOW_S = 60.0
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -39,7 +45,10 @@ def act(state: JobState, contents: Contents, after_s: float = 0.0) -> ContentRec
     ran = (allowed, begun, finished("a", "n1"))
     for offset, event in enumerate(ran, start=2):
         apply(state, event.model_copy(update={"job_id": state.job_id}), offset)
-    return done(state, key_of("a"), contents, now(after_s))
+    line = settled(state, key_of("a"), contents, now(after_s))
+    if line is not None:
+        contents.take(line)
+    return line
 
 
 def guard(state: JobState, contents: Contents, after_s: float = 0.0) -> DuplicateOf | None:
@@ -63,30 +72,249 @@ def guard(state: JobState, contents: Contents, after_s: float = 0.0) -> Duplicat
     ],
 )
 def test_a_call_is_guarded_in_its_scope(scope: str, other: dict[str, Any], is_refused: bool) -> None:
-    contents: Contents = {}
+    contents = Contents()
     act(job("one", scope), contents)
     found = guard(job("two", scope, **other), contents)
     assert (found.job_id if found is not None else None) == ("one" if is_refused else None)
 
 
 def test_a_window_ends() -> None:
-    contents: Contents = {}
+    contents = Contents()
     assert act(job("one", "tenant"), contents) is not None
     assert guard(job("two", "tenant"), contents, WINDOW_S - 1) is not None
     assert guard(job("two", "tenant"), contents, WINDOW_S) is None
-    assert act(job("two", "tenant"), contents, WINDOW_S) is not None
+    line = act(job("two", "tenant"), contents, WINDOW_S)
+    assert line is not None
     assert guard(job("three", "tenant"), contents, WINDOW_S + 1) == DuplicateOf.model_validate(
-        {"job_id": "two", "node_id": "a", "execution_id": next(iter(contents.values())).execution_id}
+        {"job_id": "two", "node_id": "a", "execution_id": line.execution_id}
     )
 
 
 def test_a_job_is_no_duplicate_of_itself_and_what_failed_is_none() -> None:
-    contents: Contents = {}
+    contents = Contents()
     first = job("one", "tenant")
     assert act(first, contents) is not None
     assert guard(first, contents) is None
-    assert done(first, key_of("a"), contents, now()) is None
+    assert settled(first, key_of("a"), contents, now()) is None
 
     failed = job("two", "tenant")
     apply(failed, about(ev.InvocationRejected, "a", reason="policy").model_copy(update={"job_id": "two"}), 2)
-    assert done(failed, key_of("a"), {}, now()) is None
+    assert settled(failed, key_of("a"), Contents(), now()) is None
+
+
+# two ledgers on one table
+
+
+ALLOW = '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"\n'
+ASK = '[[rules]]\nname = "ask"\ntools = ["*"]\neffect = "approval"\n'
+
+
+class Table:
+    """One topic and its readers: each process has lines of its own, all in one order."""
+
+    def __init__(self) -> None:
+        self.lines: list[ContentRecord] = []
+        self.sides: list[Side] = []
+
+    def deliver(self) -> None:
+        """What was written is read, by everybody, until nobody writes more."""
+        while any(side.read < len(self.lines) for side in self.sides):
+            for side in self.sides:
+                side.catch_up()
+            for side in self.sides:
+                side.settle()
+
+
+class Side:
+    """A partition of its own process, with one job whose call is irreversible in its session."""
+
+    def __init__(self, table: Table, name: str, policy: str = ALLOW, log: list[Event] | None = None) -> None:
+        pin = {"irreversible": True, "duplicate_scope": "session", "duplicate_window_s": WINDOW_S}
+        born = created().model_copy(update={"job_id": name, "session": "s1"})
+        plan = planned(graph({"id": "a"}, act=pin)).model_copy(update={"job_id": name})
+        self.name, self.table, self.log, self.folded, self.read = name, table, log or [born, plan], 0, 0
+        self.grants: list[ToolGrant] = []
+        self.contents, self.policy = Contents(), policy
+        ids = (lambda: "id", lambda: 1.0)
+        self.core = Partition(Terms(parse(policy), limits(), *ids, contents=self.contents), {})
+        table.sides.append(self)
+        while self.read < len(table.lines):
+            self.contents.take(table.lines[self.read])
+            self.read += 1
+        self._fold()
+        self.core.restored(now())
+        self.settle()
+
+    def catch_up(self) -> None:
+        while self.read < len(self.table.lines):
+            line = self.table.lines[self.read]
+            self.contents.take(line)
+            self.core.contents_changed(line.scope_key, now())
+            self.read += 1
+
+    def _fold(self) -> None:
+        for event in self.log[self.folded :]:
+            self.core.evolve(event, self.folded, now())
+            self.folded += 1
+
+    def settle(self) -> None:
+        for _ in range(20):
+            self._fold()
+            self.core.look(now())
+            decided = self.core.decide(Facts(), now())
+            for failure in self.core.unjudged.take():
+                raise failure.error
+            for one in decided:
+                if isinstance(one, Emit):
+                    self.log += [written.event for written in one.events]
+                elif isinstance(one, Grant):
+                    self.grants.append(one.message)
+                elif isinstance(one, Line):
+                    self.table.lines.append(one.record)
+            if not decided:
+                return
+        raise AssertionError("it never comes to rest")
+
+    def request(self) -> None:
+        state = self.core.jobs[self.name].state
+        asked = {
+            "job_id": self.name,
+            "birth": 0,
+            "as_of": 1,
+            "revision": 0,
+            "plan_hash": state.plan_hash,
+            "nodes": ["a"],
+        }
+        self.core.request(ToolRequest.model_validate(asked), 0)
+        self.settle()
+
+    def add(self, *events: Event) -> None:
+        self.log += [event.model_copy(update={"job_id": self.name}) for event in events]
+        self.settle()
+        self.table.deliver()
+
+    def _about_key(self) -> dict[str, Any]:
+        return {"idempotency_key": self.key, "external_key": external_key(self.name, "a", 0)}
+
+    @property
+    def key(self) -> str:
+        return next(iter(self.core.jobs[self.name].state.keys))
+
+    def start(self) -> None:
+        content = content_key(TENANT, "act", None)
+        self.add(started("a", "n1").model_copy(update={**self._about_key(), "content_key": content}))
+
+    def finish(self, outcome: str = "success", via: str = "executor") -> None:
+        self.add(finished("a", "n1", outcome, via=via).model_copy(update={"idempotency_key": self.key}))
+
+    def respond(self) -> None:
+        state = self.core.jobs[self.name].state
+        said = {"job_id": self.name, "by": "bob", "tenant": TENANT, "action": "approve", "as_of": -1}
+        asked = request_id(self.name, "a", self.key)
+        self.core.hear(Respond.model_validate(said | {"request_id": asked}), "cmd", 1)
+        self.settle()
+        assert state.keys[self.key].decision is not None
+
+    @property
+    def state(self) -> KeyState:
+        return self.core.jobs[self.name].state.keys[self.key]
+
+    @property
+    def why(self) -> str | None:
+        return job_view(self.core.jobs[self.name].state, "").get("why")
+
+
+def pair(policy: str = ALLOW) -> tuple[Side, Side]:
+    """Two jobs of a session that ask for the same; the first is under way."""
+    table = Table()
+    one, two = Side(table, "one", policy), Side(table, "two", policy)
+    one.request()
+    table.deliver()
+    return one, two
+
+
+def ask_too(one: Side, two: Side) -> None:
+    one.start()
+    two.request()
+    two.table.deliver()
+    assert (len(one.grants), two.grants) == (1, [])
+    assert two.why == "a waits for an equal call that is under way: one/a"
+
+
+def test_a_call_waits_for_an_equal_one_that_is_under_way_and_is_refused_when_that_succeeds() -> None:
+    one, two = pair()
+    ask_too(one, two)
+    one.finish()
+    assert (two.grants, two.state.outcome, two.state.reason) == ([], Settled.REJECTED, "duplicate_of")
+    assert two.state.duplicate_of is not None
+    assert (two.state.duplicate_of.job_id, two.state.sure) == ("one", True)
+    assert two.core.jobs["two"].state.open_waits == {}
+
+
+def test_it_goes_on_when_the_other_certainly_failed() -> None:
+    one, two = pair()
+    ask_too(one, two)
+    one.finish("permanent_failure")
+    assert len(two.grants) == 1
+    assert two.core.jobs["two"].state.open_waits == {}
+
+
+def test_it_is_refused_when_nobody_will_know_of_the_other() -> None:
+    one, two = pair()
+    ask_too(one, two)
+    one.add(
+        about(ev.InvocationParked, "a", invocation_id="n1", reason="x").model_copy(update={"idempotency_key": one.key})
+    )
+    assert two.grants == [], "it is parked: a human decides first"
+    one.finish("permanent_failure", via="human")
+    assert (two.grants, two.state.outcome, two.state.reason) == ([], Settled.REJECTED, "duplicate_of")
+
+
+def test_of_two_that_ask_at_once_the_one_whose_line_came_first_goes_on() -> None:
+    table = Table()
+    one, two = Side(table, "one"), Side(table, "two")
+    two.request()
+    one.request()
+    assert (one.grants, two.grants) == ([], []), "neither has read its line back"
+    table.deliver()
+    assert (len(one.grants), len(two.grants)) == (0, 1)
+    two.start()
+    two.finish("permanent_failure")
+    assert len(one.grants) == 1
+
+
+def test_a_form_shows_what_is_under_way_and_a_yes_does_not_start_it() -> None:
+    one, two = pair(ASK)
+    two.request()
+    two.table.deliver()
+    assert two.state.requested is not None
+    assert two.state.requested.form["context"]["duplicates"] == [{"job_id": "one", "node_id": "a", "state": "open"}]
+    two.respond()
+    two.table.deliver()
+    assert (two.grants, two.why) == ([], "a waits for an equal call that is under way: one/a")
+    one.respond()
+    assert len(one.grants) == 1
+    one.start()
+    one.finish()
+    assert (two.grants, two.state.reason) == ([], "duplicate_of")
+
+
+def test_a_call_of_a_job_that_ended_before_it_started_keeps_nobody() -> None:
+    one, two = pair()
+    two.request()
+    two.table.deliver()
+    one.add(ev.JobCancelled(job_id="one", by="ann"))
+    assert len(two.grants) == 1
+
+
+def test_a_ledger_that_starts_anew_keeps_its_place() -> None:
+    one, two = pair()
+    ask_too(one, two)
+    lines = len(two.table.lines)
+    again = Side(two.table, "two", log=two.log)
+    two.table.sides.remove(two)
+    again.request()
+    two.table.deliver()
+    assert (again.grants, len(two.table.lines)) == ([], lines)
+    one.finish("permanent_failure")
+    assert len(again.grants) == 1

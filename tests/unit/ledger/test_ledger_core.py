@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Now, View
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Now, View
 from aetheris.ledger.core.limits import Limits
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
@@ -112,7 +112,7 @@ class Ledger:
         self.grants: list[ToolGrant] = []
         self.asks: list[Verification] = []
         self.records: list[LedgerRecord] = []
-        self.contents: list[ContentRecord] = []
+        self.lines: list[ContentRecord] = []
         self._fold()
         self.core.restored(world.now())
         self.settle()
@@ -147,8 +147,8 @@ class Ledger:
                 self.asks.append(decision.message)
             case View():
                 self.records.append(decision.record)
-            case Done():
-                self.contents.append(decision.record)
+            case Line():
+                self.lines.append(decision.record)
 
     def add(self, *events: Event) -> None:
         for event in events:
@@ -849,7 +849,7 @@ def test_an_end_that_follows_a_return_moves_nothing() -> None:
     ledger.add(started("a", "n1"), reported("a", "n1"))
     ledger.answer("not_found")
     ledger.sleep(SETTLES_S - 0.1)
-    world.ended[worker_ended()] = "lock"
+    world.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.sleep(0.2)
     ledger.answer("not_found")

@@ -8,7 +8,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.tool_executor.core.partition import Drop, Partition, Taken, Try, Worker
 from tests.testkit.histories import JOB, finished, graph, key_of, started
-from tests.unit.ledger.test_ledger_core import TTL_S, Ledger, World
+from tests.unit.ledger.test_ledger_core import BY_LOCK, TTL_S, Ledger, World
 
 PLAN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c"}, act={"effect_class": "idempotent"})
 ENTRY = {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "idempotent"}
@@ -26,7 +26,7 @@ def world(*, verifier: bool = True) -> World:
 
 
 def end(ledger: Ledger) -> None:
-    ledger.world.ended[GONE] = "lock"
+    ledger.world.ended[GONE] = BY_LOCK
     ledger.core.worker_ended(GONE)
     ledger.settle()
 
@@ -40,7 +40,7 @@ def confirm(ledger: Ledger) -> None:
 
 def test_a_ledger_that_starts_behind_the_executor_asks_before_it_grants() -> None:
     there = world()
-    there.ended[GONE] = "lock"
+    there.ended[GONE] = BY_LOCK
     ledger = there.ledger()
     ledger.request("b", "c")
     assert ([ask.idempotency_key for ask in ledger.asks], ledger.grants) == ([key_of("a")], [])
@@ -94,7 +94,7 @@ def test_an_executor_that_ends_beside_a_ledger_that_lives_costs_no_question() ->
 
 def test_a_second_restart_forgets_no_question() -> None:
     there = world()
-    there.ended[GONE] = "lock"
+    there.ended[GONE] = BY_LOCK
     there.ledger()
     there.log += [started("c", "n2", incarnation="i2")]
     there.ids += [""]

@@ -30,7 +30,7 @@ KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",), "d": (
 NODE_OF = {key: name for name, keys in KEYS.items() for key in keys}
 
 
-KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "allow", "again"]
+KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "ask", "allow", "again"]
 
 
 @st.composite
@@ -50,7 +50,7 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             told = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
             return "tool_invocation_finished", {**named, **told}
         case "reopen":
-            by = draw(st.sampled_from(["policy", "policy", "human"]))
+            by = draw(st.sampled_from(["policy", "policy", "human", "human"]))
             return "invocation_reopened", {**named, "by": by, "next_token": draw(st.sampled_from([2, 2, 3]))}
         case "park":
             return "invocation_parked", {**named, "reason": "r"}
@@ -65,10 +65,13 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
 
 
 def _ground(draw: st.DrawFn, kind: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    version = {"args_hash": "h", "tool_version": draw(st.sampled_from(["1", "1", "2"])), "rule": "r"}
+    version: dict[str, Any] = {"args_hash": "h", "tool_version": draw(st.sampled_from(["1", "1", "2"])), "rule": "r"}
     if kind == "allow":
         return "policy_allowed", {**body, **version}
-    decision = draw(st.sampled_from(["approve", "approve", "edit", "reject"]))
+    version["token"] = draw(st.sampled_from([None, None, 1, 2, 3]))
+    if kind == "ask":
+        return "approval_requested", {**body, **version, "form": {}}
+    decision = draw(st.sampled_from(["approve", "approve", "approve", "edit", "reject"]))
     shown = {"args_hash": draw(st.sampled_from(["h", "h", "other"]))}
     return "approval_decided", {**body, **version, **shown, "decision": decision, "approver": "me"}
 
@@ -192,6 +195,77 @@ COMPENSATED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def _word(kind: str, key: str, token: int | None = None, **more: Any) -> tuple[str, dict[str, Any]]:
+    """A request, a decision or the policy's word about a call."""
+    named = {"node_id": NODE_OF[key], "idempotency_key": key, "args_hash": "h", "tool_version": "1", "rule": "r"}
+    by = {"approval_requested": {"form": {}}, "approval_decided": {"decision": "approve", "approver": "you"}}
+    return kind, {**named, "token": token, **by.get(kind, {}), **more}
+
+
+def _about(kind: str, key: str, nonce: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return kind, {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": nonce, **more}
+
+
+def retried(key: str) -> list[tuple[str, dict[str, Any]]]:
+    """A call that is approved, parked, retried by hand, approved anew, reopened by policy, parked and retried again."""
+    by_hand = {"by": "human", "evidence": [{"by": "you", "evidence": "looked"}]}
+    return [
+        *_first(),
+        _word("approval_requested", key),
+        _word("approval_decided", key),
+        _start(key, "n1"),
+        _about("invocation_parked", key, "n1", reason="r"),
+        _about("invocation_reopened", key, "n1", next_token=2, **by_hand),
+        _word("approval_requested", key, 2),
+        _word("approval_decided", key, 2),
+        _start(key, "n2", token=2),
+        _about("invocation_reopened", key, "n2", next_token=3, by="policy"),
+        _start(key, "n3", token=3),
+        _about("invocation_parked", key, "n3", reason="r"),
+        _about("invocation_reopened", key, "n3", next_token=4, **by_hand),
+        _word("approval_requested", key, 4),
+        _word("approval_decided", key, 4),
+        _start(key, "n4", token=4),
+        _finish(key, "n4"),
+    ]
+
+
+def test_they_agree_on_what_a_retry_by_hand_needs() -> None:
+    random = Random(8)  # noqa: S311  a test's histories
+    started = 0
+    for _ in range(600):
+        key = random.choice(["a1", "b1"])
+        events = altered(random, key)
+        agree(events)
+        started += len(_judge(events).valid[key])
+    assert started > 600, "hardly anything started"
+
+
+def altered(random: Random, key: str) -> list[tuple[str, dict[str, Any]]]:
+    """A retried call, with up to three things left out, repeated, moved, put in or given another token."""
+    events = retried(key)
+    others = [_word("policy_allowed", key), _word("approval_decided", key, random.choice([None, 2, 3, 4]))]
+    others += [_word("invocation_rejected", key, reason=reason) for reason in ("approval", "expired")]
+    others.append(_word("approval_decided", key, random.choice([None, 2, 4]), decision="reject"))
+    for _ in range(random.randint(0, 3)):
+        place, other = random.randrange(2, len(events)), random.randrange(2, len(events))
+        match random.randrange(5):
+            case 0:
+                del events[place]
+            case 1:
+                events.insert(other, events[place])
+            case 2:
+                events.insert(other, events.pop(place))
+            case 3:
+                events.insert(place, random.choice(others))
+            case _:
+                kind, body = events[place]
+                token = random.choice([None, 1, 2, 3, 4])
+                named = kind != "tool_invocation_started"
+                events[place] = kind, body | {"token": token if named else token or 1}
+    return events
+
+
 @settings(max_examples=300, deadline=None)
 @given(histories())
 def test_predicates_and_fold_agree(events: list[tuple[str, dict[str, Any]]]) -> None:
@@ -231,6 +305,10 @@ def agree(events: list[tuple[str, dict[str, Any]]]) -> None:
             assert (validity.phase(key, end), settled) == (Phase.NONE, None)
             continue
         assert validity.phase(key, end).value == state.st.value
+        asking = validity.askings(key, end)[-1]
+        asked, decided = validity.request(key, asking, end), validity.decision(key, asking, end)
+        assert asking.token == state.asks
+        assert (asked is None, decided is None) == (state.requested is None, state.decision is None)
         assert set(state.tries) == {start.nonce for start in validity.valid.get(key, [])}
         if settled is None:
             assert (validity.token(key, end), validity.attempt(key, end)) == (state.t, state.x - 1)

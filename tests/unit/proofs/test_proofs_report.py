@@ -178,6 +178,16 @@ def test_a_wait_ends_once_and_with_its_own_payload() -> None:
     assert _rules(other) == {("injected_result_differs", said)}
 
 
+@pytest.mark.parametrize("other", [{"correlation_key": "other"}, {"wait_type": "timer"}, {"idempotency_key": "k-x"}])
+def test_only_an_end_that_names_the_wait_ends_it(other: dict[str, str]) -> None:
+    named = {"node_id": "w", "idempotency_key": "k-w", "wait_type": "signal", "correlation_key": "go"}
+    log = Log({"id": "w", "kind": "wait", "depends_on": []})
+    log.add("job_waiting", **named)
+    log.add("wait_completed", **{**named, **other}, output_hash=digest(None))
+    said = log.done("w", "success", output_hash=digest(None))
+    assert _rules(log) == {("unfounded_node", said)}
+
+
 def _wait(log: Log, *ends: str) -> None:
     for kind in ("job_waiting", *ends):
         said = {"wait_type": "signal", "output_hash": digest(None), "reason": "expired"}

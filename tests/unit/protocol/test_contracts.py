@@ -94,7 +94,12 @@ PATHS: list[tuple[dict[str, Any], tuple[Event, ...], list[str]]] = [
     ),
     (
         WAITS,
-        (WAITING, ev.WaitCompleted(job_id=JOB, wait_type="signal", node_id="w", idempotency_key="k-w", payload=1)),
+        (
+            WAITING,
+            ev.WaitCompleted(
+                job_id=JOB, wait_type="signal", node_id="w", idempotency_key="k-w", correlation_key="k", payload=1
+            ),
+        ),
         ["start→running", "suspend→waiting", "resume→running", "succeed→completed"],
     ),
     (

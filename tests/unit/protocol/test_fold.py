@@ -96,6 +96,26 @@ def test_void_starts_are_remembered_only_while_they_could_come_alive() -> None:
     assert fold(PLAN, *unplanned, finished("a", "n9"), started("a", "n9")).void_starts == {}
 
 
+@pytest.mark.parametrize("other", [{"correlation_key": "other"}, {"wait_type": "timer"}, {"idempotency_key": "k"}])
+def test_a_wait_ends_by_its_own_end_only(other: dict[str, str]) -> None:
+    node = {"id": "w", "kind": "wait", "tool": None, "wait": {"key": "go"}}
+    named: dict[str, Any] = {"job_id": JOB, "node_id": "w", "idempotency_key": "k-w", "correlation_key": "go"}
+    named["wait_type"] = "signal"
+    job = fold(planned(graph(node)), ev.JobWaiting.model_validate(named))
+    assert not apply(job, ev.WaitCompleted.model_validate(named | other), 9)
+    assert job.keys["k-w"].is_waiting
+    assert apply(job, ev.WaitCompleted.model_validate(named), 10)
+    assert job.keys["k-w"].st is St.SETTLED
+
+
+def test_a_success_keeps_no_reason_of_an_earlier_try() -> None:
+    failed = finished("a", "n1", "retryable_failure").model_copy(update={"error": "503"})
+    job = fold(PLAN, started("a", "n1"), failed, started("a", "n2", token=2, attempt=1))
+    assert job.keys[key_of("a")].reason == "503"
+    apply(job, finished("a", "n2"), 9)
+    assert job.keys[key_of("a")].reason is None
+
+
 def test_first_settlement_wins() -> None:
     job = fold(
         PLAN,

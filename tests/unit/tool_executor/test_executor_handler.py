@@ -100,7 +100,7 @@ class Bench:
             crash=CrashPoints(),
         )
         self.renewals = Renewals()
-        self.heartbeat = Heartbeat(self.renewals, 5, clock)
+        self.heartbeat = Heartbeat(self.renewals, 5, clock, 60)
         self.slots, self.bell = Slots(8, self._spawn), Rings()
         parts = Parts(
             worker=Worker("w", "i"),

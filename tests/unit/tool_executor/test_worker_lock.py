@@ -48,6 +48,11 @@ async def start():
     subprocess.Popen(ARGV, pass_fds=(tell,))
 """,
     "subprocess, nothing closed": "async def start(): subprocess.Popen(ARGV, close_fds=False)",
+    "subprocess, nothing of the environment": "async def start(): subprocess.Popen(ARGV, env={'UP': os.environ['UP']})",
+    "asyncio, nothing of the environment": """
+async def start():
+    await asyncio.create_subprocess_exec(*ARGV, env={'UP': os.environ['UP']})
+""",
     "asyncio": "async def start(): await asyncio.create_subprocess_exec(*ARGV)",
     "asyncio, a shell": """
 async def start():

@@ -6,6 +6,7 @@ What starts a system, asks a gateway or checks a proof needs much that `aetheris
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from keyword import iskeyword
 from typing import Any, cast
 
 import typer
@@ -24,6 +25,7 @@ PLACES = {
     "job": "jobs",
     "events": "jobs",
     "cancel": "jobs",
+    "continue": "continuing",
     "contracts": "jobs",
     "signal": "jobs",
     "resolve": "jobs",
@@ -67,7 +69,8 @@ class Commands(TyperGroup):
 @cache
 def _load(name: str) -> TyperCommand | TyperGroup | None:
     if name in PLACES:
-        found = getattr(import_module(f"aetheris.cli.commands.{PLACES[name]}"), name)
+        called = f"{name}_" if iskeyword(name) else name
+        found = getattr(import_module(f"aetheris.cli.commands.{PLACES[name]}"), called)
     else:
         brought = list(entry_points(group=_GROUP, name=name))
         if not brought:

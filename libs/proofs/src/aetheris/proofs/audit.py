@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from aetheris.proofs.approvals import approval_violations
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.execution import LoadBlob, plan_violations
 from aetheris.proofs.findings import Report
+from aetheris.proofs.gate import gate_violations, reopenings
 from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
 from aetheris.proofs.records import Fact, RawRecord, Violation, read, violation
@@ -75,7 +75,7 @@ class Audit:
             *self._violations,
             *_identity(self.history.facts),
             *plan_violations(self.history),
-            *approval_violations(self.history),
+            *gate_violations(validity),
             *ledger.violations,
             *replay.violations,
             *outcome.violations,
@@ -92,6 +92,7 @@ class Audit:
             seal=seal,
             violations=tuple(sorted(found)),
             notes=ledger.notes,
+            reopened_by_hand=reopenings(validity),
             ended=self.ended,
         )
 
@@ -106,7 +107,7 @@ def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
     found = {
         *_identity(history.facts),
         *plan_violations(history),
-        *approval_violations(history),
+        *gate_violations(validity),
         *ledger_proof(validity).violations,
         *replay_proof(validity).violations,
     }

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from aetheris.proofs.gate import Reopening
 from aetheris.proofs.ledger import LedgerProof
 from aetheris.proofs.records import Violation
 from aetheris.proofs.replay import ReplayProof
@@ -22,6 +23,8 @@ class Report:
     seal: SealReport
     violations: tuple[Violation, ...]
     notes: tuple[Violation, ...]
+    reopened_by_hand: tuple[Reopening, ...]
+    """No fault: each try beyond the first that a person is the reason of."""
     ended: bool
     """Has the job a terminal event? While it runs, what is open is pending, and no fault."""
 
@@ -43,5 +46,6 @@ class Report:
             "event_count": self.event_count,
             "seal": self.seal.to_json(),
             "violations": [broken.to_json() for broken in self.violations],
+            "reopened_by_hand": [one.to_json() for one in self.reopened_by_hand],
             "notes": [note.to_json() for note in self.notes],
         }

@@ -35,8 +35,12 @@ class History:
         self.returns: dict[Try, list[int]] = defaultdict(list)
         """Where a try says that its own code has raised and can act no more."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
-        self.decisions: dict[str, Fact] = {}
-        self.requests: dict[str, Fact] = {}
+        self.decisions: dict[str, list[Fact]] = defaultdict(list)
+        self.requests: dict[str, list[Fact]] = defaultdict(list)
+        self.edits: dict[str, list[Fact]] = defaultdict(list)
+        """Node → the decisions that changed its arguments."""
+        self.confirmations: list[Fact] = []
+        """The waits for somebody to accept what could not be confirmed, and their ends."""
         self.allowances: dict[str, list[Fact]] = defaultdict(list)
         self.commits: dict[str, list[Fact]] = defaultdict(list)
         self.nodes_finished: list[Fact] = []
@@ -76,17 +80,19 @@ class History:
 
     def wait_end(self, node: str, at: int) -> Fact | None:
         """What ended a node's own wait before a position; None where it had not begun, or ended in vain first."""
-        begun: str | None = None
+        begun: Fact | None = None
         for fact in self.waits.get(node, ()):
             if fact.at >= at:
                 break
             if fact.type == "job_waiting":
-                begun = fact.key
-            elif fact.key == begun:
+                begun = fact if begun is None or fact.key != begun.key else begun
+            elif begun is not None and _ends(begun, fact):
                 return fact if fact.type == "wait_completed" else None
         return None
 
     def _waits(self, fact: Fact) -> None:
+        if not fact.node and fact.text("wait_type") == "confirmation":
+            self.confirmations.append(fact)
         if fact.node and fact.text("wait_type") in NODE_WAITS:
             self.waits[fact.node].append(fact)
 
@@ -95,9 +101,10 @@ class History:
         if fact.node in self.waits:
             self.waits[fact.node].append(fact)
 
-    @staticmethod
-    def _first(index: dict[str, Fact], name: str, fact: Fact) -> None:
-        index.setdefault(name, fact)
+    def _answered(self, fact: Fact) -> None:
+        self.decisions[fact.key].append(fact)
+        if fact.text("decision") == "edit":
+            self.edits[fact.node].append(fact)
 
     def _worker_ended(self, fact: Fact) -> None:
         if fact.worker is not None:
@@ -143,8 +150,8 @@ class History:
         "invocation_probed": lambda history, fact: history.probes[fact.key, fact.nonce].append(fact),
         "invocation_in_doubt": lambda history, fact: history._in_doubt(fact),
         "worker_ended": lambda history, fact: history._worker_ended(fact),
-        "approval_decided": lambda history, fact: history._first(history.decisions, fact.key, fact),
-        "approval_requested": lambda history, fact: history._first(history.requests, fact.key, fact),
+        "approval_decided": lambda history, fact: history._answered(fact),
+        "approval_requested": lambda history, fact: history.requests[fact.key].append(fact),
         "policy_allowed": lambda history, fact: history.allowances[fact.key].append(fact),
         "command_committed": lambda history, fact: history.commits[fact.key].append(fact),
         "node_finished": lambda history, fact: history.nodes_finished.append(fact),
@@ -159,3 +166,11 @@ class History:
         "job_created": lambda history, fact: history._born(fact),
         **dict.fromkeys(TERMINAL, lambda history, fact: history._ended(fact)),
     }
+
+
+def _ends(waiting: Fact, fact: Fact) -> bool:
+    """Does it name this wait: its call, and where it is the wait's own end, its kind and what was waited for?"""
+    if fact.key != waiting.key or fact.type == "invocation_rejected":
+        return fact.key == waiting.key
+    names = ("wait_type", "correlation_key")
+    return all(fact.body.get(name) == waiting.body.get(name) for name in names)

@@ -80,6 +80,8 @@ class Fact:
     event_id: str
     type: str
     body: Body
+    time: str = ""
+    """When its writer says that it was written; no rule goes by it."""
     job: str = field(init=False)
     """The job that it names."""
     key: str = field(init=False)
@@ -151,7 +153,8 @@ def read(record: RawRecord, at: int) -> tuple[Fact, list[Violation]]:
     kind, event_id = _type(ce_type), ce_id.decode(errors="replace")
     body = _body(record.value)
     name = kind.name if body is not None and kind.is_readable else ""
-    fact = Fact(at, record.offset, event_id, name, body if body is not None else {})
+    time = headers.get("ce_time", b"").decode(errors="replace")
+    fact = Fact(at, record.offset, event_id, name, body if body is not None else {}, time)
     found: list[Violation] = []
     if body is None:
         found.append(violation("undecodable", fact, "the value is not one JSON object without duplicate keys"))

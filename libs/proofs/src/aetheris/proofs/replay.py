@@ -7,7 +7,7 @@ from typing import Any, cast
 from aetheris.proofs.compensation import COMPENSATED, compensation_violations, succeeded
 from aetheris.proofs.history import PERMANENT, RETRYABLE, SUCCESSES, History
 from aetheris.proofs.records import Fact, Violation, violation
-from aetheris.proofs.validity import Settlement, Validity, is_number
+from aetheris.proofs.validity import Settlement, Validity, is_number, token_of
 
 DONE = frozenset({"success", "side_effect_committed", "compensated"})
 TOOK_EFFECT = frozenset({"success", "side_effect_committed", "compensatable_failure"})
@@ -75,6 +75,10 @@ class _Seen:
     parked: bool = False
     alive: set[str] = field(default_factory=set[str])
     approved: str = ""
+    tries: int = 0
+    asked: bool = False
+    asks: int = 1
+    """The token that requests and decisions must carry."""
 
 
 def scan(validity: Validity) -> Context:
@@ -91,12 +95,13 @@ def scan(validity: Validity) -> Context:
             started.add(key)
             state.holder, state.open, state.parked = fact.nonce, False, False
             state.alive.add(fact.nonce)
-        elif fact.type == "approval_decided":
-            state.approved = state.approved or fact.text("decision")
+            state.tries += 1
+        elif fact.type in ("approval_requested", "approval_decided"):
+            _hear(fact, state)
         elif _closes(fact, state):
             settled[key] = fact.at
         else:
-            _hand_over(fact, state)
+            _hand_over(validity, fact, state)
     return Context({key: at for key, at in settled.items() if key in started}, frozenset(started - settled.keys()))
 
 
@@ -121,7 +126,16 @@ def _closes(fact: Fact, state: _Seen) -> bool:
             return False
 
 
-def _hand_over(fact: Fact, state: _Seen) -> None:
+def _hear(fact: Fact, state: _Seen) -> None:
+    if not is_number(token_of(fact), state.asks):
+        return
+    if fact.type == "approval_requested":
+        state.asked = True
+    else:
+        state.approved = state.approved or fact.text("decision")
+
+
+def _hand_over(validity: Validity, fact: Fact, state: _Seen) -> None:
     holds = fact.nonce == state.holder and not state.open
     if fact.type == "tool_invocation_finished" and fact.outcome == RETRYABLE:
         if fact.nonce in state.alive:
@@ -131,6 +145,8 @@ def _hand_over(fact: Fact, state: _Seen) -> None:
     elif fact.type == "invocation_parked" and holds:
         state.parked = True
     elif fact.type == "invocation_reopened" and holds and state.parked == (fact.text("by") == "human"):
+        if state.parked and (state.asked or validity.is_irreversible(fact.node, fact.at)):
+            state.approved, state.asked, state.asks = "", False, state.tries + 1
         state.open, state.parked = True, False
 
 

@@ -41,6 +41,15 @@ class Handover:
 
     at: int
     proved: bool
+    by_hand: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The token that an approval must carry, and since when: a retry by hand of what needed one needs another."""
+
+    token: int = 1
+    since: int = -1
 
 
 @dataclass(slots=True)  # not frozen, though never changed: that makes the making of each dear
@@ -251,7 +260,8 @@ class Validity:
             yield "external_key"
         if not self._after_holds(start):
             yield "after"
-        if irreversible and not self._approved(start):
+        asking = self.askings(key, at)[-1] if earlier else Asking()
+        if (irreversible or asking.token > 1) and not self._approved(start, asking):
             yield "not_approved"
         if irreversible and self._content_taken(start):
             yield "content_guard"
@@ -271,7 +281,9 @@ class Validity:
         reopened = next(given_up, None)
         if retry is not None and (reopened is None or retry < reopened):
             return Handover(retry, not self.live(start.key, retry + 1))
-        return None if reopened is None else Handover(reopened, proved=False)
+        if reopened is None:
+            return None
+        return Handover(reopened, proved=False, by_hand=self.history.facts[reopened].text("by") == "human")
 
     def _unsettled_phase(self, key: str, at: int) -> Phase:
         starts = self.starts_before(key, at)
@@ -344,9 +356,45 @@ class Validity:
         stops = (stop for stop in self.history.stops if stop.at < start.at)
         return any(not undoes or _covers(stop, since) for stop in stops)
 
+    def parked(self, key: str, at: int) -> Fact | None:
+        """What parked the try that was the last to start before a position."""
+        starts = self.starts_before(key, at)
+        if not starts:
+            return None
+        place = _first_after(self.history.parks.get((key, starts[-1].nonce), ()), starts[-1].at)
+        end = self.handover(starts[-1])
+        if place is None or place >= at or (end is not None and end.at < place):
+            return None
+        return self.history.facts[place]
+
+    def askings(self, key: str, at: int) -> list[Asking]:
+        """What approvals of a key had to carry before a position: at first, and since each retry by hand."""
+        found = [Asking()]
+        for token, start in enumerate(self.starts_before(key, at), start=2):
+            end = self.handover(start)
+            if end is None or not end.by_hand or end.at >= at:
+                continue
+            if self.is_irreversible(start.node, end.at) or self.request(key, found[-1], end.at) is not None:
+                found.append(Asking(token, end.at))
+        return found
+
+    def request(self, key: str, asking: Asking, at: int) -> Fact | None:
+        """The request for approval that counts, before a position."""
+        return _first_within(self.history.requests.get(key, ()), asking, at)
+
+    def decision(self, key: str, asking: Asking, at: int) -> Fact | None:
+        """The decision that counts, before a position."""
+        return _first_within(self.history.decisions.get(key, ()), asking, at)
+
     def _decision(self, key: str, at: int) -> str | None:
-        decided = self.history.decisions.get(key)
-        return decided.text("decision") if decided is not None and decided.at < at else None
+        decided = self.decision(key, self.askings(key, at)[-1], at) if key in self.history.decisions else None
+        return decided.text("decision") if decided is not None else None
+
+    def is_irreversible(self, node: str, at: int) -> bool:
+        """Whether the plan in force at a position has a node as what can't be undone."""
+        plans = self.history.plans
+        revision = plans.in_force(at)
+        return Planned(revision, plans.node(node, revision), plans.tool_of(node, revision)).irreversible
 
     def _node_taken(self, start: Fact) -> bool:
         others = [key for key in self.keys_of_node(start.node) if key != start.key]
@@ -380,14 +428,17 @@ class Validity:
                 return bool(result_hash) and settled.fact.body.get("output_hash") == result_hash
         return False
 
-    def _approved(self, start: Fact) -> bool:
-        """By policy for this version, or by the first decision, if it is a yes to this version and these arguments."""
+    def _approved(self, start: Fact, asking: Asking) -> bool:
+        """By policy for this version, or by the first decision, if it is a yes to this version and these arguments.
+
+        What a human retries, only by a decision about that retry.
+        """
         version = start.body.get("tool_version")
-        for allowed in self.history.allowances.get(start.key, []):
+        for allowed in self.history.allowances.get(start.key, []) if asking.token == 1 else ():
             if allowed.at < start.at and allowed.body.get("tool_version") == version:
                 return True
-        decided = self.history.decisions.get(start.key)
-        if decided is None or decided.at > start.at or decided.text("decision") != "approve":
+        decided = self.decision(start.key, asking, start.at)
+        if decided is None or decided.text("decision") != "approve":
             return False
         return decided.body.get("tool_version") == version and decided.text("args_hash") == start.text("args_hash")
 
@@ -409,6 +460,19 @@ def _content(start: Fact) -> tuple[str, str]:
 def is_number(value: object, expected: int) -> bool:
     """Exactly that integer; true is no 1."""
     return not isinstance(value, bool) and isinstance(value, int) and value == expected
+
+
+def _first_within(facts: Iterable[Fact], asking: Asking, at: int) -> Fact | None:
+    """The first one that carries the token, where it was asked for and before a position."""
+    return next(
+        (fact for fact in facts if asking.since < fact.at < at and is_number(token_of(fact), asking.token)), None
+    )
+
+
+def token_of(fact: Fact) -> object:
+    """The token that a request or a decision carries; absent is 1."""
+    token = fact.body.get("token")
+    return 1 if token is None else token
 
 
 def _first_after(places: Sequence[int], at: int) -> int | None:

@@ -204,6 +204,7 @@ class Reconciled(_Answer):
     confirmed: int
     failed: int
     unverifiable: int
+    verdict: str
     ok: bool
     effects: tuple[dict[str, Any], ...] = ()
 
@@ -351,6 +352,12 @@ class Client:
     def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
         return Commanded.model_validate(self._send(_cancel(job_id, reason, compensate)))
+
+    def continue_job(
+        self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
+    ) -> Submitted:
+        """Continue a failed or cancelled job in a new one; raises ApiError (Conflict: names what stands against it)."""
+        return Submitted.model_validate(self._send(_continue(job_id, plan, options)))
 
     def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
         """Cancel one step; what is under way is settled first; raises ApiError (Conflict: not begun, or ended)."""
@@ -544,6 +551,12 @@ class AsyncClient:
     async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """As `Client.cancel`."""
         return Commanded.model_validate(await self._send(_cancel(job_id, reason, compensate)))
+
+    async def continue_job(
+        self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
+    ) -> Submitted:
+        """As `Client.continue_job`."""
+        return Submitted.model_validate(await self._send(_continue(job_id, plan, options)))
 
     async def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
         """As `Client.cancel_contract`."""
@@ -781,6 +794,11 @@ def _jobs(status: str | None, cursor: str | None, limit: int) -> _Call:
 
 def _reconcile(job_id: str) -> _Call:
     return _Call("POST", f"/jobs/{job_id}/reconcile")
+
+
+def _continue(job_id: str, plan: Mapping[str, Any] | None, options: Mapping[str, Any] | None) -> _Call:
+    body = _given(plan=dict(plan) if plan is not None else None, options=dict(options) if options else None)
+    return _Call("POST", f"/jobs/{job_id}/continue", body)
 
 
 def _cancel(job_id: str, reason: str | None, compensate: bool) -> _Call:

@@ -4,9 +4,7 @@ One send for each call: nothing here tries again. Whatever is not known to have 
 """
 
 import asyncio
-import contextvars
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -38,6 +36,7 @@ from aetheris.sdk.outcomes import (
 )
 from aetheris.sdk.redaction import Redactor
 from aetheris.sdk.schema import BadArguments
+from aetheris.sdk.threads import THREADS, Ended
 from aetheris.sdk.tools import AnyTool, wants_context
 
 T = TypeVar("T")
@@ -65,7 +64,7 @@ async def invoke(
     if within_s <= 0:
         return Retryable("the deadline passed before the call")
     remains.watch()
-    call = _call(tool.function, (ctx,) if tool.signature.injected else (), bound)
+    call = _call(tool.key, tool.function, (ctx,) if tool.signature.injected else (), bound)
     outcome = partial(_outcome, call, tool.pure, redactor)
     return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
 
@@ -78,7 +77,7 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answe
     """
     if tool.asks is None:
         raise LookupError(f"{tool.key} has no probe")
-    call = _call(tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
+    call = _call(tool.key, tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
     answer = await _asked(call, min(timeout_s, ctx.remaining()))
     if isinstance(answer, Found):
         changes = _changes(answer.changes, redaction.NOTHING)
@@ -94,7 +93,7 @@ async def verify(tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_
     """
     if tool.verifies is None:
         raise LookupError(f"{tool.key} has no verifier")
-    call = _call(tool.verifies, (change,), _context_argument(tool.verifies, ctx))
+    call = _call(tool.key, tool.verifies, (change,), _context_argument(tool.verifies, ctx))
     verdict = await _asked(call, min(timeout_s, ctx.remaining()))
     return verdict if isinstance(verdict, Confirmed | Drifted | Unknown) else _no_answer(verdict)
 
@@ -135,7 +134,7 @@ async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Red
 
 def _is_own(error: BaseException) -> bool:
     """Whether the tool's code has ended by it; what only stands for another may be a cancellation."""
-    return isinstance(error, Exception) and not isinstance(error, _Ended)
+    return isinstance(error, Exception) and not isinstance(error, Ended)
 
 
 def _doubt(error_class: str, pure: bool, *, returned: bool = False) -> Outcome:
@@ -197,14 +196,14 @@ def _cut(text: str) -> str:
 
 
 def _call(
-    function: Callable[..., Any], first: tuple[Any, ...], rest: Mapping[str, Any]
+    name: str, function: Callable[..., Any], first: tuple[Any, ...], rest: Mapping[str, Any]
 ) -> Callable[[], Awaitable[Any]]:
     called = partial(function, *first, **rest)
-    return called if inspect.iscoroutinefunction(function) else partial(_called_in_thread, called)
+    return called if inspect.iscoroutinefunction(function) else partial(_called_in_thread, called, name)
 
 
-async def _called_in_thread(called: Callable[[], Any]) -> Any:
-    returned = await _in_thread(called)
+async def _called_in_thread(called: Callable[[], Any], name: str) -> Any:
+    returned = await THREADS.run(called, name)
     return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -243,44 +242,3 @@ async def _hand_over(
 def _give(told: "asyncio.Future[T]", otherwise: Callable[[str], T], error_class: str) -> None:
     if not told.done():
         told.set_result(otherwise(error_class))
-
-
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    """Run in a thread of its own: one that hangs takes no pool's slot, and doesn't hold up the process's end."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            value = context.run(function)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-            _tell(loop, future, error, None)
-        else:
-            _tell(loop, future, None, value)
-
-    thread = threading.Thread(target=run, name="tool", daemon=True)
-    remains.know(thread)
-    thread.start()
-    return await future
-
-
-class _Ended(Exception):
-    """Stands for what may not be raised in an event loop: it would end the loop, or the task in silence."""
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", error: BaseException | None, value: Any
-) -> None:
-    def tell() -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(value)
-        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-            future.set_exception(error)
-        else:
-            future.set_exception(type(type(error).__name__, (_Ended,), {})())
-
-    with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
-        loop.call_soon_threadsafe(tell)

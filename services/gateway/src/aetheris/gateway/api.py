@@ -113,6 +113,11 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
             view = await jobs.job(caller, job_id, wait)
         return JSONResponse(view, headers=_applied(wait))
 
+    @router.post("/jobs/{job_id}/continue")
+    async def continue_job(request: Request, caller: Who, job_id: str) -> JSONResponse:
+        new_id, status = await jobs.go_on_from(caller, job_id, await _body(request))
+        return JSONResponse({"job_id": new_id, "status": status, "continues": job_id}, 202)
+
     @router.post("/jobs/{job_id}/cancel")
     async def cancel(request: Request, caller: Who, job_id: str) -> JSONResponse:
         answered, body = await jobs.cancel(caller, job_id, await _body(request))

@@ -10,6 +10,7 @@ import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
+from aetheris.gateway.core.continuing import Ended
 from aetheris.gateway.core.problems import Conflict, NotBegun, NotFound, TooLarge, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
@@ -35,7 +36,8 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.planning.approvals import job_of
-from aetheris.protocol.planning.confirmation import recorded_effects
+from aetheris.protocol.planning.confirmation import recorded_effects, silent_effects
+from aetheris.protocol.planning.schemas import Schema
 from aetheris.protocol.views import standing
 from aetheris.protocol.views.contracts import Contracts, Level
 from aetheris.runtime.base.clock import Clock
@@ -141,6 +143,29 @@ class Jobs:
                 return job_id, await self._ended(news, row, wait)
             await self._ended(news, row, wait)
         return job_id, (await self.job(caller, job_id))["status"]
+
+    async def go_on_from(self, caller: Caller, job_id: str, raw: bytes) -> tuple[str, str]:
+        """Continue a failed or cancelled job: (the new job_id, status); the same request names the same job.
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        row = await self._row(caller, job_id)
+        async with self.deadline():
+            state, end = await self._fold(row)
+            records = await self._records(row, end)
+        if state is None:
+            raise Conflict("illegal_transition", "the job has not begun")
+        sealed = next((one.said for one in tell(records) if isinstance(one.said, ev.JobSealed)), None)
+        key = f"continues {job_id}"  # what no client can send: it has a space
+        asked = submissions.Asked(job_id_of(caller.tenant, key), caller.name, caller.tenant, key)
+        registry, models = self._registry.newest(), self._registry.models()
+        command = submissions.continue_command(raw, asked, Ended(state, sealed), registry, models)
+        try:
+            taken, _ = await self._taken(command)
+        except Conflict as standing:
+            raise Conflict("continued", f"job {command.job_id} continues it already", **standing.details) from None
+        return taken.job_id, taken.status
 
     async def cancel(self, caller: Caller, job_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
         """Ask a job to stop: (whether the log has answered, the answer).
@@ -276,7 +301,8 @@ class Jobs:
                 job, effects = await asyncio.to_thread(lambda: recorded_effects(tell(records)))
                 if job is None:
                     raise NotBegun
-                wanted = reconciling.wanted(effects, self._registry.verifies)
+                silent = len(silent_effects(job, tell(records)))
+                wanted = reconciling.wanted(effects, silent, self._registry.verifies)
                 command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
                 command_id = await self._send(command, row.trace) if asked or wanted.effects else ""
             said = await self._confirmations(news, command_id, wanted.effects)
@@ -329,6 +355,8 @@ class Jobs:
                         return True, {**found, "event": given.event_type, "command_id": given.caused_by}
                 schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
                 requests.check(question, said, schema)
+                if said.action == "edit" and schema is not None:
+                    await self._check_edit(row, question, said, schema)
                 command_id = await self._send(
                     Respond(
                         job_id=row.job_id,
@@ -558,6 +586,13 @@ class Jobs:
         if state is None or found is None:
             raise requests.not_asked(state, said.request_id)
         return found[0], requests.stands(state, *found, said), end - 1
+
+    async def _check_edit(self, row: Row, question: requests.Question, said: requests.Answer, schema: Schema) -> None:
+        """Raises: Conflict, Unavailable."""
+        async with self.deadline():
+            state, _ = await self._fold(row)
+        if state is not None:
+            requests.check_edit(state, question, said, schema)
 
     async def _respond_heard(
         self, news: Subscription, row: Row, question: requests.Question, said: requests.Answer, command_id: str

@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 
-from aetheris.ledger.contents_table import contents_of
+from aetheris.ledger.contents_table import ContentsTable
 from aetheris.ledger.core.memory import Terms
 from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.handlers import Edge, LedgerHandler
@@ -59,10 +59,20 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
     def handler(partition: int) -> LedgerHandler:
         if not edges:  # the tables are loaded by now
             tools = Tools(worker.tables[Topic.TOOLS_REGISTRY])
-            contents = contents_of(worker.tables[Topic.LEDGER_CONTENTS])
-            terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents))
+            contents = ContentsTable(worker.tables[Topic.LEDGER_CONTENTS])
+            terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents.contents))
             edges.append(
-                Edge(parts.withheld, stores, workers, parts.telemetry, parts.metrics, parts.clock, worker, crash)
+                Edge(
+                    parts.withheld,
+                    stores,
+                    workers,
+                    contents,
+                    parts.telemetry,
+                    parts.metrics,
+                    parts.clock,
+                    worker,
+                    crash,
+                )
             )
         return LedgerHandler(partition, terms[0], edges[0], History(parts.log, readers=1))
 

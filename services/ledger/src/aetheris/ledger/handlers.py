@@ -9,7 +9,8 @@ from typing import Protocol
 
 import structlog
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Grant, Now, View
+from aetheris.ledger.contents_table import ContentsTable
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Grant, Line, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.reconciling import Reconciler
@@ -21,6 +22,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.messages.commands import (
+    ContentRecord,
     LedgerRecord,
     Message,
     Reconcile,
@@ -45,6 +47,7 @@ from aetheris.protocol.messages.events import (
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.redis.leases import Lease
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
@@ -95,6 +98,7 @@ class Edge:
     writer: Writer
     stores: Stores
     workers: Workers
+    contents: ContentsTable
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
@@ -114,6 +118,7 @@ class LedgerHandler(PartitionHandler):
         self._late: set[asyncio.Task[None]] = set()
         """What waits for the store of blobs."""
         edge.workers.listen(self._worker_ended)
+        edge.contents.listen(self._contents_changed)
 
     def fold(self, records: Sequence[Record]) -> None:
         """History, in log order: causes no output."""
@@ -163,6 +168,7 @@ class LedgerHandler(PartitionHandler):
     async def close(self) -> None:
         """The next owner makes everything again from the log."""
         self._edge.workers.leave(self._worker_ended)
+        self._edge.contents.leave(self._contents_changed)
         for late in tuple(self._late):
             late.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
@@ -223,6 +229,10 @@ class LedgerHandler(PartitionHandler):
 
     def _worker_ended(self, life: WorkerLife) -> None:
         if self._partition.worker_ended(life):
+            self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+
+    def _contents_changed(self, scope: str) -> None:
+        if self._partition.contents_changed(scope, self._now()):
             self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
 
     # out
@@ -313,10 +323,20 @@ class LedgerHandler(PartitionHandler):
                 return (self._question(decision.message, time),)
             case Emit():
                 return self._events(decision, time, now)
-            case Done():
-                line = decision.record
-                id_ = derived("content", line.scope_key, line.execution_id)
-                return (_draft(Topic.LEDGER_CONTENTS, line, line.scope_key, id_, time, None),)
+            case Line():
+                return (self._line(decision.record, time),)
+
+    def _line(self, line: ContentRecord, time: str) -> Draft:
+        """Keyed by its call, in the partition of its scope: there all see the lines of a scope in one order."""
+        return draft(
+            Topic.LEDGER_CONTENTS,
+            line,
+            key=f"{line.scope_key}:{line.execution_id}",
+            id=derived("content", line.scope_key, line.execution_id, line.state),
+            source=SOURCE,
+            time=time,
+            partition=partition_of(line.scope_key, self._edge.contents.partitions),
+        )
 
     def _confirm(self, questions: Sequence[Verification]) -> None:
         for one in questions:

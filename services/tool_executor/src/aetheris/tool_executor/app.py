@@ -2,10 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
@@ -17,10 +19,11 @@ from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
-from aetheris.runtime.telemetry.metrics import Metric
+from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, load
 from aetheris.sdk.remains import of_the_engine, watch
+from aetheris.sdk.threads import THREADS
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.core.slots import Slots
@@ -37,6 +40,8 @@ from aetheris.tool_executor.tools import Calls
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.asking import Asking
+
+_log = structlog.get_logger(__name__)
 
 NAME = "tool_executor"
 GROUP = "aetheris.tool_executor"
@@ -84,12 +89,13 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             tell("has not said yet who it is")
             held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
+        THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_tell_refused, on.metrics)
         models = _asking(settings.models, toolbox)
         calls = Calls(toolbox, clock, secrets, models)
         me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
         await register(on.appender, clock, calls.registry())
-        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock)
-        async with tries(settings.tool_drain_s, heartbeat) as spawn:
+        heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
+        async with tries(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
@@ -100,6 +106,11 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
+
+
+def _tell_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:
+    _log.error("a call is refused: threads of calls that timed out still run", tool=tool, running=dict(left))
+    metrics.count(Metric.TOOL_REFUSED, tool=tool)
 
 
 def _unready(health: Health, why: str) -> None:
@@ -178,7 +189,7 @@ def executor(
 
 
 @asynccontextmanager
-async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
+async def tries(drain_s: float, heartbeat: Coroutine[Any, Any, None]) -> AsyncGenerator[Spawn]:
     """Tries live as long as the process: what escapes one ends it; at the end they have `drain_s` to finish."""
     running: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:
@@ -189,7 +200,7 @@ async def tries(drain_s: float, heartbeat: Heartbeat) -> AsyncGenerator[Spawn]:
             task.add_done_callback(running.discard)
             return task
 
-        beating = tasks.create_task(heartbeat.run())
+        beating = tasks.create_task(heartbeat)
         yield spawn
         if running:
             await asyncio.wait(running, timeout=drain_s)

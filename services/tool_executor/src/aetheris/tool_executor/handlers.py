@@ -27,9 +27,9 @@ from aetheris.runtime.worker.unjudged import tell_unjudged
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
 from aetheris.tool_executor.core.slots import Slots
-from aetheris.tool_executor.heartbeat import Heartbeat
+from aetheris.tool_executor.heartbeat import Heartbeat, Watched
 from aetheris.tool_executor.identity import exit_at_once
-from aetheris.tool_executor.performing import Performer, Report, Scribe
+from aetheris.tool_executor.performing import Performer, Report, Scribe, lasts_s
 from aetheris.tool_executor.tools import Calls
 
 _log = structlog.get_logger(__name__)
@@ -72,6 +72,7 @@ class ExecutorHandler(PartitionHandler):
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._appender = Watched(parts.appender, parts.heartbeat, self)
         self._core = Partition(parts.worker, parts.calls.refuses, parts.calls.kind)
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
         self._declaring: set[asyncio.Task[None]] = set()
@@ -155,7 +156,7 @@ class ExecutorHandler(PartitionHandler):
         if not isinstance(decoded, Envelope) or not isinstance(decoded.body, ToolGrant):
             return
         taken = Taken(decoded.body, decoded.id, record.offset, record.header("traceparent"))
-        self._parts.heartbeat.hold(taken.grant.idempotency_key, taken.grant.lease_id)
+        self._parts.heartbeat.hold(taken.grant.idempotency_key, taken.grant.lease_id, self)
         self._core.receive(taken)
 
     def _take_up(self) -> None:
@@ -211,7 +212,7 @@ class ExecutorHandler(PartitionHandler):
         for tried in tries:
             self._parts.crash.reach("before_started", tried.started.tool_name)
         groups = [self._declaration(tried) for tried in tries]
-        refused = [one.group for one in await write_all(self._parts.appender, groups)]
+        refused = [one.group for one in await write_all(self._appender, groups)]
         if self._parts.crash.armed:
             for tried in tries:
                 await self._parts.crash.unheard(tried.started.tool_name)
@@ -257,6 +258,7 @@ class ExecutorHandler(PartitionHandler):
         tried, rung = first, False
         going_on: bool | None = True
         while going_on:
+            self._parts.heartbeat.begin(tried.started.idempotency_key, tried.run.taken.grant.lease_id, lasts_s(tried))
             report = await self._parts.performer.perform(tried)
             following = await self._following(tried.run, report.told)
             # drafted before the effect is kept: then the log is all that the run waits for
@@ -304,13 +306,13 @@ class ExecutorHandler(PartitionHandler):
 
     async def _report(self, tried: Try, report: Report) -> None:
         """Append what a try came to; where the brokers will not have it, something shorter, and at last only doubt."""
-        if not await write_all(self._parts.appender, [report.drafts]):
+        if not await write_all(self._appender, [report.drafts]):
             return
         _log.error("a report is refused", job_id=tried.started.job_id, node_id=tried.started.node_id)
         brief = await self._parts.performer.brief(tried, report)
         if brief is not None:
             await self._parts.performer.keep(tried, brief)
-            if not await write_all(self._parts.appender, [brief.drafts]):
+            if not await write_all(self._appender, [brief.drafts]):
                 return
         await self._append([self._parts.performer.unreported(tried)])
 
@@ -321,8 +323,8 @@ class ExecutorHandler(PartitionHandler):
         self._verdicts[following.nonce] = won
         self._core.claim(following)
         grant, key = tried.run.taken.grant, tried.started.idempotency_key
-        self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id)
-        if await write_all(self._parts.appender, [declared]):
+        self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id, self)
+        if await write_all(self._appender, [declared]):
             self._core.unclaim(following)
             del self._verdicts[following.nonce]
             self._parts.heartbeat.let_go(following.started.idempotency_key, grant.lease_id)
@@ -339,7 +341,8 @@ class ExecutorHandler(PartitionHandler):
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:
-            await self._parts.withheld.append(groups)
+            with self._parts.heartbeat.appending(self):
+                await self._parts.withheld.append(groups)
 
     def _end(self, tried: Try) -> None:
         """A grant is done with."""

@@ -38,6 +38,9 @@ from aetheris.tool_executor.tools import Calls
 
 SOURCE = "aetheris/tool_executor"
 
+LONGEST_ANSWER_S = 3_600.0
+"""The longest that a model's configuration lets it take."""
+
 BLOB_PATIENCE_S = 60.0
 """For so long a large result is offered to a store that is away; then nobody knows what the call came to."""
 
@@ -264,6 +267,12 @@ class Performer:
         except TimeoutError:
             raise BlobsUnreachable(f"not within {BLOB_PATIENCE_S:.0f} s") from None
         return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
+
+
+def lasts_s(tried: Try) -> float:
+    """How long its call may take at most."""
+    pin = tried.invocation.entry.pin
+    return LONGEST_ANSWER_S if pin is None else pin.timeout_s
 
 
 def _traced(tried: Try) -> Traced:

@@ -24,4 +24,10 @@ class ExecutorSettings(RuntimeSettings):
     models: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(
         (), description="Models that jobs may name: provider:model, or files of [[models]] (.toml); comma-separated"
     )
+    stuck_threads: int = Field(
+        64, ge=1, description="Threads of tools that timed out and still run; beyond, no blocking tool is called"
+    )
+    lease_patience_s: float = Field(
+        60.0, gt=0, description="A lease is renewed no longer: after its call's time, or once appends or the loop stand"
+    )
     tool_drain_s: float = Field(10.0, gt=0, description="Time that running tools have when the executor stops")

@@ -1,5 +1,6 @@
 """`aetheris verify | export`: proofs of a job, and the evidence of it. A file is checked here, by nobody's leave."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -160,6 +161,9 @@ def _print(report: Mapping[str, Any]) -> None:
         _print_finding("violation", violation)
     for note in report.get("notes", ()):
         _print_finding("note", note)
+    for again in report.get("reopened_by_hand", ()):
+        evidence = json.dumps(again["evidence"], ensure_ascii=False)
+        fields((("tried again", f"{again['node_id']}, by {again['by']} at {again['said_at']}: {evidence}"),))
     verdict = Text("holds", "green") if holds(report) else Text("does not hold", "red")
     out.print(verdict)
 

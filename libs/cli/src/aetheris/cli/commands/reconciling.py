@@ -19,9 +19,14 @@ from aetheris.cli.console import (
 )
 from aetheris.cli.gateway import connected
 from aetheris.protocol.base.ids import check_name
+from aetheris.protocol.planning.confirmation import verdict
 from aetheris.sdk.client import Client, JobEvent, Reconciled
 
 _LOOK_AGAIN_S = 0.5
+_NOBODY_ASKED = {
+    "not_asked": "nobody was asked: nothing is known of what the outside shows",
+    "nothing_to_compare": "the job changed nothing that could be compared",
+}
 _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
 
 
@@ -53,7 +58,9 @@ def _completed(client: Client, found: Reconciled, until_s: float) -> Reconciled:
         time.sleep(_LOOK_AGAIN_S)
         said = [one for one in client.events(found.job_id) if _answers(one, found.command_id)]
         confirmed = sum(one.type == "effect_confirmed" for one in said)
-        counts = {"confirmed": confirmed, "failed": len(said) - confirmed, "ok": confirmed == found.asked}
+        failed = len(said) - confirmed
+        word = verdict(found.asked, confirmed, failed, found.unverifiable)
+        counts = {"confirmed": confirmed, "failed": failed, "verdict": word, "ok": word == "confirmed"}
         found = found.model_copy(update={**counts, "effects": tuple(_effect(one) for one in said)})
     return found
 
@@ -68,9 +75,11 @@ def _effect(event: JobEvent) -> dict[str, Any]:
 
 
 def _print(found: Reconciled) -> None:
+    if found.asked == 0:
+        fields((("verdict", _NOBODY_ASKED[found.verdict]),))
     fields((("asked", found.asked), ("confirmed", found.confirmed), ("failed", found.failed)))
     if found.unverifiable:
-        fields((("no verifier", f"{found.unverifiable} effects: nobody can ask about them"),))
+        fields((("not asked", f"{found.unverifiable} effects: no verifier, or no change recorded"),))
     table(("step", "resource", "id", "now", "difference"), [_row(one) for one in found.effects])
 
 

@@ -409,8 +409,10 @@ class Call:
     settled: Record | None = None
     outcome: str = ""  # success, failed or rejected
     sure: bool = False  # it certainly took no effect
+    asks: int = 1  # the token that an approval must carry: a person's retry of what needed one needs another
     asked: Record | None = None
     decided: Record | None = None
+    parked: Record | None = None
     allowed: set[str] = field(default_factory=set[str])  # tool versions, by policy
 
     def said_yes(self) -> bool:
@@ -448,12 +450,16 @@ class Job:
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
         self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
         self.workers_ended: set[tuple[str, ...]] = set()
-        self.waiting: dict[str, str] = {}  # node → key of its own wait
+        self.waiting: dict[str, Record] = {}  # node → its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
         self.compensated: dict[str, str] = {}
         self.undone_at = math.inf
         self.end: Record | None = None
+        self.edits: list[Record] = []
+        self.accepting: Record | None = None  # who is asked to accept what could not be confirmed
+        self.confirmed: set[str] = set()
+        self.reopened_by_hand: list[dict[str, Any]] = []
         self.moved: set[int] = set()  # places of the records that changed where their key stands
         self.found: list[Finding] = []  # wrong with plans and decisions
         self.ledger: list[Finding] = []  # with at most once
@@ -526,28 +532,48 @@ class Job:
     # Calls.
 
     def approval_requested(self, request: Record, call: Call) -> None:
-        call.asked = call.asked or request
+        if is_number(token(request), call.asks):
+            call.asked = call.asked or request
 
     def approval_decided(self, decision: Record, call: Call) -> None:
-        """The first one of a key stands: by whom was asked, about what was asked."""
-        if call.decided:
+        """The first one about a request stands: by whom was asked, about what was asked."""
+        if decision.text("decision") == "edit":
+            self.edits.append(decision)
+        if call.decided or not is_number(token(decision), call.asks):
             return
         call.decided = decision
         if call.asked is None:
             self.found += broken(decision, unasked_decision=True)
             return
-        asked, who, may = call.asked.body, decision.text("approver"), call.asked.body.get("approvers")
+        asked, who = call.asked, decision.text("approver")
         bound_to = ("node_id", "args_hash", "tool_version", "rule")
-        own = self.created is not None and who == self.created.text("submitted_by")
+        edits = [one for one in self.edits if one.node == asked.node and one.at < asked.at and makes(one, asked)]
+        editors = {asked.text("edited_by"), *(one.text("approver") for one in edits[-1:])} - {""}
+        yes, may_own = decision.text("decision") == "approve", asked.body.get("self_approval") is True
         self.found += broken(
             decision,
-            decision_differs=any(asked.get(name) != decision.body.get(name) for name in bound_to),
-            self_approval=own and asked.get("self_approval") is not True,
+            decision_differs=any(asked.body.get(name) != decision.body.get(name) for name in bound_to),
+            own_edit=yes and not may_own and who in editors,
+        )
+        self.check_who(decision, asked, who)
+
+    def check_who(self, word: Record, rule: Record | None, who: str) -> None:
+        """The gate, by the rule as a record has it: not who submitted the job, and whom it names."""
+        says = rule.body if rule else {"self_approval": True}
+        own, may = self.created is not None and who == self.created.text("submitted_by"), says.get("approvers")
+        self.found += broken(
+            word,
+            self_approval=own and says.get("self_approval") is not True,
             not_an_approver=isinstance(may, list) and not any(fnmatchcase(who, str(pattern)) for pattern in may),
         )
 
+    def check_resolver(self, word: Record, call: Call, who: str) -> None:
+        """By the rule that is recorded where it was parked, else by that of its request."""
+        self.check_who(word, call.parked if call.parked and call.parked.text("rule") else call.asked, who)
+
     def policy_allowed(self, allowed: Record, call: Call) -> None:
-        call.allowed.add(json_hash(allowed.body.get("tool_version")))
+        if call.asks == 1:
+            call.allowed.add(json_hash(allowed.body.get("tool_version")))
 
     def tool_invocation_started(self, start: Record, call: Call) -> None:
         entry = self.entry(start.node)
@@ -555,7 +581,7 @@ class Job:
         if known in self.void or not self.may_start(start, call, entry):  # a repeat of what nobody runs
             self.void.add(known)
             return
-        call.state, call.nonce = "started", start.nonce
+        call.state, call.nonce, call.parked = "started", start.nonce, None
         call.live.add(start.nonce)
         new, first = Try(start, entry), call.tries[0].start if call.tries else start
         version, planned = start.text("tool_version"), entry.says.get("tool") or entry.says.get("kind")
@@ -600,7 +626,7 @@ class Job:
             and all(other.outcome == "rejected" and other.sure for other in others)
             and (after is None or (isinstance(after, list) and all(self.is_given(mapping(item)) for item in after)))
             # what can't be undone is allowed, and not done twice
-            and (not entry.irreversible or is_approved(call, start))
+            and (not (entry.irreversible or call.asks > 1) or is_approved(call, start))
             and (not entry.irreversible or all(t.settled and t.outcome != "success" and t.sure for t in twins))
         )
 
@@ -636,6 +662,7 @@ class Job:
             return
         if report.nonce in call.live and report.succeeded:
             call.settle(report, "success", sure=False)
+            self.check_end_by_hand(report, call)
         elif report.nonce in call.live and report.outcome == "retryable_failure":  # it certainly took no effect
             call.live.discard(report.nonce)
             if in_charge and call.state in ("started", "parked"):
@@ -648,6 +675,13 @@ class Job:
                 call.settle(report, "failed", sure=call.state == "reopened" and not call.live)
             elif report.via == "human" and call.state == "parked":
                 call.settle(report, "failed", sure=False)
+                self.check_end_by_hand(report, call)
+
+    def check_end_by_hand(self, report: Record, call: Call) -> None:
+        """A person said what became of it; a cancel ends what waits, by anybody."""
+        if report.via == "human" and report.text("error") != "cancelled":
+            parked = call.parked if report.nonce == call.nonce else None
+            self.check_who(report, parked if parked and parked.text("rule") else call.asked, report.text("by"))
 
     def compare(self, report: Record, said: dict[Any, Record]) -> None:
         """What is said of one try agrees: executor and catch-up in all, others in whether it took effect."""
@@ -687,7 +721,7 @@ class Job:
     def invocation_parked(self, parked: Record, call: Call) -> None:
         call.doubts.setdefault(parked.nonce, "parked")
         if not call.settled and call.state == "started" and parked.nonce == call.nonce:
-            call.state = "parked"
+            call.state, call.parked = "parked", parked
 
     def invocation_reopened(self, reopened: Record, call: Call) -> None:
         call.doubts[reopened.nonce] = "in_doubt"
@@ -698,6 +732,29 @@ class Job:
             self.replay += broken(
                 reopened, derivations_differ=not is_number(reopened.body.get("next_token"), call.token)
             )
+            if wanted == "parked":
+                self.reopen_by_hand(reopened, call)
+
+    def reopen_by_hand(self, reopened: Record, call: Call) -> None:
+        """A person has it tried again: he is named, and what can't be undone or was approved needs another yes."""
+        parts = listed(reopened.body.get("evidence"))
+        word = mapping(parts[0]) if parts else {}
+        who = word.get("by") if isinstance(word.get("by"), str) else ""
+        self.reopened_by_hand.append(
+            {
+                "node_id": reopened.node,
+                "idempotency_key": reopened.key,
+                "token": reopened.body.get("next_token"),
+                "by": who,
+                "said_at": reopened.header("ce_time").decode(errors="replace"),
+                "evidence": word.get("evidence"),
+                "event_id": reopened.id,
+                "offset": reopened.offset,
+            }
+        )
+        self.check_resolver(reopened, call, str(who))
+        if call.asked or self.entry(call.tries[-1].start.node).irreversible:
+            call.asks, call.asked, call.decided, call.allowed = call.token, None, None, set()
 
     def invocation_probed(self, answer: Record, call: Call) -> None:
         one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
@@ -716,13 +773,24 @@ class Job:
     # Nodes.
 
     def job_waiting(self, waiting: Record, _call: Call) -> None:
+        if not waiting.node and waiting.text("wait_type") == "confirmation":
+            key = waiting.text("correlation_key")
+            self.accepting = self.accepting if key in self.confirmed else waiting
+            self.confirmed.add(key)
         if waiting.text("wait_type") in ("signal", "timer", "human") and waiting.node not in self.waited:
-            self.waiting[waiting.node] = waiting.key
+            before = self.waiting.get(waiting.node)
+            self.waiting[waiting.node] = before if before and before.key == waiting.key else waiting
 
     def wait_completed(self, ended: Record, _call: Call) -> None:
         """The first end of a node's own wait stands; where that is a rejection, it ended in vain."""
-        own = ended.type == "invocation_rejected" or ended.text("wait_type") in ("signal", "timer", "human")
-        if own and self.waiting.get(ended.node) == ended.key:
+        confirms = ended.type == "wait_completed" and not ended.node and ended.text("wait_type") == "confirmation"
+        if confirms and self.accepting and same_key(ended, self.accepting):
+            if self.accepting.text("rule"):
+                self.check_who(ended, self.accepting, ended.text("by"))
+            self.accepting = None
+        waiting, names = self.waiting.get(ended.node), ("wait_type", "correlation_key")
+        own = waiting is not None and all(ended.body.get(name) == waiting.body.get(name) for name in names)
+        if waiting and waiting.key == ended.key and (own or ended.type == "invocation_rejected"):
             self.waited.setdefault(ended.node, ended)
 
     def node_finished(self, finished: Record, _call: Call) -> None:
@@ -846,6 +914,19 @@ def is_approved(call: Call, start: Record) -> bool:
         return True
     decided = call.decided.body if call.decided and call.said_yes() else None
     return decided is not None and all(decided.get(n) == start.body.get(n) for n in ("tool_version", "args_hash"))
+
+
+def token(record: Record) -> Any:
+    """Absent is 1."""
+    return 1 if record.body.get("token") is None else record.body["token"]
+
+
+def same_key(ended: Record, waiting: Record) -> bool:
+    return ended.body.get("correlation_key") == waiting.body.get("correlation_key")
+
+
+def makes(edit: Record, asked: Record) -> bool:
+    return json_hash(edit.body.get("data")) == asked.text("args_hash") != ""
 
 
 def content(start: Record) -> tuple[str, str]:
@@ -1087,6 +1168,7 @@ def judge(
         "event_count": sealed if good else len(records),
         "seal": {"present": bool(seal), "ok": bool(good), "event_count": sealed, "root": root, "full_root": full_root},
         "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
+        "reopened_by_hand": job.reopened_by_hand,
     }
     return report, job, seal
 

@@ -161,7 +161,7 @@ def _succeed(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     _settle(state, Settled.SUCCESS, e, sure=False)
     state.partial = e.outcome is Outcome.COMPENSATABLE
     state.result, state.result_ref, state.result_hash = e.result, e.result_ref, e.output_hash
-    state.external_id = e.external_id
+    state.external_id, state.reason = e.external_id, None  # an earlier try's failure is no reason any more
     return True
 
 
@@ -229,7 +229,19 @@ def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
     if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
         return False
     _reopen(state)
+    if e.by == "human":
+        _ask_anew(job, state)
     return True
+
+
+def _ask_anew(job: JobState, state: KeyState) -> None:
+    """What was said before holds for what was tried before: a retry by hand may act a second time."""
+    entry = job.entry(state.node_id)
+    if state.requested is not None:
+        state.answered += ((state.requested, state.decision),)
+    elif entry is None or not entry.irreversible:
+        return
+    state.asks, state.requested, state.decision, state.allowed_versions = state.t, None, None, frozenset()
 
 
 def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
@@ -256,7 +268,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
 
 def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or e.tool_version in state.allowed_versions:
+    if state.node_id != e.node_id or state.needs_yes or e.tool_version in state.allowed_versions:
         return False
     state.allowed_versions |= {e.tool_version}
     return True
@@ -264,7 +276,7 @@ def _allowed(job: JobState, e: ev.PolicyAllowed, offset: int) -> bool:
 
 def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.requested is not None:
+    if state.node_id != e.node_id or state.requested is not None or e.generation != state.asks:
         return False
     state.requested = e
     return True
@@ -272,7 +284,7 @@ def _approval_requested(job: JobState, e: ev.ApprovalRequested, offset: int) -> 
 
 def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.decision is not None:
+    if state.node_id != e.node_id or state.decision is not None or e.generation != state.asks:
         return False
     state.decision = e
     job.open_waits.pop(("approval", e.node_id), None)
@@ -391,10 +403,11 @@ def _begins(job: JobState, e: ev.JobWaiting) -> bool:
 
 
 def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
-    """The first end of a wait counts; a node's own wait settles its key, with the payload as the result."""
-    waiting = job.open_waits.pop((e.wait_type, e.node_id), None)
-    if waiting is None:
+    """The first end of just this wait counts; a node's own settles its key, with the payload as the result."""
+    waiting = job.open_waits.get((e.wait_type, e.node_id))
+    if waiting is None or not _is_its_end(waiting, e):
         return False
+    del job.open_waits[e.wait_type, e.node_id]
     if _is_of_node(waiting):
         state = job.keys[waiting.idempotency_key or ""]
         state.st, state.outcome, state.sure = St.SETTLED, Settled.SUCCESS, False
@@ -402,8 +415,15 @@ def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
     return True
 
 
+def _is_its_end(waiting: ev.JobWaiting, e: ev.WaitCompleted) -> bool:
+    """An end names its wait; of the job's own there is but one of a type, except for confirmations."""
+    if not _is_of_node(waiting) and waiting.wait_type != "confirmation":
+        return True
+    return (waiting.correlation_key, waiting.idempotency_key) == (e.correlation_key, e.idempotency_key)
+
+
 def _wait_is_over(job: JobState, node_id: str) -> None:
-    for wait_type in ("approval", *NODE_WAITS):
+    for wait_type in ("approval", "duplicate", *NODE_WAITS):
         job.open_waits.pop((wait_type, node_id), None)
 
 

@@ -32,6 +32,8 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:
         return "a human said no or edited the call"
+    if state.needs_yes and not _approved(e, state):
+        return "retried by hand, and not approved anew"
     void = _not_in_force(job, e, entry) or _node_is_taken(job, e)
     if void is None and e.after:
         void = _after_fails(job, e)

@@ -84,6 +84,10 @@ class KeyState:
     allowed_versions: frozenset[str] = frozenset()
     decision: ev.ApprovalDecided | None = None
     requested: ev.ApprovalRequested | None = None
+    asks: int = 1
+    """The token that an approval must carry: a human's retry of what needed one needs another, under its own."""
+    answered: tuple[tuple[ev.ApprovalRequested, ev.ApprovalDecided | None], ...] = ()
+    """What was asked and said before such a retry."""
     waits_for: ev.JobWaiting | None = None
     duplicate_of: ev.DuplicateOf | None = None
     cancel_requested: bool = False
@@ -105,7 +109,13 @@ class KeyState:
     @property
     def is_asking(self) -> bool:
         """Whether a human is asked for approval and has not answered."""
-        return self.st is St.NONE and self.requested is not None and self.decision is None
+        asked = self.requested is not None and self.decision is None
+        return asked and (self.st is St.NONE or (self.st is St.REOPENED and self.needs_yes))
+
+    @property
+    def needs_yes(self) -> bool:
+        """Whether nothing but a human's yes to this very retry lets it start."""
+        return self.asks > 1
 
     @property
     def attempts(self) -> int:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.messages.events import ConfirmationMode, by_name
+from aetheris.protocol.messages.events import ConfirmationMode, Continues, by_name
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
 from aetheris.protocol.plan.prompts import Brief, ModelName
 
@@ -39,6 +39,7 @@ class Submit(JobCommand):
     parent_job_id: str | None = None
     options: JobOptions = JobOptions()
     brief: Brief | None = None
+    continues: Continues | None = None
 
 
 class Cancel(JobCommand):
@@ -262,15 +263,21 @@ class LedgerRecord(Message):
     confirmed_at: str | None = None
 
 
+ContentState = Literal["open", "succeeded", "unsure", "void"]
+"""Under way; done; ended, and nobody knows whether it took effect; certainly without effect: it stands no more."""
+
+
 class ContentRecord(Message):
-    """ledger.contents: an irreversible call that was done, under what it means in a session or tenant; a view."""
+    """ledger.contents: an irreversible call, under what it means in a session or tenant, and how it stands; a view."""
 
     type_name: ClassVar[str] = "content"
     scope_key: str
     job_id: str
     node_id: str
     execution_id: str
-    until: str
+    state: ContentState = "open"
+    until: str | None = None
+    """How long it keeps others from running; None while it is under way."""
 
 
 MESSAGES: dict[str, type[Message]] = by_name(Message, "type_name")

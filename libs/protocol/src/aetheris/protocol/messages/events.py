@@ -117,6 +117,43 @@ class BlobRef(BaseModel):
     size: int
 
 
+class SealOf(BaseModel):
+    """What a job's seal says, where another job names it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    event_count: int
+    root: str
+    outcome_hash: str
+    key_id: str
+
+
+class Adopted(BaseModel):
+    """A step that an earlier job settled as a success, and that is not run again; `content_key` where irreversible."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    node_id: str
+    idempotency_key: str
+    invocation_id: str | None = None
+    tool_name: str
+    result_hash: str | None = None
+    external_id: str | None = None
+    content_key: str | None = None
+    occurrence: int = 1
+
+
+class Continues(BaseModel):
+    """The failed or cancelled job that a job goes on from, its seal, and what is adopted of it (docs/continue.md)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    seal: SealOf
+    adopted: tuple[Adopted, ...] = ()
+
+
 class JobCreated(Event):
     event_type: ClassVar[str] = "job_created"
     tenant: str
@@ -130,6 +167,7 @@ class JobCreated(Event):
     parent_job_id: str | None = None
     options: JobOptions | None = None
     brief: Brief | None = None
+    continues: Continues | None = None
 
 
 class DecisionSnapshot(Event):
@@ -260,6 +298,13 @@ class ApprovalRequested(KeyEvent):
     edited_by: str | None = None
     """Who made this call of another by an edit."""
     cost: float | None = None
+    token: int | None = None
+    """The generation from which on it counts: absent (1), or that which a human's retry began."""
+
+    @property
+    def generation(self) -> int:
+        """The token, where absent is 1."""
+        return 1 if self.token is None else self.token
 
 
 class ApprovalDecided(KeyEvent):
@@ -271,6 +316,13 @@ class ApprovalDecided(KeyEvent):
     approver: str
     comment: str | None = None
     data: dict[str, Any] | None = None
+    token: int | None = None
+    """Its request's."""
+
+    @property
+    def generation(self) -> int:
+        """The token, where absent is 1."""
+        return 1 if self.token is None else self.token
 
 
 class InvocationRejected(KeyEvent):
@@ -279,6 +331,7 @@ class InvocationRejected(KeyEvent):
     detail: str | None = None
     duplicate_of: DuplicateOf | None = None
     by: str | None = None
+    comment: str | None = None
 
 
 class InvocationCancelRequested(KeyEvent):
@@ -344,7 +397,7 @@ class InvocationReopened(KeyEvent):
     evidence: tuple[Any, ...] = ()
 
 
-WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation"]
+WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate"]
 
 
 class JobWaiting(Event):
@@ -370,6 +423,7 @@ class WaitCompleted(Event):
     output_hash: str | None = None
     command_id: str | None = None
     by: str | None = None
+    comment: str | None = None
 
 
 class SignalReceived(Event):

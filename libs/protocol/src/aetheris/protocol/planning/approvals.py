@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.base.ids import NAME, execution_id
-from aetheris.protocol.base.keys import args_hash
+from aetheris.protocol.base.keys import args_hash, idempotency_key
 from aetheris.protocol.base.references import references
-from aetheris.protocol.fold.state import KeyState
+from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages.events import ApprovalRequested, InvocationParked, JobWaiting
 from aetheris.protocol.plan.forms import AnswerRefused, FormField, answers
 from aetheris.protocol.planning.gate import Deciders, Word, gate
@@ -17,9 +17,13 @@ _SEPARATOR = ":"
 """In no job_id."""
 
 
-def request_id(job_id: str, node_id: str, key: str) -> str:
-    """The id of the request about one call: it names the job, so that it can be answered from the log alone."""
-    return f"{job_id}{_SEPARATOR}{execution_id(job_id, node_id, key)}"
+def request_id(job_id: str, node_id: str, key: str, token: int = 1) -> str:
+    """The id of the request about one call: it names the job, so that it can be answered from the log alone.
+
+    A request about a retry by hand names its token as well.
+    """
+    asked = f"{job_id}{_SEPARATOR}{execution_id(job_id, node_id, key)}"
+    return asked if token == 1 else f"{asked}{_SEPARATOR}{token}"
 
 
 def job_of(request: str) -> str | None:
@@ -30,7 +34,7 @@ def job_of(request: str) -> str | None:
 
 def contract_of(request: str) -> str:
     """The execution contract that a request's id names."""
-    return request.partition(_SEPARATOR)[2]
+    return request.partition(_SEPARATOR)[2].partition(_SEPARATOR)[0]
 
 
 _WORDS: Mapping[str, Word] = {"approve": Word.APPROVE, "reject": Word.REJECT, "edit": Word.EDIT}
@@ -96,3 +100,18 @@ def edited(requested: ApprovalRequested, schema: Schema, data: Mapping[str, Any]
     except ArgsRefused as error:
         raise AnswerRefused(error.field.lstrip("/").replace("/", ".") or "data", error.rule) from None
     return changed
+
+
+def had_before(job: JobState, node_id: str, tool: str, args: dict[str, Any]) -> str | None:
+    """Why an edit can't give a step these arguments; None where it never had them.
+
+    A call's key is made of its arguments: what was decided about the earlier call stands.
+    """
+    state = job.keys.get(idempotency_key(job.job_id, node_id, tool, args))
+    if state is None:
+        return None
+    how = f"was {state.reason}" if state.reason is not None else "is known"
+    return (
+        f"the step had these arguments before, and that call {how}: it is not asked for again. "
+        "Edit to other arguments, or reject this request"
+    )

@@ -8,6 +8,7 @@ from aetheris.protocol.fold.job_log import Told, fold_event
 from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Verification
+from aetheris.protocol.plan.graph import EffectClass
 
 Verifies = Callable[[str, str], bool]
 """Whether a tool, by name and version, has a verifier."""
@@ -51,6 +52,19 @@ def recorded_effects(told: Iterable[Told]) -> tuple[JobState | None, list[Record
         if isinstance(one.said, ev.ToolInvocationFinished) and not before and _settled(job, one.said):
             unchanged[one.said.node_id] = one.said.idempotency_key
     return job, list(_standing(job, changed, latest)) if job is not None else []
+
+
+def silent_effects(job: JobState, told: Iterable[Told]) -> list[str]:
+    """The keys of calls that took effect, were not undone, and recorded no change that could be compared."""
+    changed = {one.said.node_id for one in told if isinstance(one.said, ev.StateChanged)}
+    return [key for key, state in job.keys.items() if state.node_id not in changed and _took_effect(job, state)]
+
+
+def _took_effect(job: JobState, state: KeyState) -> bool:
+    entry, last = job.entry(state.node_id), job.finished.get(state.node_id)
+    if entry is None or entry.effect_class is EffectClass.PURE or state.started is None:
+        return False
+    return state.outcome is Settled.SUCCESS and (last is None or last.result_type != "compensated")
 
 
 def _settled(job: JobState | None, said: object) -> bool:
@@ -128,3 +142,15 @@ class Tally:
             return None
         verdicts = set(self.answered.values())
         return "drift" if "drift" in verdicts else "unknown" if "unknown" in verdicts else "confirmed"
+
+
+Found = Literal["confirmed", "failed", "incomplete", "not_asked", "nothing_to_compare"]
+
+
+def verdict(asked: int, confirmed: int, failed: int, unverifiable: int) -> Found:
+    """What a reconciliation comes to, in a word; where nobody could be asked, nothing is said of the outside."""
+    if asked == 0:
+        return "not_asked" if unverifiable else "nothing_to_compare"
+    if confirmed + failed < asked:
+        return "incomplete"
+    return "failed" if failed else "confirmed"

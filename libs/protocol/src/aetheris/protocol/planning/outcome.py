@@ -41,7 +41,7 @@ def step_status(state: KeyState) -> Status:
     """Where the execution contract of a key stands (docs/execution-contract.md)."""
     if state.st is St.SETTLED:
         return _ended(state)
-    if state.st is St.PARKED:
+    if state.st is St.PARKED or state.is_asking:
         return Status.WAITING
     if state.st is St.NONE:
         return Status.WAITING if state.requested is not None or state.is_waiting else Status.PENDING

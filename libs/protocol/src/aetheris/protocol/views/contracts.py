@@ -175,7 +175,7 @@ def _triggers(status: Status, state: KeyState, before: St, event: Event) -> Sequ
         case ev.ToolInvocationStarted():
             return {Status.PENDING: (Trigger.START,), Status.WAITING: (Trigger.RESUME,)}.get(status, ())
         case ev.ApprovalRequested() | ev.InvocationParked() | ev.JobWaiting():
-            return _suspend(status) if state.st in (St.NONE, St.PARKED) else ()
+            return _suspend(status) if state.st in (St.NONE, St.PARKED) or state.is_asking else ()
         case ev.InvocationReopened():
             return _resume(status)
         case ev.ToolInvocationFinished() | ev.InvocationRejected() | ev.WaitCompleted():

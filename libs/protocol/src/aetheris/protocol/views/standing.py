@@ -26,6 +26,9 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
     }
     if job.created.goal is not None:
         view["goal"] = job.created.goal
+    if job.created.continues is not None:
+        earlier = job.created.continues
+        view["continues"] = {"job_id": earlier.job_id, "adopted": [one.node_id for one in earlier.adopted]}
     why = _why(job)
     if why is not None:
         view["why"] = why
@@ -82,7 +85,7 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
         step["attempts"] = state.attempts
         step["execution_id"] = execution_id(job.job_id, node.id, key)
         step["external_id"] = state.external_id
-        step["request_id"] = request_id(job.job_id, node.id, key) if _asks(job, entry, state) else None
+        step["request_id"] = request_id(job.job_id, node.id, key, state.asks) if _asks(job, entry, state) else None
         step["reason"] = state.parked_because if state.st is St.PARKED else state.reason
         step["via"] = state.via.value if state.via is not None else None
     if finished is not None:
@@ -141,6 +144,8 @@ def _why(job: JobState) -> str | None:
     asked = job.open_waits.get(("confirmation", None))
     if asked is not None:
         return f"what it did could not be confirmed; to go on all the same: signal {asked.correlation_key}"
+    if job.waiting is not None and job.waiting.wait_type == "duplicate":
+        return f"{job.waiting.node_id} waits for an equal call that is under way: {job.waiting.correlation_key}"
     if job.waiting is not None:
         node = f"{job.waiting.node_id} waits" if job.waiting.node_id else "waits"
         until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""
@@ -152,7 +157,8 @@ def _not_known(job: JobState) -> str | None:
     """The call of an ended job that may have taken effect, or not."""
     for state in job.keys.values():
         entry = job.entry(state.node_id)
-        unsure = state.outcome is Settled.FAILED and not state.sure and state.via is Via.LEDGER
+        by_nobody = state.outcome is Settled.REJECTED or (state.outcome is Settled.FAILED and state.via is Via.LEDGER)
+        unsure = by_nobody and not state.sure
         if unsure and not state.alarms and entry is not None and entry.effect_class is not EffectClass.PURE:
             return f"{state.node_id} failed without being sure: whether it took effect is not known"
     return None
@@ -160,7 +166,7 @@ def _not_known(job: JobState) -> str | None:
 
 def _waits(job: JobState) -> bool:
     """Whether it goes on only when something comes, and nothing else of it runs."""
-    if any(state.st in (St.STARTED, St.REOPENED) for state in job.keys.values()):
+    if any(state.st in (St.STARTED, St.REOPENED) and not state.is_asking for state in job.keys.values()):
         return False
     return bool(job.open_waits) or _parked(job) is not None
 

@@ -34,6 +34,8 @@ class Table:
         """Records that are still to be loaded."""
         self._whole = 0
         self.loaded = False
+        self.partitions = 0
+        """Of the topic, once it is loaded."""
         self._listeners: list[OnChange] = []
 
     async def load(self, stalled_s: float = STALLED_S) -> None:
@@ -43,7 +45,8 @@ class Table:
             LogUnreachable: no answer from the brokers.
             TimeoutError: nothing was read for `stalled_s`.
         """
-        places = [(self.topic, number) for number in range(await self._log.partitions(self.topic))]
+        self.partitions = await self._log.partitions(self.topic)
+        places = [(self.topic, number) for number in range(self.partitions)]
         begins = await self._log.beginning_offsets(places)
         ends = await self._log.end_offsets(places)
         self._left = {place: ends[place] - begins[place] for place in places}

@@ -33,6 +33,11 @@ class Metric(Enum):
     )
     UNTRACEABLE = ("aetheris.effects.untraceable", "{effect}", "Irreversible effects without an external id, by tool")
     UNCONFIRMED = ("aetheris.confirmations.failed", "{effect}", "Recorded effects that the outside no longer bears out")
+    TOOL_REFUSED = (
+        "aetheris.tools.refused",
+        "{call}",
+        "Calls of blocking tools that were refused: too many threads of calls that timed out still run, by tool",
+    )
     LEASE_CONFLICTS = ("aetheris.lease.conflicts", "{lease}", "Heartbeats for a lease that somebody else holds")
     DEAD_LETTERS = ("aetheris.dead_letters", "{record}", "Records that could not be decoded, since the start")
     UNJUDGED = ("aetheris.jobs.unjudged", "{job}", "Jobs that a service failed to judge: they stand still, by error")

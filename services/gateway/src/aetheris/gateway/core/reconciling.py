@@ -8,7 +8,7 @@ from typing import Any, cast
 from aetheris.gateway.core.wire import payload_of
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import event_type_of, text_of
-from aetheris.protocol.planning.confirmation import RecordedEffect, Verifies, to_ask
+from aetheris.protocol.planning.confirmation import RecordedEffect, Verifies, to_ask, verdict
 
 _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
 _SHOWN = ("node_id", "idempotency_key", "resource", "reason", "detail", "evidence")
@@ -41,11 +41,11 @@ class Schedule:
         return now - created > self.period
 
 
-def wanted(effects: Iterable[RecordedEffect], verifies: Verifies) -> Wanted:
-    """What a reconciliation of these effects asks."""
+def wanted(effects: Iterable[RecordedEffect], silent: int, verifies: Verifies) -> Wanted:
+    """What a reconciliation of these effects asks; `silent` calls took effect and recorded nothing to compare."""
     found = list(effects)
     asked = sum(len(effect.changes) for effect, _ in to_ask(found, verifies))
-    return Wanted(asked, sum(len(effect.changes) for effect in found) - asked)
+    return Wanted(asked, sum(len(effect.changes) for effect in found) - asked + silent)
 
 
 def confirmation(record: Record, command_id: str) -> dict[str, Any] | None:
@@ -61,7 +61,10 @@ def confirmation(record: Record, command_id: str) -> dict[str, Any] | None:
 
 
 def answer(job_id: str, command_id: str, asked: Wanted, said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What POST /jobs/{id}/reconcile answers; `ok` only where every effect that can be asked about is confirmed."""
+    """What POST /jobs/{id}/reconcile answers.
+
+    `ok` only where every effect that can be asked about is confirmed, and nobody being asked was for want of effects.
+    """
     confirmed = sum(one["event"] == "effect_confirmed" for one in said)
     return {
         "job_id": job_id,
@@ -70,6 +73,7 @@ def answer(job_id: str, command_id: str, asked: Wanted, said: Sequence[Mapping[s
         "confirmed": confirmed,
         "failed": len(said) - confirmed,
         "unverifiable": asked.unverifiable,
-        "ok": confirmed == asked.effects,
+        "verdict": verdict(asked.effects, confirmed, len(said) - confirmed, asked.unverifiable),
+        "ok": confirmed == asked.effects and (asked.effects > 0 or asked.unverifiable == 0),
         "effects": list(said),
     }

@@ -1,7 +1,7 @@
 """Requests to humans: found in a job, shown, answers checked field by field, and what the log says of an answer."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from aetheris.gateway.core.answers import Heard, contract_status, ended
@@ -17,6 +17,7 @@ from aetheris.protocol.planning.approvals import (
     contract_of,
     edited,
     fields_in,
+    had_before,
     may_not_answer,
     request_id,
 )
@@ -75,11 +76,21 @@ def asked_in(kind: Literal["approval", "human"], payload: Mapping[str, Any]) -> 
 def find(job: JobState, request: str) -> tuple[Question, KeyState] | None:
     """A request of a job; None if it never made it."""
     for key, state in job.keys.items():
-        asked = state.requested or state.waits_for
-        if asked is not None and request_id(job.job_id, state.node_id, key) == request:
-            found = question(asked, job.created.submitted_by)
-            return (found, state) if found is not None else None
+        for asked, then in _asked_about(state):
+            token = asked.generation if isinstance(asked, ev.ApprovalRequested) else 1
+            if request_id(job.job_id, state.node_id, key, token) == request:
+                found = question(asked, job.created.submitted_by)
+                return (found, then) if found is not None else None
     return None
+
+
+def _asked_about(state: KeyState) -> Iterator[tuple[Requested, KeyState]]:
+    """Everything that was asked about a call, and how it stood then: a retry by hand is asked about anew."""
+    asked = state.requested or state.waits_for
+    if asked is not None:
+        yield asked, state
+    for requested, decision in state.answered:
+        yield requested, replace(state, requested=requested, decision=decision)
 
 
 def unknown() -> NotFound:
@@ -120,9 +131,24 @@ def _check_approval(asked: ev.ApprovalRequested, said: Answer, schema: Schema | 
         if said.data:
             raise AnswerRefused("data", "only an edit changes something")
         return
+    if asked.generation > 1:
+        raise AnswerRefused("data", "what was tried already is approved as it is, or rejected")
     if schema is None:
         raise AnswerRefused("data", "the schema that the tool was pinned with is not registered any more")
     edited(asked, schema, said.data)
+
+
+def check_edit(job: JobState, question: Question, said: Answer, schema: Schema) -> None:
+    """Whether an edit makes a call that the step never had; the answer fits the form.
+
+    Raises:
+        Conflict: it goes back to earlier arguments, which were decided on.
+    """
+    asked = question.asked
+    if isinstance(asked, ev.ApprovalRequested):
+        before = had_before(job, asked.node_id, question.tool, edited(asked, schema, said.data))
+        if before is not None:
+            raise Conflict("edited_back", before, request_id=said.request_id)
 
 
 def _check_form(question: Question, said: Answer) -> None:
@@ -152,7 +178,7 @@ def stands(job: JobState, question: Question, state: KeyState, said: Answer) -> 
         if not _same(given, question, said):
             raise _answered(given)
         return given
-    if state.st is not St.NONE:
+    if state.st is not St.NONE and not state.is_asking:
         status = step_status(state)
         raise Conflict("illegal_transition", f"the step is {status.value}: {state.reason or 'started'}", state=status)
     entry = job.entry(state.node_id)
@@ -259,5 +285,6 @@ def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any
     if isinstance(given, ev.ApprovalDecided):
         found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "comment", "data"})
     elif given is not None:
-        found["answer"] = {"decision": "approve", "approver": given.by, "data": given.payload}
+        said = {"decision": "approve", "approver": given.by, "comment": given.comment, "data": given.payload}
+        found["answer"] = said
     return found

@@ -8,9 +8,10 @@ from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from aetheris.gateway.core import continuing
 from aetheris.gateway.core.problems import BadRequest
 from aetheris.protocol.base import recordable
-from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
+from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest, parse
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
@@ -52,6 +53,13 @@ class Submission(_Body):
     limits: LimitsBody | None = None
     agent: str | None = Field(default=None, max_length=200)
     session: str | None = Field(default=None, max_length=200)
+    options: Options = Options()
+
+
+class GoOnBody(_Body):
+    """The body of POST /jobs/{id}/continue; it may be left out: the plan is the earlier job's."""
+
+    plan: dict[str, Any] | None = None
     options: Options = Options()
 
 
@@ -241,6 +249,41 @@ def submit_command(
         session=wanted.session,
         idempotency_key=asked.idempotency_key,
         options=JobOptions.model_validate(wanted.options.model_dump()),
+    )
+
+
+def continue_command(
+    raw: bytes,
+    asked: Asked,
+    ended: continuing.Ended,
+    registry: Mapping[str, RegistryEntry],
+    models: Mapping[str, ModelEntry],
+) -> Submit:
+    """The command that continues a job: what is left of its plan, or of another, pinned to the registry.
+
+    Raises:
+        BadRequest, Conflict: naming the field, or the step; nothing may be appended for it.
+    """
+    job, (body, _) = ended.job, _read(raw)
+    known = continuing.continues(ended)
+    try:
+        wanted = GoOnBody.model_validate(body)
+        left = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    plan = _pinned_plan(left, registry, models)
+    continuing.check_not_done(known, asked.tenant, plan)
+    return Submit(
+        job_id=asked.job_id,
+        by=asked.by,
+        tenant=asked.tenant,
+        request_hash=digest([job.job_id, body]),
+        plan=plan,
+        agent=job.created.agent,
+        session=job.created.session,
+        idempotency_key=asked.idempotency_key,
+        options=JobOptions.model_validate(wanted.options.model_dump()),
+        continues=known,
     )
 
 

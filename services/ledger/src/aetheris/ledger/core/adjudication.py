@@ -1,6 +1,6 @@
 """Whether a call may run next, in the order of docs/architecture.md: settled, refused, asked for, granted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -8,8 +8,8 @@ from aetheris.ledger.core import settlement, waits
 from aetheris.ledger.core.approvals import ask_human, policy_facts
 from aetheris.ledger.core.charges import wait_s
 from aetheris.ledger.core.confirming import hold
-from aetheris.ledger.core.contents import duplicate
-from aetheris.ledger.core.decisions import Emit, Facts, Grant, Now
+from aetheris.ledger.core.contents import claim, duplicate, scope_key
+from aetheris.ledger.core.decisions import Emit, Facts, Grant, Line, Now
 from aetheris.ledger.core.doubt import caught_up
 from aetheris.ledger.core.memory import LiveJob, Pending, Reopened, Step, Terms, Waiting
 from aetheris.ledger.core.policy import PolicyEffect, Rule
@@ -69,6 +69,10 @@ def adjudicate(job: LiveJob, node_id: str, pending: Pending, *, terms: Terms, fa
     mismatch = _approved_otherwise(of, call)
     if mismatch is not None:
         return Step((settlement.rejected(of, RejectReason.APPROVAL_MISMATCH, mismatch),), again_s)
+    pending.scope = scope_key(job.state, entry, call.content_key, entry.node.occurrence)
+    line = claim(job.state, node_id, call.key, pending.scope, terms.contents) if pending.scope is not None else None
+    if line is not None:
+        return Step((Line(line),), again_s)
     held = hold(job, of, pending.nodes, terms, now)
     return held or _within(job, of, call, verdict.rule, pending, terms=terms, now=now)
 
@@ -86,13 +90,31 @@ def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, 
         return Step((settlement.failed(of, hurdle.detail),) if hurdle.final else (), again_s)
     if (free.after_proof or free.paced) and of.state.retry_due is None:
         return _schedule(of, free, terms, now)
+    if of.state.needs_yes and of.state.decision is None:
+        return _ask_anew(of, terms=terms, facts=facts, now=now)
     held = hold(job, of, (of.state.node_id,), terms, now)
     if held is not None:
         return held
     free.grants += 1
-    rules = (of.started.rule,) if of.started.rule is not None else ()
+    rule = of.state.requested.rule if of.state.needs_yes and of.state.requested is not None else of.started.rule
+    rules = (rule,) if rule is not None else ()
     granted = _grant((of.state.node_id,), rules, of, terms, None)
     return Step((granted,), now.mono_s + _rarer(terms, free.grants))
+
+
+def _ask_anew(of: Key, *, terms: Terms, facts: Facts, now: Now) -> Step:
+    """A human wants another try of what may have acted: who decides about such calls decides about this one."""
+    again_s = now.mono_s + terms.limits.lease_ttl_s
+    entry = _entry(of)
+    if of.state.requested is not None:
+        return Step()
+    if any(ref.sha256 not in facts.blobs for ref in blobs_needed(of.job, entry)):
+        return Step((), again_s)
+    call = invocation(of.job, entry, facts.blobs)
+    verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(of.job, call))
+    if verdict.effect is PolicyEffect.DENY:
+        return Step((settlement.failed(of, f"{RejectReason.POLICY.value}: {verdict.detail}"),), again_s)
+    return Step((ask_human(of, call, verdict.rule, None, terms=terms, now=now),), again_s)
 
 
 def wait_goes_on(of: Key, waiting: Waiting, terms: Terms, now: Now) -> Step:
@@ -239,10 +261,26 @@ def _allow(
     needs_word = call.entry.irreversible or terms.policy.plain(call.entry.node.tool_name) is None
     if needs_word and not approved and version not in of.state.allowed_versions:
         return Step((_policy_allows(of, call, rule, cost),), again_s)
+    elsewhere = _wait_for_another(of, call.node_id, pending, terms)
+    if elsewhere is not None:
+        return Step(elsewhere, again_s)
     pending.grants += 1
     rules = _run(of.job, pending.nodes, rule, terms)
     granted = _grant(pending.nodes[: len(rules)], rules, of, terms, pending.parent)
     return Step((granted,), now.mono_s + _rarer(terms, pending.grants))
+
+
+def _wait_for_another(of: Key, node_id: str, pending: Pending, terms: Terms) -> Sequence[Emit] | None:
+    """What is written while an equal call of another job is under way, and when it is no more; None: go on."""
+    waiting = of.job.open_waits.get((waits.ANOTHER, node_id))
+    execution = execution_id(of.job.job_id, node_id, of.key)
+    ahead = terms.contents.ahead(of.job.job_id, execution, pending.scope) if pending.scope is not None else None
+    named = f"{ahead.job_id}/{ahead.node_id}" if ahead is not None else None
+    if waiting is not None and waiting.correlation_key != named:
+        return (settlement.emit(of, waits.another_ended(of, node_id, waiting)),)
+    if named is None:
+        return None
+    return () if waiting is not None else (settlement.emit(of, waits.for_another(of, node_id, named)),)
 
 
 def _run(job: JobState, nodes: tuple[str, ...], rule: Rule, terms: Terms) -> tuple[str, ...]:

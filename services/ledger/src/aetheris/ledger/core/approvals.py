@@ -6,6 +6,7 @@ from typing import Any
 
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.charges import due_after
+from aetheris.ledger.core.contents import scope_key
 from aetheris.ledger.core.decisions import Emit, Now, Written
 from aetheris.ledger.core.memory import Asked, LiveJob, Terms
 from aetheris.ledger.core.policy import PolicyEffect, Rule, Verdict
@@ -17,7 +18,7 @@ from aetheris.protocol.messages.commands import Respond
 from aetheris.protocol.messages.events import Decision, RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, fields_of
 from aetheris.protocol.plan.graph import dependencies
-from aetheris.protocol.planning.approvals import edited, may_not_answer, request_id
+from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, request_id
 from aetheris.protocol.planning.invocation import Invocation, call_with
 from aetheris.protocol.planning.schemas import Schema
 
@@ -26,6 +27,9 @@ _ACTIONS: Mapping[str, Mapping[str, str]] = {
     "edit": {"label": "Change", "style": "secondary"},
     "reject": {"label": "Reject", "style": "danger"},
 }
+
+
+SHOWN_DUPLICATES = 20
 
 
 def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
@@ -51,7 +55,10 @@ def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
 
 
 def ask_human(of: Key, call: Invocation, rule: Rule, cost: float | None, *, terms: Terms, now: Now) -> Emit:
-    """approval_requested and job_waiting: from here on the log waits, not the request."""
+    """approval_requested and job_waiting: from here on the log waits, not the request.
+
+    Of a call that is retried by hand too: whatever the rule's effect, its approvers decide anew about this very try.
+    """
     expires_at = due_after(now, rule.expires_s)
     return settlement.emit(
         of, *_requested(of, call, rule, cost, terms=terms, form_at=now.wall.isoformat(), expires_at=expires_at)
@@ -67,6 +74,8 @@ def answer(
     created = job.state.created
     if requested is None or command.tenant != created.tenant:
         return None
+    if command.request_id != request_id(job.state.job_id, of.state.node_id, key, requested.generation):
+        return None
     if may_not_answer(requested, command.action, created.submitted_by, command.by) is not None:
         return None
     if is_past(requested, now):
@@ -78,6 +87,8 @@ def answer(
     if command.action == "approve":
         return settlement.emit(of, _decided(of, requested, command, command_id))
     if command.action == "edit":
+        if of.state.needs_yes:  # what was tried may have acted: other arguments would be a second call of the node
+            return None
         return _edit(job, of, entry, command, command_id, terms=terms, now=now)
     no = _rejected(of, RejectReason.APPROVAL, "a human said no", command_id)
     return settlement.emit(of, _decided(of, requested, command, command_id), no)
@@ -111,8 +122,8 @@ def _edit(
         return None
     node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
     call = call_with(job.state, Entry(entry.revision, node, entry.pin), {})
-    if call.key in job.state.keys:
-        return None
+    if had_before(job.state, call.node_id, entry.node.tool_name, args) is not None:
+        return None  # who asked is told by the gateway, before it is written
     new = Key(job.state, call.key, KeyState(call.node_id))
     verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     decided = _decided(of, requested, command, command_id, data=args)
@@ -178,7 +189,8 @@ def _requested(
     caused_by: str | None = None,
     edited_by: str | None = None,
 ) -> tuple[Written, Written]:
-    request = request_id(of.job.job_id, call.node_id, of.key)
+    token = of.state.asks
+    request = request_id(of.job.job_id, call.node_id, of.key, token)
     requested = ev.ApprovalRequested(
         job_id=of.job.job_id,
         caused_by=caused_by,
@@ -187,12 +199,13 @@ def _requested(
         args_hash=call.args_hash,
         tool_version=call.entry.tool_version,
         rule=rule.name,
-        form=_form(request, of.job, call, terms, created_at=form_at, expires_at=expires_at),
+        form=_form(request, of, call, terms, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,
         approvers=rule.approvers,
         self_approval=rule.self_approval,
         edited_by=edited_by,
         cost=cost,
+        token=_named(token),
     )
     waiting = ev.JobWaiting(
         job_id=of.job.job_id,
@@ -202,26 +215,33 @@ def _requested(
         correlation_key=request,
         due_at=expires_at,
     )
-    return written(requested, of.key), written(waiting, of.key)
+    cause = (of.key,) if token == 1 else (of.key, str(token))
+    return written(requested, *cause), written(waiting, *cause)
+
+
+def _named(token: int) -> int | None:
+    """What the log says of a token: nothing of the first."""
+    return token if token != 1 else None
 
 
 def _form(
-    request: str, job: JobState, call: Invocation, terms: Terms, *, created_at: str, expires_at: str | None
+    request: str, of: Key, call: Invocation, terms: Terms, *, created_at: str, expires_at: str | None
 ) -> dict[str, Any]:
     """What a human is shown, and can change; the answer is held against this, never against what a client says."""
-    entry = call.entry
-    tool = entry.node.tool_name
+    job, entry = of.job, call.entry
+    tool, again = entry.node.tool_name, of.state.needs_yes
     schema = _pinned_schema(entry, terms) or {}
     shown = recordable.shown(call.args)
-    editable = fields_of(schema, call.args) if shown is call.args else ()
+    editable = fields_of(schema, call.args) if shown is call.args and not again else ()
     fields = [field.model_dump(mode="json", exclude_defaults=True) for field in editable]
     actions = {name: look for name, look in _ACTIONS.items() if fields or name != "edit"}
     return {
         "id": request,
         "type": "form" if fields else "confirmation",
-        "title": f"Run {tool}?",
+        "title": f"Run {tool} again?" if again else f"Run {tool}?",
         "description": f"Step {call.node_id} calls {tool}"
-        + (", which can't be undone." if entry.irreversible else "."),
+        + (", which can't be undone." if entry.irreversible else ".")
+        + (f" It was tried {of.state.attempts} times, and may have acted already." if again else ""),
         "fields": fields,
         "actions": actions,
         "context": {
@@ -232,10 +252,19 @@ def _form(
             "tool": tool,
             "tool_version": entry.tool_version,
             "arguments": shown,
+            **_duplicates(of, call, terms),
         },
         "created_at": created_at,
         "expires_at": expires_at,
     }
+
+
+def _duplicates(of: Key, call: Invocation, terms: Terms) -> dict[str, Any]:
+    """The equal calls of other jobs that are under way, or of which nobody knows; nothing where there are none."""
+    scope = scope_key(of.job, call.entry, call.content_key, call.entry.node.occurrence)
+    lines = terms.contents.standing(of.job.job_id, scope) if scope is not None else []
+    rows = [{"job_id": line.job_id, "node_id": line.node_id, "state": line.state} for line in lines[:SHOWN_DUPLICATES]]
+    return {"duplicates": rows} if rows else {}
 
 
 def _pinned_schema(entry: Entry, terms: Terms) -> Schema | None:
@@ -262,6 +291,7 @@ def _decided(
         approver=command.by,
         comment=command.comment,
         data=data,
+        token=requested.token,
     )
     return written(event, of.key, command_id)
 

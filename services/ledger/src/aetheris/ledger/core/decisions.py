@@ -73,13 +73,13 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Line:
     """A line of ledger.contents."""
 
     record: ContentRecord
 
 
-Decision = Emit | Grant | Ask | Confirm | View | Done
+Decision = Emit | Grant | Ask | Confirm | View | Line
 
 
 @dataclass(slots=True)

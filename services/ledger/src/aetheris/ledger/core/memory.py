@@ -29,7 +29,7 @@ class Terms:
     jitter: Callable[[], float]
     registered: Callable[[str, str], RegistryEntry | None] = lambda _name, _version: None
     """The registry's entry of a tool, by name and version."""
-    contents: Contents = field(default_factory=dict)
+    contents: Contents = field(default_factory=Contents)
 
     def verifies(self, name: str, version: str) -> bool:
         """Whether what a tool did can be compared with the outside."""
@@ -70,6 +70,8 @@ class Pending:
     parent: bytes | None
     due_s: float
     grants: int = 0
+    scope: str | None = None
+    """Where calls of other jobs that mean the same have their lines."""
     offered: Offered | None = None
 
 

@@ -10,8 +10,8 @@ from aetheris.ledger.core import confirming, settlement, waits
 from aetheris.ledger.core.adjudication import adjudicate, again, is_closed, pause_s, wait_goes_on
 from aetheris.ledger.core.agenda import Agenda, Item
 from aetheris.ledger.core.approvals import answer, expired, is_past
-from aetheris.ledger.core.contents import done
-from aetheris.ledger.core.decisions import Decision, Done, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.core.contents import released, settled
+from aetheris.ledger.core.decisions import Decision, Emit, Facts, Grant, Line, Look, Now, View
 from aetheris.ledger.core.doubt import WORKER_ENDED, doubt, is_reported, note_unknown
 from aetheris.ledger.core.memory import (
     Asked,
@@ -93,6 +93,10 @@ class Partition:
         self._found: list[tuple[str, ev.InvocationProbed]] = []
         self._given_up: dict[tuple[str, str], None] = {}
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
+        self._over: list[LiveJob] = []
+        """Jobs that have ended since the last `decide`."""
+        self._guarded: dict[str, dict[Item, None]] = {}
+        """Scope → the nodes that look at its lines."""
         self._joined: list[tuple[str, str]] = []
         self._forgotten = SealedNames()
         self._unread = UnreadBirths()
@@ -167,6 +171,15 @@ class Partition:
         """Take a word from outside up; it is decided when the fold has come to where the gateway was."""
         self._words.append(_Word(command, command_id, offset))
 
+    def contents_changed(self, scope: str, now: Now) -> bool:
+        """A line of calls that mean the same has changed; whether one here waits for that."""
+        waiting = self._guarded.pop(scope, {})
+        for item in waiting:
+            job = self.jobs.get(item.job_id)
+            if job is not None:
+                self._hurry(job, item.name, now)
+        return bool(waiting)
+
     def worker_ended(self, life: WorkerLife) -> bool:
         """The workers table says that a worker has ended; whether a job here is concerned."""
         for job in self.jobs.values():
@@ -202,7 +215,7 @@ class Partition:
 
     def next_due(self) -> float | None:
         """When `decide` is next called for by the clock alone."""
-        if self._found or self._announcements or self._settled or self._given_up or self._left:
+        if self._found or self._announcements or self._settled or self._over or self._given_up or self._left:
             return float("-inf")
         return self._agenda.next_due()
 
@@ -292,7 +305,10 @@ class Partition:
                 self._hurry_wait(job, event.correlation_key, now)
             case ev.CancelRequested():
                 self._give_up(job)
-            case ev.JobStopping() | ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled() | ev.PlanGenerated():
+            case ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled():
+                self._over.append(job)
+                self._change_course(job, now)
+            case ev.JobStopping() | ev.PlanGenerated():
                 self._change_course(job, now)
             case ev.JobSealed() | ev.BirthRepeated():
                 self._forget(job)
@@ -406,19 +422,21 @@ class Partition:
         """The log waits from here on; the request's due time is in the event."""
         self._discharge(job, event.node_id)
         key, entry = event.idempotency_key, job.state.entry(event.node_id)
-        if job.state.keys[key].st is not St.NONE or job.state.keys[key].decision is not None or entry is None:
+        if not job.state.keys[key].is_asking or entry is None:
             return
         due_s = now.mono_s + _seconds_until(event.expires_at, now) if event.expires_at is not None else float("inf")
         if is_closed(job.state, entry):
             due_s = now.mono_s  # asked for behind a stop that was not read yet: nobody has to answer
-        job.requests[request_id(event.job_id, event.node_id, key)] = key
+        job.requests[request_id(event.job_id, event.node_id, key, event.generation)] = key
         job.asked[key] = Asked(entry, due_s)
         self._put(due_s, Item("request", event.job_id, key))
 
     def _take_decision(self, job: LiveJob, event: ev.ApprovalDecided, now: Now) -> None:
         asked = job.asked.pop(event.idempotency_key, None)
+        state = job.state.keys[event.idempotency_key]
         if event.decision is not Said.APPROVE:
-            _give_back(job, event.idempotency_key)
+            if not state.live:
+                _give_back(job, event.idempotency_key)
         else:
             confirming.resumed(job, self.folded, self._terms)
         if event.decision is Said.EDIT and asked is not None and job.state.entry(event.node_id) is not asked.entry:
@@ -426,7 +444,7 @@ class Partition:
         free = job.keys.get(event.idempotency_key)
         if isinstance(free, Reopened):
             self._put_off(free, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
-        elif job.state.keys[event.idempotency_key].st is St.NONE:
+        elif state.st is St.NONE:
             job.pending.setdefault(event.node_id, Pending((event.node_id,), None, None, now.mono_s))
             self._hurry(job, event.node_id, now)
 
@@ -481,6 +499,8 @@ class Partition:
             self._hurry_all(job, now)
             return
         confirming.resumed(job, self.folded, self._terms)
+        if event.node_id is not None:
+            self._hurry(job, event.node_id, now)
         job.awaited.pop(event.correlation_key or "", None)
         if isinstance(job.keys.get(event.idempotency_key or ""), Waiting):
             del job.keys[event.idempotency_key or ""]
@@ -592,6 +612,8 @@ class Partition:
         step = self._offer(job, pending, step)
         if step.due_s is not None:
             self._put_off(pending, step.due_s, item)
+            if pending.scope is not None:
+                self._guarded.setdefault(pending.scope, {})[item] = None
         else:
             self._discharge(job, item.name)
         return step
@@ -618,6 +640,8 @@ class Partition:
             return Step()
         if is_closed(job.state, job.state.entry(of.state.node_id)):
             del job.asked[item.name]
+            if of.state.st is St.REOPENED:  # what was tried ends as such
+                return Step()
             return Step((settlement.rejected(of, RejectReason.CANCELLED, "the job is stopping"),))
         if not is_past(of.state.requested, now):
             self._put_off(asked, now.mono_s + _seconds_until(of.state.requested.expires_at, now), item)
@@ -705,7 +729,8 @@ class Partition:
             if execution_id(job.state.job_id, state.node_id, key) != command.execution_id:
                 continue
             of = Key(job.state, key, state)
-            if state.st is St.PARKED or state.is_waiting or (state.is_asking and key in job.asked):
+            unanswered = state.st is St.NONE and state.is_asking and key in job.asked
+            if state.st is St.PARKED or state.is_waiting or unanswered:
                 job.asked.pop(key, None)
                 return [settlement.called_off(of, command, command_id)]
             if state.st in (St.STARTED, St.REOPENED) and not state.cancel_requested:
@@ -763,9 +788,14 @@ class Partition:
 
     def _views(self, now: Now) -> list[Decision]:
         views: list[Decision] = [View(record_of(job.state, key, offset)) for job, key, offset in self._settled]
-        lines = (done(job.state, key, self._terms.contents, now) for job, key, _ in self._settled)
-        views += [Done(record) for record in lines if record is not None]
+        contents = self._terms.contents
+        lines = [settled(job.state, key, contents, now) for job, key, _ in self._settled]
+        for line in (*lines, *(line for job in self._over for line in released(job.state, contents))):
+            if line is not None:
+                contents.take(line)
+                views.append(Line(line))
         self._settled.clear()
+        self._over.clear()
         return views
 
     # times
@@ -835,6 +865,8 @@ def _look_for_blobs(job: LiveJob, node_id: str, look: Look) -> None:
 
 def _look_for_key(job: LiveJob, item: Item, look: Look) -> None:
     state, held = job.state.keys[item.name], job.keys[item.name]
+    if state.needs_yes and state.requested is None:
+        _look_for_blobs(job, state.node_id, look)
     if state.live:
         look.effects.append((item.job_id, item.name))
     if isinstance(held, Started) and held.cause is None:

@@ -52,15 +52,17 @@ def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str)
     if may_not_answer(waiting, command.action, created.submitted_by, command.by) is not None:
         return None
     if command.action == "reject":
-        return settlement.emit(of, refused(of, command.by, command_id))
+        return settlement.emit(of, refused(of, command, command_id))
     try:
         data = answers(fields_in(waiting.form), command.data) if command.action == "approve" else None
     except AnswerRefused:
         return None
-    return settlement.emit(of, ended(of, waiting, data, command_id, command.by)) if data is not None else None
+    if data is None:
+        return None
+    return settlement.emit(of, ended(of, waiting, data, command_id, by=command.by, comment=command.comment))
 
 
-def refused(of: Key, by: str, command_id: str) -> Written:
+def refused(of: Key, command: Respond, command_id: str) -> Written:
     """A human will not answer."""
     event = ev.InvocationRejected(
         job_id=of.job.job_id,
@@ -69,13 +71,20 @@ def refused(of: Key, by: str, command_id: str) -> Written:
         idempotency_key=of.key,
         reason=RejectReason.APPROVAL,
         detail="a human said no",
-        by=by,
+        by=command.by,
+        comment=command.comment,
     )
     return written(event, of.key, event.reason)
 
 
 def ended(
-    of: Key, waiting: ev.JobWaiting, payload: Any, command_id: str | None = None, by: str | None = None
+    of: Key,
+    waiting: ev.JobWaiting,
+    payload: Any,
+    command_id: str | None = None,
+    *,
+    by: str | None = None,
+    comment: str | None = None,
 ) -> Written:
     """What was waited for has come; the payload is the node's result."""
     result, data = recordable.result(payload)
@@ -90,6 +99,7 @@ def ended(
         output_hash=hashlib.sha256(data).hexdigest(),
         command_id=command_id,
         by=by,
+        comment=comment,
     )
     return written(event, of.key, command_id or waiting.wait_type)
 
@@ -99,6 +109,23 @@ def overdue(of: Key, waiting: ev.JobWaiting) -> Emit:
     if waiting.wait_type == "timer":
         return settlement.emit(of, ended(of, waiting, None))
     return settlement.rejected(of, RejectReason.EXPIRED, f"nothing came until {waiting.due_at}")
+
+
+ANOTHER: WaitType = "duplicate"
+"""The wait for a call of another job that means the same: it is under way, and came first."""
+
+
+def for_another(of: Key, node_id: str, named: str) -> Written:
+    """The call waits for an equal one, of the job and node that are named."""
+    event = ev.JobWaiting(job_id=of.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
+    return written(event, of.key, ANOTHER, named)
+
+
+def another_ended(of: Key, node_id: str, waiting: ev.JobWaiting) -> Written:
+    """It is known what became of that one."""
+    named = waiting.correlation_key
+    event = ev.WaitCompleted(job_id=of.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
+    return written(event, of.key, ANOTHER, named or "")
 
 
 def kept(job: JobState, command: Signal, command_id: str) -> Written:

@@ -47,6 +47,7 @@ def birth_group(command: Submit, command_id: str) -> Append:
         session=command.session,
         idempotency_key=command.idempotency_key,
         parent_job_id=command.parent_job_id,
+        continues=command.continues,
         options=command.options if command.options != JobOptions() else None,
     )
     planned = PlanGenerated(

@@ -40,9 +40,14 @@ def question(progress: Progress) -> Append | None:
 
 def answered(progress: Progress, command_id: str) -> Iterator[Fact]:
     """The end of that wait."""
-    if (QUESTION, None) in progress.job.open_waits:
+    asked = progress.job.open_waits.get((QUESTION, None))
+    if asked is not None:
         ended = ev.WaitCompleted(
-            job_id=progress.job.job_id, caused_by=command_id, wait_type=QUESTION, command_id=command_id
+            job_id=progress.job.job_id,
+            caused_by=command_id,
+            wait_type=QUESTION,
+            correlation_key=asked.correlation_key,
+            command_id=command_id,
         )
         yield Fact(ended, (QUESTION, command_id))
 

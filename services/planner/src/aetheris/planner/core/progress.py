@@ -231,9 +231,9 @@ class Progress:
         for held in (self.parked, self.asking, self.waiting):
             if held:
                 held.discard(key)
-        if self.requests and (st is not St.NONE or state.decision is not None):
+        if self.requests and (state.decision is not None or not (st is St.NONE or state.is_asking)):
             self.requests.pop(key, None)
-        if st in _RUNNING:
+        if st in _RUNNING and not state.is_asking:
             self.running.add(key)
             return
         self.running.discard(key)

@@ -101,7 +101,7 @@ class Human:
                 yield Action(f"human signals {name}", self._signalling(job.job_id, name))
         for key, state in job.keys.items():
             for by in HUMANS:
-                if _is_asked(state) and self._unsaid("decide", key, by):
+                if _is_asked(state) and self._unsaid("decide", key, by, str(state.asks)):
                     yield Action(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
             if state.st is St.PARKED and self._resolves() and self._unsaid("resolve", key, str(state.t)):
                 yield Action(f"human resolves {state.node_id}", self._resolving(job, key, state))
@@ -128,7 +128,7 @@ class Human:
 
     def _answering(self, job: JobState, key: str, state: KeyState, by: str) -> Callable[[], None]:
         def do() -> None:
-            self._said.add(("decide", key, by))
+            self._said.add(("decide", key, by, str(state.asks)))
             self._decide(job, key, state, by)
 
         return do
@@ -145,7 +145,8 @@ class Human:
         tape = self._around.tape
         action: Literal["approve", "edit", "reject"] = "reject" if tape.chance(0.15) else "approve"
         data: dict[str, Any] = {}
-        if action == "approve" and state.requested is not None and not self._around.calm and tape.chance(0.15):
+        may_edit = state.requested is not None and not state.needs_yes
+        if action == "approve" and may_edit and not self._around.calm and tape.chance(0.15):
             action, data = "edit", {"for": f"as {by} has it"}
         self._around.say(f"    {by} says of {state.node_id}: {action}")
         self._command(
@@ -209,4 +210,4 @@ def _waits(state: KeyState) -> JobWaiting:
 def _request(job: JobState, key: str, state: KeyState) -> str:
     if state.is_waiting:
         return _waits(state).correlation_key or ""
-    return request_id(job.job_id, state.node_id, key)
+    return request_id(job.job_id, state.node_id, key, state.asks)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Done, Emit, Facts, Grant, Look, Now, View
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Look, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.protocol.base.topics import Topic
@@ -122,7 +122,7 @@ class Ledger:
                 return Batch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
             case Ask() | Confirm():
                 return Batch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
-            case View() | Done():
+            case View() | Line():
                 return None
 
     def _ask_redis(self, look: Look) -> Facts:

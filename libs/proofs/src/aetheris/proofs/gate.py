@@ -1,0 +1,152 @@
+"""Whether humans decided what they were asked, and were those who may: the gate, from the log (docs/approvals.md)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from aetheris.proofs.records import Body, Fact, Violation, violation
+from aetheris.proofs.validity import Validity
+
+BOUND_TO = ("node_id", "args_hash", "tool_version", "rule")
+"""What a decision repeats of its request: it holds for exactly that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reopening:
+    """A call that a person had tried again: who, when he said so, and how he knew."""
+
+    fact: Fact
+    by: str
+    evidence: Any
+
+    def to_json(self) -> dict[str, Any]:
+        """{node_id, idempotency_key, token, by, said_at, evidence, event_id, offset}."""
+        return {
+            "node_id": self.fact.node,
+            "idempotency_key": self.fact.key,
+            "token": self.fact.body.get("next_token"),
+            "by": self.by,
+            "said_at": self.fact.time,
+            "evidence": self.evidence,
+            "event_id": self.fact.event_id,
+            "offset": self.fact.offset,
+        }
+
+
+def gate_violations(validity: Validity) -> Iterator[Violation]:
+    """Every word of a human that counted, held against the rule that the log has."""
+    yield from _decided(validity)
+    yield from _resolved(validity)
+    yield from _accepted(validity)
+
+
+def reopenings(validity: Validity) -> tuple[Reopening, ...]:
+    """The calls that people had tried again, in log order."""
+    found = (_reopening(fact) for key in validity.started_keys() for fact in _reopened_by_hand(validity, key))
+    return tuple(sorted(found, key=lambda one: one.fact.at))
+
+
+def _decided(validity: Validity) -> Iterator[Violation]:
+    """The first decision about each request; later ones count nowhere."""
+    end = len(validity.history.facts)
+    for key in validity.history.decisions:
+        askings = validity.askings(key, end)
+        ends = [*(later.since for later in askings[1:]), end]
+        for asking, until in zip(askings, ends, strict=True):
+            decided = validity.decision(key, asking, until)
+            if decided is None:
+                continue
+            requested = validity.request(key, asking, decided.at)
+            if requested is None:
+                yield violation("unasked_decision", decided, f"key {key} was decided, and nobody had asked")
+            else:
+                yield from _bound(requested, decided)
+                yield from _entitled(validity, requested, decided, decided.text("approver"))
+                yield from _own_edit(validity, requested, decided)
+
+
+def _bound(requested: Fact, decided: Fact) -> Iterator[Violation]:
+    for name in BOUND_TO:
+        if requested.body.get(name) != decided.body.get(name):
+            yield violation("decision_differs", decided, f"the decision on key {decided.key} is about another {name}")
+
+
+def _entitled(validity: Validity, rule: Fact, word: Fact, who: str) -> Iterator[Violation]:
+    """By the rule as a record has it: not who submitted the job, and whom it names."""
+    created, about = validity.history.created, f"key {word.key}" if word.key else "the job"
+    own = created is not None and who == created.text("submitted_by")
+    if own and rule.body.get("self_approval") is not True:
+        yield violation("self_approval", word, f"who submitted the job decided on {about}")
+    named = rule.body.get("approvers")
+    patterns = cast("list[object]", named) if isinstance(named, list) else None
+    if patterns is not None and not any(fnmatchcase(who, str(pattern)) for pattern in patterns):
+        yield violation("not_an_approver", word, f"{about} was decided by somebody whom the policy doesn't name")
+
+
+def _own_edit(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Violation]:
+    """By what the request says of its editor, and by who made these arguments."""
+    history = validity.history
+    if decided.text("decision") != "approve" or requested.body.get("self_approval") is True:
+        return
+    edits = history.edits.get(requested.node, ())
+    made = [edit for edit in edits if edit.at < requested.at and _makes(validity, edit, requested)]
+    editors = {requested.body.get("edited_by"), *(edit.body.get("approver") for edit in made[-1:])}
+    if decided.text("approver") in editors - {None, ""}:
+        yield violation("own_edit", decided, f"who edited the call of key {decided.key} approved it")
+
+
+def _makes(validity: Validity, edit: Fact, requested: Fact) -> bool:
+    return validity.history.hash_of(edit, "data") == requested.text("args_hash") != ""
+
+
+def _resolved(validity: Validity) -> Iterator[Violation]:
+    """What became of a parked call, by a person's word: another try, or its end. Anybody may cancel what waits."""
+    for key in validity.started_keys():
+        for reopened in _reopened_by_hand(validity, key):
+            yield from _entitled_to_resolve(validity, reopened, _reopening(reopened).by)
+        settled = validity.final(key)
+        if settled is not None and settled.fact.text("via") == "human" and settled.fact.text("error") != "cancelled":
+            yield from _entitled_to_resolve(validity, settled.fact, settled.fact.text("by"))
+
+
+def _entitled_to_resolve(validity: Validity, word: Fact, who: str) -> Iterator[Violation]:
+    """By the rule that is recorded where it was parked, else by that of its request; without either nobody can say."""
+    parked = validity.parked(word.key, word.at)
+    if parked is None or parked.nonce != word.nonce or not parked.text("rule"):
+        parked = None
+    rule = parked or validity.request(word.key, validity.askings(word.key, word.at)[-1], word.at)
+    if rule is not None:
+        yield from _entitled(validity, rule, word, who)
+
+
+def _accepted(validity: Validity) -> Iterator[Violation]:
+    """What could not be confirmed, and a person let pass."""
+    begun: set[str] = set()
+    waiting: Fact | None = None
+    for fact in validity.history.confirmations:
+        key = fact.text("correlation_key")
+        if fact.type == "job_waiting":
+            waiting = waiting if key in begun else fact
+            begun.add(key)
+        elif waiting is not None and fact.body.get("correlation_key") == waiting.body.get("correlation_key"):
+            if waiting.text("rule"):
+                yield from _entitled(validity, waiting, fact, fact.text("by"))
+            waiting = None
+
+
+def _reopened_by_hand(validity: Validity, key: str) -> Iterator[Fact]:
+    """The words by which a person had a key's call tried again."""
+    for start in validity.valid[key]:
+        end = validity.handover(start)
+        if end is not None and end.by_hand and validity.settlement(key, end.at) is None:
+            yield validity.history.facts[end.at]
+
+
+def _reopening(reopened: Fact) -> Reopening:
+    """His name and evidence are the first of what the record has as evidence."""
+    named = reopened.body.get("evidence")
+    parts = cast("list[object]", named) if isinstance(named, list) else []
+    first: Body = cast("Mapping[str, Any]", parts[0]) if parts and isinstance(parts[0], dict) else {}
+    who = first.get("by")
+    return Reopening(reopened, who if isinstance(who, str) else "", first.get("evidence"))

@@ -1,0 +1,179 @@
+"""What a continuation adopts, runs and refuses: the pure part (docs/continue.md)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from aetheris.gateway.core import submissions
+from aetheris.gateway.core.continuing import Ended
+from aetheris.gateway.core.problems import BadRequest, Conflict
+from aetheris.planner.core.births import birth_group
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.protocol.plan.graph import EffectClass
+from tests.testkit import histories as h
+
+SEAL = ev.JobSealed(
+    job_id=h.JOB,
+    tenant=h.TENANT,
+    event_count=9,
+    root="r",
+    execution_hash="e",
+    outcome_hash="o",
+    sealed_at="",
+    signature="s",
+    key_id="k",
+)
+REGISTRY = {
+    name: RegistryEntry(
+        name=name,
+        version="1",
+        schema={"type": "object"},
+        schema_hash="s",
+        effect_class=EffectClass.PURE if name == "look" else EffectClass.OPAQUE,
+        irreversible=name == "pay",
+    )
+    for name in ("act", "pay", "look")
+}
+ASKED = submissions.Asked("job-2", "bob", h.TENANT, "continues job-1")
+FAILED = ev.JobFailed(job_id=h.JOB, error="b failed", node_id="b")
+
+
+def done(node: str, tool: str = "act", result: Any = None, **more: Any) -> list[ev.Event]:
+    """A step that settled as a success."""
+    args = more.get("args")
+    ready = [h.about(ev.PolicyAllowed, node, args=args, tool=tool, args_hash="a", tool_version="1", rule="r")]
+    nonce = f"n-{node}"
+    return [
+        *(ready if tool == "pay" else []),
+        h.started(node, nonce, args=args, tool=tool),
+        h.finished(node, nonce, args=args, tool=tool, result=result),
+    ]
+
+
+def failed(node: str, via: str = "executor") -> list[ev.Event]:
+    nonce = f"n-{node}"
+    parked = [h.about(ev.InvocationParked, node, invocation_id=nonce, reason="?")] if via == "human" else []
+    return [h.started(node, nonce), *parked, h.finished(node, nonce, "permanent_failure", via=via)]
+
+
+def job(*events: ev.Event, nodes: tuple[dict[str, Any], ...] = (), end: ev.Event = FAILED) -> JobState:
+    use = {"id": "b", "args": {"x": {"$ref": "a#/x"}}, "depends_on": ["a"]}
+    pins = {"act": {}, "pay": {"irreversible": True}, "look": {"effect_class": "pure"}}
+    return h.fold(h.planned(h.graph(*(nodes or ({"id": "a"}, use)), **pins)), *events, end)
+
+
+def asked_for(state: JobState, plan: Any = None, seal: ev.JobSealed | None = SEAL) -> Submit:
+    raw = json.dumps({} if plan is None else {"plan": {"nodes": plan}}).encode()
+    return submissions.continue_command(raw, ASKED, Ended(state, seal), REGISTRY, {})
+
+
+def nodes_of(command: Submit) -> list[dict[str, Any]]:
+    return (command.plan or {})["nodes"]
+
+
+def test_what_succeeded_is_adopted_and_its_result_stands_in_what_is_left() -> None:
+    command = asked_for(job(*done("a", result={"x": 7}), *failed("b")))
+    (left,) = nodes_of(command)
+    assert (left["id"], left["args"], left.get("depends_on", [])) == ("b", {"x": 7}, [])
+    assert command.continues is not None
+    (adopted,) = command.continues.adopted
+    assert (adopted.node_id, adopted.invocation_id, adopted.job_id) == ("a", "n-a", h.JOB)
+    assert (adopted.idempotency_key, adopted.result_hash) == (h.key_of("a"), h.digest({"x": 7}))
+    assert (command.continues.job_id, command.continues.seal.root) == (h.JOB, "r")
+    created, _ = [fact.event for fact in birth_group(command, "cmd").facts]
+    assert isinstance(created, ev.JobCreated)
+    assert created.continues == command.continues
+
+
+@pytest.mark.parametrize("via", ["ledger", "human-cancelled", "partial"])
+def test_an_unsure_step_needs_its_human_first(via: str) -> None:
+    last = failed("b", "ledger")
+    if via == "partial":
+        last = [h.started("b", "n-b"), h.finished("b", "n-b", "compensatable_failure")]
+    if via == "human-cancelled":
+        last = failed("b", "human")
+        last[-1] = last[-1].model_copy(update={"error": "cancelled"})
+    nodes = ({"id": "a"}, {"id": "b"})
+    with pytest.raises(Conflict) as refused:
+        asked_for(job(*done("a"), *last, nodes=nodes))
+    assert (refused.value.code, refused.value.details["nodes"]) == ("unsure", ["b"])
+
+
+def test_what_a_human_found_not_executed_is_run_again() -> None:
+    nodes = ({"id": "a"}, {"id": "b"})
+    command = asked_for(job(*done("a"), *failed("b", "human"), nodes=nodes))
+    assert [node["id"] for node in nodes_of(command)] == ["b"]
+
+
+def test_what_was_undone_counts_as_not_done() -> None:
+    nodes = ({"id": "a"}, {"id": "b"})
+    end = FAILED.model_copy(update={"compensated": ("a",)})
+    command = asked_for(job(*done("a"), *failed("b"), nodes=nodes, end=end))
+    assert [node["id"] for node in nodes_of(command)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"args": {"n": 2}}, {"tool": "look"}, {"kind": "timer", "tool": None, "wait": {"timeout_s": 1}}]
+)
+def test_a_settled_step_is_not_changed(changed: dict[str, Any]) -> None:
+    state = job(*done("a", args={"n": 1}), *failed("b"), nodes=({"id": "a", "args": {"n": 1}}, {"id": "b"}))
+    kept = {"id": "a", "tool": "act", "args": {"n": 1}}
+    assert [node["id"] for node in nodes_of(asked_for(state, [kept, {"id": "c", "tool": "act"}]))] == ["c"]
+    with pytest.raises(Conflict) as refused:
+        asked_for(state, [kept | changed, {"id": "c", "tool": "act"}])
+    assert (refused.value.code, refused.value.details["nodes"]) == ("step_changed", ["a"])
+
+
+def test_what_cannot_be_undone_is_not_done_again_under_another_name_or_by_a_later_continuation() -> None:
+    state = job(
+        *done("a", "pay", args={"n": 1}),
+        *failed("b"),
+        nodes=({"id": "a", "tool": "pay", "args": {"n": 1}}, {"id": "b"}),
+    )
+    again = {"id": "z", "tool": "pay", "args": {"n": 1}}
+    unknown = {"id": "z", "tool": "pay", "args": {"n": {"$ref": "y#/n"}}}
+    for plan in ([again], [{"id": "y", "tool": "look"}, unknown]):
+        with pytest.raises(Conflict) as refused:
+            asked_for(state, plan)
+        assert (refused.value.code, refused.value.details["duplicate_of"]) == ("duplicate_of", "a")
+    assert asked_for(state, [again | {"occurrence": 2}])
+    assert asked_for(state, [again | {"args": {"n": 2}}])
+    second = job(*failed("b"), nodes=({"id": "b"},))
+    second.created = second.created.model_copy(
+        update={"continues": asked_for(state, [{"id": "b", "tool": "act"}]).continues}
+    )
+    for plan in ([again], [again | {"id": "a"}]):
+        with pytest.raises(Conflict, match=r"settled in the earlier job|is, or may become"):
+            asked_for(second, plan)
+    carried = asked_for(second).continues
+    assert carried is not None
+    assert [one.node_id for one in carried.adopted] == ["a"]
+
+
+def test_what_cannot_be_continued_is_refused_by_name() -> None:
+    whole = job(*done("a", result={"x": 1}), *failed("b"))
+    ended = job(*done("a", result={"x": 1}), end=ev.JobCompleted(job_id=h.JOB))
+    asked = h.fold(h.planned(h.graph({"id": "a"})))
+    goal = job(*failed("a"), nodes=({"id": "a"},))
+    goal.created = goal.created.model_copy(update={"goal": "do it"})
+    for state, seal, code in (
+        (whole, None, "not_sealed"),
+        (ended, SEAL, "illegal_transition"),
+        (asked, SEAL, "illegal_transition"),
+        (goal, SEAL, "not_continuable"),
+    ):
+        with pytest.raises(Conflict) as refused:
+            asked_for(state, seal=seal)
+        assert refused.value.code == code
+    with pytest.raises(Conflict) as refused:
+        asked_for(whole, [{"id": "a", "tool": "act"}])
+    assert refused.value.code == "nothing_left"
+    with pytest.raises(BadRequest):
+        asked_for(whole, [{"id": "c", "tool": "act", "args": {"x": {"$ref": "a#/none"}}}])
+    hostile = job(*done("a", result={"x": {"$ref": "b#/y"}}), *failed("b"))
+    with pytest.raises(Conflict) as refused:
+        asked_for(hostile)
+    assert refused.value.code == "result_refers"

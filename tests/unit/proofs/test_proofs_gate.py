@@ -1,0 +1,148 @@
+"""The gate as the proofs see it: whose word counted, by the rule that the log has; two verifiers agree."""
+
+from typing import Any
+
+import pytest
+
+from aetheris.protocol.base.keys import args_hash
+from tests.testkit.proof_histories import Log, node, tool
+from tests.testkit.standalone import verified
+
+RULES: list[tuple[dict[str, Any], dict[str, list[str]]]] = [
+    ({"rule": "r"}, {"me": ["self_approval"], "ann": []}),
+    ({"rule": "r", "self_approval": True}, {"me": [], "ann": []}),
+    ({"rule": "r", "approvers": ["fin-*"]}, {"me": ["not_an_approver", "self_approval"], "fin-1": []}),
+    (
+        {"rule": "r", "approvers": ["fin-*"], "self_approval": True},
+        {"me": ["not_an_approver"], "ann": ["not_an_approver"]},
+    ),
+    ({}, {"me": [], "ann": []}),
+]
+CASES = [(rule, who, broken) for rule, cases in RULES for who, broken in cases.items()]
+
+
+def rules(log: Log) -> list[str]:
+    return sorted(one.rule for one in verified(log.records).violations)
+
+
+def parked(**rule: Any) -> Log:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.about("policy_allowed", tool_version="1", args_hash="args-a", rule="r")
+    log.start("n1")
+    log.about("invocation_parked", "n1", reason="nobody knows", **rule)
+    return log
+
+
+def retry(log: Log, by: str, nonce: str = "n1") -> None:
+    log.reopen(nonce, "human", evidence=[{"by": by, "evidence": "their list"}])
+
+
+def approve(log: Log, token: int, who: str = "ann") -> None:
+    log.ask(token=token)
+    log.decide("approve", token=token, approver=who)
+
+
+@pytest.mark.parametrize(("rule", "who", "broken"), CASES)
+@pytest.mark.parametrize("verdict", ["retry", "happened", "not_executed"])
+def test_who_resolves_is_judged_by_the_rule_that_was_recorded(
+    verdict: str, rule: dict[str, Any], who: str, broken: list[str]
+) -> None:
+    log = parked(**rule)
+    if verdict == "retry":
+        retry(log, who)
+    elif verdict == "happened":
+        log.finish("n1", via="human", by=who, evidence="seen")
+    else:
+        log.permanent("n1", "human", by=who, evidence="seen")
+    assert rules(log) == broken
+
+
+def test_without_a_rule_where_it_was_parked_it_is_that_of_its_request() -> None:
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask(approvers=["bob"])
+    log.decide("approve", approver="bob")
+    log.start("n1")
+    log.about("invocation_parked", "n1", reason="nobody knows")
+    retry(log, "ann")
+    assert rules(log) == ["not_an_approver"]
+
+
+def test_anybody_may_cancel_what_waits() -> None:
+    log = parked(rule="r")
+    log.permanent("n1", "human", by="me", error="cancelled")
+    assert rules(log) == []
+
+
+def test_a_word_that_came_too_late_is_none() -> None:
+    log = parked(rule="r")
+    log.permanent("n1", "human", by="ann")
+    retry(log, "me")
+    report = verified(log.records)
+    assert ([one.rule for one in report.violations], report.reopened_by_hand) == ([], ())
+
+
+def test_every_reopening_by_a_person_is_named() -> None:
+    log = parked(rule="r")
+    for number in (1, 2, 3):
+        retry(log, "ann", f"n{number}")
+        approve(log, number + 1, "bob")
+        log.start(f"n{number + 1}", token=number + 1)
+        log.about("invocation_parked", f"n{number + 1}", reason="nobody knows", rule="r")
+    report = verified(log.records)
+    assert report.violations == ()
+    assert [(one["by"], one["token"], one["evidence"]) for one in report.to_json()["reopened_by_hand"]] == [
+        ("ann", token, "their list") for token in (2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize("yes", [None, {"token": 1}, {"token": 3}, {"approver": "me", "token": 2}])
+def test_a_retry_without_an_approval_of_its_own_did_not_start(yes: dict[str, Any] | None) -> None:
+    log = parked(rule="r")
+    retry(log, "ann")
+    if yes is not None:
+        log.ask(token=2)
+        log.decide("approve", **{"approver": "bob", **yes})
+    log.start("n2", token=2)
+    log.finish("n2")
+    own = yes is not None and yes.get("approver") == "me"
+    assert rules(log) == (["self_approval"] if own else ["success_without_valid_start"])
+
+
+def test_the_policys_word_lets_no_retry_start() -> None:
+    log = parked(rule="r")
+    retry(log, "ann")
+    log.about("policy_allowed", tool_version="1", args_hash="args-a", rule="r")
+    log.start("n2", token=2)
+    log.finish("n2")
+    assert rules(log) == ["success_without_valid_start"]
+
+
+def edited(approver: str, *, recorded: bool = True, editor: str = "bob", **rule: Any) -> Log:
+    """A call whose account somebody changed, and who approved that."""
+    changed = {"account": "bob's"}
+    log = Log(node("a"), tools={"refund": tool("opaque", irreversible=True)})
+    log.ask()
+    log.decide("edit", approver=editor, data=changed)
+    by = {"edited_by": editor} if recorded else {}
+    log.ask(key="k-new", args_hash=args_hash(changed), **by, **rule)
+    log.about("invocation_rejected", reason="edited")
+    log.decide("approve", key="k-new", args_hash=args_hash(changed), approver=approver)
+    return log
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_editor_who_approves_his_own_edit_is_found_whether_or_not_it_is_recorded(recorded: bool) -> None:
+    assert rules(edited("bob", recorded=recorded)) == ["own_edit"]
+    assert rules(edited("ann", recorded=recorded)) == []
+    assert rules(edited("bob", recorded=recorded, self_approval=True)) == []
+
+
+@pytest.mark.parametrize(("rule", "who", "broken"), CASES)
+def test_who_accepts_what_could_not_be_confirmed_is_judged_likewise(
+    rule: dict[str, Any], who: str, broken: list[str]
+) -> None:
+    log = Log(node("a"))
+    log.add("job_waiting", wait_type="confirmation", correlation_key="confirm-4", **rule)
+    log.add("wait_completed", wait_type="confirmation", correlation_key="confirm-4", by=who)
+    log.add("wait_completed", wait_type="confirmation", correlation_key="confirm-4", by="me")
+    assert rules(log) == broken
