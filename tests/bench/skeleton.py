@@ -60,7 +60,7 @@ async def running(
 ) -> AsyncGenerator[Skeleton]:
     """The servers, with the tuning that Aetheris is measured with, and the parts."""
     with alone({}):
-        state = lifecycle.up(data, services=(), progress=progress, tuning=Variant().tuning)
+        state = lifecycle.up(data, services=(), progress=progress, tuning=lambda _node: Variant().tuning)
     try:
         await ensure_topics(state.kafka, 4)
         async with processes_in(data) as processes, _appender(state) as appender, completions(state.kafka) as seen:

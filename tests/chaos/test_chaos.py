@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from aetheris.rigs.chaos.schedule import ONCE, ROUTES, Kind, faults, job_plans
+from aetheris.rigs.chaos.schedule import AMONG_BROKERS, ONCE, ROUTES, Kind, faults, job_plans
 
 
 def test_a_seed_is_a_schedule() -> None:
@@ -15,7 +15,9 @@ def test_a_seed_is_a_schedule() -> None:
     assert faults(7, 100, 200) != faults(8, 100, 200)
     assert job_plans(7, 20) == job_plans(7, 20)
     once = faults(7, len(ONCE), 24)
-    assert {fault.kind for fault in once} == {*Kind}
+    assert {fault.kind for fault in once} == {*Kind} - {*AMONG_BROKERS}
+    among = faults(7, len(ONCE) + len(AMONG_BROKERS), 24, brokers=3)
+    assert {fault.kind for fault in among} == {*Kind}
     assert {(fault.kind, fault.target) for fault in once} >= {*product((Kind.SLOW, Kind.RESET), ROUTES)}
 
 
@@ -29,5 +31,16 @@ def test_every_kind_of_fault_duplicates_loses_and_blocks_nothing() -> None:
     report = json.loads(done.stdout)
     assert report["holds"]
     assert (report["duplicates"], report["lost"], report["stuck"], report["failed"]) == ([], [], [], [])
-    assert report["expected"] == report["observed"] + report["waiting"] == 24 * 3
+    assert report["expected"] == report["observed"] + report["waiting"] + report["called_off"] == 24 * 3
     assert len(report["faults"]) == len(ONCE)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+def test_three_brokers_whose_leaders_fall_duplicate_lose_and_block_nothing() -> None:
+    sizes = ["--jobs", "16", "--kills", "6", "--seed", "13", "--brokers", "3"]
+    argv = [sys.executable, "-m", "aetheris.cli", "chaos", *sizes, "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    report = json.loads(done.stdout)
+    assert (report["duplicates"], report["lost"], report["stuck"], report["settleable"]) == ([], [], [], [])

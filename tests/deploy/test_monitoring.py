@@ -55,6 +55,8 @@ COURSES = [
     Course("AetherisToolRefused", "tools_refused_total", EXECUTOR | {"tool": "pay"}, BORN, (6, 15), (4, 30)),
     Course("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
     Course("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
+    Course("AetherisRecordsRefused", "records_refused_total", EXECUTOR | {"topic": "t"}, BORN, (6, 15), (4, 30)),
+    Course("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
     Course("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
     Course("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
     Course("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),

@@ -128,7 +128,7 @@ async def test_what_is_parked_waits_for_its_human(world: World, verdict: str) ->
     step = await asyncio.to_thread(world.parked)
     said = {"verdict": verdict, "evidence": "I looked", "result": {"seen": tag}}
     path = f"/jobs/{step['job_id']}/contracts/{step['execution_id']}/resolve"
-    answer = await asyncio.to_thread(world.system.api.post, path, json=said)
+    answer = await asyncio.to_thread(world.system.api.post, path, json=said, headers=world.system.approver)
     assert answer.status_code in (200, 202), answer.text
     await asyncio.to_thread(world.system.wait_ended, [step["job_id"]])
     if verdict == "happened":

@@ -348,3 +348,12 @@ async def test_fifty_requests_for_one_key_are_one_execution(world: World, round_
     assert await end_of(world, Topic.TOOLS_GRANTS, request.partition) == granted
     assert len(world.events(job, "tool_invocation_started")) == 1
     assert (world.step(job)["attempts"], world.outside.count(name)) == (1, 1)
+
+
+def test_a_node_gives_its_call_less_time_than_its_tool(world: World) -> None:
+    name = fresh("brief")
+    call = {"tag": name, "delay_s": 10}
+    node = {"id": "a", "tool": "poke_pure", "args": call, "timeout_s": 0.3, "retry": {"max_attempts": 1}}
+    job = world.system.submit(node)
+    world.system.wait_ended([job], 20)
+    assert world.step(job)["reason"] == "TimeoutError"

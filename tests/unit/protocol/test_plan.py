@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aetheris.protocol.base import plain_schema
 from aetheris.protocol.base.references import UnresolvedReference, references, resolve
+from aetheris.protocol.fold.state import Entry
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.plan.graph import InvalidPlan, Node, TaskGraph, check_graph
 from aetheris.protocol.planning import schemas
@@ -180,3 +181,17 @@ def test_a_changed_copy_of_a_node_refers_to_what_its_own_arguments_do() -> None:
     node = Node(id="b", tool="t", args={"x": {"$ref": "a#/x"}})
     assert [reference.node_id for reference in node.refs] == ["a"]
     assert node.model_copy(update={"args": {"x": 1}}).refs == ()
+
+
+def test_a_node_may_shorten_its_tools_timeout_and_never_lengthen_it() -> None:
+    graph = pinned(plan({"id": "a", "timeout_s": 0.5}), REGISTRY)
+    (node,) = graph.nodes
+    pin = graph.tools[node.tool_name]
+    assert Entry(0, node, pin).timeout_s == 0.5
+    assert Entry(0, node.model_copy(update={"timeout_s": 1e6}), pin).timeout_s == pin.timeout_s
+    for refused in ({"timeout_s": pin.timeout_s + 1}, {"kind": "time", "tool": None, "args": {}, "timeout_s": 1}):
+        with pytest.raises(InvalidPlan) as why:
+            pinned(plan({"id": "a"} | refused), REGISTRY)
+        assert why.value.field == "nodes[0].timeout_s"
+    longer = Entry(0, node.model_copy(update={"timeout_s": 0.7}), pin)
+    assert not Entry(0, node, pin).same_as(longer)

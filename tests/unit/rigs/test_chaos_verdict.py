@@ -73,9 +73,23 @@ def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:
 
 
 def test_a_probeable_call_may_park_only_while_its_worker_may_act() -> None:
-    assert counted(parked("probeable"), ONCE).holds
+    absent = effects(("idempotent", "k"), ("opaque", "k"))
+    assert counted(parked("probeable"), absent).holds
+    found = counted(parked("probeable"), ONCE)
+    assert (found.holds, found.settleable) == (False, [f"{JOB} probeable: parked, and its effect is there to be found"])
     ended = ev.WorkerEnded(job_id=JOB, worker_id="w", incarnation="i1", how="lock")
-    assert not counted([*parked("probeable"), ended], ONCE).holds
+    assert not counted([*parked("probeable"), ended], absent).holds
+
+
+def test_an_idempotent_call_is_never_left_to_a_human() -> None:
+    assert len(counted(parked("idempotent"), ONCE).settleable) == 1
+
+
+def test_a_step_of_a_cancelled_job_need_not_have_an_effect() -> None:
+    cancelled = ev.JobCancelled(job_id=JOB, by="ann", reason="r")
+    found = counted([*DONE[:2], cancelled], ONCE[:1])
+    assert (found.holds, found.called_off, found.observed) == (True, 2, 1)
+    assert counted([*DONE, cancelled], ONCE[:1]).lost
 
 
 def test_a_parked_step_without_an_effect_waits_and_is_not_lost() -> None:

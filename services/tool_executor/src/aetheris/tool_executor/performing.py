@@ -167,14 +167,14 @@ class Performer:
 
     async def _call(self, tried: Try, traceparent: bytes | None) -> Said:
         started, tool = tried.started, tried.started.tool_name
-        pin = tried.invocation.entry.pin
+        within_s = tried.invocation.entry.timeout_s
         ctx = ToolContext(
             external_key=started.external_key,
             attempt=started.attempt_id,
             idempotency_key=started.idempotency_key,
             job_id=started.job_id,
             node_id=started.node_id,
-            deadline=math.inf if pin is None else self._clock.monotonic() + pin.timeout_s,
+            deadline=math.inf if within_s is None else self._clock.monotonic() + within_s,
             traceparent=traceparent.decode() if traceparent is not None else None,
         )
         self._crash.reach("before_call", tool)
@@ -271,8 +271,8 @@ class Performer:
 
 def lasts_s(tried: Try) -> float:
     """How long its call may take at most."""
-    pin = tried.invocation.entry.pin
-    return LONGEST_ANSWER_S if pin is None else pin.timeout_s
+    within_s = tried.invocation.entry.timeout_s
+    return LONGEST_ANSWER_S if within_s is None else within_s
 
 
 def _traced(tried: Try) -> Traced:

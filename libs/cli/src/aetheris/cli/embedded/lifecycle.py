@@ -62,17 +62,19 @@ def up(
     foreground: bool = False,
     services: Sequence[Service] = SERVICES,
     progress: Progress,
-    tuning: kafka.Tuning = kafka.USUAL,
+    brokers: int = 1,
+    tuning: Callable[[int], kafka.Tuning] = lambda _node: kafka.USUAL,
 ) -> State:
     """Start everything and return once each part has said that it is ready; nothing happens twice.
 
+    `brokers` more than one make a cluster whose topics have as many replicas; `tuning` is by node, from 1 on.
     `foreground` returns only when the system has ended, which Ctrl-C and SIGTERM do in good order.
     Raises: EmbeddedError, with nothing left running that was not running before.
     """
     data = _made(data)
     if supervisor_pid(data) is not None:
         return _await_ready(data, Plan.load(data), progress, lambda: supervisor_pid(data) is not None)
-    plan = _prepare(data, services, progress, tuning)
+    plan = _prepare(data, services, progress, brokers, tuning)
     return _in_foreground(data, plan, progress) if foreground else _detached(data, plan, progress)
 
 
@@ -132,13 +134,15 @@ def _made(data: Path) -> Path:
     return data.resolve()
 
 
-def _prepare(data: Path, services: Sequence[Service], progress: Progress, tuning: kafka.Tuning) -> Plan:
+def _prepare(
+    data: Path, services: Sequence[Service], progress: Progress, brokers: int, tuning: Callable[[int], kafka.Tuning]
+) -> Plan:
     """Configure the servers, choose or check the ports, write the plan."""
     ports = Ports(data)
     if chosen := outside("AETHERIS_HTTP_PORT"):
         ports.keep("gateway-0-http", int(chosen))
     shared = {"AETHERIS_DATA": str(data), "AETHERIS_VERIFIER_URL": _url("verifier-0", ports)}
-    servers = [*_kafka_part(data, ports, shared, progress, tuning), *_valkey_part(data, shared)]
+    servers = [*_kafka_parts(data, ports, shared, progress, brokers, tuning), *_valkey_part(data, shared)]
     parts = (*servers, *service_parts(services, shared, ports))
     ports.check_free()
     plan = Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
@@ -146,15 +150,27 @@ def _prepare(data: Path, services: Sequence[Service], progress: Progress, tuning
     return plan
 
 
-def _kafka_part(
-    data: Path, ports: Ports, shared: dict[str, str], progress: Progress, tuning: kafka.Tuning
+def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
+    data: Path,
+    ports: Ports,
+    shared: dict[str, str],
+    progress: Progress,
+    count: int,
+    tuning: Callable[[int], kafka.Tuning],
 ) -> Iterator[Part]:
     if outside("AETHERIS_KAFKA"):
         return
-    broker = kafka.broker_in(kafka.install(progress), data, ports, tuning)
-    broker.prepare()
-    shared |= {"AETHERIS_KAFKA": broker.address, "AETHERIS_DEV": "1"}  # one node is allowed in development only
-    yield Part("kafka", "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)
+    installation = kafka.install(progress)
+    if count == 1:
+        named = {"kafka": kafka.broker_in(installation, data, ports, tuning(1))}
+    else:
+        named = {f"kafka-{one.node}": one for one in kafka.cluster_in(installation, data, ports, count, tuning)}
+    addresses = ",".join(broker.address for broker in named.values())
+    # one node is allowed in development only, and only there do services create their topics
+    shared |= {"AETHERIS_KAFKA": addresses, "AETHERIS_DEV": "1", "AETHERIS_REPLICATION": str(count)}
+    for name, broker in named.items():
+        broker.prepare()
+        yield Part(name, "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)
 
 
 def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[Part]:

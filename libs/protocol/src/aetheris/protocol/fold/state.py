@@ -146,6 +146,13 @@ class Entry:
         return self.pin.version if self.pin is not None else "1"
 
     @property
+    def timeout_s(self) -> float | None:
+        """How long a call may take: the tool's word, which the plan may shorten; None for kinds without a tool."""
+        if self.pin is None:
+            return None
+        return self.pin.timeout_s if self.node.timeout_s is None else min(self.node.timeout_s, self.pin.timeout_s)
+
+    @property
     def effect_class(self) -> EffectClass:
         """The tool's class; kinds without a tool read only."""
         return self.pin.effect_class if self.pin is not None else EffectClass.PURE

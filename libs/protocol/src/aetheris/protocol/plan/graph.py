@@ -159,6 +159,8 @@ class Node(_Strict):
     compensates: Name | None = None
     occurrence: int = Field(default=1, ge=1)
     irreversible: bool = False
+    timeout_s: float | None = Field(default=None, gt=0, le=TEN_YEARS_S)
+    """Shortens the tool's for this node; never lengthens it."""
     wait: Wait | None = None
     form: FormSpec | None = None
 
@@ -219,6 +221,8 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
             raise InvalidPlan(f"nodes[{index}].id", f"{node.id} stands twice")
         if (node.tool is None) == (kind is tool):
             raise InvalidPlan(f"nodes[{index}].tool", "a node of kind tool names its tool, no other does")
+        if node.timeout_s is not None and kind is not tool:
+            raise InvalidPlan(f"nodes[{index}].timeout_s", "only a call of a tool has one; a wait has its own")
         if node.wait is not None or kind in AWAITED:
             _check_wait(node, node.wait or Wait(), f"nodes[{index}]", keys)
         if (node.form is not None) is not (kind is human):

@@ -124,6 +124,7 @@ def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph
             nodes.append(node)
             continue
         at = f"nodes[{index}]"
+        _check_timeout(node, registry.get(node.tool), at)
         filled: dict[str, Any] = {"args": _pin(node.tool, node.args, at, registry, pins)}
         undo = node.compensate_with
         if undo is not None:
@@ -132,6 +133,11 @@ def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph
         unchanged = undo is None and filled["args"] == node.args  # defaults only add names
         nodes.append(node if unchanged else node.model_copy(update=filled))
     return TaskGraph(tools=pins, nodes=tuple(nodes))
+
+
+def _check_timeout(node: Node, entry: RegistryEntry | None, at: str) -> None:
+    if entry is not None and node.timeout_s is not None and node.timeout_s > entry.timeout_s:
+        raise InvalidPlan(f"{at}.timeout_s", f"longer than the tool's, which is {entry.timeout_s:g} s")
 
 
 def _pin(

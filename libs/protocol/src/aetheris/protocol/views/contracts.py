@@ -285,6 +285,6 @@ def _request(entry: Entry, key: str | None, state: KeyState) -> dict[str, Any]:
     return {
         "action_detail": {name: value for name, value in detail.items() if value is not None},
         "idempotency_key": key,
-        "timeout_seconds": entry.pin.timeout_s if entry.pin is not None else wait.timeout_s if wait else None,
+        "timeout_seconds": entry.timeout_s if entry.pin is not None else wait.timeout_s if wait else None,
         "due_at": state.waits_for.due_at if state.waits_for is not None else None,
     }

@@ -138,7 +138,7 @@ def _running(data: Path, variant: Variant, progress: Progress) -> Generator[Stat
     env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_BENCH_FILE": notes, "AETHERIS_RUNS": runs}
     with alone(env | dict(variant.env)):
         local.ensure_token(data)
-        state = lifecycle.up(data, progress=progress, tuning=variant.tuning)
+        state = lifecycle.up(data, progress=progress, tuning=lambda _node: variant.tuning)
     try:
         yield state
     finally:

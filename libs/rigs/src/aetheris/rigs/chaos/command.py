@@ -18,6 +18,7 @@ def chaos(
     jobs: Annotated[int, typer.Option(min=1, help="Jobs of four steps, one of each effect class.")] = 200,
     kills: Annotated[int, typer.Option(min=0, help="Faults of every kind.")] = 100,
     seed: Annotated[int, typer.Option(help="The same seed gives the same schedule of faults.")] = 7,
+    brokers: Annotated[int, typer.Option(min=1, max=5, help="Kafka brokers; several are a cluster.")] = 1,
     data: Annotated[Path | None, typer.Option(help="An empty folder to keep; a temporary one by default.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -26,7 +27,7 @@ def chaos(
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of each outage that we make
         folder = _empty(data) if data is not None else Path(temporary)
         try:
-            outcome = run(folder, jobs=jobs, kills=kills, seed=seed, progress=progress)
+            outcome = run(folder, jobs=jobs, kills=kills, seed=seed, progress=progress, brokers=brokers)
         except (ApiError, TimeoutError) as error:
             raise CommandError(Exit.FAILED, "chaos_failed", f"{type(error).__name__}: {error}") from None
     if as_json:

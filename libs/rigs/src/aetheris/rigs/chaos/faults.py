@@ -15,11 +15,13 @@ from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.rigs.chaos.outside import until
+from aetheris.rigs.chaos.quorum import controller, leader_of
 from aetheris.rigs.chaos.schedule import OUTSIDE, Fault, Kind, Struck
 from aetheris.rigs.chaos.system import System
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
 
 RUNS_WITHIN_S = 30.0
+BROKER_BACK_WITHIN_S = 60.0
 STOPS_WITHIN_S = 10.0
 MOST_EXTRAS = 2
 
@@ -97,22 +99,31 @@ class Faults:
             case Kind.LOSE_TAIL:
                 self._lose_tail(fault.amount)
             case Kind.KILL_BROKER:
-                os.kill(self._pid("kafka"), signal.SIGKILL)
-                self._last(0.0, _nothing, self._broker_is_back)
+                self._kill_broker(fault.target or self.system.brokers[0])
+            case Kind.KILL_LEADER | Kind.KILL_CONTROLLER:
+                self._kill_broker(self._in_charge(fault))
+            case Kind.STOP_LEADER | Kind.STOP_CONTROLLER:
+                pid = self._pid(self._in_charge(fault))
+                os.kill(pid, signal.SIGSTOP)
+                self._last(fault.lasts_s, lambda: _wake(pid), self._brokers_are_back)
+            case Kind.ROLLING:
+                self._last(0.0, _nothing, self._brokers_are_back)
+                for name in self.system.brokers:
+                    self._restart_broker(name)
             case Kind.ADD | Kind.REMOVE:
                 self._scale(add=fault.kind is Kind.ADD)
             case Kind.SLOW:
-                self.system.proxy.slow(fault.target, fault.amount)
-                self._last(fault.lasts_s, lambda: self.system.proxy.slow(fault.target, 0.0))
+                self._slow(fault.target, fault.amount)
+                self._last(fault.lasts_s, lambda: self._slow(fault.target, 0.0))
             case Kind.RESET:
-                self.system.proxy.reset(fault.target, on=True)
-                self._last(fault.lasts_s, lambda: self.system.proxy.reset(fault.target, on=False))
+                self._reset(fault.target, on=True)
+                self._last(fault.lasts_s, lambda: self._reset(fault.target, on=False))
             case Kind.ON_THE_WIRE:
                 self.system.proxy.late(OUTSIDE, fault.amount)
                 self._last(fault.lasts_s, lambda: self._kill_with_requests_under_way(fault.target))
             case Kind.FULL_DISK:
                 filler = _filled(self.system.broker_folder)
-                self._last(fault.lasts_s, lambda: filler.unlink(missing_ok=True), self._broker_is_back)
+                self._last(fault.lasts_s, lambda: filler.unlink(missing_ok=True), self._brokers_are_back)
             case Kind.WRONG_CLOCK:
                 clock = self.system.clock(fault.target)
                 clock.write_text(f"{fault.amount:+.0f}s\n")
@@ -190,8 +201,48 @@ class Faults:
         was = self.struck[place]
         self.struck[place] = replace(was, target=target or was.target, ended_s=ended_s or was.ended_s)
 
-    def _broker_is_back(self) -> bool:
-        return kafka_answers(self.system.state().kafka)
+    def _slow(self, target: str, late_s: float) -> None:
+        for route in self.system.routes(target):
+            self.system.proxy.slow(route, late_s)
+
+    def _reset(self, target: str, *, on: bool) -> None:
+        for route in self.system.routes(target):
+            self.system.proxy.reset(route, on=on)
+
+    def _kill_broker(self, name: str) -> None:
+        self._note(len(self.struck) - 1, target=name)
+        os.kill(self._pid(name), signal.SIGKILL)
+        self._last(0.0, _nothing, self._brokers_are_back)
+
+    def _restart_broker(self, name: str) -> None:
+        """In good order, and until it answers again; what lasts beside is taken back meanwhile."""
+        pid = self._pid(name)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGTERM)
+        host, port = self.system.addresses()[self.system.brokers.index(name)]
+
+        def is_back() -> bool:
+            self.tick()
+            return self.system.part(name).pid not in (None, pid) and kafka_answers(f"{host}:{port}")
+
+        with suppress(TimeoutError):
+            until(is_back, BROKER_BACK_WITHIN_S)
+
+    def _in_charge(self, fault: Fault) -> str:
+        """The broker that leads the partition, or whose controller is in charge; the first where nobody says."""
+        addresses = self.system.addresses()
+        if fault.kind in (Kind.KILL_CONTROLLER, Kind.STOP_CONTROLLER):
+            node = asyncio.run(controller(addresses))
+            name = self.system.brokers[0] if node is None else self.system.brokers[node - 1]
+        else:
+            leader = asyncio.run(leader_of(int(fault.target), addresses))
+            name = self.system.brokers[0 if leader is None else addresses.index(leader)]
+        self._note(len(self.struck) - 1, target=name)
+        return name
+
+    def _brokers_are_back(self) -> bool:
+        return all(kafka_answers(f"{host}:{port}") for host, port in self.system.addresses())
 
     def _pid(self, part: str) -> int:
         """It may be between two lives."""

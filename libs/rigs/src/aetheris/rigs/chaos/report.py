@@ -33,10 +33,14 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
     yield "faults", _counted(map(_name, struck))
     for reason, kinds in _left_out(outcome).items():
         yield "left out", f"{kinds}: {reason}"
-    yield "jobs", f"{jobs}: {found.completed} completed, {len(found.failed)} ended otherwise"
+    yield (
+        "jobs",
+        f"{jobs}: {found.completed} completed, {found.cancelled} cancelled, {len(found.failed)} ended otherwise",
+    )
     yield "expected", f"{found.expected} effects"
     yield "observed", f"{found.observed}"
     yield "waiting", f"{found.waiting} for a human, or behind such a step"
+    yield "called off", f"{found.called_off} steps of jobs that were cancelled"
     yield "duplicates", str(len(found.duplicates))
     yield "lost", str(len(found.lost))
     yield "repeats", f"{found.repeats} of an idempotent call, under its same key; {outcome.reads} reads"
@@ -47,8 +51,12 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
     for one in found.parked:
         yield "", f"{one.job_id} {one.step}: {one.reason}; {one.fault or 'NO FAULT HIT IT'}"
     yield "stuck", str(len(found.stuck))
-    yield "proofs", f"{len(found.unproven)} of {found.completed + len(found.failed)} ended jobs don't verify"
-    for wrong in (*found.duplicates, *found.lost, *found.stuck, *found.failed, *found.unproven):
+    yield (
+        "proofs",
+        f"{len(found.unproven)} of {found.completed + found.cancelled + len(found.failed)} ended jobs don't verify",
+    )
+    yield "settleable", f"{len(found.settleable)} parked steps that the outside's final state settles"
+    for wrong in (*found.settleable, *found.duplicates, *found.lost, *found.stuck, *found.failed, *found.unproven):
         yield "✗", wrong
     for one in outcome.recoveries:
         missed = f"{len(one.missed_s)} {'open calls' if one.service == EXECUTOR else 'kills'}"

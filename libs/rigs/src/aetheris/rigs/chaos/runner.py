@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from aetheris.rigs.chaos.schedule import Fault, JobPlan, Struck, faults, job_pla
 from aetheris.rigs.chaos.system import System, running
 from aetheris.rigs.chaos.tools import TOOLS
 from aetheris.rigs.chaos.verdict import Verdict, is_settled, verdict
-from aetheris.sdk.client import NotFound, Unreachable
+from aetheris.sdk.client import ApiError, Conflict, NotFound, Unreachable
 
 TOOLS_KNOWN_WITHIN_S = 60.0
 SUBMIT_WITHIN_S = 120.0
 QUIET_WITHIN_S = 180.0
 UNMOVED_S = 90.0
 """Jobs that are open, on a system that is ready, and of which nothing was heard for so long are stuck."""
+
+ATTEND_EVERY_S = 0.5
 
 _LONGEST_LULL_S = 1.5
 """A fault waits for effects, but no longer than this without one."""
@@ -41,7 +44,7 @@ class Outcome:
     took_s: float
 
 
-def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> Outcome:
+def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress, brokers: int = 1) -> Outcome:
     """Start a system on the folder, hurt it, wait until it is quiet, count.
 
     Raises:
@@ -50,14 +53,14 @@ def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress) -> 
     begun_s = time.monotonic()
     with (
         running_outside(data / "outside") as outside,
-        running(data, urlsplit(outside.url).port or 0, progress) as system,
+        running(data, urlsplit(outside.url).port or 0, progress, brokers) as system,
         observing(system.state().kafka) as observer,
     ):
         hand = Faults(system)
         try:
             course = _Course(system, outside, observer, hand, progress)
             course.await_tools()
-            course.storm(faults(seed, kills, jobs), job_plans(seed, jobs))
+            course.storm(faults(seed, kills, jobs, brokers), job_plans(seed, jobs))
             course.quiesce()
         finally:
             hand.close()
@@ -75,6 +78,9 @@ class _Course:
     hand: Faults
     progress: Progress
     jobs: dict[str, int] = field(default_factory=dict[str, int])
+    errands: dict[str, JobPlan] = field(default_factory=dict[str, JobPlan])
+    """Jobs that somebody is still to signal, or to cancel."""
+    attended_s: float = 0.0
 
     def await_tools(self) -> None:
         """The gateway learns of tools from the log, a moment after an executor has announced them."""
@@ -107,7 +113,7 @@ class _Course:
         while (open_jobs := self._open()) and time.monotonic() < since_s + UNMOVED_S:
             if (now_heard := self._heard()) != heard:
                 heard, since_s = now_heard, time.monotonic()
-            self.hand.tick()
+            self._attend()
             time.sleep(_LOOK_EVERY_S)
         self.progress("quiet", f"{len(open_jobs)} jobs are open" if open_jobs else "every job has ended or waits")
 
@@ -132,7 +138,7 @@ class _Course:
         """Ask until it is taken; the key makes that safe."""
         until_s = time.monotonic() + SUBMIT_WITHIN_S
         while True:
-            self.hand.tick()
+            self._attend()
             try:
                 job = self.system.client.submit(plan.plan, idempotency_key=plan.idempotency_key)
             except Unreachable:
@@ -141,7 +147,30 @@ class _Course:
                 time.sleep(_LOOK_EVERY_S)
             else:
                 self.jobs[job.job_id] = plan.number
+                if plan.signal is not None or plan.cancelled:
+                    self.errands[job.job_id] = plan
                 return
+
+    def _attend(self) -> None:
+        """What people do meanwhile: approve, signal, cancel; again where nobody answered."""
+        self.hand.tick()
+        if time.monotonic() < self.attended_s + ATTEND_EVERY_S:
+            return
+        self.attended_s = time.monotonic()
+        with suppress(ApiError):
+            for one in self.system.approver.approvals(limit=20).approvals:
+                self.system.approver.respond(one.request_id, "approve")
+        for job_id, plan in list(self.errands.items()):
+            with suppress(Unreachable):
+                self._run_errand(job_id, plan)
+                del self.errands[job_id]
+
+    def _run_errand(self, job_id: str, plan: JobPlan) -> None:
+        with suppress(Conflict):  # it has ended before
+            if plan.signal is not None:
+                self.system.client.signal(job_id, plan.signal, {"go": True})
+            else:
+                self.system.client.cancel(job_id, reason="chaos")
 
     def _await_effects(self, further: int) -> None:
         """Return after so many further effects, or once nothing happens any more."""
@@ -150,7 +179,7 @@ class _Course:
         while (now_seen := self.outside.count()) < wanted and time.monotonic() < since_s + _LONGEST_LULL_S:
             if now_seen != seen:
                 seen, since_s = now_seen, time.monotonic()
-            self.hand.tick()
+            self._attend()
             time.sleep(_LOOK_EVERY_S)
 
     def _tell(self, done: Struck) -> None:
@@ -177,5 +206,5 @@ class _Course:
         while not holds():
             if time.monotonic() > until_s:
                 raise TimeoutError(f"not within {deadline_s:.0f} s")
-            self.hand.tick()
+            self._attend()
             time.sleep(_LOOK_EVERY_S)

@@ -1,7 +1,7 @@
 """Which faults strike, in what order and how hard, and which jobs they meet (pure): one seed, one schedule."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from typing import Any
@@ -17,6 +17,11 @@ OUTSIDE, KAFKA, REDIS = "outside", "kafka", "redis"
 ROUTES = (OUTSIDE, KAFKA, REDIS)
 """What the services' connections lead to, each through a forwarder."""
 
+MIX = 8
+LARGE = 100_000
+"""Bytes of a result that goes into the store of blobs."""
+
+PARTITIONS = 4
 LEASE_TTL_S = 2.0
 SESSION_S = 3.0
 LATEST_S = 3.0
@@ -41,7 +46,15 @@ class Kind(StrEnum):
     ON_THE_WIRE = "kill -9, requests on the wire"
     FULL_DISK = "full disk of the broker"
     WRONG_CLOCK = "wrong clock"
+    KILL_LEADER = "leader kill -9"
+    STOP_LEADER = "leader SIGSTOP, SIGCONT when others lead"
+    KILL_CONTROLLER = "controller kill -9"
+    STOP_CONTROLLER = "controller SIGSTOP, SIGCONT when another is in charge"
+    ROLLING = "brokers restarted one after the other"
 
+
+AMONG_BROKERS = (Kind.KILL_LEADER, Kind.STOP_LEADER, Kind.KILL_CONTROLLER, Kind.STOP_CONTROLLER, Kind.ROLLING)
+"""Where there are several brokers."""
 
 WEIGHTS: Mapping[Kind, int] = {
     Kind.KILL: 28,
@@ -59,9 +72,21 @@ WEIGHTS: Mapping[Kind, int] = {
 }
 """Of a hundred."""
 
+BROKER_WEIGHTS: Mapping[Kind, int] = {
+    Kind.KILL_LEADER: 8,
+    Kind.STOP_LEADER: 12,
+    Kind.KILL_CONTROLLER: 5,
+    Kind.STOP_CONTROLLER: 8,
+    Kind.ROLLING: 2,
+}
+"""Beside those, where there are several brokers."""
+
+BROKER_SESSION_S = 4.0
+"""A broker that is silent for longer leads nothing any more."""
+
 ONCE = (
     *((kind, route) for kind in (Kind.SLOW, Kind.RESET) for route in ROUTES),
-    *((kind, None) for kind in Kind if kind not in (Kind.SLOW, Kind.RESET)),
+    *((kind, None) for kind in Kind if kind not in (Kind.SLOW, Kind.RESET, *AMONG_BROKERS)),
 )
 """Each kind comes once, and bad connections once on each route, before any comes twice."""
 
@@ -95,10 +120,15 @@ class Struck:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """A job of four steps, one of each effect class; its steps' tags count calls outside."""
+    """A job of four steps, one of each effect class; its steps' tags count calls outside.
+
+    `signal` is the key that a node of it waits for; `cancelled`: somebody calls it off as it runs.
+    """
 
     number: int
     plan: Mapping[str, Any]
+    signal: str | None = None
+    cancelled: bool = False
 
     @property
     def idempotency_key(self) -> str:
@@ -106,21 +136,48 @@ class JobPlan:
         return f"chaos-{self.number}"
 
 
-def faults(seed: int, count: int, jobs: int) -> tuple[Fault, ...]:
+def faults(seed: int, count: int, jobs: int, brokers: int = 1) -> tuple[Fault, ...]:
     """The faults, in their order."""
     rng = Random(f"faults {seed}")  # noqa: S311 - reproducible, not secret
     once = list(ONCE)
+    weights = {**WEIGHTS, **(BROKER_WEIGHTS if brokers > 1 else {})}
+    once += [(kind, None) for kind in AMONG_BROKERS if kind in weights]
     rng.shuffle(once)
-    more = rng.choices(list(WEIGHTS), [*WEIGHTS.values()], k=max(0, count - len(once)))
+    more = rng.choices(list(weights), [*weights.values()], k=max(0, count - len(once)))
     wanted = [*once, *((kind, None) for kind in more)][:count]
     most = max(1, 3 * jobs // max(1, count))
-    return tuple(_fault(rng, number, kind, route, most) for number, (kind, route) in enumerate(wanted))
+    found = [_fault(rng, number, kind, route, most) for number, (kind, route) in enumerate(wanted)]
+    return tuple(_among(rng, fault, brokers) for fault in found)
 
 
 def job_plans(seed: int, count: int) -> tuple[JobPlan, ...]:
     """The jobs: chains and parallel steps in turn, the classes in every order."""
     rng = Random(f"jobs {seed}")  # noqa: S311 - reproducible, not secret
-    return tuple(JobPlan(number, {"nodes": list(_nodes(rng, number))}) for number in range(count))
+    return tuple(_mixed(number, list(_nodes(rng, number))) for number in range(count))
+
+
+def _mixed(number: int, nodes: list[dict[str, Any]]) -> JobPlan:
+    """Of eight: two with large results, one that waits for a time, a signal, a human each, one that is cancelled."""
+    first = next(node for node in nodes if not node["depends_on"])
+    match number % MIX:
+        case 1 | 4:
+            for node in nodes:
+                node["args"]["pad"] = LARGE
+        case 2:
+            nodes.append({"id": "pause", "kind": "timer", "wait": {"for_s": 1.5}})
+            first["depends_on"] = ["pause"]
+        case 3:
+            key = f"go-{number}"
+            nodes.append({"id": "go", "kind": "wait", "wait": {"key": key}})
+            first["depends_on"] = ["go"]
+            return JobPlan(number, {"nodes": nodes}, signal=key)
+        case 5:
+            next(node for node in nodes if node["tool"] == TOOLS[EffectClass.PROBEABLE])["args"]["ask"] = True
+        case 7:
+            return JobPlan(number, {"nodes": nodes}, cancelled=True)
+        case _:
+            pass
+    return JobPlan(number, {"nodes": nodes})
 
 
 def tag(job: int, effect_class: EffectClass) -> str:
@@ -153,6 +210,22 @@ def _fault(rng: Random, number: int, kind: Kind, route: str | None, most_effects
             return Fault(number, kind, rng.choice(SERVICES), after, rng.uniform(2.0, 6.0), off_s)
         case _:
             return Fault(number, kind, "", after)
+
+
+def _among(rng: Random, fault: Fault, brokers: int) -> Fault:
+    """Which of several brokers a fault meets: by name, or by the partition that it leads."""
+    if brokers == 1:
+        return fault
+    match fault.kind:
+        case Kind.KILL_BROKER:
+            return replace(fault, target=f"{KAFKA}-{rng.randint(1, brokers)}")
+        case Kind.KILL_LEADER | Kind.STOP_LEADER:
+            lasts_s = BROKER_SESSION_S * rng.uniform(1.2, 2.5)
+            return replace(fault, target=str(rng.randrange(PARTITIONS)), lasts_s=lasts_s)
+        case Kind.STOP_CONTROLLER:
+            return replace(fault, lasts_s=BROKER_SESSION_S * rng.uniform(1.2, 2.5))
+        case _:
+            return fault
 
 
 def _nodes(rng: Random, number: int) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
+import tomllib
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from aetheris.cli.embedded.valkey import Valkey
 from aetheris.rigs.chaos.forwarder import Address
 from aetheris.rigs.chaos.proxy import Proxy, running_proxy
 from aetheris.rigs.chaos.schedule import EXECUTORS, KAFKA, LEASE_TTL_S, OUTSIDE, REDIS, SESSION_S
+from aetheris.rigs.chaos.tools import POLICY
 from aetheris.sdk.client import Client
 
 DISK_BYTES = 192 * 1024 * 1024
@@ -41,6 +43,9 @@ class System:
     proxy: Proxy
     has_clocks: bool
     has_disk: bool
+    approver: Client
+    brokers: tuple[str, ...] = (KAFKA,)
+    """Their names as parts, and as routes of the forwarder."""
 
     def state(self) -> State:
         """As the supervisor last wrote it.
@@ -69,6 +74,15 @@ class System:
         """The file that says how far off a service's clock is."""
         return _clock_of(self.data, part.rpartition("-")[0])
 
+    def routes(self, target: str) -> tuple[str, ...]:
+        """The forwarder's routes of what a schedule calls outside, kafka or redis."""
+        return self.brokers if target == KAFKA else (target,)
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of each broker, in the order of their names, past the forwarder."""
+        found = [address.rpartition(":") for address in self.state().kafka.split(",")]
+        return [(host, int(port)) for host, _, port in found]
+
     @property
     def broker_folder(self) -> Path:
         """What the broker's disk holds."""
@@ -76,29 +90,40 @@ class System:
 
 
 @contextmanager
-def running(data: Path, outside_port: int, progress: Progress) -> Generator[System]:
+def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1) -> Generator[System]:
     """Everything up, two executors, and down again at the end.
 
     What the services reach lies behind a forwarder; the supervisor, and who counts, go past it.
     """
     ports = Ports(data)
+    names = (KAFKA,) if brokers == 1 else tuple(f"{KAFKA}-{node}" for node in range(1, brokers + 1))
     routes: dict[str, tuple[Address, Address]] = {
         OUTSIDE: (0, outside_port),
-        KAFKA: (0, ports.get(_LISTENER)),
+        **{name: (0, ports.get(f"{name}-forwarded")) for name in names},
         REDIS: (_near_socket(data), str(Valkey(data / "valkey").socket)),
     }
-    with alone(_SETTINGS), _broker_disk(data) as has_disk, running_proxy(routes) as proxy:
+    policy = data / "policy.toml"
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    policy.write_text(POLICY)
+    with (
+        alone({**_SETTINGS, "AETHERIS_POLICY": str(policy)}),
+        _broker_disk(data, brokers) as has_disk,
+        running_proxy(routes) as proxy,
+    ):
         local.ensure_token(data)
         library = _faketime()
-        services = tuple(_through(proxy, service) for service in with_counts({"executor": EXECUTORS}))
+        services = tuple(_through(proxy, names, service) for service in with_counts({"executor": EXECUTORS}))
         if library is not None:
             services = tuple(_with_clock(service, data, library) for service in services)
-        tuning = Tuning(properties=_listeners(ports, proxy.addresses[KAFKA]))
-        lifecycle.up(data, services=services, progress=progress, tuning=tuning)
+        tunings = [Tuning(properties=_listeners(ports, name, proxy.addresses[name])) for name in names]
+        lifecycle.up(data, services=services, progress=progress, brokers=brokers, tuning=lambda node: tunings[node - 1])
         try:
             gateway = local.target(data)
-            with Client(gateway.url, gateway.token, transport=httpx.HTTPTransport()) as client:  # past any proxy
-                yield System(data, client, proxy, library is not None, has_disk)
+            with (
+                Client(gateway.url, gateway.token, transport=httpx.HTTPTransport()) as client,  # past any proxy
+                Client(gateway.url, _approver(data), transport=httpx.HTTPTransport()) as approver,
+            ):
+                yield System(data, client, proxy, library is not None, has_disk, approver, names)
         finally:
             with suppress(NotRunningError):
                 lifecycle.down(data)
@@ -112,18 +137,21 @@ _SETTINGS = {
 }
 
 
-_LISTENER = "kafka-forwarded"
-"""The broker's second port: who comes by it is told to stay behind the forwarder."""
-
-
-def _listeners(ports: Ports, near: Address) -> dict[str, str]:
-    direct, controller = f"127.0.0.1:{ports.get('kafka')}", f"127.0.0.1:{ports.get('kafka-controller')}"
-    far = f"127.0.0.1:{ports.get(_LISTENER)}"
+def _listeners(ports: Ports, name: str, near: Address) -> dict[str, str]:
+    """The broker's second port: who comes by it is told to stay behind the forwarder."""
+    direct, controller = f"127.0.0.1:{ports.get(name)}", f"127.0.0.1:{ports.get(f'{name}-controller')}"
+    far = f"127.0.0.1:{ports.get(f'{name}-forwarded')}"
     return {
         "listeners": f"PLAINTEXT://{direct},FORWARDED://{far},CONTROLLER://{controller}",
         "advertised.listeners": f"PLAINTEXT://{direct},FORWARDED://127.0.0.1:{near}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FORWARDED:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
+
+
+def _approver(data: Path) -> str:
+    """The token of somebody who submits nothing."""
+    tokens = tomllib.loads((data / "tokens.toml").read_text())["token"]
+    return next(one["value"] for one in tokens if one["name"] == local.APPROVER)
 
 
 def _near_socket(data: Path) -> str:
@@ -132,12 +160,12 @@ def _near_socket(data: Path) -> str:
     return str(near.socket)
 
 
-def _through(proxy: Proxy, service: Service) -> Service:
+def _through(proxy: Proxy, brokers: Sequence[str], service: Service) -> Service:
     """The service, to which the forwarder's addresses are the servers'."""
     near = proxy.addresses
     return _given(
         service,
-        f"AETHERIS_KAFKA=127.0.0.1:{near[KAFKA]}",
+        f"AETHERIS_KAFKA={','.join(f'127.0.0.1:{near[name]}' for name in brokers)}",
         f"AETHERIS_REDIS=unix://{near[REDIS]}",
         f"OUTSIDE_URL=http://127.0.0.1:{near[OUTSIDE]}",
     )
@@ -174,11 +202,11 @@ def _faketime() -> Path | None:
 
 
 @contextmanager
-def _broker_disk(data: Path) -> Generator[bool]:
-    """A small disk for the broker's folder; whether there is one: only root may mount."""
+def _broker_disk(data: Path, brokers: int) -> Generator[bool]:
+    """A small disk for the brokers' folders; whether there is one: only root may mount."""
     folder = data / "kafka"
     folder.mkdir(parents=True, exist_ok=True)
-    options = ("-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "tmpfs", str(folder))
+    options = ("-t", "tmpfs", "-o", f"size={DISK_BYTES * brokers},mode=700", "tmpfs", str(folder))
     mounted = os.geteuid() == 0 and sys.platform == "linux" and _succeeds("mount", *options)
     try:
         yield mounted

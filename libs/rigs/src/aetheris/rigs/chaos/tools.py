@@ -26,30 +26,44 @@ TOOLS = {
 }
 
 
+POLICY = """
+[[rules]]
+name = "asked-for"
+tools = ["asked"]
+when = "has(args.ask) && args.ask"
+effect = "approval"
+
+[[rules]]
+name = "rest"
+tools = ["*"]
+effect = "allow"
+"""
+
+
 @tool("look", effect_class="pure", timeout_s=TIMEOUT_S)
-async def look(ctx: ToolContext, tag: str, delay_s: float = 0) -> dict[str, Any]:
+async def look(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0) -> dict[str, Any]:
     """Reads; has no effect."""
     await http.read(ctx, f"{_url()}/read", params={"tag": tag}, transport=http.direct())
     await asyncio.sleep(delay_s)
-    return {"tag": tag}
+    return {"tag": tag, "pad": "x" * pad}
 
 
 @tool("keyed", effect_class="idempotent", timeout_s=TIMEOUT_S)
-async def keyed(ctx: ToolContext, tag: str, delay_s: float = 0) -> Result:
+async def keyed(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0) -> Result:
     """A second call may only carry the same key."""
-    return await _effect(ctx, tag, delay_s)
+    return await _effect(ctx, tag, delay_s, pad)
 
 
 @tool("asked", effect_class="probeable", timeout_s=TIMEOUT_S, settles_within_s=SETTLES_WITHIN_S)
-async def asked(ctx: ToolContext, tag: str, delay_s: float = 0) -> Result:
-    """Can be found again by its key."""
-    return await _effect(ctx, tag, delay_s)
+async def asked(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0, ask: bool = False) -> Result:  # noqa: ARG001
+    """Can be found again by its key; with `ask`, a human is asked before (see POLICY)."""
+    return await _effect(ctx, tag, delay_s, pad)
 
 
 @tool("blind", effect_class="opaque", timeout_s=TIMEOUT_S)
-async def blind(ctx: ToolContext, tag: str, delay_s: float = 0) -> Result:
+async def blind(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0) -> Result:
     """Nobody can tell whether it took effect."""
-    return await _effect(ctx, tag, delay_s)
+    return await _effect(ctx, tag, delay_s, pad)
 
 
 @asked.probe
@@ -62,13 +76,13 @@ async def found(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unkn
     return Found({"tag": effects[0]["tag"]}, effects[0]["id"], (f"GET {url}: {len(effects)} effect(s) with the key",))
 
 
-async def _effect(ctx: ToolContext, tag: str, delay_s: float) -> Result:
+async def _effect(ctx: ToolContext, tag: str, delay_s: float, pad: int) -> Result:
     body = {"key": ctx.external_key, "tag": tag}
     answer = await http.call(ctx, "POST", f"{_url()}/effect", json=body, transport=http.direct())
     await asyncio.sleep(delay_s)
     effect = answer.json()
     change = StateChange("effect", effect["id"], "create", external_ref=ctx.external_key)
-    return Result({"tag": tag}, effect["id"], [change])
+    return Result({"tag": tag, "pad": "x" * pad}, effect["id"], [change])
 
 
 def _url() -> str:

@@ -54,12 +54,15 @@ class Verdict:
     lost: list[str] = field(default_factory=list[str])
     stuck: list[str] = field(default_factory=list[str])
     waiting: int = 0
+    called_off: int = 0
     repeats: int = 0
     in_doubt: list[Doubt] = field(default_factory=list[Doubt])
     parked: list[Parked] = field(default_factory=list[Parked])
     completed: int = 0
+    cancelled: int = 0
     failed: list[str] = field(default_factory=list[str])
     unproven: list[str] = field(default_factory=list[str])
+    settleable: list[str] = field(default_factory=list[str])
 
     @property
     def unexplained(self) -> list[Parked]:
@@ -69,7 +72,7 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether the promise was kept."""
-        return not (self.duplicates or self.lost or self.stuck or self.unexplained or self.unproven)
+        return not (self.duplicates or self.lost or self.stuck or self.unexplained or self.unproven or self.settleable)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -126,8 +129,12 @@ def _count_job(found: Verdict, job_id: str, job: Seen | None, calls: Mapping[str
         found.stuck.append(f"{job_id}: {_standing(state)}")
     elif state is not None and isinstance(state.terminal, ev.JobCompleted):
         found.completed += 1
+    elif state is not None and isinstance(state.terminal, ev.JobCancelled):
+        found.cancelled += 1
     elif state is not None and state.terminal is not None:
         found.failed.append(f"{job_id}: {state.terminal.event_type}")
+    if state is not None:
+        found.settleable += _settleable(state, calls, number)
     for effect_class in EFFECTFUL:
         step, keys = tag(number, effect_class), calls.get(tag(number, effect_class), Counter())
         found.observed += bool(keys)
@@ -139,9 +146,23 @@ def _count_job(found: Verdict, job_id: str, job: Seen | None, calls: Mapping[str
             _count_missing(found, state, effect_class.value, f"{job_id} {step}")
 
 
+def _settleable(state: JobState, calls: Mapping[str, Counter[str]], number: int) -> Iterator[str]:
+    """Parked steps that whoever sees the outside's final state could have settled without a human."""
+    for key in state.keys.values():
+        entry = state.entry(key.node_id)
+        if key.st is not St.PARKED or entry is None or entry.effect_class is EffectClass.OPAQUE:
+            continue
+        if entry.effect_class is not EffectClass.PROBEABLE:
+            yield f"{state.job_id} {key.node_id}: parked, and may be called again at any time"
+        elif calls.get(tag(number, EffectClass.PROBEABLE)):
+            yield f"{state.job_id} {key.node_id}: parked, and its effect is there to be found"
+
+
 def _count_missing(found: Verdict, state: JobState, node_id: str, name: str) -> None:
     done = any(state.keys[key].outcome is Settled.SUCCESS for key in state.node_keys.get(node_id, ()))
-    if done or state.terminal is not None:
+    if isinstance(state.terminal, ev.JobCancelled) and not done:
+        found.called_off += 1
+    elif done or state.terminal is not None:
         found.lost.append(f"{name}: {'recorded as done' if done else 'its job ended'} without an effect")
     else:
         found.waiting += 1

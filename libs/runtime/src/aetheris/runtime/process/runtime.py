@@ -154,7 +154,7 @@ async def _checked(settings: RuntimeSettings, tls: SSLContext | None) -> None:
     while True:
         try:
             if settings.dev:
-                await ensure_topics(settings.kafka, settings.partitions, tls=tls)
+                await ensure_topics(settings.kafka, settings.partitions, settings.replication, tls=tls)
             await check_broker(settings.kafka, settings.partitions, dev=settings.dev, tls=tls)
         except LogUnreachable as error:
             _log.warning("waiting for the brokers", error=str(error))

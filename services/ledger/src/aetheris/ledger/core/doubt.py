@@ -95,9 +95,9 @@ def _lease_speaks_until(
 
 
 def _timeout_s(entry: Entry) -> float:
-    if entry.pin is None:
+    if entry.timeout_s is None:
         return ANSWER_TIMEOUT_S if entry.node.kind is Kind.LLM else UNPINNED_TIMEOUT_S
-    return entry.pin.timeout_s
+    return entry.timeout_s
 
 
 def _by_class(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) -> Step:

@@ -129,7 +129,7 @@ def _silence_s(progress: Progress, key: str) -> float:
         return (entry.node.retry or Retry()).max_backoff_s if state.retry_due is not None else 0.0
     if entry.pin is None:
         return ANSWER_TIMEOUT_S if entry.node.kind is Kind.LLM else UNPINNED_TIMEOUT_S
-    return entry.pin.timeout_s + entry.pin.settles_s
+    return (entry.timeout_s or entry.pin.timeout_s) + entry.pin.settles_s
 
 
 def _names(nodes: list[str]) -> str:
