@@ -57,8 +57,7 @@ def test_whoever_restarts_goes_on_and_the_request_is_made_again(system: System) 
         system.kill(part)
     system.wait_ready(PATIENCE_S)
     parked = next(step for step in system.job(job)["steps"] if step["state"] == "waiting")
-    said = {"verdict": "happened", "evidence": "seen outside", "result": {"poked": "paid"}}
-    answer = system.api.post(f"/jobs/{job}/contracts/{parked['execution_id']}/resolve", json=said)
+    answer = system.resolve(job, parked["node_id"], "happened", result={"poked": "paid"})
     assert answer.status_code == 200, answer.text
     system.wait_ended([job], PATIENCE_S)
     other = next(step for step in system.job(job)["steps"] if step["node_id"] != parked["node_id"])
