@@ -38,8 +38,8 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "planner": Rights(
         "aetheris.planner",
-        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX),
-        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX),
+        (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.CHECKPOINTS),
+        (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, Topic.CHECKPOINTS),
         (Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS),
     ),
     "ledger": Rights(
@@ -48,6 +48,7 @@ RIGHTS: Mapping[str, Rights] = {
             Topic.TOOLS_REQUESTS,
             Topic.JOBS_COMMANDS,
             Topic.JOBS_EVENTS,
+            Topic.CHECKPOINTS,
             Topic.WORKERS,
             Topic.TOOLS_REGISTRY,
             Topic.LEDGER_CONTENTS,
@@ -63,14 +64,14 @@ RIGHTS: Mapping[str, Rights] = {
     ),
     "tool-executor": Rights(
         "aetheris.tool_executor",
-        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.WORKERS),
+        (Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS, Topic.CHECKPOINTS, Topic.WORKERS),
         (Topic.JOBS_EVENTS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
         (Topic.TOOLS_GRANTS,),
     ),
     "verifier": Rights(
         "aetheris.verifier",
-        (Topic.VERIFICATIONS, Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
-        (Topic.JOBS_EVENTS, Topic.JOBS_SEALS),
+        (Topic.VERIFICATIONS, Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_INDEX, Topic.JOBS_SEALS),
+        (Topic.JOBS_EVENTS, Topic.AUDIT_CHECKPOINTS, Topic.JOBS_SEALS),
         (Topic.JOBS_EVENTS, Topic.VERIFICATIONS),
     ),
     "subscriber": Rights(

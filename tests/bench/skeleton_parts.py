@@ -69,9 +69,9 @@ class _Handler(PartitionHandler):
         """One for jobs.events."""
         return self.made.write(Topic.JOBS_EVENTS, kind, job, node)
 
-    def mark(self) -> int | None:
+    def live(self) -> Iterable[tuple[str, int]]:
         """Nothing is needed again."""
-        return None
+        return ()
 
     def fold(self, records: Sequence[Record]) -> None:
         """History is of no interest."""

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import itertools
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -86,8 +86,8 @@ class Seen(PartitionHandler):
         self.ticks += 1
         await self._tell()
 
-    def mark(self) -> int | None:
-        return self.needed
+    def live(self) -> Iterable[tuple[str, int]]:
+        return [] if self.needed is None else [("job", self.needed)]
 
     def low_water(self, topic: str) -> int | None:
         return self.open_command if topic == REQUESTS else None
@@ -394,3 +394,46 @@ async def _mine(bench: Bench, topic: str, partition: int) -> list[Record]:
     begins, ends = await bench.log.beginning_offsets([place]), await bench.log.end_offsets([place])
     found = [r async for records in replay(bench.log, place, begins[place], ends[place]) for r in records]
     return [record for record in found if (record.key or b"").startswith(bench.prefix.encode())]
+
+
+@pytest.mark.parametrize("bench", ["memory"], indirect=True)
+async def test_what_is_made_again_is_not_missed(bench: Bench) -> None:
+    renewed = replace(INPUTS, made_again=frozenset({REQUESTS}))
+    async with running(bench, inputs=renewed) as run:
+        await run.restored(2)
+        handler = run.handlers[2]
+        handler.open_command = 0
+        await bench.put(REQUESTS, 2, "r1", "r2")
+        await handler.until(lambda: len(handler.values(REQUESTS)) == 2)
+        await run.end()
+    assert isinstance(bench.log, MemoryLog)
+    bench.log.delete_below((REQUESTS, 2), 1)
+    async with running(bench, inputs=renewed) as run:
+        await run.restored(2)
+        handler = run.handlers[2]
+        handler.open_command = 1
+        await handler.until(lambda: handler.values(REQUESTS) == ["r2"])
+        await run.end()
+    bench.log.delete_below((REQUESTS, 2), 2)
+    async with running(bench) as run:
+        with pytest.raises(LogGap, match="is needed"):
+            async with asyncio.timeout(DEADLINE_S):
+                await run.task
+
+
+@pytest.mark.parametrize("bench", ["memory"], indirect=True)
+async def test_what_is_made_again_holds_its_offset_for_a_day(bench: Bench) -> None:
+    assert isinstance(bench.log, MemoryLog)
+    place = (str(REQUESTS), 2)
+    async with running(bench, inputs=replace(INPUTS, made_again=frozenset({REQUESTS}))) as run:
+        await run.restored(2)
+        handler = run.handlers[2]
+        handler.open_command = 0
+        await bench.put(REQUESTS, 2, "r1")
+        await handler.until(lambda: len(handler.values(REQUESTS)) == 1)
+        bench.log.pass_time(3_600_000)
+        await bench.put(REQUESTS, 2, "r2")
+        await handler.until(lambda: len(handler.values(REQUESTS)) == 2)
+        await run.end()
+    member = bench.log.membership(bench.group, "looks", INPUTS.topics)
+    assert await member.committed([place]) == {place: 1}, "by the log's time both are of 1970"

@@ -65,6 +65,13 @@ async def poke_lost(ctx: ToolContext, tag: str) -> Result:
     raise ConnectionError
 
 
+@tool("lost_irreversible", irreversible=True)
+async def lost_irreversible(ctx: ToolContext, tag: str) -> Result:
+    """As poke_lost, and cannot be undone."""
+    await _poke(ctx, tag, 0, "")
+    raise ConnectionError
+
+
 @tool("poke_refused", effect_class="probeable", settles_within_s=SETTLES_WITHIN_S)
 async def poke_refused() -> Result:
     """Never takes effect."""

@@ -532,3 +532,17 @@ def test_the_audit_reports_at_any_time() -> None:
         live = audit.report(keys=TRUSTED)
         assert live == verify(log.records[:count], keys=TRUSTED)
         assert live.violations == ()
+
+
+@pytest.mark.parametrize(
+    ("hides", "as_of", "is_true"),
+    [(0, 0, True), (0, 3, True), (1, 0, False), (0, -10, False), (0, 10_000, True), (0, "30", False), (0, None, False)],
+)
+def test_a_checkpoint_is_the_chain_up_to_where_it_says(hides: int, as_of: Any, is_true: bool) -> None:
+    log = Log()
+    log.step("n1")
+    before = list(log.records)
+    said = as_of + before[-1].offset if isinstance(as_of, int) and as_of >= 0 else as_of
+    told = log.add("state_checkpointed", state_hash=event_chain_root(before[: len(before) - hides]), as_of=said)
+    log.complete()
+    assert _rules(log) == (set() if is_true else {("checkpoint_differs", told)})

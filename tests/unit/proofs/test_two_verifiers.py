@@ -32,6 +32,7 @@ TYPES = [
     b"tool_invocation_finished.v2",
     b"wait_completed.v1",
     b"invocation_reopened.v1",
+    b"state_checkpointed.v1",
     b"odd.v7",
 ]
 

@@ -26,22 +26,18 @@ class Reading(PartitionHandler):
         self.may_begin = may_begin
         self.given = asyncio.Event()
 
-    async def prepare(self, mark: int) -> int:
-        await self.may_begin.wait()
-        return mark
-
     def fold(self, records: Sequence[Record]) -> None:
         """Nothing lies there."""
 
     async def restored(self) -> None:
-        """Nothing is open."""
+        await self.may_begin.wait()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         if batch:
             self.given.set()
 
-    def mark(self) -> int | None:
-        return None
+    def live(self) -> list[tuple[str, int]]:
+        return []
 
 
 class Fed:

@@ -46,8 +46,8 @@ class Ticked(PartitionHandler):
         else:
             self.ask()
 
-    def mark(self) -> int | None:
-        return None
+    def live(self) -> list[tuple[str, int]]:
+        return []
 
     def ask(self) -> None:
         self.due_s = self.clock.monotonic() + PAUSE_S

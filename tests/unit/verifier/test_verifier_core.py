@@ -37,12 +37,12 @@ def test_a_job_is_audited_from_its_birth_to_its_seal() -> None:
     partition = Partition()
     assert not take(partition, planned(graph({"id": "a"})), 4)
     assert take(partition, created(), 5)
-    assert partition.mark() == 5
+    assert [birth for _, birth in partition.live()] == [5]
     assert partition.to_seal() == []
     assert take(partition, JobCompleted(job_id=JOB), 6)
     assert [job.job_id for job in partition.to_seal()] == [JOB]
     assert take(partition, SEAL, 7)
-    assert partition.mark() is None
+    assert [*partition.live()] == []
 
 
 def test_what_came_between_the_end_and_a_seal_that_does_not_know_it_is_judged() -> None:
@@ -53,7 +53,7 @@ def test_what_came_between_the_end_and_a_seal_that_does_not_know_it_is_judged() 
         take(partition, event, offset)
     found = violations_in(partition.odd[JOB].audit.history.facts)
     assert "success_without_valid_start" in {one.rule for one in found}
-    assert partition.mark() is None
+    assert [*partition.live()] == []
 
 
 def test_a_job_whose_seal_knows_all_of_it_is_not_judged_again() -> None:
@@ -69,7 +69,7 @@ def test_a_late_repeat_of_a_birth_does_not_bring_a_sealed_job_back() -> None:
     for offset, event in enumerate((created(), JobCompleted(job_id=JOB), SEAL)):
         take(partition, event, offset)
     assert not take(partition, created(), 9)
-    assert partition.mark() is None
+    assert [*partition.live()] == []
 
 
 def test_what_is_seldom_lawful_is_judged_at_once_and_told_once() -> None:

@@ -80,6 +80,7 @@ class Audit:
             *replay.violations,
             *outcome.violations,
             *broken,
+            *_checkpoints(self.history.facts, self._roots),
         }
         return Report(
             execution_hash=check.execution(count),
@@ -111,6 +112,17 @@ def violations_in(facts: Sequence[Fact]) -> tuple[Violation, ...]:
         *replay_proof(validity).violations,
     }
     return tuple(sorted(found))
+
+
+def _checkpoints(facts: Sequence[Fact], roots: Sequence[bytes]) -> Iterator[Violation]:
+    """What is said of a checkpoint is the chain's root over what lay below its `as_of`."""
+    for fact in facts:
+        if fact.type != "state_checkpointed":
+            continue
+        as_of = fact.body.get("as_of")
+        held = sum(one.offset <= as_of for one in facts[: fact.at]) if isinstance(as_of, int) else 0
+        if held == 0 or fact.text("state_hash") != roots[held - 1].hex():
+            yield violation("checkpoint_differs", fact, "its state_hash is not the chain's root up to its as_of")
 
 
 def _identity(facts: list[Fact]) -> Iterator[Violation]:

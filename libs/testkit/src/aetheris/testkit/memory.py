@@ -124,6 +124,14 @@ class MemoryLog:
         held.records = [record for record in held.records if record.offset >= offset]
         held.first = max(held.first, offset)
 
+    def pass_time(self, milliseconds: int) -> None:
+        """What is written from now on is so much younger."""
+        self._clock_ms += milliseconds
+
+    def lose(self, place: Place) -> None:
+        """The partition is made anew: nothing of what it had is there."""
+        self._places[place] = _Partition()
+
     def held(self, place: Place, position: int, at_most: int) -> list[Record]:
         """Records of a place from `position` on.
 

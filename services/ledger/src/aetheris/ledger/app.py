@@ -29,6 +29,8 @@ INPUTS = Inputs(
     commands={Topic.TOOLS_REQUESTS: Cadence.EAGER, Topic.JOBS_COMMANDS: Cadence.EAGER},
     tables=(Topic.WORKERS, Topic.TOOLS_REGISTRY, Topic.LEDGER_CONTENTS),
     quarantines=frozenset({Topic.TOOLS_REQUESTS}),
+    made_again=frozenset({Topic.TOOLS_REQUESTS}),
+    checkpoints=Topic.CHECKPOINTS,
 )
 
 

@@ -1,7 +1,7 @@
 """The ledger's edge: one partition's records in, events, grants and questions out (docs/architecture.md)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
@@ -126,6 +126,10 @@ class LedgerHandler(PartitionHandler):
         for record in records:
             self._fold(record, now)
 
+    def begin(self, start: int) -> None:
+        """What is asked of a place below `start` can be judged."""
+        self._partition.pass_over(start - 1)
+
     async def restored(self) -> None:
         """Give every open try its time, and go on with what the log says is due."""
         self._partition.contradictions.clear()  # whoever lived then has told of them
@@ -148,9 +152,9 @@ class LedgerHandler(PartitionHandler):
         """Something is due."""
         await self._round()
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job."""
-        return self._partition.mark()
+    def live(self) -> Iterable[tuple[str, int]]:
+        """The live jobs."""
+        return self._partition.live()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest request that is not discharged, or command that waits: a restart reads it again."""

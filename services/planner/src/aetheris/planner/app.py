@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from functools import partial
 
 from aetheris.planner.handlers import PlannerHandler, lines_of
@@ -24,6 +25,7 @@ INPUTS = Inputs(
     tables=(Topic.JOBS_INDEX,),
     rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_COMMANDS, Topic.JOBS_EVENTS}),
+    checkpoints=Topic.CHECKPOINTS,
 )
 
 
@@ -78,7 +80,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
     worker = PartitionWorker(
         parts.log,
         parts.appender,
-        INPUTS,
+        replace(INPUTS, checkpoint_every=settings.checkpoint_every),
         handler,
         group=GROUP,
         member=worker_name(settings),

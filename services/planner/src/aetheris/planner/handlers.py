@@ -1,6 +1,6 @@
 """The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 
 import structlog
@@ -29,6 +29,7 @@ from aetheris.protocol.messages.events import (
     JobCompleted,
     JobFailed,
     PlanGenerated,
+    StateCheckpointed,
     StepCompensated,
     WaitCompleted,
 )
@@ -160,9 +161,14 @@ class PlannerHandler(PartitionHandler):
         """The jobs are somebody else's now."""
         self._partition.watch.clear()
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job."""
-        return self._partition.mark()
+    def live(self) -> Iterable[tuple[str, int]]:
+        """The live jobs."""
+        return self._partition.live()
+
+    def checkpointed(self, job_id: str, state_hash: str, as_of: int) -> Group:
+        """In the log, so that anyone can compare what was cut out of it."""
+        told = Append((Fact(StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of), (str(as_of),)),))
+        return self._groups([told])[0]
 
     def low_water(self, topic: str) -> int | None:
         """The oldest submission that waits for room, or cancel that waits for its job's plan."""

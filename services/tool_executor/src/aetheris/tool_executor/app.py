@@ -50,6 +50,8 @@ INPUTS = Inputs(
     commands={Topic.TOOLS_GRANTS: Cadence.EAGER},
     authority_cadence=Cadence.OWN,
     quarantines=frozenset({Topic.TOOLS_GRANTS}),
+    made_again=frozenset({Topic.TOOLS_GRANTS}),
+    checkpoints=Topic.CHECKPOINTS,
 )
 
 

@@ -1,7 +1,7 @@
 """One partition of the executor: grants in, facts out (docs/guarantees.md, "Executor")."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,10 @@ class ExecutorHandler(PartitionHandler):
         for record in records:
             self._evolve(record)
 
+    def begin(self, start: int) -> None:
+        """A grant that was given below `start` can be judged."""
+        self._core.pass_over(start - 1)
+
     async def restored(self) -> None:
         """What is open in the log is the ledger's to judge; what is granted will be read."""
 
@@ -100,9 +104,9 @@ class ExecutorHandler(PartitionHandler):
         if self._core.is_behind():
             self._parts.wake()
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job."""
-        return self._core.mark()
+    def live(self) -> Iterable[tuple[str, int]]:
+        """The live jobs."""
+        return self._core.live()
 
     def low_water(self, topic: str) -> int | None:  # noqa: ARG002  there is one command topic
         """The oldest grant whose `started` is not acknowledged."""

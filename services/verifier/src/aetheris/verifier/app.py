@@ -1,6 +1,7 @@
 """The composition root: everything that the verifier consists of is made here."""
 
 import asyncio
+from dataclasses import replace
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.history import History
@@ -28,6 +29,8 @@ INPUTS = Inputs(
     tables=(Topic.JOBS_INDEX,),
     rows={Topic.JOBS_INDEX: JobLines},
     quarantines=frozenset({Topic.JOBS_EVENTS, Topic.VERIFICATIONS}),
+    made_again=frozenset({Topic.VERIFICATIONS}),
+    checkpoints=Topic.AUDIT_CHECKPOINTS,
 )
 
 
@@ -49,7 +52,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         worker = PartitionWorker(
             parts.log,
             parts.appender,
-            INPUTS,
+            replace(INPUTS, checkpoint_every=settings.checkpoint_every),
             handler,
             group=GROUP,
             member=worker_name(settings),

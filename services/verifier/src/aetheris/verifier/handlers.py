@@ -115,9 +115,9 @@ class VerifierPartition(PartitionHandler):
         for record in batch.get(Topic.VERIFICATIONS, ()):
             self._take_question(record)
 
-    def mark(self) -> int | None:
-        """The birth of the oldest job that is not sealed."""
-        return self._core.mark()
+    def live(self) -> Iterable[tuple[str, int]]:
+        """The jobs that are not sealed."""
+        return self._core.live()
 
     def low_water(self, topic: str) -> int | None:
         """The oldest question that is not answered yet."""

@@ -5,12 +5,16 @@ from pathlib import Path
 from pydantic import Field
 
 from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.worker.checkpointing import EVERY
 
 
 class VerifierSettings(RuntimeSettings):
     """Which keys seal, and how long a probe may take."""
 
     lazy_pause_s: float = Field(0.15, gt=0, description="Pause between reads: nobody waits for an audit or a seal")
+    checkpoint_every: int = Field(
+        EVERY, ge=1, description="Records of a partition after which a job that was there before gets a checkpoint"
+    )
     seal_key: Path | None = Field(None, description="Ed25519 private key (PEM); dev makes one in the data folder")
     seal_keys: Path | None = Field(
         None, description="Public keys of all seals, with times; default: keys/seal-keys.json in the data folder"

@@ -297,6 +297,17 @@ def chain(records: list[Record]) -> list[bytes]:
     return roots
 
 
+def check_checkpoints(records: list[Record], roots: list[bytes]) -> list[Finding]:
+    """What is said of a checkpoint is the chain's root over what lay below its `as_of`."""
+    found: list[Finding] = []
+    for record in (one for one in records if one.type == "state_checkpointed"):
+        as_of = record.body.get("as_of")
+        held = sum(one.offset <= as_of for one in records[: record.at]) if isinstance(as_of, int) else 0
+        root = roots[held - 1].hex() if held else None
+        found += broken(record, checkpoint_differs=record.text("state_hash") != root)
+    return found
+
+
 def check_records(records: list[Record]) -> list[Finding]:
     found: list[Finding] = [] if records else [("no_history", None)]
     last = -1
@@ -1140,6 +1151,7 @@ def judge(
     sealed = claimed if type(claimed) is int else 0
     hashes = first(sealed if good else len(records))
     found = [*check_records(records), *job.found, *job.ledger, *job.replay, *hashes.unreadable]
+    found += check_checkpoints(records, roots)
     found += [one for _, wrong in seals for one in wrong] + (check_after_seal(job, sealed) if good else [])
     places = {(record.at if record else 0, rule): record for rule, record in found}
     pending = sorted(key for key, call in job.calls.items() if call.tries and not call.settled)

@@ -1,5 +1,7 @@
 """Jobs that a service does not fold: sealed ones, known by name for a while, and those born of a later version."""
 
+from collections.abc import Iterable
+
 REMEMBERED = 10_000
 
 
@@ -34,10 +36,9 @@ class UnreadBirths:
         """Forget a job: it is sealed, or known by another record."""
         return self._offsets.pop(job_id, None)
 
-    def held(self, mark: int | None) -> int | None:
-        """The mark of the jobs that are folded, or the oldest of these births where that lies before it."""
-        oldest = next(iter(self._offsets.values()), None)
-        return min((at for at in (mark, oldest) if at is not None), default=None)
+    def items(self) -> Iterable[tuple[str, int]]:
+        """Each with that offset."""
+        return self._offsets.items()
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._offsets

@@ -12,6 +12,7 @@ class Topic(StrEnum):
     VERIFICATIONS = "aetheris.verifications.v1"
     JOBS_EVENTS = "aetheris.jobs.events.v1"
     CHECKPOINTS = "aetheris.checkpoints.v1"
+    AUDIT_CHECKPOINTS = "aetheris.audit.checkpoints.v1"
     JOBS_INDEX = "aetheris.jobs.index.v1"
     WORKERS = "aetheris.workers.v1"
     TOOLS_REGISTRY = "aetheris.tools.registry.v1"

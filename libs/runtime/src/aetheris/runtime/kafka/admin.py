@@ -32,6 +32,7 @@ _KINDS: Mapping[Topic, Mapping[str, str]] = {
     Topic.TOOLS_GRANTS: _WEEK,
     Topic.VERIFICATIONS: _WEEK,
     Topic.CHECKPOINTS: _COMPACTED,
+    Topic.AUDIT_CHECKPOINTS: _COMPACTED,
     Topic.JOBS_INDEX: _COMPACTED,
     Topic.WORKERS: _COMPACTED | _KEPT_AN_HOUR,
     Topic.TOOLS_REGISTRY: _COMPACTED,

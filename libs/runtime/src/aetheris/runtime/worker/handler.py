@@ -1,11 +1,11 @@
 """What a service gives to the partition worker: what it reads, and one handler per partition."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 
 
@@ -32,27 +32,34 @@ class Inputs:
     """Where a table's rows are kept, if not in a dictionary."""
     quarantines: frozenset[Topic] = frozenset()
     """Topics whose undecodable records this service puts into the DLQ, where it is the one that decodes them."""
+    made_again: frozenset[Topic] = frozenset()
+    """Topics of commands whose writers make again what is still wanted: what retention has deleted is not missed."""
+    checkpoints: Topic | None = None
+    checkpoint_every: int = 0
+    """After how many records of a partition old jobs get a checkpoint; 0: this service only reads them."""
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """Authority and commands, in the order in which a batch has them."""
-        return (self.authority, *self.commands)
+        """Authority, commands and checkpoints, in the order in which a batch has them."""
+        return (self.authority, *self.commands, *(() if self.checkpoints is None else (self.checkpoints,)))
 
     def cadence(self, topic: str) -> Cadence:
         """How soon `topic` is wanted."""
-        return self.authority_cadence if topic == self.authority else self.commands[Topic(topic)]
+        if topic == self.authority:
+            return self.authority_cadence
+        return Cadence.LAZY if topic == self.checkpoints else self.commands[Topic(topic)]
 
 
 class PartitionHandler(Protocol):
     """A service's part in one partition; inherit from it for the defaults. Calls never overlap."""
 
-    async def prepare(self, mark: int) -> int:
-        """Load snapshots; the offset to read from: the least of `mark` and their as_of."""
-        return mark
-
     def fold(self, records: Sequence[Record]) -> None:
-        """History, in log order: causes no output."""
+        """History, in log order: causes no output. First that of jobs from their checkpoints, one after the other."""
         ...
+
+    def begin(self, start: int) -> None:  # noqa: ARG002  not everyone compares offsets
+        """All that lies below `start` and concerns a live job was folded; what is folded from now on lies behind."""
+        return
 
     async def restored(self) -> None:
         """History was read to its end: act on what is open."""
@@ -66,12 +73,13 @@ class PartitionHandler(Protocol):
         """A time given to `PartitionWorker.call_at` has come."""
         return
 
-    def mark(self) -> int | None:
-        """The lowest offset of the authority that is still needed: the birth of the oldest live job.
-
-        None: nothing below the position is.
-        """
+    def live(self) -> Iterable[tuple[str, int]]:
+        """The jobs whose records are still needed, each with its birth."""
         ...
+
+    def checkpointed(self, job_id: str, state_hash: str, as_of: int) -> Group:  # noqa: ARG002  nobody has to be told
+        """What the log is to say of a checkpoint that was written: one group; empty for nothing."""
+        return ()
 
     def low_water(self, topic: str) -> int | None:  # noqa: ARG002  the default has no open commands
         """The lowest offset of a command topic that is not yet discharged; None: nothing below the position."""

@@ -23,6 +23,9 @@ from aetheris.runtime.log.interface import (
 )
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import write_all
+from aetheris.runtime.worker.ages import Ages
+from aetheris.runtime.worker.checkpointing import Checkpointer
+from aetheris.runtime.worker.checkpoints import Checkpoints, Loaded
 from aetheris.runtime.worker.handler import Inputs, PartitionHandler
 
 _log = structlog.get_logger(__name__)
@@ -74,6 +77,10 @@ class Partition:
         self._due: float | None = None
         self._timer: asyncio.Task[None] | None = None
         self._undecodable: list[Group] = []
+        self._ages = {str(topic): Ages() for topic in around.inputs.made_again}
+        self._authority = self._places[around.inputs.authority]
+        self._checkpoints = self._checkpoints_of(around)
+        self._checkpointer = self._checkpointer_of(around)
 
     @property
     def places(self) -> list[Place]:
@@ -104,6 +111,8 @@ class Partition:
 
     async def drain(self) -> None:
         """Let the handler finish, and offer what it has reached."""
+        if self._checkpointer is not None:
+            await self._checkpointer.close()
         await self._handler.close()
         await self._flush_undecodable()
         if self.restored:
@@ -111,6 +120,8 @@ class Partition:
 
     def take(self, place: Place, records: list[Record]) -> None:
         """Queue what arrived; past the limit, nothing more is fetched until it is handled."""
+        if place[0] in self._ages:
+            self._ages[place[0]].note(records[-1].offset, records[-1].timestamp_ms)
         self._queues.setdefault(place[0], []).extend(records)
         self._queued += len(records)
         if self._queued > self._around.queue_limit and not self._held:
@@ -144,45 +155,82 @@ class Partition:
             self._offer()
 
     async def _restore(self) -> None:
-        ends, positions = await self._bounds()
-        authority = self._places[self._around.inputs.authority]
-        positions[authority] = await self._fold(authority, positions[authority], ends[authority])
+        began_s = self._around.clock.monotonic()
+        ends, positions, loaded = await self._bounds()
+        known = await self._fold_loaded(loaded)
+        positions[self._authority] = await self._fold(positions[self._authority], ends[self._authority])
         if self._closing:
             return
+        read = positions[self._authority] - loaded.start
+        took_s = round(self._around.clock.monotonic() - began_s, 3)
+        _log.info("restored", partition=self.number, start=loaded.start, read=read, known=known, took_s=took_s)
         await self._handler.restored()
         await self._flush_undecodable()
-        self._covered[authority] = positions[authority]
+        self._covered[self._authority] = positions[self._authority]
+        if self._checkpoints is not None:
+            self._covered[self._checkpoints.place] = positions[self._checkpoints.place]
         self.restored, self._busy = True, False
         self._around.feed(positions)
 
-    async def _bounds(self) -> tuple[dict[Place, int], dict[Place, int]]:
-        """Where each place ends, and where reading it starts; a gap is looked at again before it is believed."""
+    async def _bounds(self) -> tuple[dict[Place, int], dict[Place, int], Loaded]:
+        """Where each place ends, where reading it starts, and what is known below; a gap is looked at again first."""
         clock = asyncio.get_running_loop().time
         until_s = clock() + GAP_BELIEVED_S
         while True:
             ends = await self._insist(lambda: self._around.log.end_offsets(self.places))
+            is_believed = clock() >= until_s
             try:
-                return ends, await self._starts(ends)
+                return ends, *await self._starts(ends, is_believed=is_believed)
             except LogGap as gap:
-                if clock() >= until_s:
+                if is_believed:
                     raise
                 _log.warning("a gap is looked at again", partition=self.number, error=str(gap))
                 await asyncio.sleep(1.0)
 
-    async def _starts(self, ends: Mapping[Place, int]) -> dict[Place, int]:
-        """Where reading starts: at what was committed, else at the beginning; never past a gap."""
+    async def _starts(self, ends: Mapping[Place, int], *, is_believed: bool) -> tuple[dict[Place, int], Loaded]:
+        """Where reading starts: at what was committed, else at the beginning; never past a gap of what is missed."""
         committed = await self._insist(lambda: self._around.membership.committed(self.places))
         begins = await self._insist(lambda: self._around.log.beginning_offsets(self.places))
-        starts = {
-            place: _within(place, begins[place] if at is None else at, begins, ends) for place, at in committed.items()
-        }
-        authority = self._places[self._around.inputs.authority]
-        starts[authority] = _within(authority, await self._handler.prepare(starts[authority]), begins, ends)
-        return starts
+        starts = {place: begins[place] if at is None else at for place, at in committed.items()}
+        loaded = Loaded(starts[self._authority], iter(()))
+        if self._checkpoints is not None:
+            place = self._checkpoints.place
+            loaded = await self._checkpoints.load(begins[place], ends[place], loaded.start, ends[self._authority])
+            if starts[place] > ends[place] and is_believed:  # cut short: the mark may rest on what is gone
+                _log.error("checkpoints are missing: all is read from the first record", partition=self.number)
+                loaded, starts[place] = Loaded(0, iter(())), ends[place]
+            starts[place] = max(starts[place], ends[place])
+        starts[self._authority] = loaded.start
+        return {place: self._within(place, at, begins, ends) for place, at in starts.items()}, loaded
 
-    async def _fold(self, place: Place, start: int, end: int) -> int:
+    def _within(self, place: Place, at: int, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
+        if begins[place] <= at <= ends[place]:
+            return at
+        if place[0] in self._ages and at < begins[place]:
+            _log.warning("commands are gone, and will be made again", topic=place[0], partition=place[1], offset=at)
+            return begins[place]
+        raise LogGap(
+            f"{place[0]}[{place[1]}] has offsets {begins[place]} to {ends[place]}, but {at} is needed: "
+            "restore the topic, or reset the group's offsets by hand"
+        )
+
+    async def _fold_loaded(self, loaded: Loaded) -> int:
+        """What checkpoints know of jobs that were born below the mark; how many records that is."""
+        known = 0
+        for records in loaded.histories:
+            self._handler.fold(records)
+            known += len(records)
+            await asyncio.sleep(0)
+        self._handler.begin(loaded.start)
+        if self._checkpointer is not None:
+            self._checkpointer.start(loaded.start)
+        return known
+
+    async def _fold(self, start: int, end: int) -> int:
         position = max(start, end)
-        async for records in replay(self._around.log, place, start, end):
+        async for records in replay(self._around.log, self._authority, start, end):
+            if self._checkpointer is not None:
+                self._checkpointer.note(records)
             self._handler.fold(records)
             position = max(position, records[-1].offset + 1)
             if self._closing:
@@ -201,17 +249,27 @@ class Partition:
     async def _turn(self) -> None:
         self._busy = True
         batch = self._taken()
+        reached = {self._places[topic]: records[-1].offset + 1 for topic, records in batch.items()}
+        self._take_checkpoints(batch)
         if batch:
             await self._handler.handle(batch)
             await self._flush_undecodable()
-            for topic, records in batch.items():
-                self._covered[self._places[topic]] = records[-1].offset + 1
+        self._covered.update(reached)
         if self._due is not None and self._around.clock.monotonic() >= self._due:
             self._due = None
             await self._handler.tick()
         self._busy = False
         if self._around.clock.monotonic() - self._offered_at >= self._around.offer_interval_s:
             self._offer()
+        if self._checkpointer is not None:
+            self._checkpointer.look(self._covered[self._authority], self._handler.live)
+
+    def _take_checkpoints(self, batch: dict[str, list[Record]]) -> None:
+        """Not for the handler to see; a job's pieces count from the moment when they are read here."""
+        if self._checkpoints is not None:
+            self._checkpoints.take(batch.pop(self._checkpoints.place[0], ()))
+        if self._checkpointer is not None:
+            self._checkpointer.note(batch.get(self._authority[0], ()))
 
     def _taken(self) -> dict[str, list[Record]]:
         """The next of what has arrived, the authority first; what is left is taken in further turns."""
@@ -233,11 +291,40 @@ class Partition:
         return batch
 
     def _offer(self) -> None:
-        authority = self._around.inputs.authority
         for (topic, number), position in self._covered.items():
-            low = self._handler.mark() if topic == authority else self._handler.low_water(topic)
+            low = self._low(topic)
             self.offers[topic, number] = position if low is None else min(low, position)
         self._offered_at = self._around.clock.monotonic()
+
+    def _low(self, topic: str) -> int | None:
+        """The lowest offset of a topic that is still needed."""
+        if topic == self._authority[0]:
+            if self._checkpoints is not None:
+                return self._checkpoints.mark(self._handler.live())
+            return min((birth for _, birth in self._handler.live()), default=None)
+        if topic == self._around.inputs.checkpoints:
+            return None
+        low = self._handler.low_water(topic)
+        if low is None or topic not in self._ages:
+            return low
+        return max(low, self._ages[topic].held_from(self._around.clock.now().timestamp() * 1000))
+
+    def _checkpoints_of(self, around: Surroundings) -> Checkpoints | None:
+        topic = around.inputs.checkpoints
+        return Checkpoints(around.log, self._places[topic], self._authority) if topic is not None else None
+
+    def _checkpointer_of(self, around: Surroundings) -> Checkpointer | None:
+        if self._checkpoints is None or not around.inputs.checkpoint_every:
+            return None
+        return Checkpointer(
+            around.log,
+            around.appender,
+            around.clock,
+            self._checkpoints,
+            authority=self._authority,
+            every=around.inputs.checkpoint_every,
+            tell=self._handler.checkpointed,
+        )
 
     async def _ring_at(self, due_s: float) -> None:
         # uvloop's timers are up to a millisecond early: a turn before the time would not tick, and none would follow
@@ -259,15 +346,6 @@ class Partition:
         brief = Draft(letter.topic, letter.key, b"", headers, letter.partition)
         for again in await write_all(self._around.appender, [(brief,)]):
             _log.error("a dead letter is refused", topic=letter.topic, reason=again.why)
-
-
-def _within(place: Place, offset: int, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> int:
-    if begins[place] <= offset <= ends[place]:
-        return offset
-    raise LogGap(
-        f"{place[0]}[{place[1]}] has offsets {begins[place]} to {ends[place]}, but {offset} is needed: "
-        "restore the topic, or reset the group's offsets by hand"
-    )
 
 
 def _dead_letter(record: Record, reason: str) -> Draft:

@@ -94,6 +94,18 @@ def _unbounded(_: Any) -> Any:
     return property(lambda pin: pin.settles_within_s or 0.0)
 
 
+def _further_than_read(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A checkpoint is taken to reach some records further than it does."""
+
+    def reached(chain: Any, end: int | None = None) -> Any:
+        found = real(chain, end)
+        if found is not None:
+            found.as_of = min(found.as_of + 4, end - 1 if end is not None else found.as_of + 4)
+        return found
+
+    return reached
+
+
 def _always_returned(real: Callable[..., Any]) -> Callable[..., Any]:
     """A timeout says as much as an exception, though its call acts on."""
 
@@ -148,6 +160,16 @@ ABLATIONS: tuple[Ablation, ...] = (
         "with nothing under way where no bound is stated",
         2000,
         {"aetheris.protocol.plan.graph.ToolPin.settles_s": _unbounded},
+    ),
+    Ablation(
+        "with checkpoints that say more than they hold",
+        300,
+        {"aetheris.protocol.base.checkpoints.Chain.reached": _further_than_read},
+    ),
+    Ablation(
+        "with a mark that rests on no checkpoint",
+        600,
+        {"aetheris.runtime.worker.checkpoints.Checkpoints._needed": _always(1 << 60)},
     ),
     Ablation(
         "with a timeout taken as a return", 2000, {"aetheris.tool_executor.core.reports.in_doubt": _always_returned}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.testkit.simulation.log import Entry, SimLog
@@ -62,6 +63,8 @@ class Surroundings:
     now_s: float = 0.0
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
+    pieces: list[Record] = field(default_factory=list[Record])
+    """The topic of checkpoints."""
     courses: list[Course] = field(default_factory=list[Course])
     """What is to become of the next calls, the last one first; the others go well."""
     trace: list[str] | None = None

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -254,9 +254,10 @@ class Partition:
 
     # offsets
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job."""
-        return self._unread.held(next((job.state.birth for job in self.jobs.values()), None))
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The live jobs, each with its birth."""
+        yield from ((job_id, job.state.birth) for job_id, job in self.jobs.items())
+        yield from self._unread.items()
 
     def open_request(self) -> int | None:
         """The offset of the oldest request that is not discharged."""

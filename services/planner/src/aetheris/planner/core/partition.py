@@ -215,10 +215,10 @@ class Partition:
         planned, self._planned = self._planned, False
         return planned
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job; None if none lives."""
-        oldest = next((progress.job.birth for progress in self.jobs.values()), None)
-        return self._unread.held(oldest)
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The live jobs, each with its birth."""
+        yield from ((job_id, progress.job.birth) for job_id, progress in self.jobs.items())
+        yield from self._unread.items()
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back; None if none is."""

@@ -1,7 +1,7 @@
 """Which grants become tries, and which tries may run (docs/guarantees.md, "Executor"); pure."""
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,9 +207,10 @@ class Partition:
         """The offset of the oldest open grant."""
         return next(iter(self._open), None)
 
-    def mark(self) -> int | None:
-        """The birth of the oldest live job: jobs are kept in the order of their births."""
-        return self._unread.held(next((job.birth for job in self.jobs.values()), None))
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The live jobs, each with its birth."""
+        yield from ((job_id, job.birth) for job_id, job in self.jobs.items())
+        yield from self._unread.items()
 
     def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
         """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""

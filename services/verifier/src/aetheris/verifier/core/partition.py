@@ -1,7 +1,7 @@
 """What the verifier decides: which jobs to audit, when one is to be sealed, what a seal says (pure)."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,9 +123,9 @@ class Partition:
             job.rounds += 1
         return sorted(due, key=lambda job: job.looked)
 
-    def mark(self) -> int | None:
-        """The birth of the oldest job that is not sealed."""
-        return min((job.birth for job in self.jobs.values()), default=None)
+    def live(self) -> Iterator[tuple[str, int]]:
+        """The jobs that are not sealed, each with its birth."""
+        return ((job_id, job.birth) for job_id, job in self.jobs.items())
 
 
 def raw(record: Record) -> RawRecord:

@@ -13,6 +13,7 @@ from aetheris.protocol.messages.events import Event, Outcome
 from aetheris.protocol.plan.graph import EffectClass, EffectKind
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.scenario import draw_answer
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
@@ -81,6 +82,10 @@ class Executor:
             Stage.REPORT: ("reports", self._report),
         }
         grants = around.group(ROLE).start(Topic.TOOLS_GRANTS) if grants is None else grants
+        self._checkpoints = SimCheckpoints(around)
+        start, below = self._checkpoints.load(start) if owner else (start, ())
+        self._fold(below)
+        self.core.pass_over(start - 1)
         self.reader = Reader(around, {Topic.JOBS_EVENTS: start, Topic.TOOLS_GRANTS: grants})
         self._fold(self.reader.read_all(Topic.JOBS_EVENTS))
 
@@ -259,8 +264,12 @@ class Executor:
     def _commit(self) -> None:
         if not self.owner:
             return
+        self._checkpoints.take()
         offsets, positions = self._around.group(ROLE).committed, self.reader.positions
-        for topic, low in ((Topic.JOBS_EVENTS, self.core.mark()), (Topic.TOOLS_GRANTS, self.core.low_water())):
+        for topic, low in (
+            (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
+            (Topic.TOOLS_GRANTS, self.core.low_water()),
+        ):
             offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
 
 

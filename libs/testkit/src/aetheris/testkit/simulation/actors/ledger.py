@@ -9,6 +9,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages.commands import Ended, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
+from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.scenario import registered
 from aetheris.testkit.simulation.stores import Holders
@@ -43,6 +44,11 @@ class Ledger:
         self._workers = Reader(around, {Topic.WORKERS: 0})
         self._read_workers(announce=False)
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
+        self._checkpoints = SimCheckpoints(around)
+        start, below = self._checkpoints.load(start)
+        for entry in below:
+            self._evolve(entry, self._now())
+        self.core.pass_over(start - 1)
         self.reader = Reader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self._evolve(entry, self._now())
@@ -156,9 +162,10 @@ class Ledger:
     def _commit(self) -> None:
         if not self.owner:
             return
+        self._checkpoints.take()
         offsets, positions = self._around.group(ROLE).committed, self.reader.positions
         for topic, low in (
-            (Topic.JOBS_EVENTS, self.core.mark()),
+            (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
             (Topic.TOOLS_REQUESTS, self.core.open_request()),
             (Topic.JOBS_COMMANDS, self.core.open_command()),
         ):

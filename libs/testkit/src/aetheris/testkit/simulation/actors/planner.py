@@ -7,6 +7,7 @@ from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Submit
+from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
 
@@ -25,6 +26,10 @@ class Planner:
         self._around = around
         self._index = dict(around.index)
         commands = around.group(ROLE).start(Topic.JOBS_COMMANDS)
+        self._checkpoints = SimCheckpoints(around)
+        start, below = self._checkpoints.load(start)
+        for entry in below:
+            self.core.evolve(entry)
         self.reader = Reader(around, {Topic.JOBS_EVENTS: start, Topic.JOBS_COMMANDS: commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self.core.evolve(entry)
@@ -46,6 +51,7 @@ class Planner:
             outputs.extend(self._command(entry))
         self._write([*outputs, *self.core.decide()])
         self.core.joined()
+        self._checkpoints.write(self.core.live(), self.reader.positions[Topic.JOBS_EVENTS])
 
     def _command(self, entry: Entry) -> Sequence[Append]:
         body = entry.body
@@ -83,9 +89,10 @@ class Planner:
     def _commit(self) -> None:
         if not self.owner:
             return
+        self._checkpoints.take()
         offsets, positions = self._around.group(ROLE).committed, self.reader.positions
         for topic, low in (
-            (Topic.JOBS_EVENTS, self.core.mark()),
+            (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
             (Topic.JOBS_COMMANDS, self.core.low_water()),
         ):
             offsets[topic] = positions[topic] if low is None else min(low, positions[topic])

@@ -1,0 +1,260 @@
+"""Checkpoints: a live job's own records, cut out of the log in pieces (docs/adr/0007-checkpoints.md); pure.
+
+A piece holds every record of its job in (after, as_of], byte for byte. Its name is its record's key; its value is the
+root of the job's event chain before it (zeros before the birth), the root behind it, and its records, packed.
+"""
+
+import hashlib
+import re
+import struct
+import zlib
+from binascii import b2a_base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from aetheris.protocol.base.records import Record
+
+MAX_PIECE_BYTES = 256 * 1024
+TYPE = b"io.aetheris.checkpoint.v1"
+UNBORN = bytes(32)
+"""Stands where the chain is empty: no hash is zero."""
+
+_NAME = re.compile(r"(?P<job_id>[^:]+):(?P<birth>\d{1,18}):(?P<after>-1|\d{1,18}):(?P<as_of>\d{1,18})")
+_EVENT_TYPE = re.compile(rb"io\.aetheris\.([a-z0-9_]+)\.v[0-9]+")
+_BORN = b"io.aetheris.job_created.v"
+_MOST_UNPACKED = 64 * 1024 * 1024
+_RECORD = struct.Struct(">qqII")
+_HEADER = struct.Struct(">II")
+
+
+class BadPiece(ValueError):
+    """A record of the topic that is no piece of a checkpoint, or not what it says it is."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """What a piece covers of its job's records: those at the offsets in (after, as_of]."""
+
+    job_id: str
+    birth: int
+    after: int
+    as_of: int
+
+    @property
+    def key(self) -> bytes:
+        """The record key."""
+        return f"{self.job_id}:{self.birth}:{self.after}:{self.as_of}".encode()
+
+    @classmethod
+    def of(cls, key: bytes | None) -> "Span":
+        """The span that a key names.
+
+        Raises:
+            BadPiece: none.
+        """
+        found = _NAME.fullmatch((key or b"").decode(errors="replace"))
+        if found is None:
+            raise BadPiece("its key names no span")
+        span = cls(found["job_id"], int(found["birth"]), int(found["after"]), int(found["as_of"]))
+        if not span.birth - 1 <= span.after < span.as_of or span.birth > span.as_of:
+            raise BadPiece("its key names no span")
+        return span
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it begins with the job's birth."""
+        return self.after == self.birth - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a job's history, between two roots of its event chain."""
+
+    span: Span
+    before: bytes
+    root: bytes
+    records: tuple[Record, ...]
+
+
+def cut(span: Span, before: bytes, records: Iterable[Record]) -> Piece:
+    """The piece of these records, which are all that the log has of the job within `span`."""
+    held = tuple(records)
+    root = before
+    for record in held:
+        root = chained(root, record)
+    return Piece(span, before, root, held)
+
+
+def chained(root: bytes, record: Record) -> bytes:
+    """The event chain's root behind a record (docs/verification.md)."""
+    id_, type_ = record.identity()
+    named = _EVENT_TYPE.fullmatch(type_ or b"")
+    link = (
+        b"" if root == UNBORN else root,
+        id_ or b"",
+        named[1] if named is not None else type_ or b"",
+        b2a_base64(record.value, newline=False),
+    )
+    return hashlib.sha256(b"%b\n%b %b %b" % link).digest()
+
+
+def write(piece: Piece) -> bytes:
+    """A piece as the value of its record."""
+    packed = b"".join(part for record in piece.records for part in _packed(record))
+    return piece.before + piece.root + (zlib.compress(packed) if packed else b"")
+
+
+def read(record: Record, topic: str) -> Piece:
+    """The piece in a record, checked; its records are of `topic`, in the partition of their checkpoint.
+
+    Raises:
+        BadPiece: it can't be read, or is not what its key and its roots say.
+    """
+    span = Span.of(record.key)
+    if record.identity()[1] != TYPE:
+        raise BadPiece("of a type that this version can't read")
+    before, root = record.value[:32], record.value[32:64]
+    if len(root) < 32 or (before == UNBORN) != span.is_first:
+        raise BadPiece("it names no roots")
+    found = cut(span, before, _unpacked(record.value[64:], span, (topic, record.partition)))
+    _check(found, root)
+    return found
+
+
+def _check(piece: Piece, root: bytes) -> None:
+    offsets = [record.offset for record in piece.records]
+    bounds = [piece.span.after, *offsets, piece.span.as_of + 1]
+    if any(one >= following for one, following in pairwise(bounds)):
+        raise BadPiece("its records lie out of order, or out of bounds")
+    if piece.root != root:
+        raise BadPiece("its records have another root")
+    if piece.span.is_first and not is_born(piece):
+        raise BadPiece("it does not begin with the job's birth")
+
+
+def is_born(piece: Piece) -> bool:
+    """Whether a first piece begins with the job's birth."""
+    first = piece.records[0] if piece.records else None
+    return first is not None and first.offset == piece.span.birth and (first.identity()[1] or b"").startswith(_BORN)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A piece that was read and checked, less its records."""
+
+    before: bytes
+    root: bytes
+    is_empty: bool
+
+
+@dataclass(slots=True)
+class Reached:
+    """How far a job's history is known whole from checkpoints: the pieces on the way, and where they lead."""
+
+    as_of: int
+    root: bytes
+    path: tuple[Span, ...]
+    filled: int
+    """Up to where there are records; behind it, it is known that there are none."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """The pieces of one job, in whatever order they came, by however many writers."""
+
+    job_id: str
+    birth: int
+    _pieces: dict[Span, _Known] = field(default_factory=dict[Span, _Known])
+    _unreadable: set[Span] = field(default_factory=set[Span])
+
+    def put(self, piece: Piece) -> None:
+        """A piece was read."""
+        self._unreadable.discard(piece.span)
+        self._pieces[piece.span] = _Known(piece.before, piece.root, not piece.records)
+
+    def distrust(self, span: Span) -> None:
+        """A piece can't be read: it counts as none."""
+        self._pieces.pop(span, None)
+        self._unreadable.add(span)
+
+    def drop(self, span: Span) -> None:
+        """A piece was deleted."""
+        self._pieces.pop(span, None)
+        self._unreadable.discard(span)
+
+    def spans(self) -> list[Span]:
+        """The pieces that there are, readable or not."""
+        return [*self._pieces, *self._unreadable]
+
+    def reached(self, end: int | None = None) -> Reached | None:
+        """How far the pieces lead from the birth, below offset `end`; None: nowhere, or they contradict each other."""
+        roots, ways = {self.birth - 1: UNBORN}, dict[int, Span]()
+        for span, known in sorted(self._pieces.items()):
+            before = roots.get(span.after)
+            if before is None or (end is not None and span.as_of >= end):
+                continue
+            if before != known.before or roots.setdefault(span.as_of, known.root) != known.root:
+                return None
+            ways.setdefault(span.as_of, span)
+        path = _path(ways, max(roots))
+        filled = next((span.as_of for span in reversed(path) if not self._pieces[span].is_empty), None)
+        return Reached(max(roots), roots[max(roots)], path, filled) if filled is not None else None
+
+    def superseded(self) -> list[Span]:
+        """Pieces without records from where another leads further."""
+        furthest: dict[int, int] = {}
+        for span in self._pieces:
+            furthest[span.after] = max(span.as_of, furthest.get(span.after, 0))
+        return [span for span, known in self._pieces.items() if known.is_empty and span.as_of < furthest[span.after]]
+
+
+def _path(ways: Mapping[int, Span], at: int) -> tuple[Span, ...]:
+    found: list[Span] = []
+    while at in ways:
+        found.append(ways[at])
+        at = found[-1].after
+    return tuple(reversed(found))
+
+
+def _packed(record: Record) -> Iterator[bytes]:
+    yield _RECORD.pack(record.offset, record.timestamp_ms, len(record.headers), len(record.value))
+    for name, value in record.headers:
+        raw = name.encode()
+        yield _HEADER.pack(len(raw), len(value))
+        yield raw
+        yield value
+    yield record.value
+
+
+def _unpacked(packed: bytes, span: Span, place: tuple[str, int]) -> Sequence[Record]:
+    """Raises: BadPiece."""
+    if not packed:
+        return ()
+    try:
+        unzip = zlib.decompressobj()
+        data = unzip.decompress(packed, _MOST_UNPACKED)
+        if unzip.unconsumed_tail or unzip.unused_data or not unzip.eof:
+            raise BadPiece("its records can't be unpacked")
+        return list(_records(memoryview(data), span, place))
+    except (zlib.error, struct.error, UnicodeDecodeError):
+        raise BadPiece("its records can't be unpacked") from None
+
+
+def _records(data: memoryview, span: Span, place: tuple[str, int]) -> Iterator[Record]:
+    at = 0
+
+    def take(size: int) -> bytes:
+        nonlocal at
+        at += size
+        if at > len(data):
+            raise BadPiece("its records can't be unpacked")
+        return bytes(data[at - size : at])
+
+    while at < len(data):
+        offset, timestamp_ms, headers, size = _RECORD.unpack(take(_RECORD.size))
+        found: list[tuple[str, bytes]] = []
+        for _ in range(headers):
+            name, value = _HEADER.unpack(take(_HEADER.size))
+            found.append((take(name).decode(), take(value)))
+        yield Record(*place, offset, timestamp_ms, span.job_id.encode(), tuple(found), take(size))

@@ -1,0 +1,147 @@
+"""One partition's checkpoints: what a mark may rest on, and what a restart loads (docs/adr/0007-checkpoints.md).
+
+The law is docs/model/Mark.tla: a mark passes a live job's birth only up to where this very service has read, and
+checked, all that the log says of it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from aetheris.protocol.base.checkpoints import BadPiece, Chain, Reached, Span, read
+from aetheris.protocol.base.records import Record
+from aetheris.runtime.log.interface import Log, Place
+from aetheris.runtime.log.replay import replay
+
+Live = Iterable[tuple[str, int]]
+"""Live jobs, each with its birth."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Where reading the authority starts, and what of live jobs lies below."""
+
+    start: int
+    histories: Iterator[Sequence[Record]]
+    """The records of one job at a time, in the order of their births."""
+
+
+class Checkpoints:
+    """The pieces that lie in `place`, of the jobs of `authority`'s partition."""
+
+    def __init__(self, log: Log, place: Place, authority: Place) -> None:
+        self.place = place
+        self._log = log
+        self._authority = authority
+        self._chains: dict[tuple[str, int], Chain] = {}
+        self._names: Counter[bytes] = Counter()
+        self._reached: dict[tuple[str, int], Reached | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._chains)
+
+    async def load(self, begin: int, end: int, mark: int, log_end: int) -> Loaded:
+        """Read all pieces, from offset `begin` to `end`; what is of use to who would start at `mark`.
+
+        Nothing may be known beyond `log_end`. A job whose pieces don't lead from its birth is read from there.
+
+        Raises:
+            LogGap: the topic doesn't have `begin`.
+        """
+        values: dict[Span, Record] = {}
+        async for records in replay(self._log, self.place, begin, end):
+            self.take(records)
+            values.update(_named(records))
+            await asyncio.sleep(0)
+        return self.loaded(values, mark, log_end)
+
+    def loaded(self, values: Mapping[Span, Record], mark: int, log_end: int) -> Loaded:
+        """As `load`, of the pieces that were taken; `values` are their records."""
+        start, found = mark, dict[str, Reached]()
+        for job_id, birth in sorted(self._chains, key=lambda one: one[1]):
+            if birth >= min(mark, log_end) or job_id in found:
+                continue
+            reached = self._chains[job_id, birth].reached(log_end)
+            if reached is None:
+                _log.warning("no whole checkpoint: the job is read from its birth", job_id=job_id, birth=birth)
+                start = min(start, birth)
+            else:
+                start = min(start, reached.as_of + 1)
+                found[job_id] = reached
+        return Loaded(start, self._histories(found.values(), values, start))
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Pieces, and deletions of pieces, as they come in the topic; what can't be used counts as none."""
+        for span, record in _named(records):
+            of = (span.job_id, span.birth)
+            chain = self._chains.get(of) or self._begin(of)
+            self._reached.pop(of, None)
+            if not record.value:
+                chain.drop(span)
+            else:
+                self._check(chain, span, record)
+            if not chain.spans():
+                del self._chains[of]
+                self._names[span.job_id.encode()] -= 1
+
+    def mark(self, live: Live) -> int | None:
+        """The lowest offset of the authority that is still needed for these jobs; None if nothing is."""
+        return min((self._needed(job_id, birth) for job_id, birth in live), default=None)
+
+    def reached(self, job_id: str, birth: int) -> Reached | None:
+        """How far a job's history is known from its pieces."""
+        of = (job_id, birth)
+        if of not in self._chains:
+            return None
+        if of not in self._reached:
+            self._reached[of] = self._chains[of].reached()
+        return self._reached[of]
+
+    def has(self, key: bytes) -> bool:
+        """Whether there are pieces of the job with this record key."""
+        return self._names[key] > 0
+
+    def chain(self, job_id: str, birth: int) -> Chain | None:
+        """A job's pieces."""
+        return self._chains.get((job_id, birth))
+
+    def chains(self) -> list[Chain]:
+        """All that there are."""
+        return list(self._chains.values())
+
+    def _begin(self, of: tuple[str, int]) -> Chain:
+        self._names[of[0].encode()] += 1
+        return self._chains.setdefault(of, Chain(*of))
+
+    def _needed(self, job_id: str, birth: int) -> int:
+        reached = self.reached(job_id, birth) if self._chains else None
+        return birth if reached is None else reached.as_of + 1
+
+    def _check(self, chain: Chain, span: Span, record: Record) -> None:
+        try:
+            chain.put(read(record, self._authority[0]))
+        except BadPiece as error:
+            _log.warning("a checkpoint can't be used", job_id=span.job_id, offset=record.offset, reason=str(error))
+            chain.distrust(span)
+
+    def _histories(
+        self, found: Iterable[Reached], values: Mapping[Span, Record], start: int
+    ) -> Iterator[Sequence[Record]]:
+        for reached in found:
+            pieces = (read(values[span], self._authority[0]) for span in reached.path if span.after < start - 1)
+            yield [one for piece in pieces for one in piece.records if one.offset < start]
+
+
+def _named(records: Iterable[Record]) -> Iterator[tuple[Span, Record]]:
+    """Those whose key names a span."""
+    for record in records:
+        try:
+            span = Span.of(record.key)
+        except BadPiece:
+            continue
+        yield span, record

@@ -1,0 +1,75 @@
+"""Checkpoints, simulated: the same pieces, written by any planner and read by all, which lie in their topic at once."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from aetheris.protocol.base.checkpoints import TYPE, UNBORN, Span, cut, write
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.worker.checkpoints import Checkpoints, Live
+from aetheris.testkit.memory import MemoryLog
+from aetheris.testkit.simulation.log import Entry, record_of
+from aetheris.testkit.simulation.surroundings import Surroundings
+
+PLACE = (str(Topic.CHECKPOINTS), 0)
+AUTHORITY = (str(Topic.JOBS_EVENTS), 0)
+ROUNDS = 3
+"""Of a planner, after which it writes."""
+
+Evolve = Callable[[Entry], object]
+
+
+class SimCheckpoints:
+    """What one process knows of them."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._known = Checkpoints(MemoryLog(1), PLACE, AUTHORITY)
+        self._taken = 0
+        self._rounds = 0
+
+    def load(self, mark: int) -> tuple[int, Sequence[Entry]]:
+        """Where a restart reads on, and what of live jobs lies below: of nothing else it is told."""
+        self.take()
+        values = {Span.of(record.key): record for record in self._around.pieces}
+        events = self._around.log.topics[Topic.JOBS_EVENTS]
+        loaded = self._known.loaded(values, mark, len(events))
+        return loaded.start, [events[record.offset] for history in loaded.histories for record in history]
+
+    def take(self) -> None:
+        """Read what has come."""
+        self._known.take(self._around.pieces[self._taken :])
+        self._taken = len(self._around.pieces)
+
+    def mark(self, live: Live, position: int) -> int:
+        """What this process may commit."""
+        low = self._known.mark(live)
+        return position if low is None else min(low, position)
+
+    def write(self, live: Live, position: int) -> None:
+        """Every third round: what is new of each job below `position`; what is of no use any more is deleted."""
+        self._rounds += 1
+        if self._rounds % ROUNDS:
+            return
+        jobs = dict(live)
+        for job_id, birth in jobs.items():
+            self._around.pieces.extend(self._piece(job_id, birth, position - 1))
+        self.take()
+        gone: list[Span] = []
+        for chain in self._known.chains():
+            is_live = jobs.get(chain.job_id) == chain.birth or chain.birth >= position
+            gone += chain.superseded() if is_live else chain.spans()
+        self._around.pieces.extend(Record(*PLACE, 0, 0, span.key, (), b"") for span in gone)
+
+    def _piece(self, job_id: str, birth: int, as_of: int) -> Iterator[Record]:
+        reached = self._known.reached(job_id, birth)
+        if reached is not None and reached.as_of >= as_of:
+            return
+        after, root = (birth - 1, UNBORN) if reached is None else (reached.filled, reached.root)
+        held = self._around.log.topics[Topic.JOBS_EVENTS][after + 1 : as_of + 1]
+        records = [
+            record_of(Topic.JOBS_EVENTS, one.record.offset, one.id, one.body)
+            for one in held
+            if one.body.job_id == job_id
+        ]
+        piece = cut(Span(job_id, birth, after, as_of), root, records)
+        yield Record(*PLACE, 0, 0, piece.span.key, (("ce_type", TYPE),), write(piece))
