@@ -8,11 +8,15 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from tests.testkit import attempts
+
+settings.register_profile("any machine", deadline=None)  # a busy one is slow, and that proves nothing
+settings.load_profile("any machine")
 
 _FAILED = pytest.StashKey[bool]()
 

@@ -20,7 +20,7 @@ from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.leases import Leases
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.settings import ExecutorSettings
-from tests.integration.test_executor import CALLS, RELEASE, WORKER, World, executing
+from tests.integration.test_executor import CALLS, RELEASE, World, executing
 from tests.integration.test_streams_outages import Fragile
 from tests.testkit.outside import until
 
@@ -101,7 +101,14 @@ async def test_an_executor_that_can_not_report_keeps_no_lease(
 
 @asynccontextmanager
 async def known(kafka: str, valkey_url: str, data: Path) -> AsyncGenerator[World]:
-    named = {"kafka": kafka, "redis": valkey_url, "data": data, "worker_id": WORKER, "dev": True, "trace_sample": 0.0}
+    named = {
+        "kafka": kafka,
+        "redis": valkey_url,
+        "data": data,
+        "worker_id": "executor-under-test",
+        "dev": True,
+        "trace_sample": 0.0,
+    }
     settings = ExecutorSettings.model_validate({**named, "lease_ttl_s": TTL_S, "lease_patience_s": 2.0})
     log, redis = KafkaLog(kafka), Redis(valkey_url)
     await log.start()

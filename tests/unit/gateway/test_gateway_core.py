@@ -16,6 +16,7 @@ from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.plan.prompts import Brief, Limits
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views import standing
 from tests.testkit import histories as h
 
@@ -222,7 +223,7 @@ def test_ends() -> None:
 )
 def test_rejections(reason: str, status: Status) -> None:
     state = h.fold(GRAPH, h.about(ev.InvocationRejected, "a", reason=ev.RejectReason(reason)))
-    assert standing.step_status(state.keys[h.key_of("a")]) is status
+    assert step_status(state.keys[h.key_of("a")]) is status
 
 
 def test_cancel_of_what_has_ended_conflicts() -> None:

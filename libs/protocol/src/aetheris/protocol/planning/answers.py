@@ -307,6 +307,13 @@ def took_nothing(job: JobState, node_id: Name) -> bool:
     return has_effect(entry, settled[1]) is HasEffect.NONE
 
 
+def may_go_without(job: JobState, node_id: Name) -> bool:
+    """Whether a model asked for the call turn by turn, and may go on without it: it surely took no effect."""
+    brief, entry = job.created.brief, job.entry(node_id)
+    by_turns = brief is not None and brief.planning == "agent"
+    return by_turns and entry is not None and entry.node.kind is Kind.TOOL and took_nothing(job, node_id)
+
+
 def status_told(job: JobState, node_id: Name) -> dict[str, Any]:
     """What the model is told of a call that has no result: it needn't guess from words (docs/models.md)."""
     settled, entry = job.settled_key(node_id), job.entry(node_id)

@@ -15,7 +15,8 @@ from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.plan.graph import EffectClass, dependencies
+from aetheris.protocol.planning.answers import may_go_without
 from aetheris.protocol.planning.invocation import Invocation, NotReady, invocation
 from aetheris.protocol.views.effect_log import EffectLog
 
@@ -107,7 +108,7 @@ class Course:
             case ev.NodeFinished() as said:
                 yield from self._node(job, told, said)
             case ev.JobCompleted():
-                missing = [node for node in job.entries if not _is_done(job, node)]
+                missing = [node for node in job.entries if not (_is_done(job, node) or _gone_without(job, node))]
                 if missing and job.terminal is None:
                     yield Difference("incomplete", told, f"the job is completed, but {missing[0]} is not done")
             case _:
@@ -169,6 +170,13 @@ def _plan(told: Told, said: ev.PlanGenerated) -> Iterator[Difference]:
 def _is_done(job: JobState, node_id: str) -> bool:
     finished = job.finished.get(node_id)
     return finished is not None and finished.result_type in DONE
+
+
+def _gone_without(job: JobState, node_id: str) -> bool:
+    """A model's call that failed surely, and that nothing of the last plan needs."""
+    if not may_go_without(job, node_id) or node_id not in job.finished:
+        return False
+    return not any(node_id in dependencies(entries[-1].node) for entries in job.entries.values())
 
 
 def _result_type(state: KeyState, effect_class: EffectClass) -> str:

@@ -13,7 +13,7 @@ from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, OpenRequest
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
 from aetheris.protocol.plan.prompts import Brief
-from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided, took_nothing
+from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided, may_go_without
 from aetheris.protocol.planning.invocation import is_done, needs
 
 
@@ -285,7 +285,7 @@ class Progress:
         node = self.entry(node_id).node
         if state.outcome is Settled.SUCCESS and node.compensate_with is not None:
             self.committed.append(node_id)
-        if self._is_for_its_model(node_id):
+        if may_go_without(self.job, node_id):
             self.ended.add(node_id)
             self.untold.add(node_id)
         elif state.outcome is not Settled.SUCCESS:
@@ -298,15 +298,10 @@ class Progress:
             if node.kind is Kind.LLM and self.brief is not None:
                 self.answered = node_id
 
-    def _is_for_its_model(self, node_id: str) -> bool:
-        """Whether a model asked for the call, and may go on: it surely took no effect."""
-        agent = self.brief is not None and self.brief.planning == "agent"
-        return agent and self.entry(node_id).node.kind is Kind.TOOL and took_nothing(self.job, node_id)
-
     def _follow_node(self, event: ev.NodeFinished) -> None:
         """A node may end without an invocation: a reference that leads nowhere."""
         self.sent.nodes.add(event.node_id)
-        if event.result_type == ev.Outcome.PERMANENT and not self._is_for_its_model(event.node_id):
+        if event.result_type == ev.Outcome.PERMANENT and not may_go_without(self.job, event.node_id):
             self.fail(event.node_id, event.reason or "failed")
 
     def _release(self, node_id: str) -> Sequence[str]:
