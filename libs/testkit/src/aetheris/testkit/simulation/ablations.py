@@ -176,7 +176,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     ),
     Ablation(
         "with an effect store that is believed",
-        5000,
+        1000,
         {
             "aetheris.ledger.core.settlement._is_of": _always(value=True),
             "aetheris.ledger.core.settlement._is_whole": _always(value=True),

@@ -214,7 +214,7 @@ class Faults:
         return f"what {call.node_id} of {call.job_id} did is deleted outside"
 
     def stored_effect_is_spoilt(self) -> str | None:
-        """It is no effect, one of another result, or another try's."""
+        """It is no effect, one of another result, or another try's; and whoever could report it otherwise crashes."""
         stored = self.around.redis.stored()
         if not stored:
             return None
@@ -224,6 +224,8 @@ class Faults:
         if spoilt == value:
             return None
         self.around.redis.spoil(key, nonce, spoilt)
+        for one in [one for one in self.processes.executors if one.is_at(nonce)]:
+            self.processes.crash(one)
         return f"the stored effect of {nonce} is spoilt"
 
     def clock_jumps(self) -> str | None:

@@ -114,6 +114,10 @@ class Executor:
         """Whether it renews the lease of a key."""
         return not self.paused and any(running.tried.started.idempotency_key == key for running in self.running)
 
+    def is_at(self, nonce: str) -> bool:
+        """Whether a try is at work here."""
+        return any(running.tried.nonce == nonce for running in self.running)
+
     def held_keys(self) -> list[str]:
         """The keys whose leases it renews."""
         return [running.tried.started.idempotency_key for running in self.running]
