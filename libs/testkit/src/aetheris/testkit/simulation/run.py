@@ -107,13 +107,12 @@ class Run:
                 return
 
     def _at_rest(self) -> bool:
-        """Nothing can be done now, and nothing is due: else time goes on."""
+        """Nothing can be done now, nothing is due, and no human has anything left to say: else time goes on."""
         if self._over():
             return True
-        if not self._pass_time(0.0):
-            return True
+        passed = self._pass_time(0.0)
         self.human.ask_again()
-        return False
+        return not passed and not any(self.human.actions())
 
     def _over(self) -> bool:
         jobs = self.observer.jobs
