@@ -200,7 +200,7 @@ def test_jobs_end_for_good_with_the_name_of_what_ends_them(world: World) -> None
         "turns": (world.submit("without end", limits={"turns": 2}), "limit_turns: 2 turns"),
         "calls": (world.submit("without end", limits={"calls": 1}), "limit_calls: 1 of 1"),
         "tokens": (world.submit("without end", limits={"tokens": 500}), "limit_tokens: "),
-        "money": (world.submit("without end", limits={"cost_usd": 0.0001}), "limit_cost_usd: 0.000"),
+        "money": (world.submit("without end", limits={"cost_usd": 0.0001}), "limit_cost_usd: 0.00"),
         "failures": (world.submit("stubborn", limits={"failed_turns": 2}), "limit_failed_turns: 2 turns"),
         "refused": (world.submit("broken"), "the model's server answered 401"),
     }
