@@ -28,7 +28,7 @@ from tests.testkit.outside import LOG, logged, until
 
 PROVEN = Proof(online_ok=True, offline_ok=True, tampered_ok=False, complaint=Violation(1, "rule", "event", 1, "why"))
 PAID = tag_of(approve.PAYEE, approve.CHANGED)
-APPROVED = approve.Outcome(403, 409, 409, (PAID,), verified=True)
+APPROVED = approve.Outcome(403, 403, 409, 409, (PAID,), verified=True)
 SETTLED = unknown.Outcome(unknown.Counts(2, 2), unknown.Counts(1, 1), "probe", "human", waited=True, verified=True)
 GOOD = Outcome(naive=TWICE, aetheris=ONCE, kills=Kills(8, 1, 1, [1.0]), proof=PROVEN)
 
@@ -60,8 +60,9 @@ def test_the_payout_that_waits_for_a_human_is_made_once(tmp_path: Path, capsys: 
     told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for line in (
         "the submitter approves himself 403 403",
+        "who changed the call approves it 403 403",
         "a stale approval of 5000 409 409",
-        "the approval, replayed 409 409",
+        "another answer, afterwards 409 409",
         f"payouts in the bank's book {PAID} {PAID}",
         "verify holds holds",
         "As promised.",
@@ -167,6 +168,7 @@ def test_whatever_is_off_ends_it_with_1(off: Outcome, tmp_path: Path, monkeypatc
     "off",
     [
         replace(APPROVED, own_approval=200),
+        replace(APPROVED, own_edit=200),
         replace(APPROVED, stale_approval=200),
         replace(APPROVED, replayed_approval=200),
         replace(APPROVED, payouts=(PAID, PAID)),

@@ -26,7 +26,7 @@ from aetheris.rigs.demo.system import System, check_free, running
 from aetheris.sdk.client import Action, Client, Conflict, Forbidden, Unreachable
 
 PAYEE, ASKED, CHANGED = "Northwind", 5_000, 500
-AGENT, APPROVER, LATE = "agent", "carol", "dave"
+AGENT, EDITOR, APPROVER = "agent", "carol", "dave"
 BLACKOUT_S = 10.0
 
 
@@ -35,6 +35,7 @@ class Outcome:
     """What the demo has shown; answers are HTTP statuses."""
 
     own_approval: int
+    own_edit: int
     stale_approval: int
     replayed_approval: int
     payouts: tuple[str, ...]
@@ -43,7 +44,8 @@ class Outcome:
     @property
     def as_promised(self) -> bool:
         """Refused where it must be, and one payout of what was approved."""
-        refused = (self.own_approval, self.stale_approval, self.replayed_approval) == (403, 409, 409)
+        answers = (self.own_approval, self.own_edit, self.stale_approval, self.replayed_approval)
+        refused = answers == (403, 403, 409, 409)
         return refused and self.payouts == (tag_of(PAYEE, CHANGED),) and self.verified
 
 
@@ -89,7 +91,7 @@ def _ask(system: System, say: Say) -> tuple[str, str]:
     form = system.client.request(request).request
     names = ", ".join(f"{field['name']} = {field['default']}" for field in form["fields"])
     say.step(f"job {job_id} waits for a human: {form['title']} {names}")
-    say.detail(f"the policy's rule names who may answer: {APPROVER}, {LATE}; until {form['expires_at']}")
+    say.detail(f"the policy's rule names who may answer: {EDITOR}, {APPROVER}; until {form['expires_at']}")
     return job_id, request
 
 
@@ -98,25 +100,26 @@ def _answer(system: System, bank: Outside, job_id: str, request: str, own: int, 
     if _await_request(system, job_id) != request:
         raise DemoError("the job asks for something else than before")
     say.step("the same request waits, from the log")
-    with _client(system, APPROVER) as approver, _client(system, LATE) as late:
-        changed = approver.respond(request, "edit", data={"amount": CHANGED})
+    with _client(system, EDITOR) as editor, _client(system, APPROVER) as approver:
+        changed = editor.respond(request, "edit", data={"amount": CHANGED})
         new = changed.next_request_id
         if new is None:
             raise DemoError(f"the change was answered with {changed.event}")
-        say.step(f"{APPROVER} changes the amount to {CHANGED}: that is another call, which needs its own approval")
-        stale = _refused(late, request, "approve")
-        say.step(f"{LATE} still has the old form open, and approves {ASKED}: {stale}")
+        say.step(f"{EDITOR} changes the amount to {CHANGED}: that is another call, which needs its own approval")
+        edit = _refused(editor, new, "approve")
+        say.step(f"{EDITOR}, who changed it, approves it herself: {edit}")
+        stale = _refused(approver, request, "approve")
+        say.step(f"{APPROVER} still has the old form open, and approves {ASKED}: {stale}")
         said = approver.respond(new, "approve", comment="as agreed")
         say.step(f"{APPROVER} approves {CHANGED}: {said.event}")
         await_status(system, job_id, "completed")
-        replayed = _refused(late, new, "approve")
-        say.step(
-            f"the approval is sent once more, by {LATE}: {replayed}; by {APPROVER} again: {_repeated(approver, new)}"
-        )
+        say.step(f"the approval is sent once more: {_repeated(approver, new)}")
+        replayed = _refused(approver, new, "reject")
+        say.step(f"{APPROVER} says no after all: {replayed}")
     payouts = tuple(effect["tag"] for effect in bank.effects())
     say.step(f"the job has completed. The bank's book: {', '.join(payouts)}")
     verified = bool(verified_with_seal(system, job_id)["ok"])
-    return Outcome(own, stale, replayed, payouts, verified)
+    return Outcome(own, edit, stale, replayed, payouts, verified)
 
 
 def _await_request(system: System, job_id: str) -> str:
@@ -164,7 +167,7 @@ def _write_tokens(folder: Path) -> None:
     path.write_text(
         "\n".join(
             f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{who}"\ntenant = "default"\n'
-            for who in (AGENT, APPROVER, LATE)
+            for who in (AGENT, EDITOR, APPROVER)
         )
     )
 
@@ -172,8 +175,9 @@ def _write_tokens(folder: Path) -> None:
 def _show(outcome: Outcome, say: Say) -> None:
     rows = [
         ("the submitter approves himself", str(outcome.own_approval), "403"),
+        ("who changed the call approves it", str(outcome.own_edit), "403"),
         (f"a stale approval of {ASKED}", str(outcome.stale_approval), "409"),
-        ("the approval, replayed", str(outcome.replayed_approval), "409"),
+        ("another answer, afterwards", str(outcome.replayed_approval), "409"),
         ("payouts in the bank's book", ", ".join(outcome.payouts), tag_of(PAYEE, CHANGED)),
         ("verify", "holds" if outcome.verified else "fails", "holds"),
     ]
