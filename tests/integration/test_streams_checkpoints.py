@@ -49,7 +49,12 @@ class Jobs(PartitionHandler):
     def fold(self, records: Sequence[Record]) -> None:
         self.folded += len(records)
         for record in records:
-            kind = (record.header("ce_type") or b"").decode().split(".")[2]
+            kind = (
+                (record.header("ce_type") or b"")
+                .removeprefix(b"io.aetheris.")
+                .removesuffix(b".v1")
+                .decode(errors="replace")
+            )
             key = record.key or b""
             if kind == "job_created":
                 self.jobs.setdefault(key, [])

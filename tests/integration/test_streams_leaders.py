@@ -12,7 +12,7 @@ from aetheris.runtime.log.interface import LogUnreachable, Reader
 from aetheris.runtime.log.pump import Pump
 from tests.testkit.cluster import Cluster, running_cluster
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 DEADLINE_S = 120.0
 ROUNDS = 2
