@@ -97,7 +97,8 @@ class World:
         return job, issue
 
     def go(self, job: str, key: str = "go") -> None:
-        answer = self.system.api.post(f"/jobs/{job}/signal", json={"correlation_key": key})
+        path, said = f"/jobs/{job}/signal", {"correlation_key": key}
+        answer = self.system.api.post(path, json=said, headers=self.system.approver)
         assert answer.status_code in (200, 202), answer.text
 
 
