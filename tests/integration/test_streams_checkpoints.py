@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
 
+from aetheris.cli.embedded.kafka import broker_in, install, running_broker
+from aetheris.cli.embedded.ports import Ports
 from aetheris.protocol.base.checkpoints import TYPE, Span
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
@@ -166,6 +168,15 @@ class Running:
         self.stop.set()
         async with asyncio.timeout(DEADLINE_S):
             await self.task
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker of its own: jobs that others left alive in the shared log would hold these marks."""
+    data = tmp_path_factory.mktemp("kafka")
+    broker = broker_in(install(lambda _part, _message: None), data, Ports(data))
+    with running_broker(broker, data / "kafka.log") as address:
+        yield address
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.real)])
