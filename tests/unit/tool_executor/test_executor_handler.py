@@ -30,12 +30,12 @@ from aetheris.runtime.telemetry.tracer import Telemetry
 from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.tool_executor.core.partition import Worker
-from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.performing import Performer, Scribe
 from aetheris.tool_executor.secret_store import Secrets
+from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 from tests.testkit.histories import JOB, about, created, graph, planned
 

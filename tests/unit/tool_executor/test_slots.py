@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aetheris.tool_executor.core.slots import Slots
+from aetheris.tool_executor.slots import Slots
 
 LIMIT = 3
 

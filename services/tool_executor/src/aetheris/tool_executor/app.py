@@ -26,7 +26,6 @@ from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.sdk.threads import THREADS
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
-from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.effect_writer import EffectWriter
 from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
@@ -36,6 +35,7 @@ from aetheris.tool_executor.performing import Performer, Scribe
 from aetheris.tool_executor.registering import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
+from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.unjudged import tell_unjudged
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
-from aetheris.tool_executor.core.slots import Slots
 from aetheris.tool_executor.heartbeat import Heartbeat, Watched
 from aetheris.tool_executor.identity import exit_at_once
 from aetheris.tool_executor.performing import Performer, Report, Scribe, lasts_s
+from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
 _log = structlog.get_logger(__name__)
