@@ -49,6 +49,8 @@ class World:
         return self.system.api.post(path, json=body, headers={"Authorization": f"Bearer token-of-{who}"})
 
     def step(self, job: str) -> dict[str, Any]:
+        """Once the planner has taken the job up."""
+        until(lambda: self.system.job(job)["steps"], PATIENCE_S)
         (step,) = self.system.job(job)["steps"]
         return step
 

@@ -11,13 +11,23 @@ from typing import Any
 
 import pytest
 
-from aetheris.sdk import tool
+from aetheris.sdk import remains, tool
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.outcomes import InDoubt
 from aetheris.sdk.remains import unsure
 from tests.unit.sdk.test_sdk_invoke import context
 
 PATIENCE_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process of its own: threads and child processes of other tests are none of these calls'."""
+    for thread in threading.enumerate():
+        remains.know(thread)
+    others = set(remains._children())
+    children = remains._children
+    monkeypatch.setattr(remains, "_children", lambda: [pid for pid in children() if pid not in others])
 
 
 @pytest.fixture
@@ -117,6 +127,7 @@ async def test_work_that_it_gave_to_a_thread_lives(release: threading.Event) -> 
         await asyncio.wait_for(asyncio.to_thread(release.wait, PATIENCE_S), 0.05)
 
     assert not await returned(act)
+    release.set()
 
 
 async def test_a_thread_that_it_started_lives(release: threading.Event) -> None:
