@@ -40,6 +40,7 @@ PLACES = {
     "mcp": "mcp",
     "replay": "courses",
     "effects": "courses",
+    "ledger": "courses",
     "trace": "courses",
     "why": "courses",
     "verify": "proofs",

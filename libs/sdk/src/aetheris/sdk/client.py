@@ -456,6 +456,10 @@ class Client:
         """The effect log: {job_id, effects, effects_hash}; raises ApiError."""
         return self._send(_Call("GET", f"/jobs/{job_id}/effects"))
 
+    def ledger(self, job_id: str) -> dict[str, Any]:
+        """Each call as the ledger holds it, and what made it so: {job_id, calls}; raises ApiError."""
+        return self._send(_Call("GET", f"/jobs/{job_id}/ledger"))
+
     def trace(self, job_id: str) -> dict[str, Any]:
         """Decision tree, dependency graph, steps, events, effects; raises ApiError."""
         return self._send(_Call("GET", f"/jobs/{job_id}/trace"))
@@ -652,6 +656,10 @@ class AsyncClient:
     async def effects(self, job_id: str) -> dict[str, Any]:
         """As `Client.effects`."""
         return await self._send(_Call("GET", f"/jobs/{job_id}/effects"))
+
+    async def ledger(self, job_id: str) -> dict[str, Any]:
+        """As `Client.ledger`."""
+        return await self._send(_Call("GET", f"/jobs/{job_id}/ledger"))
 
     async def trace(self, job_id: str) -> dict[str, Any]:
         """As `Client.trace`."""
