@@ -336,7 +336,7 @@ class Client:
         With `wait_s` the answer comes when the job has ended, after so many seconds (60 at most) at the latest.
 
         Raises:
-            ApiError.
+            ApiError: The gateway refused it.
         """
         call = _submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
         return Submitted.model_validate(self._send(call))
@@ -401,7 +401,8 @@ class Client:
         """Events as they come, until the job ends (or is sealed); resumes where a connection broke.
 
         Raises:
-            ApiError; Unreachable once nothing could be read for `patience_s`.
+            ApiError: The gateway refused it.
+            Unreachable: Nothing could be read for `patience_s`.
         """
         course = _Course(after, to_seal, patience_s, time.monotonic())
         while not course.over:
