@@ -30,7 +30,17 @@ KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",), "d": (
 NODE_OF = {key: name for name, keys in KEYS.items() for key in keys}
 
 
-KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "ask", "allow", "again"]
+KINDS = [
+    *["start"] * 6,
+    *["finish"] * 6,
+    *["reopen", "park", "other"] * 2,
+    "return",
+    "reject",
+    "decide",
+    "ask",
+    "allow",
+    "again",
+]
 
 
 @st.composite
@@ -50,8 +60,11 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             told = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
             return "tool_invocation_finished", {**named, **told}
         case "reopen":
-            by = draw(st.sampled_from(["policy", "policy", "human", "human"]))
+            by = draw(st.sampled_from(["policy", "probe", "human", "human"]))
             return "invocation_reopened", {**named, "by": by, "next_token": draw(st.sampled_from([2, 2, 3]))}
+        case "return":
+            said = {"error_class": "E", "returned": draw(st.booleans())}
+            return "invocation_in_doubt", {**named, **said}
         case "park":
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":
