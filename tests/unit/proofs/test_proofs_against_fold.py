@@ -332,6 +332,12 @@ def agree(events: list[tuple[str, dict[str, Any]]]) -> None:
             assert settled.outcome == "rejected" or settled.fact.nonce == state.settled_by
 
 
+def test_they_agree_on_a_retry_by_hand_of_what_has_settled() -> None:
+    parked = [_start("a1", "n1"), _about("invocation_parked", "a1", "n1", reason="r"), _finish("a1", "n1")]
+    asked = _word("approval_requested", "a1")
+    agree([*_first(), *parked, asked, _about("invocation_reopened", "a1", "n1", next_token=2, by="human")])
+
+
 def test_they_agree_on_a_void_start_that_comes_again() -> None:
     allowed = {"node_id": "b", "idempotency_key": "b1", "args_hash": "h", "tool_version": "1", "rule": "r"}
     events = [*_first(), _start("b1", "n1"), ("policy_allowed", allowed), _start("b1", "n1"), _finish("b1", "n1")]

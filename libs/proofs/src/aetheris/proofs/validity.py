@@ -382,7 +382,7 @@ class Validity:
         found = [Asking()]
         for token, start in enumerate(self.starts_before(key, at), start=2):
             end = self.handover(start)
-            if end is None or not end.by_hand or end.at >= at:
+            if end is None or not end.by_hand or end.at >= at or self.settlement(key, end.at) is not None:
                 continue
             if self.is_irreversible(start.node, end.at) or self.request(key, found[-1], end.at) is not None:
                 found.append(Asking(token, end.at))
