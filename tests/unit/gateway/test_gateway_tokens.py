@@ -36,10 +36,8 @@ def test_both_kinds_are_known(tmp_path: Path) -> None:
 
 def test_only_whose_token_says_so_is_an_operator(tmp_path: Path) -> None:
     tokens = load(tmp_path, FILE.replace('name = "bob"', 'name = "bob"\noperator = true'))
-    assert (tokens.caller("Bearer plain-token").operator, tokens.caller("Bearer hashed-token").operator) == (
-        False,
-        True,
-    )
+    callers = [tokens.caller(f"Bearer {kind}-token") for kind in ("plain", "hashed")]
+    assert [one.operator for one in callers] == [False, True]
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic plain-token", "plain-token"])
