@@ -71,7 +71,7 @@ def ensure_token(data: Path) -> Path:
     if not path.exists():
         staged = path.with_suffix(".new")
         staged.touch(mode=0o600)
-        staged.write_text("\n".join(_fresh_token(_user()), _fresh_token(APPROVER, operator=True)))
+        staged.write_text("\n".join((_fresh_token(_user()), _fresh_token(APPROVER, operator=True))))
         staged.replace(path)
     return path
 
