@@ -60,7 +60,7 @@ SEEDS ?= 5000
 simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints its shortest history
 	@$(RUN)/python -m aetheris.testkit.simulation --seeds $(SEEDS)
 
-mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time; hours, goes on where it was
+mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time, where it has changed
 	@$(RUN)/python -m tests.mutants
 
 docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's topics and users; the site, in build/site

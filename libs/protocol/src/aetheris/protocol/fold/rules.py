@@ -58,11 +58,8 @@ def _created(job: JobState, e: ev.JobCreated, offset: int) -> bool:
 def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     if e.revision != job.revision + 1:
         return False
-    graph = e.task_graph if e.revision == 0 else e.diff
-    if graph is None:
-        return False
     try:
-        added = TaskGraph.model_validate(graph)
+        added = TaskGraph.model_validate(e.task_graph if e.revision == 0 else e.diff)
         order = check_graph(_nodes_with(job, added))
     except (ValidationError, InvalidPlan):
         return False
@@ -96,8 +93,6 @@ def _undoes(job: JobState, node: Node) -> bool:
 
 def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
     """The plan in force with what is added to it; who replaces a node has its place."""
-    if not job.entries:
-        return added.nodes
     replacing = {node.id: node for node in added.nodes}
     if len(replacing) < len(added.nodes):  # a node that stands twice is for `check_graph` to refuse
         return added.nodes
@@ -226,12 +221,22 @@ def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or e.invocation_id != state.n:
         return False
-    if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
+    if not _may_reopen(job, state, e):
         return False
     _reopen(state)
     if e.by == "human":
         _ask_anew(job, state)
     return True
+
+
+def _may_reopen(job: JobState, state: KeyState, e: ev.InvocationReopened) -> bool:
+    """A person what is parked, the ledger what is started; by a probe also what is parked, if the try can't act."""
+    if e.by == "human":
+        return state.st is St.PARKED
+    if state.st is St.PARKED and e.by == "probe":
+        tried = state.tries[e.invocation_id]
+        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.ended_workers
+    return state.st is St.STARTED
 
 
 def _ask_anew(job: JobState, state: KeyState) -> None:
