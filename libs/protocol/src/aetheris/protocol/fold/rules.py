@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.start import UNTOUCHED, is_stopped, why_void
 from aetheris.protocol.fold.state import IN_FLIGHT, NODE_WAITS, OPEN, Entry, JobState, KeyState, Settled, St, Try
+from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
 from aetheris.protocol.plan.graph import (
@@ -221,12 +222,22 @@ def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or e.invocation_id != state.n:
         return False
-    if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
+    if not _may_reopen(job, state, e):
         return False
     _reopen(state)
     if e.by == "human":
         _ask_anew(job, state)
     return True
+
+
+def _may_reopen(job: JobState, state: KeyState, e: ev.InvocationReopened) -> bool:
+    """A person what is parked, the ledger what is started; by a probe also what is parked, if the try can't act."""
+    if e.by == "human":
+        return state.st is St.PARKED
+    if state.st is St.PARKED and e.by == "probe":
+        tried = state.tries[e.invocation_id]
+        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.gone
+    return state.st is St.STARTED
 
 
 def _ask_anew(job: JobState, state: KeyState) -> None:
@@ -335,9 +346,12 @@ def _retry_scheduled(job: JobState, e: ev.RetryScheduled, offset: int) -> bool:
 
 def _worker_ended(job: JobState, e: ev.WorkerEnded, offset: int) -> bool:
     who = (e.worker_id, e.incarnation)
-    if who in job.ended_workers:
+    own_word = e.how == HUMAN and e.by in (None, job.created.submitted_by)
+    if who in job.gone or (own_word and who in job.ended_workers):
         return False
-    job.ended_workers[who] = offset
+    job.ended_workers.setdefault(who, offset)
+    if not own_word:
+        job.gone.add(who)
     return True
 
 
