@@ -107,6 +107,8 @@ class Contracts:
         if isinstance(event, ev.PlanGenerated):
             for node_id in self.job.entries:
                 self._planned_at.setdefault(node_id, told.time)
+        if isinstance(event, ev.JobCompleted | ev.JobFailed | ev.JobCancelled):
+            return [one for key in list(self._courses) for one in self._move(self.job, key, St.NONE, event, told)]
         key = keys or _key_of(self.job, event)
         return self._move(self.job, key, before, event, told) if key is not None else ()
 
@@ -182,6 +184,8 @@ def _triggers(status: Status, state: KeyState, before: St, event: Event) -> Sequ
             if state.st is St.SETTLED and before is not St.SETTLED:
                 return _end(status, _ending(state))
             return _resume(status) if state.st is St.REOPENED else ()
+        case ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled():  # approved behind a stop, or just before it
+            return (Trigger.CANCEL,) if status is Status.WAITING and state.st is St.NONE else ()
         case _:
             return ()
 

@@ -81,7 +81,7 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
     finished = job.finished.get(node.id)
     if found is not None:
         key, state = found
-        step["state"] = step_status(state).value
+        step["state"] = step_status(state, over=job.terminal is not None).value
         step["attempts"] = state.attempts
         step["execution_id"] = execution_id(job.job_id, node.id, key)
         step["external_id"] = state.external_id

@@ -52,7 +52,7 @@ def contract_status(job: JobState, execution: str) -> Status | None:
     """Where an execution contract stands; None if the job has no such contract."""
     key = _key_of(job, execution)
     if key is not None:
-        return step_status(job.keys[key])
+        return step_status(job.keys[key], over=job.terminal is not None)
     return Status.PENDING if _is_to_be(job, execution) else None
 
 
@@ -77,7 +77,7 @@ def key_to_call_off(job: JobState, execution: str) -> str | None:
     if key is None:
         return None
     state = job.keys[key]
-    status = step_status(state)
+    status = step_status(state, over=job.terminal is not None)
     if status not in (Status.RUNNING, Status.WAITING):
         message = f"the step is {status.value}: it can't be cancelled"
         raise Conflict("illegal_transition", message, state=status.value)
