@@ -42,6 +42,7 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
   EndRule,     \* a started whose worker has ended is "void" | "counts": a process that is said to have ended may wake
   RetRule,     \* who may say of a try that its own code has returned: it has "raised" | it has "timed" out, and acts on
   ProbeAfter,  \* the probe itself is sent after both | FALSE: in any order
+  ParkRule,    \* what is parked a probe reopens once its try has "ended" | "any": whenever nothing is found
   VoidRule     \* "first": a started that was void stays void when the same record comes again | "anew": judged anew
 VARIABLES s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag
 vars == <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
@@ -181,6 +182,9 @@ Ladder(k) ==
   \/ /\ "fail" \in Acts /\ q.st = "started" /\ Set(k, Settled(q, "perm", 0, q.n, FALSE)) /\ UNCHANGED <<pa, hre>> /\ U1
   \/ /\ "reopen" \in Acts /\ q.st = "started"
      /\ Class = "probe" => q.n \in pa /\ Safe(q.n)
+     /\ Set(k, [q EXCEPT !.st = "reopened"]) /\ UNCHANGED <<pa, hre>> /\ U1
+  \/ /\ "reopen" \in Acts /\ q.st = "parked" /\ Class = "probe"
+     /\ IF ParkRule = "ended" THEN q.n \in pa /\ Safe(q.n) ELSE Same(q.n) = {}
      /\ Set(k, [q EXCEPT !.st = "reopened"]) /\ UNCHANGED <<pa, hre>> /\ U1
 FailReopened(k) ==
   LET q == s[k] IN PermReopened /\ q.st = "reopened" /\ Set(k, Settled(q, "perm", 0, q.n, q.live = {})) /\ UNCHANGED <<pa, hre>> /\ U1
