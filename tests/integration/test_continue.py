@@ -15,6 +15,7 @@ import pytest
 from aetheris.cli import local
 from aetheris.proofs import bundle, seals
 from aetheris.proofs.evidence import dumps
+from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Submit
 from aetheris.verifier.keys import load_private_key
 from tests.testkit.attempts import fresh
@@ -184,7 +185,7 @@ def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, o
                 "continues": forged,
             }
         )
-        system.append(command, "test")
+        system.forge(Topic.JOBS_COMMANDS, command.job_id, command, "test")
         until(lambda command=command: system.job(command.job_id).get("status") == "failed", 60)
         shown = system.job(command.job_id)
         assert shown["error"].startswith("continues: "), shown
