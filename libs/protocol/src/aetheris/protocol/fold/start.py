@@ -26,6 +26,8 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return "the nonce was used before"
     if (e.worker_id, e.incarnation) in job.ended_workers:
         return "its worker had ended"
+    if job.paused is not None:
+        return "the job is paused"
     if job.void_starts and (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
         return "it was void before, so nobody runs it"
     if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
