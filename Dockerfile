@@ -8,7 +8,7 @@ ARG UV_VERSION=0.13.9
 ENV UV_PROJECT_ENVIRONMENT=/app/venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
 WORKDIR /src
 RUN python3 -m venv /uv && /uv/bin/pip install --quiet --disable-pip-version-check --no-cache-dir uv==${UV_VERSION}
-COPY pyproject.toml uv.lock ./
+COPY pyproject.toml uv.lock LICENSE ./
 COPY libs libs
 COPY services services
 ARG SERVICE

@@ -60,12 +60,13 @@ SEEDS ?= 5000
 simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints its shortest history
 	@$(RUN)/python -m aetheris.testkit.simulation --seeds $(SEEDS)
 
-mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time; hours, goes on where it was
+mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time, where it has changed
 	@$(RUN)/python -m tests.mutants
 
-docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's topics and users
+docs: setup ## what is generated: AsyncAPI, the events' JSON Schemas, Kafka's topics and users; the site, in build/site
 	@$(RUN)/python docs/schemas/generate.py
 	@$(RUN)/python deploy/generate.py
+	@$(RUN)/python docs/site/build.py
 
 deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our own rules; a split network (as root); no cluster
 	@$(RUN)/pytest -q tests/deploy

@@ -1,14 +1,22 @@
 """A failed job is gone on from in a new one, and nothing that it did is done again (docs/continue.md)."""
 
+import base64
+import io
 import json
 import subprocess
 import sys
-from collections.abc import Generator
+import zipfile
+from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aetheris.proofs import bundle, seals
+from aetheris.proofs.evidence import dumps
+from aetheris.verifier.keys import load_private_key
 from tests.testkit.attempts import fresh
+from tests.testkit.evidence import signer
 from tests.testkit.outside import Outside, running_outside, until
 from tests.testkit.system import REPOSITORY, System, running_system
 
@@ -50,6 +58,100 @@ def failed(system: System, *nodes: dict[str, Any], **options: str) -> str:
     system.wait_status(job, "failed", 60)
     until(lambda: any(one["type"] == "job_sealed" for one in system.api.get(f"/jobs/{job}/events").json()), 60)
     return job
+
+
+def payments(tag: str, *, third: str, hold: str = "") -> list[dict[str, Any]]:
+    """Three payments, one after the other; the third fails with poke_refused."""
+    plan = [poke("p1", "poke_probeable", f"{tag}-1"), poke("p2", "poke_probeable", f"{tag}-2", "p1")]
+    last = poke("p3", third, f"{tag}-3", "p2")
+    if third == "poke_refused":
+        return [*plan, last | {"args": {}}]
+    return [*plan, last | {"args": {"tag": f"{tag}-3", "hold": hold}}]
+
+
+def test_three_payments_of_which_the_third_failed_are_three_payments(
+    system: System, outside: Outside, tmp_path: Path
+) -> None:
+    """The first two are not made again, whatever is killed; and all of it is proven, or what is forged is named."""
+    tag, hold = fresh("pay"), fresh("hold")
+    held = outside.hold(hold)
+    job = failed(system, *payments(tag, third="poke_refused"))
+    status, taken = go_on(system, job, *payments(tag, third="poke_probeable", hold=hold))
+    assert status == 202, taken
+    second = taken["job_id"]
+    until(lambda: outside.count(f"{tag}-3") == 1, 60)
+    with system.all_killed():
+        held.unlink()
+    system.wait_ended([second], 120)
+    assert system.job(second)["status"] == "completed"
+    assert [outside.count(f"{tag}-{number}") for number in (1, 2, 3)] == [1, 1, 1]
+    assert [one["job_id"] for one in system.verified(second)["continued"]] == [job]
+    answer = system.api.get(f"/jobs/{second}/evidence")
+    assert answer.status_code == 200, answer.text
+    for report in opinions(system, answer.content, tmp_path):
+        assert report["ok"], report["violations"]
+        assert [one["job_id"] for one in report["continued"]] == [job]
+    command = [sys.executable, "-m", "aetheris.cli", "verify", second, "--from-log", "--json", "--data"]
+    done = subprocess.run(
+        [*command, str(system.data)], capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False
+    )
+    assert (done.returncode, [one["job_id"] for one in json.loads(done.stdout)["continued"]]) == (0, [job])
+    other = failed(system, *payments(fresh("other"), third="poke_refused"))
+    for forge, rule in FORGERIES.items():
+        given = {"stranger": system.api.get(f"/jobs/{other}/evidence").content}
+        trojan = resigned(system, answer.content, lambda said, forge=forge, given=given: forge(said, given))
+        for report in opinions(system, trojan, tmp_path):
+            assert rule in {one["rule"] for one in report["violations"]}
+            assert not report["ok"]
+
+
+def statement_of(data: bytes) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return json.loads(base64.b64decode(json.loads(archive.read(bundle.ENVELOPE))["payload"]))
+
+
+def resigned(system: System, data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """As the operator would forge it, who holds the key that signs bundles."""
+    said = statement_of(data)
+    change(said["predicate"])
+    payload = dumps(said)
+    key = load_private_key(system.data / "keys" / "seal.pem")
+    signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
+    encoded = base64.b64encode(payload).decode()
+    return bundle.pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
+
+
+def without(said: dict[str, Any], _given: dict[str, bytes]) -> None:
+    del said["continued"]
+
+
+def swapped(said: dict[str, Any], given: dict[str, bytes]) -> None:
+    stranger = statement_of(given["stranger"])["predicate"]
+    said["continued"][0] |= {name: stranger[name] for name in ("records", "blobs", "inclusion")}
+
+
+def unpaid(said: dict[str, Any], _given: dict[str, bytes]) -> None:
+    """The earlier job never made its first payment."""
+    one = said["continued"][0]
+    one["records"] = [record for record in one["records"] if b'"node_id":"p1"' not in base64.b64decode(record["value"])]
+
+
+FORGERIES = {without: "continued_missing", swapped: "other_job", unpaid: "adopted_unsettled"}
+
+
+def opinions(system: System, data: bytes, folder: Path) -> list[dict[str, Any]]:
+    """The reports on a bundle of `aetheris verify`, and of the script that lies in it."""
+    path, public = folder / "evidence.zip", str(system.data / "keys" / "seal.pub")
+    path.write_bytes(data)
+    with zipfile.ZipFile(path) as archive:
+        archive.extract("verify.py", folder)
+    ours = [sys.executable, "-m", "aetheris.cli", "verify", str(path), "--public-key", public, "--json"]
+    script = [sys.executable, "-I", str(folder / "verify.py"), str(path), "--public-key", public]
+    said = [
+        subprocess.run(one, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False).stdout
+        for one in (ours, script)
+    ]
+    return [json.loads(one) for one in said]
 
 
 def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: System, outside: Outside) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 SLACK_S = 4.0
 """Of a busy machine."""
 
-OF_A_JOB = ("", "/events", "/trace", "/effects", "/contracts", "/replay", "/verify", "/evidence")
+OF_A_JOB = ("", "/events", "/trace", "/effects", "/ledger", "/contracts", "/replay", "/verify", "/evidence")
 
 
 @pytest.fixture(scope="module")

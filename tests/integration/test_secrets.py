@@ -48,7 +48,7 @@ class World:
         for path in self.system.data.rglob("*"):
             if path.is_file():
                 yield str(path.relative_to(self.system.data)), path.read_bytes()
-        views = ("", "/events", "/trace", "/effects", "/contracts", "/replay", "/verify")
+        views = ("", "/events", "/trace", "/effects", "/ledger", "/contracts", "/replay", "/verify")
         for job in jobs:
             for view in views:
                 answer = self.system.api.get(f"/jobs/{job}{view}")

@@ -151,6 +151,10 @@ def test_the_bundle_tells_the_same_without_a_network(world: World, job: str) -> 
     assert aetheris("verify", str(bundle), alone=True)["ok"]
     assert aetheris("effects", str(bundle), alone=True) == world.get(f"/jobs/{job}/effects")
     assert aetheris("effects", job, "--data", data) == world.get(f"/jobs/{job}/effects")
+    ledger = world.get(f"/jobs/{job}/ledger")
+    assert aetheris("ledger", str(bundle), alone=True) == ledger == aetheris("ledger", job, "--data", data)
+    held = [(one["step_id"], one["status"], one["decided_by"], one["has_effect"]) for one in ledger["calls"]]
+    assert held == [(step, "success", "tool_executor", "confirmed") for step in ("one", "two")]
     page = world.folder / "trace.html"
     assert aetheris("trace", str(bundle), "--html", str(page), alone=True) == world.get(f"/jobs/{job}/trace")
     assert job in page.read_text()

@@ -1,11 +1,13 @@
 """The conditions of a module, from its syntax tree, and its functions with one of them turned or taken out."""
 
 import ast
+import hashlib
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -15,6 +17,8 @@ MODULES = (
     "aetheris.protocol.fold.state",
     "aetheris.protocol.fold.start",
     "aetheris.protocol.fold.rules",
+    "aetheris.protocol.fold.workers",
+    "aetheris.protocol.fold.job_log",
     "aetheris.protocol.planning.gate",
     "aetheris.ledger.core.adjudication",
     "aetheris.tool_executor.core.partition",
@@ -22,6 +26,9 @@ MODULES = (
 """The fold; what the ledger lets through; what the executor reads back before a call."""
 
 TURNED, NEVER, ALWAYS = "turned", "never", "always"
+
+Seen = set[tuple[str, int, bool]]
+"""Module, place and value of the conditions that were come to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +48,22 @@ class Mutant:
     def name(self) -> str:
         """What it is called in lists; without line numbers, so that it outlives changes elsewhere."""
         again = f" ({self.nth})" if self.nth > 1 else ""
-        return f"{self.module.removeprefix('aetheris.')}.{self.function}: {self.condition}{again}: {self.how}"
+        return f"{self.where}: {self.condition}{again}: {self.how}"
+
+    @property
+    def where(self) -> str:
+        """Its function, as lists have it."""
+        return f"{self.module.removeprefix('aetheris.')}.{self.function}"
+
+    @property
+    def turns(self) -> frozenset[tuple[str, int, bool]]:
+        """What the condition must come to, once, for anybody to see the difference."""
+        ways = (True, False) if self.how == TURNED or ":=" in self.condition else (self.how == NEVER,)
+        return frozenset((self.module, self.place, way) for way in ways)
 
     def apply(self) -> None:
         """Put it into this process: everybody who has imported the function calls the changed one."""
-        tree = _parsed(self.module)
-        site = list(_sites(tree))[self.place]
-        site.put(_changed(site.condition, self.how))
-        path = sys.modules[self.module].__file__ or self.module
-        code = compile(ast.fix_missing_locations(tree), path, "exec")
-        function_of(self.module, self.function).__code__ = _code(code, self.function)
+        function_of(self.module, self.function).__code__ = code_of(self)
 
 
 @dataclass(slots=True)
@@ -76,26 +89,38 @@ def mutants() -> list[Mutant]:
 
 
 @contextmanager
-def noting(called: set[str]) -> Generator[None]:
-    """Every function that has a condition adds its name to `called` when it is called."""
+def watching() -> Generator[Seen]:
+    """Every condition notes, from here on, what it comes to."""
+    seen: Seen = set()
     changed: list[tuple[FunctionType, CodeType]] = []
     for module in MODULES:
         tree = _parsed(module)
-        functions = {site.function for site in _sites(tree)}
-        vars(import_module(module))["_note"] = called.add
-        for name, node in _functions(tree):
-            if name in functions:
-                node.body.insert(0, ast.parse(f"_note('{module}.{name}')").body[0])
+        sites = list(_sites(tree))
+        for place, site in enumerate(sites):
+            site.put(_noted(place, site.condition))
+        vars(import_module(module))["_noted"] = _noting(seen, module)
         code = compile(ast.fix_missing_locations(tree), module, "exec")
-        for name in functions:
+        for name in {site.function for site in sites}:
             function = function_of(module, name)
             changed.append((function, function.__code__))
             function.__code__ = _code(code, name)
     try:
-        yield
+        yield seen
     finally:
         for function, code in changed:
             function.__code__ = code
+
+
+def _noted(place: int, condition: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("_noted", ast.Load()), [ast.Constant(place), condition], [])
+
+
+def _noting(seen: Seen, module: str) -> Callable[[int, Any], Any]:
+    def noted(place: int, value: Any) -> Any:
+        seen.add((module, place, bool(value)))
+        return value
+
+    return noted
 
 
 def _functions(tree: ast.AST, of: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -106,6 +131,15 @@ def _functions(tree: ast.AST, of: str = "") -> Iterator[tuple[str, ast.FunctionD
             yield from _functions(child, f"{of}{child.name}.")
 
 
+def code_of(mutant: Mutant) -> CodeType:
+    """Its function's code, changed."""
+    tree = _parsed(mutant.module)
+    site = list(_sites(tree))[mutant.place]
+    site.put(_changed(site.condition, mutant.how))
+    path = sys.modules[mutant.module].__file__ or mutant.module
+    return _code(compile(ast.fix_missing_locations(tree), path, "exec"), mutant.function)
+
+
 def function_of(module: str, name: str) -> FunctionType:
     """The function that a qualified name stands for, a property's getter too."""
     found: Any = import_module(module)
@@ -114,9 +148,21 @@ def function_of(module: str, name: str) -> FunctionType:
     return cast("FunctionType", found.fget if isinstance(found, property) else found)
 
 
-def source_of(module: str) -> str:
-    """The module's text."""
-    return Path(import_module(module).__file__ or "").read_text()
+def hashes() -> dict[str, str]:
+    """Function → the hash of what it does: its text without comments, layout and docstrings."""
+    found: dict[str, str] = {}
+    for module in MODULES:
+        tree = _parsed(module)
+        for name, node in _functions(tree):
+            text = ast.unparse(_undocumented(node))
+            found[f"{module.removeprefix('aetheris.')}.{name}"] = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return found
+
+
+def _undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
+    if ast.get_docstring(node) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+    return node
 
 
 def _of(module: str) -> Iterator[Mutant]:
@@ -129,7 +175,13 @@ def _of(module: str) -> Iterator[Mutant]:
 
 
 def _parsed(module: str) -> ast.Module:
-    return ast.parse(source_of(module))
+    return ast.parse(_text(module))
+
+
+@cache
+def _text(module: str) -> str:
+    """As it was when it was first asked for: the file may change while mutants are looked for."""
+    return Path(import_module(module).__file__ or "").read_text()
 
 
 def _sites(tree: ast.AST, function: str = "", of: str = "") -> Iterator[_Site]:
@@ -157,7 +209,7 @@ def _without(parent: ast.AST, field: str, child: ast.AST) -> str | None:
             return ALWAYS if field == "values" else None
         case ast.BoolOp(op=ast.Or()):
             return NEVER if field == "values" else None
-        case ast.If() | ast.While() | ast.IfExp() if field == "test":
+        case ast.If() | ast.While() | ast.IfExp() | ast.match_case() if field in ("test", "guard"):
             return NEVER
         case ast.comprehension() if field == "ifs":
             return ALWAYS

@@ -11,7 +11,7 @@ from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import InclusionProof, sign_checkpoint
 from aetheris.proofs.seals import seal_payload, sign
 from aetheris.proofs.trust import TrustedKey
-from tests.testkit.proof_histories import JOB, TENANT, Log
+from tests.testkit.proof_histories import Log
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"\x02" * 32)
@@ -24,8 +24,8 @@ def sealed(log: Log, key: Ed25519PrivateKey = KEY, sealed_at: str = SEALED_AT) -
     """The log with a seal over all that it has."""
     report = verify(log.records)
     payload = seal_payload(
-        tenant=TENANT,
-        job_id=JOB,
+        tenant=log.tenant,
+        job_id=log.job,
         event_count=len(log.records),
         root=report.event_chain_root_hash,
         execution_hash=report.execution_hash,
@@ -59,7 +59,7 @@ def evidence_of(
     records: Sequence[RawRecord], blobs: Mapping[str, bytes] | None = None, keys: Sequence[TrustedKey] = TRUSTED
 ) -> Evidence:
     """The evidence of a job whose last record is its seal."""
-    return Evidence(JOB, records, blobs or {}, inclusion(records[-1].value), keys)
+    return Evidence((records[0].key or b"").decode(), records, blobs or {}, inclusion(records[-1].value), keys)
 
 
 def bundle_of(
@@ -67,4 +67,4 @@ def bundle_of(
 ) -> bytes:
     """Its bundle."""
     evidence = evidence_of(records, blobs, keys)
-    return bundle.build(evidence, judge(records, keys, evidence.blobs.__getitem__), signer(KEY))
+    return bundle.build(evidence, [judge(records, keys, evidence.blobs.__getitem__)], signer(KEY))

@@ -19,7 +19,11 @@ def digest(value: Any) -> str:
 
 def raw(offset: int, event_id: str, kind: str, body: dict[str, Any], **headers: str) -> RawRecord:
     """A record as a writer makes it."""
-    named = {"ce_id": event_id, "ce_type": f"io.aetheris.{kind}.v1", "ce_subject": str(body.get("node_id", JOB))}
+    named = {
+        "ce_id": event_id,
+        "ce_type": f"io.aetheris.{kind}.v1",
+        "ce_subject": str(body.get("node_id", body.get("job_id", JOB))),
+    }
     named |= headers
     return RawRecord(
         offset,
@@ -44,21 +48,29 @@ class Log:
     """A job's log under construction; every method appends and names what it appended."""
 
     def __init__(
-        self, *nodes: dict[str, Any], tools: dict[str, Any] | None = None, born: bool = True, **asked: Any
+        self,
+        *nodes: dict[str, Any],
+        tools: dict[str, Any] | None = None,
+        born: bool = True,
+        job: str = JOB,
+        tenant: str = TENANT,
+        **asked: Any,
     ) -> None:
+        self.job = job
+        self.tenant = tenant
         self.records: list[RawRecord] = []
         self.hashes: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
         self.graph = {"tools": tools or {"refund": tool()}, "nodes": list(nodes) or [node("a")]}
         if born:
             asked = asked or {"plan": self.graph}
-            self.add("job_created", tenant=TENANT, submitted_by="me", request_hash="r", **asked)
+            self.add("job_created", tenant=tenant, submitted_by="me", request_hash="r", **asked)
             self.add("plan_generated", revision=0, task_graph=self.graph, plan_hash=digest(self.graph))
 
     def add(self, kind: str, /, *, event_id: str | None = None, **body: Any) -> str:
         """Any event; its id."""
         name = event_id or f"e{len(self.records)}"
-        self.records.append(raw(10 * len(self.records), name, kind, {"job_id": JOB, **body}))
+        self.records.append(raw(10 * len(self.records), name, kind, {"job_id": self.job, **body}))
         return name
 
     def revise(self, revision: int, *nodes: dict[str, Any], tools: dict[str, Any] | None = None) -> str:
@@ -74,7 +86,7 @@ class Log:
             "idempotency_key": key or f"k-{name}",
             "token": 1,
             "attempt_id": attempt,
-            "external_key": f"aetheris:{JOB}:{name}:{attempt}",
+            "external_key": f"aetheris:{self.job}:{name}:{attempt}",
             "kind": "tool",
             "tool_name": "refund",
             "tool_version": "1",

@@ -1,4 +1,4 @@
-"""`aetheris replay | effects | trace | why` on an exported stream: no network, and the same answers as the API's."""
+"""`aetheris replay | effects | ledger | trace | why` on an exported stream: no network, the API's answers."""
 
 import base64
 import json
@@ -15,8 +15,10 @@ from typer.testing import CliRunner, Result
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import tell
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.ledger import ledger_of
 from tests.testkit import histories as h
 from tests.testkit.courses import records, refunded
 
@@ -93,6 +95,14 @@ def test_effects_and_their_reasons_come_from_the_file_alone(stream: str) -> None
     assert found["facts"]["external_id"] == "re_123"
 
 
+def test_the_ledger_comes_from_the_file_and_says_who_decided(stream: str) -> None:
+    ledger = json.loads(call("ledger", stream, "--json").stdout)
+    assert ledger == ledger_of(tell(records(*refunded())))
+    lines = call("ledger", stream).stdout.splitlines()
+    assert [line.split()[3:6] for line in lines[1:]] == [["lookup", "find", "success"], ["pay", "refund", "success"]]
+    assert "re_123" in lines[2]
+
+
 @pytest.mark.parametrize(
     ("argv", "code"),
     [
@@ -117,7 +127,7 @@ def test_the_page_is_written_from_the_file(stream: str, tmp_path: Path) -> None:
 
 def test_a_stream_without_a_birth_is_bad_input(tmp_path: Path) -> None:
     path = exported(tmp_path / "unborn.jsonl", *refunded()[1:])
-    assert [call(command, path).exit_code for command in ("replay", "effects", "trace")] == [2, 2, 2]
+    assert [call(command, path).exit_code for command in ("replay", "effects", "ledger", "trace")] == [2] * 4
 
 
 def test_a_file_is_replayed_where_there_is_no_network_at_all(stream: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -82,3 +83,18 @@ def test_config_names_a_bad_setting_and_shows_no_password(monkeypatch: pytest.Mo
     monkeypatch.setenv("AETHERIS_PARTITIONS", "many")
     shown = CliRunner().invoke(app, ["config"])
     assert (shown.exit_code, "AETHERIS_PARTITIONS" in shown.stderr) == (2, True)
+
+
+def test_the_version_is_told() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"aetheris {version('aetheris-cli')}\n"
+
+
+def test_a_word_that_is_no_command_names_those_that_look_like_it() -> None:
+    shown = CliRunner().invoke(app, ["aproove"], env={"COLUMNS": "120"})
+    assert (shown.exit_code, "Did you mean approve" in shown.stderr) == (2, True)
+    assert "Did you mean" not in CliRunner().invoke(app, ["xyzzy"]).stderr
+
+
+def test_a_shell_completes_commands() -> None:
+    asked = {"_AETHERIS_COMPLETE": "complete_bash", "COMP_WORDS": "aetheris appro", "COMP_CWORD": "1"}
+    assert CliRunner().invoke(app, [], prog_name="aetheris", env=asked).stdout.split() == ["approvals", "approve"]

@@ -302,7 +302,7 @@ def test_what_does_not_hold_is_no_evidence() -> None:
         evidence = evidence_of(log.records)
         judged = judge(log.records, TRUSTED, evidence.blobs.__getitem__)
         with pytest.raises(BadEvidence) as error:
-            bundle.build(evidence, judged, signer(KEY))
+            bundle.build(evidence, [judged], signer(KEY))
         assert error.value.rule == rule
         assert rule == "not_sealed" or f"event {said} at offset" in error.value.message
 

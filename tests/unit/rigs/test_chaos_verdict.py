@@ -3,28 +3,39 @@
 from collections.abc import Iterable
 from typing import Any
 
+from aetheris.protocol.base.keys import external_key
+from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.protocol.messages.events import Event
 from aetheris.rigs.chaos.observer import Seen
-from aetheris.rigs.chaos.schedule import Fault, Kind, Struck
+from aetheris.rigs.chaos.schedule import Fault, JobPlan, Kind, Struck
 from aetheris.rigs.chaos.verdict import Verdict, verdict
 from tests.testkit.histories import JOB, about, created, finished, fold, graph, planned, started
 
 NODES = ("idempotent", "probeable", "opaque")
 TOOLS = {name: {"effect_class": name} for name in NODES}
-PLAN = planned(graph(*({"id": name, "tool": name} for name in NODES), **TOOLS))
+PLAN = planned(graph(*({"id": name, "tool": name, "args": {"tag": f"0/{name}"}} for name in NODES), **TOOLS))
 DONE = [event for n in NODES for event in (started(n, f"{n}-1", tool=n), finished(n, f"{n}-1", tool=n))]
 END = ev.JobCompleted(job_id=JOB)
+PLAIN = JobPlan(0, {})
 
 
-def effects(*keys: tuple[str, str]) -> list[dict[str, str]]:
-    return [{"tag": f"0/{node}", "key": key} for node, key in keys]
+def effects(*keys: tuple[str, str], at_s: float = 0.0) -> list[dict[str, str]]:
+    return [{"tag": f"0/{node}", "key": key, "at_s": str(at_s)} for node, key in keys]
 
 
-def counted(events: Iterable[Event], calls: list[dict[str, str]], *struck: Struck) -> Verdict:
-    history = [PLAN, *events]
+def counted(
+    events: Iterable[Event],
+    calls: list[dict[str, str]],
+    *struck: Struck,
+    plan: JobPlan = PLAIN,
+    names: Names | None = None,
+    planned: Event = PLAN,
+) -> Verdict:
+    history = [planned, *events]
     seen = Seen(fold(*history), [(float(place), event) for place, event in enumerate([created(), *history])])
-    return verdict({JOB: 0}, {JOB: seen}, calls, struck)
+    return verdict({JOB: plan}, {JOB: seen}, names or Names(), calls, struck)
 
 
 ONCE = effects(("idempotent", "k"), ("probeable", "k"), ("opaque", "k"))
@@ -58,7 +69,7 @@ def test_what_is_recorded_as_done_and_is_not_there_is_lost() -> None:
 def test_a_job_that_neither_ended_nor_waits_is_stuck() -> None:
     assert not counted(DONE[:3], ONCE).holds
     assert counted(DONE[:3], ONCE).stuck == [f"{JOB}: idempotent settled, probeable started"]
-    assert verdict({JOB: 0}, {}, [], []).stuck == [f"{JOB}: never born"]
+    assert verdict({JOB: PLAIN}, {}, Names(), [], []).stuck == [f"{JOB}: never born"]
 
 
 def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:
@@ -75,10 +86,70 @@ def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:
 def test_a_probeable_call_may_park_only_while_its_worker_may_act() -> None:
     absent = effects(("idempotent", "k"), ("opaque", "k"))
     assert counted(parked("probeable"), absent).holds
-    found = counted(parked("probeable"), ONCE)
-    assert (found.holds, found.settleable) == (False, [f"{JOB} probeable: parked, and its effect is there to be found"])
     ended = ev.WorkerEnded(job_id=JOB, worker_id="w", incarnation="i1", how="lock")
     assert not counted([*parked("probeable"), ended], absent).holds
+    said = f"{JOB} probeable: parked, its worker has ended, and there is no effect"
+    assert counted([*parked("probeable"), ended], absent).settleable == [said]
+
+
+def test_a_probeable_call_is_not_left_to_a_human_once_anybody_could_know() -> None:
+    absent, key = effects(("idempotent", "k"), ("opaque", "k")), external_key(JOB, "probeable", 0)
+    for at_s, since in ((1.0, "when it was parked"), (12.5, "4.5 s later")):
+        found = counted(parked("probeable"), absent + effects(("probeable", key), at_s=at_s))
+        said = [f"{JOB} probeable: parked, and its effect is there to be found, since {since}"]
+        assert (found.holds, found.settleable) == (False, said)
+    names = Names()
+    ended = WorkerEntry(worker_id="w", live="i2", ended=(Ended(incarnation="i1", how="lock"),))
+    names.take("w", ended.model_dump_json().encode())
+    assert len(counted(parked("probeable"), absent, names=names).settleable) == 1
+
+
+UNDO = JobPlan(0, {}, cancelled=True, undone=True)
+UNDOABLE = planned(
+    graph(
+        *(
+            {
+                "id": name,
+                "tool": name,
+                "args": {"tag": f"0/{name}"},
+                "compensate_with": {"tool": "opaque", "args": {"tag": f"0/{name}/undo"}},
+            }
+            for name in NODES
+        ),
+        **TOOLS,
+    )
+)
+CANCELLED = ev.JobCancelled(job_id=JOB, by="ann", reason="r")
+
+
+def test_what_is_undone_is_undone_once_and_nothing_else_is() -> None:
+    did, undo = effects(("idempotent", "k")), effects(("idempotent/undo", "u"))
+
+    def after(calls: list[dict[str, str]], end: Event = CANCELLED, done: int = 2) -> Verdict:
+        return counted([*DONE[:done], end], calls, plan=UNDO, planned=UNDOABLE)
+
+    found = after(did + undo)
+    assert (found.holds, found.undone, found.to_undo, found.called_off) == (True, 1, 1, 2)
+    assert len(after(did).lost) == 1
+    assert len(after(did + undo + undo).duplicates) == 1
+    assert len(after(undo, done=0).duplicates) == 1
+    assert len(after(ONCE + undo, END, done=6).duplicates) == 1
+    assert after(ONCE, END, done=6).holds
+
+
+def test_a_job_that_was_to_fail_has_and_another_has_lost_its_steps() -> None:
+    failed = ev.JobFailed(job_id=JOB, error="it always does")
+    assert counted([*DONE[:2], failed], ONCE[:1], plan=JobPlan(0, {}, undone=True)).holds
+    assert len(counted([*DONE[:2], failed], ONCE[:1]).lost) == 2
+
+
+def test_a_model_may_go_on_without_a_call_that_surely_failed() -> None:
+    failed = [*DONE[:4], started("opaque", "opaque-1", tool="opaque")]
+    failed.append(finished("opaque", "opaque-1", "permanent_failure", tool="opaque"))
+    found = counted([*failed, END], ONCE[:2], plan=JobPlan(0, {}, goal="[]"))
+    assert (found.holds, found.called_off) == (True, 1)
+    assert not counted([*failed, END], ONCE[:2]).holds
+    assert not counted([*DONE, END], ONCE[:2], plan=JobPlan(0, {}, goal="[]")).holds
 
 
 def test_an_idempotent_call_is_never_left_to_a_human() -> None:
@@ -86,10 +157,9 @@ def test_an_idempotent_call_is_never_left_to_a_human() -> None:
 
 
 def test_a_step_of_a_cancelled_job_need_not_have_an_effect() -> None:
-    cancelled = ev.JobCancelled(job_id=JOB, by="ann", reason="r")
-    found = counted([*DONE[:2], cancelled], ONCE[:1])
+    found = counted([*DONE[:2], CANCELLED], ONCE[:1])
     assert (found.holds, found.called_off, found.observed) == (True, 2, 1)
-    assert counted([*DONE, cancelled], ONCE[:1]).lost
+    assert counted([*DONE, CANCELLED], ONCE[:1]).lost
 
 
 def test_a_parked_step_without_an_effect_waits_and_is_not_lost() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -49,8 +50,11 @@ class Brokers:
     def __init__(self, *brokers: Broker) -> None:
         self.left = list(brokers)
         self.leaderless: set[tuple[str, int]] = set()
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What happens while somebody asks who leads."""
 
     async def leaders(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
+        self.meanwhile()
         return dict.fromkeys(places - self.leaderless, ("broker", 1))
 
     async def connect(self, _address: tuple[str, int]) -> Connection:
@@ -126,6 +130,20 @@ async def test_an_answer_to_what_was_asked_before_an_assignment_counts_for_nothi
     assert values(await made.poll(5.0)) == [b"a"]
     assert values(await made.poll(5.0)) == [b"c"]
     assert broker.asked[-1] == (9, 1, {0: 1, 1: 3}, [])
+    await made.stop()
+
+
+@pytest.mark.parametrize("leave", [KafkaReader.remove, KafkaReader.pause])
+async def test_a_place_that_is_left_while_its_leader_is_asked_for_is_not_fetched(leave: Callable[..., None]) -> None:
+    broker = Broker(found(9, (0, 0, b"a")))
+    made = await reader(broker)
+    assert values(await made.poll(5.0)) == [b"a"]
+    brokers = cast("Brokers", made._brokers)
+    brokers.meanwhile = lambda: leave(made, [PLACES[0]])
+    made.add({("t", 2): 0})
+    await made.poll(0.0)
+    brokers.meanwhile = lambda: None
+    assert 0 not in broker.asked[-1][2]
     await made.stop()
 
 

@@ -72,6 +72,35 @@ def test_who_has_left_is_not_known_to_have_ended() -> None:
     assert not names[NAME].may_act("a")
 
 
+def test_who_may_act_lives_or_has_left() -> None:
+    names, _ = folded(entry("a"), entry(None, left=["a"]), entry("b"))
+    assert [names[NAME].may_act(one) for one in ("a", "b", "z")] == [True, True, False]
+    assert (NAME in names, "v" in names) == (True, False)
+
+
+def test_an_end_is_told_once_and_who_has_ended_has_not_left() -> None:
+    names, _ = folded(entry("a"), entry(None, left=["a"]))
+    said = entry(None, "a", left=["a"], how="human")
+    assert [names.take(NAME, said).ended for _ in range(2)] == [[(NAME, "a")], []]
+    assert names[NAME].left == {}
+
+
+def test_who_repeats_what_he_says_takes_nothing_and_lives_since_the_same_time() -> None:
+    def since(live: str, at: str, *ended: str) -> bytes:
+        return entry(live, *ended).replace(b'"since":null', f'"since":"{at}"'.encode())
+
+    names, counted = folded(since("a", "1"), since("a", "2", "z"))
+    assert (counted, names[NAME].since, list(names[NAME].ended)) == ([True, True], "1", ["z"])
+    names.take(NAME, since("b", "3", "a"))
+    assert names[NAME].since == "3"
+
+
+def test_an_entry_says_of_nobody_that_he_left_and_that_he_ended() -> None:
+    names, _ = folded(entry("a"), entry(None, left=["a"]), entry("b"), entry(None, left=["b"]))
+    said = names[NAME].entry(NAME, "c", None, Ended(incarnation="a", how="lock"))
+    assert (said.left, [one.incarnation for one in said.ended]) == (("b",), ["a"])
+
+
 @pytest.mark.parametrize("value", [b"", None, b"{", b'{"worker_id":"v","live":"x"}', b'{"worker_id":"w"}'])
 def test_what_is_no_entry_of_the_name_is_void(value: bytes | None) -> None:
     names, counted = folded(entry("a"), value)

@@ -3,11 +3,12 @@
 What starts a system, asks a gateway or checks a proof needs much that `aetheris key` doesn't.
 """
 
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from keyword import iskeyword
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -42,6 +43,7 @@ PLACES = {
     "mcp": "mcp",
     "replay": "courses",
     "effects": "courses",
+    "ledger": "courses",
     "trace": "courses",
     "why": "courses",
     "verify": "proofs",
@@ -67,6 +69,13 @@ class Commands(TyperGroup):
         """The command, its module imported now."""
         return _load(cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that is called; a word that is none names those that look like it."""
+        near = get_close_matches(args[0], self.list_commands(ctx))
+        if near and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(near)}?")
+        return super().resolve_command(ctx, args)
+
 
 @cache
 def _load(name: str) -> TyperCommand | TyperGroup | None:
@@ -84,9 +93,18 @@ def _load(name: str) -> TyperCommand | TyperGroup | None:
     return cast("TyperCommand", get_command_from_info(declared, pretty_exceptions_short=True, rich_markup_mode=None))
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"aetheris {version('aetheris-cli')}")
+        raise typer.Exit
 
 
 @app.callback()
-def aetheris() -> None:
+def aetheris(
+    *,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
     """Run agents' jobs so that every tool call takes effect at most once, and check it afterwards."""

@@ -11,9 +11,9 @@ from aetheris.cli.fromlog import Found, read_log
 from aetheris.cli.large import stored
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import RawRecord, Report, bundle
-from aetheris.proofs import verify as judge
 from aetheris.proofs.claims import against_claims
-from aetheris.proofs.evidence import BadEvidence
+from aetheris.proofs.continued import MAX_CONTINUED, Link
+from aetheris.proofs.evidence import BadEvidence, judge, with_chain
 from aetheris.proofs.sealed import SealReport
 from aetheris.proofs.trust import TrustedKey
 
@@ -28,28 +28,43 @@ def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None) -> dict[str, Any]:
 
 def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
     """The report on an exported stream."""
-    report = of_records(list(stream.raw()), keys, data)
-    found = list(_beside_the_proofs(stream, sealed=report.seal.present))
-    return _with({"job_id": stream.job_id, **report.to_json()}, found)
+    link = _judged(stream.job_id, list(stream.raw()), keys, data)
+    found = list(_beside_the_proofs(stream, sealed=link.report.seal.present))
+    return _with(with_chain([link]), found)
 
 
 def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
     """The report on a job as it lies in Kafka, with its line in the log of seals; no service is asked.
 
+    So are the jobs that it continues.
+
     Raises:
         CommandError: no broker answers, or the log has no such job.
     """
-    found = asyncio.run(read_log(bootstrap, job_id))
-    if not found.records and not found.claims:
+    chain: list[Link] = []
+    beside: list[dict[str, Any]] = []
+    wanted = job_id
+    while wanted and len(chain) <= MAX_CONTINUED:
+        found = asyncio.run(read_log(bootstrap, wanted))
+        if not found.records and not found.claims:
+            break
+        link = _judged(wanted, found.records, keys, data)
+        beside += [one if not chain else {**one, "job_id": wanted} for one in _against_seals(found, link.report.seal)]
+        chain.append(link)
+        wanted = link.continues
+    if not chain:
         raise CommandError(Exit.UNKNOWN_JOB, "unknown_job", f"the log has no job {job_id}")
-    report = of_records(found.records, keys, data)
-    shown = {"job_id": job_id, **report.to_json(), "source": "log"}
-    return _with(shown, list(_against_seals(found, report.seal)))
+    return _with({**with_chain(chain), "source": "log"}, beside)
 
 
 def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> Report:
     """The report on records; large results are looked up in the store of blobs, and their bytes are checked."""
-    return judge(records, keys=keys, load_blob=stored(data))
+    return judge(records, keys, stored(data)).report
+
+
+def _judged(job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> Link:
+    judged = judge(records, keys, stored(data))
+    return Link(job_id, judged.report, judged.validity, stored(data))
 
 
 def _with(report: dict[str, Any], found: Sequence[dict[str, Any]]) -> dict[str, Any]:

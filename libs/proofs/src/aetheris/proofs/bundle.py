@@ -38,8 +38,8 @@ Sign = Callable[[bytes], Mapping[str, str]]
 """Signs bytes: {keyid, sig}."""
 
 
-def build(evidence: Evidence, judged: Judged, sign: Sign) -> bytes:
-    """The bundle of a finished job; the same evidence gives the same bytes.
+def build(evidence: Evidence, judged: Sequence[Judged], sign: Sign) -> bytes:
+    """The bundle of a finished job; the same evidence gives the same bytes. `judged`: of each job of its chain.
 
     Raises:
         BadEvidence: the history breaks a rule, is not sealed, or is too large.

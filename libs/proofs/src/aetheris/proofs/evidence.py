@@ -4,10 +4,11 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from aetheris.proofs.audit import Audit
+from aetheris.proofs.continued import Link, chain_violations
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.findings import Report
 from aetheris.proofs.history import SUCCESSES, History
@@ -37,7 +38,8 @@ class BadEvidence(Exception):
 class Evidence:
     """What is known of a job: its records as they lie in the log, large results, and its place in the log of seals.
 
-    `inclusion` is a tlog-proof; `keys` are those that the evidence says to trust.
+    `inclusion` is a tlog-proof; `keys` are those that the evidence says to trust; `continued`: the jobs that it goes on
+    from, the newest first, with the same keys.
     """
 
     job_id: str
@@ -45,6 +47,12 @@ class Evidence:
     blobs: Mapping[str, bytes]
     inclusion: str
     keys: Sequence[TrustedKey]
+    continued: tuple["Evidence", ...] = ()
+
+    @property
+    def chain(self) -> tuple["Evidence", ...]:
+        """Itself, and what it goes on from."""
+        return (self, *self.continued)
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,29 @@ def judge(records: Iterable[RawRecord], keys: Iterable[TrustedKey], load_blob: L
     return Judged(audit.judge(validity, keys, load_blob), validity)
 
 
+def spanned(chain: Sequence[Link]) -> list[dict[str, Any]]:
+    """What is wrong between the jobs of a chain, and in those that are continued: each with the job it is of."""
+    between = [_of_job(job_id, broken.to_json()) for job_id, broken in chain_violations(chain)]
+    inside = [_of_job(one.job_id, broken.to_json()) for one in chain[1:] for broken in one.report.violations]
+    return [*between, *inside]
+
+
+def with_chain(chain: Sequence[Link]) -> dict[str, Any]:
+    """The report on the first of these jobs, the newest, and on those that it goes on from."""
+    report, beside = chain[0].report, spanned(chain)
+    said = report.to_json()
+    return {
+        "job_id": chain[0].job_id,
+        **said,
+        "ok": report.ok and not beside,
+        "violations": [*said["violations"], *beside],
+        "continued": [
+            {"job_id": one.job_id, "ok": one.report.ok, "event_chain_root_hash": one.report.event_chain_root_hash}
+            for one in chain[1:]
+        ],
+    }
+
+
 def check_exportable(report: Report) -> None:
     """Only a history that holds, and is sealed, becomes evidence.
 
@@ -82,22 +113,24 @@ def check_exportable(report: Report) -> None:
         raise BadEvidence("not_sealed", "the job is not sealed yet")
 
 
-def statement(evidence: Evidence, judged: Judged) -> dict[str, Any]:
-    """The statement on a job; `judged` is what its records give by the evidence's own keys.
+def statement(evidence: Evidence, judged: Sequence[Judged]) -> dict[str, Any]:
+    """The statement on a job; `judged` is what the records of its chain give by the evidence's own keys.
 
     Raises:
-        BadEvidence: as `check_exportable`.
+        BadEvidence: as `check_exportable`; also where what it continues does not bear it out.
     """
-    report = judged.report
+    report = judged[0].report
     check_exportable(report)
+    for broken in spanned(_links(evidence, judged)):
+        raise BadEvidence(broken["rule"], f"job {broken['job_id']}: {broken['message']}")
     keys = [key.to_json() for key in evidence.keys]
+    continued = [{"job_id": one.job_id, **_carried(one)} for one in evidence.continued]
     predicate = {
         "job_id": evidence.job_id,
-        "records": [_record_json(record) for record in evidence.records],
-        "blobs": {name: _base64(data) for name, data in sorted(evidence.blobs.items())},
-        **derived(judged.validity),
+        **_carried(evidence),
+        **({"continued": continued} if continued else {}),
+        **derived(judged[0].validity),
         "report": _summary(report),
-        "inclusion": evidence.inclusion,
         "keys": keys,
     }
     subject = [{"name": evidence.job_id, "digest": {CHAIN: report.event_chain_root_hash}}]
@@ -119,32 +152,22 @@ def read_statement(parsed: Any) -> Evidence:
         if (parsed["_type"], parsed["predicateType"]) != (STATEMENT_TYPE, PREDICATE_TYPE):
             raise BadEvidence("bad_statement", f"not a {PREDICATE_TYPE}")
         predicate = parsed["predicate"]
-        return Evidence(
-            job_id=_text(predicate["job_id"]),
-            records=tuple(_record(one) for one in predicate["records"]),
-            blobs={str(name): _unbase64(data) for name, data in predicate["blobs"].items()},
-            inclusion=_text(predicate["inclusion"]),
-            keys=tuple(keys_of(predicate["keys"])),
-        )
+        keys = tuple(keys_of(predicate["keys"]))
+        earlier = tuple(_evidence(one, keys) for one in predicate.get("continued", []))
+        return replace(_evidence(predicate, keys), continued=earlier)
     except (KeyError, TypeError, ValueError, AttributeError, BadKeys):
         raise BadEvidence("bad_statement", "lacks a part, or has one of another form") from None
 
 
 def judge_statement(parsed: Any, evidence: Evidence, keys: Sequence[TrustedKey]) -> dict[str, Any]:
     """The report, with what the evidence gets wrong as violations before those of the history."""
-    judged = judge(evidence.records, keys, evidence.blobs.__getitem__)
-    report = judged.report
-    found = [
-        {"rule": rule, "event_id": "", "offset": -1, "message": message}
-        for rule, message in _wrong(parsed, evidence, judged, keys)
-    ]
-    said = report.to_json()
-    return {
-        "job_id": evidence.job_id,
-        **said,
-        "ok": report.ok and not found,
-        "violations": [*found, *said["violations"]],
-    }
+    judged = [judge(one.records, keys, one.blobs.__getitem__) for one in evidence.chain]
+    found = [_finding(rule, message) for rule, message in _wrong(parsed, evidence, judged[0])]
+    found += [_finding(rule, message) for rule, message in _unlogged(evidence, judged[0], keys)]
+    for one, by in zip(evidence.continued, judged[1:], strict=True):
+        found += [_of_job(one.job_id, _finding(rule, message)) for rule, message in _unlogged(one, by, keys)]
+    said = with_chain(_links(evidence, judged))
+    return {**said, "ok": said["ok"] and not found, "violations": [*found, *said["violations"]]}
 
 
 def derived(validity: Validity) -> dict[str, Any]:
@@ -165,16 +188,21 @@ def large_results(history: History) -> Iterator[str]:
                 yield str(cast("dict[str, Any]", reference).get("sha256"))
 
 
-def _wrong(parsed: Any, evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey]) -> Iterator[tuple[str, str]]:
+def _wrong(parsed: Any, evidence: Evidence, judged: Judged) -> Iterator[tuple[str, str]]:
     predicate, report = parsed["predicate"], judged.report
     subject = [{"name": evidence.job_id, "digest": {CHAIN: report.event_chain_root_hash}}]
     if parsed.get("subject") != subject:
         yield "subject_differs", "the statement's subject is not this job with this chain"
-    if evidence.records and evidence.records[0].key != evidence.job_id.encode(errors="replace"):
-        yield "other_job", "the records are another job's"
     for name, value in {**derived(judged.validity), "report": _summary(report)}.items():
         if predicate.get(name) != value:
             yield "derived_differs", f"{name} is not what the records say"
+
+
+def _unlogged(evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey]) -> Iterator[tuple[str, str]]:
+    """The records are the job's that it says, and their seal is in the log of seals."""
+    report = judged.report
+    if evidence.records and evidence.records[0].key != evidence.job_id.encode(errors="replace"):
+        yield "other_job", "the records are another job's"
     if not report.seal.present:
         yield "not_sealed", "the records hold no seal"
         return
@@ -262,6 +290,38 @@ def _provenance(history: History) -> dict[str, Any]:
 def _tools(plan: Fact) -> Any:
     part: Any = plan.body.get("task_graph" if plan.body.get("revision") == 0 else "diff")
     return cast("dict[str, Any]", part).get("tools", {})
+
+
+def _finding(rule: str, message: str) -> dict[str, Any]:
+    return {"rule": rule, "event_id": "", "offset": -1, "message": message}
+
+
+def _of_job(job_id: str, finding: dict[str, Any]) -> dict[str, Any]:
+    return {**finding, "job_id": job_id}
+
+
+def _links(evidence: Evidence, judged: Sequence[Judged]) -> list[Link]:
+    chain = zip(evidence.chain, judged, strict=True)
+    return [Link(one.job_id, by.report, by.validity, one.blobs.__getitem__) for one, by in chain]
+
+
+def _carried(evidence: Evidence) -> dict[str, Any]:
+    """What of one job goes with the statement."""
+    return {
+        "records": [_record_json(record) for record in evidence.records],
+        "blobs": {name: _base64(data) for name, data in sorted(evidence.blobs.items())},
+        "inclusion": evidence.inclusion,
+    }
+
+
+def _evidence(one: Any, keys: tuple[TrustedKey, ...]) -> Evidence:
+    return Evidence(
+        job_id=_text(one["job_id"]),
+        records=tuple(_record(record) for record in one["records"]),
+        blobs={str(name): _unbase64(data) for name, data in one["blobs"].items()},
+        inclusion=_text(one["inclusion"]),
+        keys=keys,
+    )
 
 
 def _record_json(record: RawRecord) -> dict[str, Any]:

@@ -245,7 +245,7 @@ class Validity:
             yield "plan"
         if self._stopped(start, planned):
             yield "stopped"
-        if self.history.pauses and self._paused(at):
+        if self._paused(at):
             yield "paused"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"

@@ -337,7 +337,7 @@ class Client:
         With `wait_s` the answer comes when the job has ended, after so many seconds (60 at most) at the latest.
 
         Raises:
-            ApiError.
+            ApiError: The gateway refused it.
         """
         call = _submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
         return Submitted.model_validate(self._send(call))
@@ -410,7 +410,8 @@ class Client:
         """Events as they come, until the job ends (or is sealed); resumes where a connection broke.
 
         Raises:
-            ApiError; Unreachable once nothing could be read for `patience_s`.
+            ApiError: The gateway refused it.
+            Unreachable: Nothing could be read for `patience_s`.
         """
         course = _Course(after, to_seal, patience_s, time.monotonic())
         while not course.over:
@@ -463,6 +464,10 @@ class Client:
     def effects(self, job_id: str) -> dict[str, Any]:
         """The effect log: {job_id, effects, effects_hash}; raises ApiError."""
         return self._send(_Call("GET", f"/jobs/{job_id}/effects"))
+
+    def ledger(self, job_id: str) -> dict[str, Any]:
+        """Each call as the ledger holds it, and what made it so: {job_id, calls}; raises ApiError."""
+        return self._send(_Call("GET", f"/jobs/{job_id}/ledger"))
 
     def trace(self, job_id: str) -> dict[str, Any]:
         """Decision tree, dependency graph, steps, events, effects; raises ApiError."""
@@ -668,6 +673,10 @@ class AsyncClient:
     async def effects(self, job_id: str) -> dict[str, Any]:
         """As `Client.effects`."""
         return await self._send(_Call("GET", f"/jobs/{job_id}/effects"))
+
+    async def ledger(self, job_id: str) -> dict[str, Any]:
+        """As `Client.ledger`."""
+        return await self._send(_Call("GET", f"/jobs/{job_id}/ledger"))
 
     async def trace(self, job_id: str) -> dict[str, Any]:
         """As `Client.trace`."""

@@ -187,6 +187,10 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
     async def effects(caller: Who, job_id: str) -> JSONResponse:
         return JSONResponse(await courses.effects(caller, job_id))
 
+    @router.get("/jobs/{job_id}/ledger")
+    async def ledger(caller: Who, job_id: str) -> JSONResponse:
+        return JSONResponse(await courses.ledger(caller, job_id))
+
     @router.get("/jobs/{job_id}/trace")
     async def trace(caller: Who, job_id: str) -> JSONResponse:
         return JSONResponse(await courses.trace(caller, job_id))

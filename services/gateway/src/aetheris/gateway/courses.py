@@ -13,7 +13,9 @@ from aetheris.gateway.handlers import Jobs
 from aetheris.gateway.tokens import Caller
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import tell
 from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.ledger import ledger_of
 from aetheris.protocol.views.provenance import Wanted, origin
 from aetheris.protocol.views.replay import UnknownPoint, replay
 from aetheris.protocol.views.trace import trace_of
@@ -60,12 +62,12 @@ class Courses:
         """
         records = await self._born(caller, job_id)
 
-        def tell() -> dict[str, Any]:
+        def replayed() -> dict[str, Any]:
             found, taken = replay(records, to, self._blobs)
             return {**found.report(), **({"steps": [step.to_json() for step in taken]} if steps else {})}
 
         try:
-            return await asyncio.to_thread(tell)
+            return await asyncio.to_thread(replayed)
         except UnknownPoint as error:
             raise BadRequest(error.code, "to", str(error)) from None
 
@@ -77,6 +79,15 @@ class Courses:
         """
         records = await self._born(caller, job_id)
         return await asyncio.to_thread(lambda: course_of(records, self._blobs).effects.to_json(job_id))
+
+    async def ledger(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """Each call as the ledger holds it, and what made it so.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        records = await self._born(caller, job_id)
+        return await asyncio.to_thread(lambda: ledger_of(tell(records)))
 
     async def trace(self, caller: Caller, job_id: str) -> dict[str, Any]:
         """Decision tree, dependency graph, steps, events.
@@ -120,12 +131,12 @@ class Courses:
         except NotFound:
             return []
 
-        def tell() -> list[dict[str, Any]]:
+        def traced_back() -> list[dict[str, Any]]:
             course = course_of(records, self._blobs)
             rows = wanted.among(course)
             return [origin(course, row) for row in rows if until is None or row["offset"] in offsets]
 
-        return await asyncio.to_thread(tell)
+        return await asyncio.to_thread(traced_back)
 
     async def _born(self, caller: Caller, job_id: str) -> list[Record]:
         records = await self._jobs.records(caller, job_id)

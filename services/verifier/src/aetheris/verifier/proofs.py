@@ -7,7 +7,8 @@ from typing import Any
 
 from aetheris.proofs import RawRecord, Violation, bundle
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, against_claims, lacks_seal
-from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results
+from aetheris.proofs.continued import MAX_CONTINUED, Link
+from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results, with_chain
 from aetheris.proofs.records import violation
 from aetheris.protocol.base.records import Record
 from aetheris.runtime.log.history import History
@@ -59,13 +60,12 @@ class Proofs:
         return await self.history.read_job(job_id, partition, birth, deadline_s=self.read_s)
 
     async def verify(self, job_id: str) -> dict[str, Any]:
-        """The four proofs and what stands beside them.
+        """The four proofs and what stands beside them, of the job and of those that it continues.
 
         Raises:
             As `stream`; BlobsUnreachable.
         """
-        _, judged = await self._checked(job_id)
-        return {"job_id": job_id, **judged.report.to_json()}
+        return with_chain([link for link, _ in await self._chain(job_id)])
 
     async def violations(self, job_id: str) -> Sequence[Violation]:
         """What the job's stream breaks, as it is now.
@@ -81,7 +81,8 @@ class Proofs:
         Raises:
             As `verify`; BadEvidence, NotLogged, SealLogForked.
         """
-        return await self._inclusion(*await self._checked(job_id))
+        records, judged = await self._checked(job_id)
+        return await self._inclusion(records, Link(job_id, judged.report, judged.validity))
 
     async def evidence(self, job_id: str) -> bytes:
         """The bundle.
@@ -89,9 +90,8 @@ class Proofs:
         Raises:
             As `inclusion`; BlobMissing, BlobCorrupt.
         """
-        records, judged = await self._checked(job_id)
-        inclusion = await self._inclusion(records, judged)
-        return await asyncio.to_thread(self._pack, job_id, records, judged, inclusion)
+        chain = [(link, records, await self._inclusion(records, link)) for link, records in await self._chain(job_id)]
+        return await asyncio.to_thread(self._pack, chain)
 
     async def _line(self, job_id: str) -> JobLine:
         """The job's line in the index, which is behind the log of events, and read in pauses."""
@@ -130,14 +130,33 @@ class Proofs:
     async def _judged(self, records: Sequence[RawRecord]) -> Judged:
         return await asyncio.to_thread(judge, records, self.keys.trusted, loader(self.runtime.blobs))
 
-    async def _inclusion(self, records: Sequence[RawRecord], judged: Judged) -> str:
-        check_exportable(judged.report)
-        return await self.seals.inclusion(records[judged.report.seal.at].value)
+    async def _chain(self, job_id: str) -> list[tuple[Link, list[RawRecord]]]:
+        """The job and those that it continues, the newest first, as far as they are known; each with its records."""
+        chain: list[tuple[Link, list[RawRecord]]] = []
+        while job_id and len(chain) <= MAX_CONTINUED:
+            try:
+                records, judged = await self._checked(job_id)
+            except UnknownJob:
+                if not chain:
+                    raise
+                break
+            link = Link(job_id, judged.report, judged.validity, loader(self.runtime.blobs))
+            chain.append((link, records))
+            job_id = link.continues
+        return chain
 
-    def _pack(self, job_id: str, records: Sequence[RawRecord], judged: Judged, inclusion: str) -> bytes:
-        blobs = {name: self.runtime.blobs.read(name) for name in large_results(judged.history)}
-        evidence = Evidence(job_id, records, blobs, inclusion, self.keys.trusted)
-        return bundle.build(evidence, judged, self._sign)
+    async def _inclusion(self, records: Sequence[RawRecord], link: Link) -> str:
+        check_exportable(link.report)
+        return await self.seals.inclusion(records[link.report.seal.at].value)
+
+    def _pack(self, chain: Sequence[tuple[Link, Sequence[RawRecord], str]]) -> bytes:
+        first, *earlier = (self._evidence(*one) for one in chain)
+        judged = [Judged(link.report, link.validity) for link, _, _ in chain]
+        return bundle.build(replace(first, continued=tuple(earlier)), judged, self._sign)
+
+    def _evidence(self, link: Link, records: Sequence[RawRecord], inclusion: str) -> Evidence:
+        blobs = {name: self.runtime.blobs.read(name) for name in large_results(link.validity.history)}
+        return Evidence(link.job_id, records, blobs, inclusion, self.keys.trusted)
 
     def _sign(self, message: bytes) -> Mapping[str, str]:
         return self.keys.sign_envelope(message)

@@ -1,4 +1,4 @@
-"""`aetheris replay | effects | trace | why`: what a job did, and why, from its log; a file's without a network."""
+"""`aetheris replay | effects | ledger | trace | why`: what a job did, and why, from its log or a file."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,9 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.source import is_file, read_job
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.ids import check_name
+from aetheris.protocol.fold.job_log import tell
 from aetheris.protocol.views.course import Course, course_of
+from aetheris.protocol.views.ledger import ledger_of
 from aetheris.protocol.views.provenance import Wanted, origin
 from aetheris.protocol.views.replay import UnknownPoint
 from aetheris.protocol.views.replay import replay as replayed
@@ -70,6 +72,17 @@ def effects(target: Target, data: local.Data = local.DEFAULT_DATA, as_json: Json
         else:
             columns = ("seq", "step", "kind", "tool", "external id, or used", "by way of", "output", "at")
             table(columns, [_effect_row(row) for row in found["effects"]])
+
+
+def ledger(target: Target, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+    """List a job's calls as the ledger holds them, with the void, refused and open ones, and who decided what."""
+    with errors_as_exits(as_json=as_json):
+        found = _ledger_of(target, data)
+        if as_json:
+            print_json(found)
+        else:
+            columns = ("call", "invocation", "token", "step", "tool", "status", "effect", "external id", "by", "at")
+            table((*columns, "reason"), [_call_row(call) for call in found["calls"]])
 
 
 def trace(
@@ -146,6 +159,18 @@ def _course(target: str, data: Path) -> Course:
 
 def _unborn(target: str) -> CommandError:
     return CommandError(Exit.BAD_INPUT, "malformed_stream", f"{target}: no job is born in it", file=target)
+
+
+def _ledger_of(target: str, data: Path) -> dict[str, Any]:
+    if is_file(target):
+        records, _ = read_job(Path(target), data)
+        found = ledger_of(tell(records))
+        if not found:
+            raise _unborn(target)
+        return found
+    check_name(target, "ID")
+    with connected(data) as client:
+        return client.ledger(target)
 
 
 def _trace_of(target: str, data: Path) -> dict[str, Any]:
@@ -227,6 +252,12 @@ def _effect_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
     known_as = row.get("external_id") if "usage" not in row else _used(row["usage"])
     shown_so = (*(row.get(name) for name in names), tool, known_as, by_way_of)
     return (*shown_so, str(row["output_hash"])[:12], row["created_at"])
+
+
+def _call_row(call: Mapping[str, Any]) -> tuple[Any, ...]:
+    names = ("execution_id", "invocation_id", "token", "step_id", "tool_name", "status", "has_effect", "external_id")
+    who = " ".join(dict.fromkeys(part for part in (call["decided_by"], call["via"], call["by"]) if part))
+    return (*(call[name] for name in names), who, call["decided_at"], call["reason"])
 
 
 def _used(usage: Mapping[str, Any]) -> str:

@@ -182,6 +182,7 @@ def _print_proofs(report: Mapping[str, Any]) -> None:
             ("outcome", report.get("outcome_hash")),
             ("events", report.get("event_count")),
             ("seal", _seal(report.get("seal") or {})),
+            *(("continues", f"job {one['job_id']}") for one in report.get("continued", ())),
             ("trusted keys", ", ".join(report.get("trusted", ()))),
         )
     )
@@ -195,4 +196,5 @@ def _seal(seal: Mapping[str, Any]) -> str:
 
 def _print_finding(kind: str, found: Mapping[str, Any]) -> None:
     where = f"event {shown(found['event_id'])} at offset {found['offset']}: " if found["offset"] >= 0 else ""
+    where = f"job {shown(found['job_id'])}: {where}" if "job_id" in found else where
     out.print(f"{kind:<14} {shown(found['rule'])}: {where}{shown(found['message'])}")

@@ -9,7 +9,8 @@ meant to be read, from here to the end, in the order in which it checks:
   3 the job      all records in log order: what each does, and what is wrong with it where it stands
   4 the hashes   execution_hash: what ran; outcome_hash: what came of it
   5 the seal     signed over chain and hashes; and the log of all seals, whose signed checkpoint must contain it
-  6 the answer   the report; and what the bundle says again for its readers must follow from its records
+  6 the chain    the jobs that it continues, judged alike; what it says of them is what their sealed records say
+  7 the answer   the report; and what the bundle says again for its readers must follow from its records
 
 What is wrong is named by its rule (docs/verification.md says each in a sentence) and by the event. KEYS is a public
 key in PEM or a file {"keys": [...]}; without it the bundle's own are taken, and then the answer is only "nothing was
@@ -42,6 +43,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 MAX_BYTES = 256 * 1024 * 1024
+MAX_CONTINUED = 16  # jobs behind one, each continuing the next
 EVENT_TYPES = set(
     "job_created decision_snapshot plan_generated node_finished state_checkpointed tool_invocation_started "
     "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_decided "
@@ -463,6 +465,7 @@ class Job:
         self.confirmed: set[str] = set()
         self.reopened_by_hand: list[dict[str, Any]] = []
         self.moved: set[int] = set()  # places of the records that changed where their key stands
+        self.seals: list[Record] = []  # those with which nothing is wrong, once that is known
         self.found: list[Finding] = []  # wrong with plans and decisions
         self.ledger: list[Finding] = []  # with at most once
         self.replay: list[Finding] = []  # with what planner and ledger recorded of it
@@ -1149,7 +1152,160 @@ def check_checkpoint(note: str, keys: dict[str, Key]) -> tuple[int, bytes]:
     return int(said[2]), root
 
 
-# --- 6. The answer.
+# --- 6. The jobs that it continues.
+
+
+@dataclass
+class Link:
+    """A job of the chain, judged by itself, with its large results."""
+
+    job_id: str
+    report: dict[str, Any]
+    job: Job
+    seal: Record | None
+    blobs: dict[str, bytes]
+
+    def says(self) -> dict[str, Any]:
+        return mapping(self.job.created.body.get("continues")) if self.job.created else {}
+
+    def adopted(self) -> list[dict[str, Any]]:
+        return [mapping(one) for one in listed(self.says().get("adopted"))]
+
+
+def check_chain(chain: list[Link]) -> list[dict[str, Any]]:
+    """Each job against the one that it continues; and what is wrong in those."""
+    found: list[dict[str, Any]] = []
+    for place, one in enumerate(chain):
+        wrong = check_link(one, chain[place + 1] if place + 1 < len(chain) else None, place)
+        found += [finding(rule, record) | {"job_id": one.job_id} for rule, record in wrong]
+    return found + [broken | {"job_id": one.job_id} for one in chain[1:] for broken in one.report["violations"]]
+
+
+def check_link(one: Link, earlier: Link | None, place: int) -> list[Finding]:
+    created, says = one.job.created, one.says()
+    if created is None or not (says or earlier):
+        return []
+    if place >= MAX_CONTINUED:
+        return [("continued_too_long", created)]
+    if earlier is None:
+        return [("continued_missing", created)]
+    if not says or earlier.job_id != str(says.get("job_id")):
+        return [("continued_other", created)]
+    before, named, good = earlier.job, mapping(says.get("seal")), earlier.job.seals
+    is_sealed = bool(earlier.report["seal"]["ok"] and good)
+    names = ("event_count", "root", "outcome_hash", "key_id")
+    found = broken(
+        created,
+        continued_not_sealed=not is_sealed,
+        continued_seal=is_sealed and not any(all(s.body.get(n) == named.get(n) for n in names) for s in good),
+        continued_not_failed=before.end is None or before.end.type == "job_completed",
+        continued_tenant=before.created is None or before.created.text("tenant") != created.text("tenant"),
+    )
+    return found + check_adopted(one, earlier, created)
+
+
+def check_adopted(one: Link, earlier: Link, created: Record) -> list[Finding]:
+    """What was done is adopted just as it was done, and not done again; what may have been done needs a human."""
+    carried, known = (
+        [*map(json_hash, earlier.adopted())],
+        {name: Step(earlier.job, name) for name in earlier.job.entries},
+    )
+    own: set[str] = set()
+    found: list[Finding] = []
+    for adopted in one.adopted():
+        name = str(adopted.get("node_id"))
+        if adopted.get("job_id") != earlier.job_id:
+            found += broken(created, adopted_unfounded=json_hash(adopted) not in carried)
+            continue
+        own.add(name)
+        rule = known[name].refuses(adopted) if name in known else "adopted_unsettled"
+        found += [(rule, created)] if rule else []
+    taken = [*map(json_hash, one.adopted())]
+    found += broken(
+        created,
+        adopted_missing=any(step.done and name not in own for name, step in known.items())
+        or any(adopted not in taken for adopted in carried),
+        continued_unsure=any(step.unsure and name not in own for name, step in known.items()),
+        adopted_value=not all(is_used(mapping(use), one, earlier, known) for use in listed(one.says().get("uses"))),
+    )
+    names = {str(adopted.get("node_id")) for adopted in one.adopted()}
+    means = {(a["content_key"], str(a.get("occurrence", 1))) for a in one.adopted() if a.get("content_key")}
+    for again in one.job.tries:
+        same = again.entry.irreversible and content(again.start) in means
+        found += broken(again.start, adopted_again=again.start.node in names or same)
+    return found
+
+
+class Step:
+    """What a node of an ended job came to."""
+
+    def __init__(self, job: Job, name: str) -> None:
+        entry = job.entry(name)
+        undone = job.end.body.get("compensated") if job.end else None
+        self.undone, self.undoes = name in map(str, listed(undone)), bool(entry.undoes)
+        calls = list(job.calls_of[name].values()) if name in job.calls_of else []
+        self.unsure = not entry.is_harmless and not self.undone and any(map(is_unsure, calls))
+        self.settled, waited = job.success(name), job.waited.get(name)
+        self.start: Record | None = None
+        if self.settled:
+            self.start = next(t.start for t in job.tries_of[self.settled.nonce] if t.start.key == self.settled.key)
+        elif waited and waited.type == "wait_completed":
+            self.settled = waited
+        self.done = bool(self.settled) and not (self.undoes or self.undone or self.unsure)
+        end, said = (one.body if one else {} for one in (self.settled, self.start))
+        self.says = {
+            "idempotency_key": self.settled.key if self.settled else None,
+            "result_hash": end.get("output_hash"),
+            "external_id": end.get("external_id"),
+            "content_key": said.get("content_key") if entry.irreversible else None,
+            "occurrence": said.get("occurrence", 1) if entry.irreversible else 1,
+        }
+        if said.get("tool_name") is not None:  # a wait has neither tool nor arguments
+            self.says |= {name: said.get(name) for name in ("invocation_id", "tool_name", "args_hash")}
+
+    def refuses(self, adopted: dict[str, Any]) -> str:
+        """The rule by which it can't be adopted so."""
+        adopted = {"occurrence": 1} | adopted
+        if self.unsure:
+            return "adopted_unsure"
+        if self.settled is None or self.undoes:
+            return "adopted_unsettled"
+        if self.undone:
+            return "adopted_undone"
+        return "" if all(adopted.get(name) == value for name, value in self.says.items()) else "adopted_differs"
+
+
+def is_unsure(call: Call) -> bool:
+    """Perhaps it took effect, or in part; a person's "not executed" is a word, a cancel is none."""
+    if call.settled is None:
+        return bool(call.live)
+    if call.outcome == "success":
+        return call.settled.outcome == "compensatable_failure"
+    denied = call.outcome == "failed" and call.settled.via == "human" and call.settled.text("error") != "cancelled"
+    return not call.sure and not denied
+
+
+def is_used(use: dict[str, Any], one: Link, earlier: Link, known: dict[str, Step]) -> bool:
+    """Is a value that stands for an adopted result just that?"""
+    name, _, pointer = str(use.get("ref")).partition("#")
+    settled = known[name].settled if name in known else None
+    planned = one.job.entry(str(use.get("node_id")), 0).says
+    try:
+        given = pointed(read_result(settled, earlier.blobs) if settled else None, pointer)
+        return json_hash(given) == json_hash(pointed(planned, str(use.get("at")))) != ""
+    except (Bad, LookupError, ValueError):
+        return False
+
+
+def pointed(value: Any, pointer: str) -> Any:
+    """RFC 6901."""
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        value = value[int(name)] if isinstance(value, list) else mapping(value)[name]
+    return value
+
+
+# --- 7. The answer.
 
 
 def judge(
@@ -1172,6 +1328,8 @@ def judge(
     found += check_checkpoints(records, roots)
     found += [one for _, wrong in seals for one in wrong] + (check_after_seal(job, sealed) if good else [])
     places = {(record.at if record else 0, rule): record for rule, record in found}
+    wrong = {record.at for _, record in found if record}
+    job.seals = [seal for seal in job.by_type["job_sealed"] if seal.at not in wrong]
     pending = sorted(key for key, call in job.calls.items() if call.tries and not call.settled)
     full_root = roots[-1].hex() if roots else ""
     root = roots[sealed - 1].hex() if seal and 0 < sealed <= seal.at else ""
@@ -1231,7 +1389,7 @@ def ledger_row(job: Job, one: Try) -> dict[str, Any]:
 
 
 def check_bundle(data: bytes, trusted: dict[str, Key] | None) -> dict[str, Any]:
-    """The report on a bundle, by these keys or by its own."""
+    """The report on a bundle and on what it continues, by these keys or by its own."""
     envelope = parse(unzip(data), "bad_envelope")
     if envelope.get("payloadType") != "application/vnd.in-toto+json":
         raise Bad("bad_envelope")
@@ -1242,10 +1400,8 @@ def check_bundle(data: bytes, trusted: dict[str, Key] | None) -> dict[str, Any]:
         if kinds != ("https://in-toto.io/Statement/v1", "urn:aetheris:job-evidence:v1"):
             raise ValueError("another kind of statement")
         predicate = statement["predicate"]
-        records = [read_record(at, one) for at, one in enumerate(predicate["records"])]
-        blobs = {name: unbase64(blob, "bad_statement") for name, blob in predicate["blobs"].items()}
         keys = read_keys(json.dumps(predicate).encode()) if trusted is None else trusted
-        job_id, proof = str(predicate["job_id"]), str(predicate["inclusion"])
+        jobs = [Given(one) for one in (predicate, *predicate.get("continued", []))]
     except (KeyError, TypeError, ValueError, AttributeError):
         raise Bad("bad_statement") from None
     signatures: list[tuple[Key | None, bytes]] = []
@@ -1255,21 +1411,53 @@ def check_bundle(data: bytes, trusted: dict[str, Key] | None) -> dict[str, Any]:
         key = keys.get(str(one.get("keyid")))
         signatures.append((key, unbase64(one.get("sig"), "bad_envelope") if key else b""))
     check_signatures("envelope", signatures, pae(envelope["payloadType"], payload))
-    report, job, seal = judge(records, blobs, keys)
-    subject = [{"name": job_id, "digest": {"aetherisEventChain": report["event_chain_root_hash"]}}]
+    chain = [Link(one.job_id, *judge(one.records, one.blobs, keys), one.blobs) for one in jobs]
+    first, report = chain[0], chain[0].report
+    subject = [{"name": first.job_id, "digest": {"aetherisEventChain": report["event_chain_root_hash"]}}]
     wrong = {
         "subject_differs": statement.get("subject") != subject,
-        "other_job": records and records[0].log_key != job_id.encode(errors="replace"),
-        "derived_differs": any(predicate.get(name) != value for name, value in derived(job, report).items()),
-        "not_sealed": seal is None,
+        "derived_differs": any(predicate.get(name) != value for name, value in derived(first.job, report).items()),
     }
-    try:
-        check_log_of_seals(proof, seal.value if seal else b"", keys)
-    except Bad as error:
-        wrong[error.args[0]] = seal is not None
     found = [finding(rule) for rule, is_wrong in wrong.items() if is_wrong]
-    violations = [*found, *report["violations"]]
-    return {"job_id": job_id, **report, "ok": report["ok"] and not found, "violations": violations, "trusted": [*keys]}
+    found += [finding(rule) for rule in jobs[0].wrong(first.seal, keys)]
+    for one, link in zip(jobs[1:], chain[1:], strict=True):
+        found += [finding(rule) | {"job_id": one.job_id} for rule in one.wrong(link.seal, keys)]
+    beside = check_chain(chain)
+    return {
+        "job_id": first.job_id,
+        **report,
+        "ok": report["ok"] and not found and not beside,
+        "violations": [*found, *report["violations"], *beside],
+        "continued": [{"job_id": link.job_id} | {n: link.report[n] for n in SHOWN} for link in chain[1:]],
+        "trusted": [*keys],
+    }
+
+
+SHOWN = ("ok", "event_chain_root_hash")
+
+
+class Given:
+    """What a bundle has of one job."""
+
+    def __init__(self, one: dict[str, Any]) -> None:
+        self.job_id, self.inclusion = one["job_id"], one["inclusion"]
+        if not isinstance(self.job_id, str) or not isinstance(self.inclusion, str):
+            raise TypeError("a text is missing")
+        self.records = [read_record(at, record) for at, record in enumerate(one["records"])]
+        self.blobs = {name: unbase64(blob, "bad_statement") for name, blob in one["blobs"].items()}
+
+    def wrong(self, seal: Record | None, keys: dict[str, Key]) -> list[str]:
+        """The records are this job's, and their seal is in the log of seals."""
+        found = (
+            ["other_job"] if self.records and self.records[0].log_key != self.job_id.encode(errors="replace") else []
+        )
+        if seal is None:
+            return [*found, "not_sealed"]
+        try:
+            check_log_of_seals(self.inclusion, seal.value, keys)
+        except Bad as error:
+            found.append(error.args[0])
+        return found
 
 
 def main(arguments: list[str]) -> int:

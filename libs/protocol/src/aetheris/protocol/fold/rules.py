@@ -58,11 +58,8 @@ def _created(job: JobState, e: ev.JobCreated, offset: int) -> bool:
 def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     if e.revision != job.revision + 1:
         return False
-    graph = e.task_graph if e.revision == 0 else e.diff
-    if graph is None:
-        return False
     try:
-        added = TaskGraph.model_validate(graph)
+        added = TaskGraph.model_validate(e.task_graph if e.revision == 0 else e.diff)
         order = check_graph(_nodes_with(job, added))
     except (ValidationError, InvalidPlan):
         return False
@@ -96,8 +93,6 @@ def _undoes(job: JobState, node: Node) -> bool:
 
 def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
     """The plan in force with what is added to it; who replaces a node has its place."""
-    if not job.entries:
-        return added.nodes
     replacing = {node.id: node for node in added.nodes}
     if len(replacing) < len(added.nodes):  # a node that stands twice is for `check_graph` to refuse
         return added.nodes

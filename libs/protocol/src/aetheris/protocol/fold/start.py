@@ -28,7 +28,7 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return "its worker had ended"
     if is_held(job):
         return "the job is paused"
-    if job.void_starts and (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
+    if (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
         return "it was void before, so nobody runs it"
     if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
         return "the external key does not follow from the fold"
@@ -36,9 +36,7 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return "a human said no or edited the call"
     if state.needs_yes and not _approved(e, state):
         return "retried by hand, and not approved anew"
-    void = _not_in_force(job, e, entry) or _node_is_taken(job, e)
-    if void is None and e.after:
-        void = _after_fails(job, e)
+    void = _not_in_force(job, e, entry) or _node_is_taken(job, e) or _after_fails(job, e)
     if void is None and entry is not None and entry.irreversible:
         void = _irreversible_fails(job, e, state)
     return void
@@ -75,7 +73,7 @@ def _node_is_taken(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
         other = job.keys[key]
         if key == e.idempotency_key or other.st is St.NONE:
             continue
-        if not (other.st is St.SETTLED and other.outcome is Settled.REJECTED and other.sure):
+        if other.outcome is not Settled.REJECTED or not other.sure:
             return "another key of the node is in flight or settled"
     return None
 
@@ -99,7 +97,7 @@ def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeySt
         return "irreversible, and neither approved nor allowed by policy"
     for key in job.contents.get((e.content_key, e.occurrence), ()):
         other = job.keys[key]
-        if key == e.idempotency_key or other.st is St.NONE:
+        if key == e.idempotency_key:
             continue
         if other.st is not St.SETTLED or other.outcome is Settled.SUCCESS or not other.sure:
             return "the same irreversible call is in flight or done"

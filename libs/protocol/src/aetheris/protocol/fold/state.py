@@ -225,7 +225,7 @@ class JobState:
         entries = self.entries.get(node_id)
         if entries is None:
             return None
-        if revision is None or entries[-1].revision <= revision:
+        if revision is None:
             return entries[-1]
         return next((entry for entry in reversed(entries) if entry.revision <= revision), None)
 

@@ -32,7 +32,7 @@ class Name:
 
     def may_act(self, incarnation: str) -> bool:
         """Whether it was ever said to live or to have left, and not to have ended."""
-        return (incarnation == self.live or incarnation in self.left) and incarnation not in self.ended
+        return incarnation == self.live or incarnation in self.left
 
     def entry(self, worker_id: str, live: str | None, since: str | None, *ended: Ended) -> WorkerEntry:
         """What says the same with another `live`, and with these ends too."""

@@ -138,20 +138,36 @@ class Adopted(BaseModel):
     idempotency_key: str
     invocation_id: str | None = None
     tool_name: str
+    args_hash: str | None = None
     result_hash: str | None = None
     external_id: str | None = None
     content_key: str | None = None
     occurrence: int = 1
 
 
+class Use(BaseModel):
+    """Where a value stands for an adopted result: the place in the node (JSON Pointer), and the reference that led."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    node_id: str
+    at: str
+    ref: str
+
+
 class Continues(BaseModel):
-    """The failed or cancelled job that a job goes on from, its seal, and what is adopted of it (docs/continue.md)."""
+    """The failed or cancelled job that a job goes on from, its seal, and what is adopted of it (docs/continue.md).
+
+    `depth`: how many jobs, each continuing the next, stand behind the new one.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     job_id: str
     seal: SealOf
+    depth: int = 1
     adopted: tuple[Adopted, ...] = ()
+    uses: tuple[Use, ...] = ()
 
 
 class JobCreated(Event):

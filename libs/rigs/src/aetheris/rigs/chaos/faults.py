@@ -124,10 +124,12 @@ class Faults:
             case Kind.FULL_DISK:
                 filler = _filled(self.system.broker_folder)
                 self._last(fault.lasts_s, lambda: filler.unlink(missing_ok=True), self._brokers_are_back)
-            case Kind.WRONG_CLOCK:
+            case Kind.WRONG_CLOCK | Kind.BORN_WRONG:
                 clock = self.system.clock(fault.target)
                 clock.write_text(f"{fault.amount:+.0f}s\n")
                 self._last(fault.lasts_s, lambda: _set_right(clock))
+                if fault.kind is Kind.BORN_WRONG:
+                    os.kill(self._pid(fault.target), signal.SIGKILL)
 
     def _kill_with_requests_under_way(self, target: str) -> None:
         """What it has sent arrives when it has been gone for a while."""
@@ -138,7 +140,7 @@ class Faults:
         self.system.proxy.late(OUTSIDE, 0.0)
 
     def _impossible(self, fault: Fault) -> str | None:
-        if fault.kind is Kind.WRONG_CLOCK and not self.system.has_clocks:
+        if fault.kind in (Kind.WRONG_CLOCK, Kind.BORN_WRONG) and not self.system.has_clocks:
             return "libfaketime is not installed"
         if fault.kind is Kind.FULL_DISK and not self.system.has_disk:
             return "only root can give the broker a small disk of its own"

@@ -11,6 +11,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event
 from aetheris.runtime.kafka import KafkaLog
@@ -31,17 +32,22 @@ class Seen:
 
 @dataclass
 class Observer:
-    """Folds jobs.events as they come; `jobs` is read by other threads, under the lock."""
+    """Folds jobs.events and workers as they come; both are read by other threads, under the lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     jobs: dict[str, Seen] = field(default_factory=dict[str, Seen])
+    names: Names = field(default_factory=Names)
+    """Who has ended, and how that is known."""
 
     def take(self, records: Iterable[Record]) -> None:
         """Fold records in log order."""
         now_s = time.monotonic()
         with self.lock:
             for record in records:
-                self._fold(record, now_s)
+                if record.topic == Topic.WORKERS:
+                    self.names.take((record.key or b"").decode(), record.value)
+                else:
+                    self._fold(record, now_s)
 
     def _fold(self, record: Record, now_s: float) -> None:
         try:
@@ -85,7 +91,11 @@ async def _read(kafka: str, positions: dict[Place, int], observer: Observer, sto
     await log.start()
     try:
         if not positions:
-            places = [(str(Topic.JOBS_EVENTS), number) for number in range(await log.partitions(Topic.JOBS_EVENTS))]
+            places = [
+                (str(topic), number)
+                for topic in (Topic.JOBS_EVENTS, Topic.WORKERS)
+                for number in range(await log.partitions(topic))
+            ]
             positions.update(await log.beginning_offsets(places))
         reader = log.reader()
         await reader.start()

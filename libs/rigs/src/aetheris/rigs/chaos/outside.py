@@ -3,6 +3,7 @@
     POST /effect {"key", "tag"}   one line is appended to the file: that is the effect; answers {"id", "tag"}
     GET  /effects?key=            the effects with that key, or all of them
     GET  /read?tag=               a read: it has no effect, and is only counted
+    POST /v1/chat/completions     a model of OpenAI's protocol, which plays the script that its goal is (model.py)
 
 With `hold=NAME` a call takes effect and its answer is kept back for as long as a file NAME is in the server's folder:
 a try that took effect and never heard of it. While that file says `before`, the effect itself is kept back, and a file
@@ -23,6 +24,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
+
+from aetheris.rigs.chaos.model import completion
 
 LOG = "effects.jsonl"
 READS = "reads.jsonl"
@@ -134,9 +137,13 @@ class _Handler(BaseHTTPRequestHandler):
     folder: Path
     lock = threading.Lock()
     numbers: Iterator[int]
+    answers = count(1)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if urlsplit(self.path).path == "/v1/chat/completions":
+            self._answer(completion(body, next(self.answers)))
+            return
         self._hold_before()
         effect = self._take_effect(body)
         self._answer(effect)
@@ -168,6 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _take_effect(self, body: dict[str, Any]) -> dict[str, str]:
         with self.lock:
             effect = {"key": str(body["key"]), "tag": str(body["tag"]), "id": str(next(self.numbers))}
+            effect["at_s"] = f"{time.monotonic():.3f}"
         self._append(LOG, effect)
         return effect
 

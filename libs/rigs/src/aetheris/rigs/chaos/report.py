@@ -1,7 +1,7 @@
 """What `aetheris chaos` prints: counts, and each thing that is not as it should be."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +25,21 @@ def as_json(outcome: Outcome, *, seed: int, jobs: int) -> dict[str, Any]:
     return {**head, **found, "lease_ttl_s": LEASE_TTL_S, "recovery": recovery, "faults": faults}
 
 
+_WRONG = ("duplicates", "lost", "stuck", "settleable", "parked_without_fault", "unproven", "failed")
+
+
+def in_short(found: Mapping[str, Any]) -> str:
+    """One line of a report for programs."""
+    if "failed_to_run" in found:
+        return f"DOES NOT HOLD: {found['failed_to_run']}"
+    wrong = [f"{len(found[name])} {name.replace('_', ' ')}" for name in _WRONG if found[name]]
+    held = "holds" if found["holds"] else "DOES NOT HOLD"
+    counts = (
+        f"{found['observed']} of {found['expected']} effects, {len(found['faults'])} faults, {found['took_s']:.0f} s"
+    )
+    return ", ".join([f"{held}: {counts}", *wrong])
+
+
 def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]]:
     """Names and values, in the order in which they are read."""
     found = outcome.verdict
@@ -33,14 +48,21 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
     yield "faults", _counted(map(_name, struck))
     for reason, kinds in _left_out(outcome).items():
         yield "left out", f"{kinds}: {reason}"
+    if not outcome.has_models:
+        yield "left out", "jobs that a model plans: aetheris-cli[models] is not installed"
     yield (
         "jobs",
-        f"{jobs}: {found.completed} completed, {found.cancelled} cancelled, {len(found.failed)} ended otherwise",
+        f"{jobs}: {found.completed} completed, {found.cancelled} cancelled, {found.undone_jobs} failed as planned, "
+        f"{len(found.failed)} otherwise",
     )
     yield "expected", f"{found.expected} effects"
     yield "observed", f"{found.observed}"
     yield "waiting", f"{found.waiting} for a human, or behind such a step"
-    yield "called off", f"{found.called_off} steps of jobs that were cancelled"
+    yield (
+        "called off",
+        f"{found.called_off} steps that were cancelled, or surely failed",
+    )
+    yield "undone", f"{found.undone} of {found.to_undo} steps"
     yield "duplicates", str(len(found.duplicates))
     yield "lost", str(len(found.lost))
     yield "repeats", f"{found.repeats} of an idempotent call, under its same key; {outcome.reads} reads"
@@ -53,7 +75,7 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
     yield "stuck", str(len(found.stuck))
     yield (
         "proofs",
-        f"{len(found.unproven)} of {found.completed + found.cancelled + len(found.failed)} ended jobs don't verify",
+        f"{len(found.unproven)} of {found.ended} ended jobs don't verify",
     )
     yield "settleable", f"{len(found.settleable)} parked steps that the outside's final state settles"
     for wrong in (*found.settleable, *found.duplicates, *found.lost, *found.stuck, *found.failed, *found.unproven):

@@ -1,7 +1,7 @@
 """One chaos run: jobs in, faults in between, quiet, and the count."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,15 +9,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from aetheris.cli.embedded.jars import Progress
+from aetheris.protocol.messages.events import Event
 from aetheris.rigs.chaos.faults import Faults
 from aetheris.rigs.chaos.observer import Observer, observing
 from aetheris.rigs.chaos.outside import Outside, running_outside
 from aetheris.rigs.chaos.recovery import Recovery, recoveries
 from aetheris.rigs.chaos.schedule import Fault, JobPlan, Struck, faults, job_plans
 from aetheris.rigs.chaos.system import System, running
-from aetheris.rigs.chaos.tools import TOOLS
-from aetheris.rigs.chaos.verdict import Verdict, is_settled, verdict
-from aetheris.sdk.client import ApiError, Conflict, NotFound, Unreachable
+from aetheris.rigs.chaos.tools import REFUSES, TOOLS
+from aetheris.rigs.chaos.verdict import Verdict, has_done, is_settled, verdict
+from aetheris.sdk.client import ApiError, Conflict, Goal, NotFound, Unreachable
 
 TOOLS_KNOWN_WITHIN_S = 60.0
 SUBMIT_WITHIN_S = 120.0
@@ -26,6 +27,9 @@ UNMOVED_S = 90.0
 """Jobs that are open, on a system that is ready, and of which nothing was heard for so long are stuck."""
 
 ATTEND_EVERY_S = 0.5
+
+HISTORIES = "histories"
+"""The folder with the events of jobs that somebody may want to look at."""
 
 _LONGEST_LULL_S = 1.5
 """A fault waits for effects, but no longer than this without one."""
@@ -42,6 +46,7 @@ class Outcome:
     recoveries: Sequence[Recovery]
     reads: int
     took_s: float
+    has_models: bool = True
 
 
 def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress, brokers: int = 1) -> Outcome:
@@ -64,10 +69,25 @@ def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress, bro
             course.quiesce()
         finally:
             hand.close()
-        found = verdict(course.jobs, observer.jobs, outside.effects(), hand.struck)
+        found = verdict(course.jobs, observer.jobs, observer.names, outside.effects(), hand.struck)
         found.unproven += course.unproven()
+        _keep(data / HISTORIES, found.looked_at, observer)
         recovered = recoveries(observer.jobs, hand.struck)
-        return Outcome(found, hand.struck, recovered, outside.reads(), time.monotonic() - begun_s)
+        took_s = time.monotonic() - begun_s
+        return Outcome(found, hand.struck, recovered, outside.reads(), took_s, system.has_models)
+
+
+def _keep(folder: Path, jobs: Iterable[str], observer: Observer) -> None:
+    """The events of these jobs, each with when it was read."""
+    folder.mkdir(exist_ok=True)
+    for job_id in jobs:
+        seen = observer.jobs.get(job_id)
+        told = [] if seen is None else [f"{at_s:.3f} {event.event_type} {_json(event)}" for at_s, event in seen.events]
+        (folder / job_id).write_text("\n".join([*told, ""]))
+
+
+def _json(event: Event) -> str:
+    return event.model_dump_json(exclude_none=True, exclude={"result", "job_id", "task_graph", "diff"})
 
 
 @dataclass
@@ -77,7 +97,7 @@ class _Course:
     observer: Observer
     hand: Faults
     progress: Progress
-    jobs: dict[str, int] = field(default_factory=dict[str, int])
+    jobs: dict[str, JobPlan] = field(default_factory=dict[str, JobPlan])
     errands: dict[str, JobPlan] = field(default_factory=dict[str, JobPlan])
     """Jobs that somebody is still to signal, or to cancel."""
     attended_s: float = 0.0
@@ -140,16 +160,20 @@ class _Course:
         while True:
             self._attend()
             try:
-                job = self.system.client.submit(plan.plan, idempotency_key=plan.idempotency_key)
+                job = self.system.client.submit(self._asked(plan), idempotency_key=plan.idempotency_key)
             except Unreachable:
                 if time.monotonic() > until_s:
                     raise
                 time.sleep(_LOOK_EVERY_S)
             else:
-                self.jobs[job.job_id] = plan.number
+                self.jobs[job.job_id] = plan
                 if plan.signal is not None or plan.cancelled:
                     self.errands[job.job_id] = plan
                 return
+
+    def _asked(self, plan: JobPlan) -> Mapping[str, Any] | Goal:
+        with_model = plan.goal is not None and self.system.has_models
+        return Goal(goal=plan.goal or "", tools=(*TOOLS.values(),)) if with_model else plan.plan
 
     def _attend(self) -> None:
         """What people do meanwhile: approve, signal, cancel; again where nobody answered."""
@@ -162,15 +186,24 @@ class _Course:
                 self.system.approver.respond(one.request_id, "approve")
         for job_id, plan in list(self.errands.items()):
             with suppress(Unreachable):
-                self._run_errand(job_id, plan)
-                del self.errands[job_id]
+                if self._run_errand(job_id, plan):
+                    del self.errands[job_id]
 
-    def _run_errand(self, job_id: str, plan: JobPlan) -> None:
+    def _run_errand(self, job_id: str, plan: JobPlan) -> bool:
+        """False where it is too early: what is to be undone must have been done."""
+        if plan.cancelled and plan.undone and not self._has_done(job_id):
+            return False
         with suppress(Conflict):  # it has ended before
             if plan.signal is not None:
                 self.system.client.signal(job_id, plan.signal, {"go": True})
             else:
-                self.system.client.cancel(job_id, reason="chaos")
+                self.system.client.cancel(job_id, reason="chaos", compensate=plan.undone)
+        return True
+
+    def _has_done(self, job_id: str) -> bool:
+        with self.observer.lock:
+            seen = self.observer.jobs.get(job_id)
+            return seen is not None and has_done(seen.state)
 
     def _await_effects(self, further: int) -> None:
         """Return after so many further effects, or once nothing happens any more."""
@@ -197,7 +230,7 @@ class _Course:
 
     def _tools_known(self) -> bool:
         try:
-            return {tool["name"] for tool in self.system.client.tools()} >= set(TOOLS.values())
+            return {tool["name"] for tool in self.system.client.tools()} >= {REFUSES, *TOOLS.values()}
         except (Unreachable, NotFound):
             return False
 

@@ -1,5 +1,6 @@
 """Which faults strike, in what order and how hard, and which jobs they meet (pure): one seed, one schedule."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -7,7 +8,7 @@ from random import Random
 from typing import Any
 
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.rigs.chaos.tools import TOOLS
+from aetheris.rigs.chaos.tools import REFUSES, TOOLS
 
 EXECUTORS = 2
 SERVICES = ("planner-0", "ledger-0", "executor-0", "executor-1", "verifier-0", "gateway-0")
@@ -17,7 +18,7 @@ OUTSIDE, KAFKA, REDIS = "outside", "kafka", "redis"
 ROUTES = (OUTSIDE, KAFKA, REDIS)
 """What the services' connections lead to, each through a forwarder."""
 
-MIX = 8
+MIX = 12
 LARGE = 100_000
 """Bytes of a result that goes into the store of blobs."""
 
@@ -29,6 +30,9 @@ LATEST_S = 3.0
 
 SHORTEST_PAUSE_S = SESSION_S + LEASE_TTL_S
 """A process that sleeps for longer has lost its leases and its partitions when it wakes."""
+
+
+_RETRY = {"max_attempts": 100, "backoff_s": 0.1, "max_backoff_s": 2.0}
 
 
 class Kind(StrEnum):
@@ -46,6 +50,7 @@ class Kind(StrEnum):
     ON_THE_WIRE = "kill -9, requests on the wire"
     FULL_DISK = "full disk of the broker"
     WRONG_CLOCK = "wrong clock"
+    BORN_WRONG = "kill -9, started with a wrong clock"
     KILL_LEADER = "leader kill -9"
     STOP_LEADER = "leader SIGSTOP, SIGCONT when others lead"
     KILL_CONTROLLER = "controller kill -9"
@@ -57,7 +62,7 @@ AMONG_BROKERS = (Kind.KILL_LEADER, Kind.STOP_LEADER, Kind.KILL_CONTROLLER, Kind.
 """Where there are several brokers."""
 
 WEIGHTS: Mapping[Kind, int] = {
-    Kind.KILL: 28,
+    Kind.KILL: 25,
     Kind.PAUSE: 14,
     Kind.FLUSH: 7,
     Kind.LOSE_TAIL: 7,
@@ -68,7 +73,8 @@ WEIGHTS: Mapping[Kind, int] = {
     Kind.RESET: 9,
     Kind.ON_THE_WIRE: 6,
     Kind.FULL_DISK: 1,
-    Kind.WRONG_CLOCK: 5,
+    Kind.WRONG_CLOCK: 4,
+    Kind.BORN_WRONG: 4,
 }
 """Of a hundred."""
 
@@ -96,7 +102,7 @@ class Fault:
     """One fault: after so many further effects (or a while without any), on that target, for so long.
 
     `amount`: SLOW seconds an answer is late; ON_THE_WIRE
-    seconds that a request is under way; LOSE_TAIL share of the log that is lost; WRONG_CLOCK seconds off.
+    seconds that a request is under way; LOSE_TAIL share of the log that is lost; of wrong clocks seconds off.
     """
 
     number: int
@@ -122,13 +128,17 @@ class Struck:
 class JobPlan:
     """A job of four steps, one of each effect class; its steps' tags count calls outside.
 
-    `signal` is the key that a node of it waits for; `cancelled`: somebody calls it off as it runs.
+    `signal` is the key that a node of it waits for; `cancelled`: somebody calls it off as it runs; `undone`: what it
+    did is, because it was cancelled so, or because its last step fails. With a `goal` a model plans it, and `plan` is
+    what comes of that, for where there is no model.
     """
 
     number: int
     plan: Mapping[str, Any]
     signal: str | None = None
     cancelled: bool = False
+    undone: bool = False
+    goal: str | None = None
 
     @property
     def idempotency_key(self) -> str:
@@ -157,8 +167,11 @@ def job_plans(seed: int, count: int) -> tuple[JobPlan, ...]:
 
 
 def _mixed(number: int, nodes: list[dict[str, Any]]) -> JobPlan:
-    """Of eight: two with large results, one that waits for a time, a signal, a human each, one that is cancelled."""
+    """Of twelve: two with large results; one each that waits for a time, a signal, a human, that is cancelled, that is
+    cancelled and undone, that fails and is undone; two that a model plans.
+    """
     first = next(node for node in nodes if not node["depends_on"])
+    plan = {"nodes": nodes}
     match number % MIX:
         case 1 | 4:
             for node in nodes:
@@ -170,14 +183,43 @@ def _mixed(number: int, nodes: list[dict[str, Any]]) -> JobPlan:
             key = f"go-{number}"
             nodes.append({"id": "go", "kind": "wait", "wait": {"key": key}})
             first["depends_on"] = ["go"]
-            return JobPlan(number, {"nodes": nodes}, signal=key)
+            return JobPlan(number, plan, signal=key)
         case 5:
             next(node for node in nodes if node["tool"] == TOOLS[EffectClass.PROBEABLE])["args"]["ask"] = True
         case 7:
-            return JobPlan(number, {"nodes": nodes}, cancelled=True)
+            return JobPlan(number, plan, cancelled=True)
+        case 8 | 11:
+            return JobPlan(number, plan, goal=_script(nodes))
+        case 9:
+            _let_undo(nodes)
+            return JobPlan(number, plan, cancelled=True, undone=True)
+        case 10:
+            _let_undo(nodes)
+            needed = [node["id"] for node in nodes]
+            nodes.append({"id": REFUSES, "tool": REFUSES, "args": {"tag": f"{number}/none"}, "depends_on": needed})
+            return JobPlan(number, plan, undone=True)
         case _:
             pass
-    return JobPlan(number, {"nodes": nodes})
+    return JobPlan(number, plan)
+
+
+def _let_undo(nodes: list[dict[str, Any]]) -> None:
+    """Each step that has an effect is undone by a call of another class: one that nobody can ask about, too."""
+    effectful = [node for node in nodes if node["id"] != EffectClass.PURE]
+    for node, other in zip(effectful, (*effectful[1:], effectful[0]), strict=True):
+        undo = {"tag": undo_tag(node["args"]["tag"]), "delay_s": node["args"]["delay_s"]}
+        node["compensate_with"] = {"tool": other["tool"], "args": undo, "retry": _RETRY}
+
+
+def _script(nodes: list[dict[str, Any]]) -> str:
+    """The goal that lets the model make the same calls: two at once, then one after the other."""
+    calls = [{"tool": node["tool"], "args": node["args"]} for node in nodes]
+    return json.dumps([calls[:2], *([call] for call in calls[2:])])
+
+
+def undo_tag(step: str) -> str:
+    """What the call that undoes a step is counted by."""
+    return f"{step}/undo"
 
 
 def tag(job: int, effect_class: EffectClass) -> str:
@@ -205,8 +247,8 @@ def _fault(rng: Random, number: int, kind: Kind, route: str | None, most_effects
             return Fault(number, kind, victim, after, rng.uniform(0.5, 2.0), rng.uniform(1.0, LATEST_S))
         case Kind.FULL_DISK:
             return Fault(number, kind, "kafka", after, rng.uniform(1.0, 3.0))
-        case Kind.WRONG_CLOCK:
-            off_s = rng.choice((-1, 1)) * rng.choice((90, 3_000, 86_400, 30 * 86_400))
+        case Kind.WRONG_CLOCK | Kind.BORN_WRONG:
+            off_s = rng.choice((-1, 1)) * rng.choice((90, 3_600, 86_400, 30 * 86_400))
             return Fault(number, kind, rng.choice(SERVICES), after, rng.uniform(2.0, 6.0), off_s)
         case _:
             return Fault(number, kind, "", after)
@@ -237,5 +279,5 @@ def _nodes(rng: Random, number: int) -> Iterator[dict[str, Any]]:
             "tool": TOOLS[effect_class],
             "args": {"tag": tag(number, effect_class), "delay_s": round(rng.uniform(0, 0.6), 3)},
             "depends_on": [order[place - 1].value] if number % 2 and place else [],
-            "retry": {"max_attempts": 100, "backoff_s": 0.1, "max_backoff_s": 2.0},
+            "retry": _RETRY,
         }

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -22,11 +23,15 @@ from aetheris.cli.embedded.plan import Part, PartState, Plan, State
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.services import Service, with_counts
 from aetheris.cli.embedded.valkey import Valkey
+from aetheris.rigs.chaos import model
 from aetheris.rigs.chaos.forwarder import Address
 from aetheris.rigs.chaos.proxy import Proxy, running_proxy
 from aetheris.rigs.chaos.schedule import EXECUTORS, KAFKA, LEASE_TTL_S, OUTSIDE, REDIS, SESSION_S
 from aetheris.rigs.chaos.tools import POLICY
 from aetheris.sdk.client import Client
+
+MODELS = "aetheris.models"
+"""What asks models; it comes with `aetheris-cli[models]`."""
 
 DISK_BYTES = 192 * 1024 * 1024
 """Room for the broker's log, where it has a disk of its own."""
@@ -43,6 +48,7 @@ class System:
     proxy: Proxy
     has_clocks: bool
     has_disk: bool
+    has_models: bool
     approver: Client
     brokers: tuple[str, ...] = (KAFKA,)
     """Their names as parts, and as routes of the forwarder."""
@@ -106,9 +112,9 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
     policy.parent.mkdir(parents=True, exist_ok=True)
     policy.write_text(POLICY)
     with (
-        alone({**_SETTINGS, "AETHERIS_POLICY": str(policy)}),
         _broker_disk(data, brokers) as has_disk,
         running_proxy(routes) as proxy,
+        alone({**_SETTINGS, "AETHERIS_POLICY": str(policy), **_models(data, proxy)}),
     ):
         local.ensure_token(data)
         library = _faketime()
@@ -123,7 +129,8 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
                 Client(gateway.url, gateway.token, transport=httpx.HTTPTransport()) as client,  # past any proxy
                 Client(gateway.url, _approver(data), transport=httpx.HTTPTransport()) as approver,
             ):
-                yield System(data, client, proxy, library is not None, has_disk, approver, names)
+                has_models = find_spec(MODELS) is not None
+                yield System(data, client, proxy, library is not None, has_disk, has_models, approver, names)
         finally:
             with suppress(NotRunningError):
                 lifecycle.down(data)
@@ -135,6 +142,16 @@ _SETTINGS = {
     "AETHERIS_SESSION_TIMEOUT_S": str(SESSION_S),
     "AETHERIS_MAX_TRIES": "100",
 }
+
+
+def _models(data: Path, proxy: Proxy) -> dict[str, str]:
+    """The one model that there is, behind the forwarder as well; none where nothing is installed that could ask it."""
+    if find_spec(MODELS) is None:
+        return {}
+    given = data / "models.toml"
+    url = f"http://127.0.0.1:{proxy.addresses[OUTSIDE]}/v1"
+    given.write_text(f'[[models]]\nname = "{model.NAME}"\nmodel = "openai-chat:{model.NAME}"\nbase_url = "{url}"\n')
+    return {"AETHERIS_MODELS": str(given)}
 
 
 def _listeners(ports: Ports, name: str, near: Address) -> dict[str, str]:
@@ -212,7 +229,14 @@ def _broker_disk(data: Path, brokers: int) -> Generator[bool]:
         yield mounted
     finally:
         if mounted:
-            _succeeds("umount", "-l", str(folder))
+            release_disk(data)
+
+
+def release_disk(data: Path) -> None:
+    """Take the brokers' small disk away, if there is one."""
+    folder = data / "kafka"
+    if folder.is_mount():
+        _succeeds("umount", "-l", str(folder))
 
 
 def _succeeds(command: str, *arguments: str) -> bool:

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.sdk import Found, NotFound, ProbeContext, Result, StateChange, ToolContext, Unknown, tool
+from aetheris.sdk import Failed, Found, NotFound, ProbeContext, Result, StateChange, ToolContext, Unknown, tool
 from aetheris.sdk.toolkits import http
 
 TIMEOUT_S = 4.0
@@ -24,6 +24,7 @@ TOOLS = {
     EffectClass.PROBEABLE: "asked",
     EffectClass.OPAQUE: "blind",
 }
+REFUSES = "refuse"
 
 
 POLICY = """
@@ -64,6 +65,12 @@ async def asked(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0, as
 async def blind(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0) -> Result:
     """Nobody can tell whether it took effect."""
     return await _effect(ctx, tag, delay_s, pad)
+
+
+@tool(REFUSES, effect_class="idempotent", timeout_s=TIMEOUT_S)
+async def refuse(ctx: ToolContext, tag: str) -> dict[str, Any]:  # noqa: ARG001
+    """Fails, surely: what its job did before is undone."""
+    raise Failed("it always does")
 
 
 @asked.probe

@@ -1,19 +1,21 @@
 """What came of a run: effects counted outside against what the log says of each step (pure).
 
 A step is *expected* once; *waiting* where it is parked, or behind a parked one, and had no effect; *lost* where its
-job ended without its effect; a *duplicate* is a further effect (of an idempotent tool: a further key).
+job ended without its effect; a *duplicate* is a further effect (of an idempotent tool: a further key). Where a job was
+undone, so is each step that succeeded, once; where it was not, none is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.plan.graph import EffectClass, dependencies, undo_id
 from aetheris.rigs.chaos.observer import Seen
-from aetheris.rigs.chaos.schedule import Kind, Struck, tag
+from aetheris.rigs.chaos.schedule import JobPlan, Kind, Struck, tag, undo_tag
 from aetheris.runtime.process.installation import process_of
 
 SLACK_S = 2.0
@@ -21,7 +23,10 @@ SLACK_S = 2.0
 
 EFFECTFUL = tuple(kind for kind in EffectClass if kind is not EffectClass.PURE)
 _OF_ANY_CALL = frozenset({Kind.SLOW, Kind.RESET})
-_OF_ITS_OWN_CALLS = frozenset({Kind.KILL, Kind.PAUSE, Kind.REMOVE, Kind.ON_THE_WIRE})
+_OF_ITS_OWN_CALLS = frozenset({Kind.KILL, Kind.PAUSE, Kind.REMOVE, Kind.ON_THE_WIRE, Kind.BORN_WRONG})
+
+Calls = Mapping[str, Counter[str]]
+"""Tag → external key → how often it reached the outside."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,23 @@ class Verdict:
     parked: list[Parked] = field(default_factory=list[Parked])
     completed: int = 0
     cancelled: int = 0
+    undone_jobs: int = 0
     failed: list[str] = field(default_factory=list[str])
     unproven: list[str] = field(default_factory=list[str])
     settleable: list[str] = field(default_factory=list[str])
+    to_undo: int = 0
+    undone: int = 0
+
+    @property
+    def looked_at(self) -> set[str]:
+        """The jobs with anything that somebody may want to look at."""
+        said = (*self.duplicates, *self.lost, *self.stuck, *self.failed, *self.unproven, *self.settleable)
+        return {one.split()[0].rstrip(":") for one in said} | {one.job_id for one in self.parked}
+
+    @property
+    def ended(self) -> int:
+        """Jobs that have ended."""
+        return self.completed + self.cancelled + self.undone_jobs + len(self.failed)
 
     @property
     def unexplained(self) -> list[Parked]:
@@ -80,27 +99,30 @@ class Verdict:
 
 
 def verdict(
-    jobs: Mapping[str, int],
+    jobs: Mapping[str, JobPlan],
     seen: Mapping[str, Seen],
-    effects: Iterable[Mapping[str, str]],
+    names: Names,
+    effects: Sequence[Mapping[str, str]],
     struck: Sequence[Struck],
 ) -> Verdict:
     """Count.
 
     Args:
-        jobs: job_id → the number that its steps' tags begin with.
-        effects: every call that reached the outside, {key, tag}.
+        names: which workers have ended, and how that is known.
+        effects: every call that reached the outside, {key, tag, at_s}.
     """
     calls: dict[str, Counter[str]] = {}
     for effect in effects:
         calls.setdefault(effect["tag"], Counter())[effect["key"]] += 1
+    there_s = {effect["key"]: float(effect["at_s"]) for effect in reversed(effects)}
     found = Verdict(expected=len(jobs) * len(EFFECTFUL))
-    for job_id, number in jobs.items():
+    for job_id, plan in jobs.items():
         job = seen.get(job_id)
-        _count_job(found, job_id, job, calls, number)
+        _count_job(found, job_id, job, calls, plan)
         if job is not None:
             found.in_doubt += _doubts(job)
             found.parked += _parked(job, struck)
+            found.settleable += _settleable(job, there_s, names)
     return found
 
 
@@ -110,20 +132,30 @@ def is_settled(job: JobState | None) -> bool:
         return False
     if job.terminal is not None:
         return True
-    states = [key.st for key in job.keys.values()]
-    running = any(st in (St.STARTED, St.REOPENED) for st in states)
-    return St.PARKED in states and not running and not _ready(job)
+    keys = job.keys.values()
+    asks = ("resolve", None) in job.open_waits or any(key.st is St.PARKED for key in keys)
+    moves = any(key.st in (St.STARTED, St.REOPENED) or key.is_waiting or key.is_asking for key in keys)
+    return asks and not moves and not _ready(job)
+
+
+def has_done(job: JobState) -> bool:
+    """Whether something of it could be undone."""
+    return any(
+        key.outcome is Settled.SUCCESS and (entry := job.entry(key.node_id)) is not None and entry.node.compensate_with
+        for key in job.keys.values()
+    )
 
 
 def _ready(job: JobState) -> bool:
-    """Whether a node could be asked for now."""
+    """Whether a node could be asked for now; behind a stop only what undoes others is."""
     done = {key.node_id for key in job.keys.values() if key.st is St.SETTLED and key.outcome is Settled.SUCCESS}
     known = {key.node_id for key in job.keys.values() if key.st is not St.NONE}
     nodes = [entries[-1].node for entries in job.entries.values()]
-    return any(node.id not in known and done.issuperset(node.depends_on) for node in nodes)
+    may = [node for node in nodes if job.stopping is None or node.compensates is not None]
+    return any(node.id not in known and done.issuperset(dependencies(node)) for node in may)
 
 
-def _count_job(found: Verdict, job_id: str, job: Seen | None, calls: Mapping[str, Counter[str]], number: int) -> None:
+def _count_job(found: Verdict, job_id: str, job: Seen | None, calls: Calls, plan: JobPlan) -> None:
     state = job.state if job is not None else None
     if not is_settled(state):
         found.stuck.append(f"{job_id}: {_standing(state)}")
@@ -131,41 +163,92 @@ def _count_job(found: Verdict, job_id: str, job: Seen | None, calls: Mapping[str
         found.completed += 1
     elif state is not None and isinstance(state.terminal, ev.JobCancelled):
         found.cancelled += 1
+    elif state is not None and isinstance(state.terminal, ev.JobFailed) and plan.undone:
+        found.undone_jobs += 1
     elif state is not None and state.terminal is not None:
-        found.failed.append(f"{job_id}: {state.terminal.event_type}")
-    if state is not None:
-        found.settleable += _settleable(state, calls, number)
+        found.failed.append(f"{job_id}: {state.terminal.event_type}: {getattr(state.terminal, 'error', '')}")
     for effect_class in EFFECTFUL:
-        step, keys = tag(number, effect_class), calls.get(tag(number, effect_class), Counter())
+        step = tag(plan.number, effect_class)
+        keys = calls.get(step, Counter())
         found.observed += bool(keys)
         found.repeats += keys.total() - len(keys) if effect_class is EffectClass.IDEMPOTENT else 0
-        effects = len(keys) if effect_class is EffectClass.IDEMPOTENT else keys.total()
-        if effects > 1:
-            found.duplicates.append(f"{job_id} {step}: {effects} effects")
-        elif effects == 0 and state is not None:
-            _count_missing(found, state, effect_class.value, f"{job_id} {step}")
+        _count_effects(found, f"{job_id} {step}", keys, effect_class)
+        if not keys and state is not None:
+            _count_missing(found, state, step, plan)
+        if state is not None:
+            _count_undone(found, state, step, calls)
 
 
-def _settleable(state: JobState, calls: Mapping[str, Counter[str]], number: int) -> Iterator[str]:
-    """Parked steps that whoever sees the outside's final state could have settled without a human."""
-    for key in state.keys.values():
+def _count_effects(found: Verdict, name: str, keys: Counter[str], effect_class: EffectClass) -> None:
+    effects = len(keys) if effect_class is EffectClass.IDEMPOTENT else keys.total()
+    if effects > 1:
+        found.duplicates.append(f"{name}: {effects} effects")
+
+
+def _count_missing(found: Verdict, state: JobState, step: str, plan: JobPlan) -> None:
+    """A step without an effect: of an ended job it is lost, but where it was called off, or has surely failed."""
+    keys = [key for key in state.keys.values() if _tag(state.entry(key.node_id)) == step]
+    done = any(key.outcome is Settled.SUCCESS for key in keys)
+    off = isinstance(state.terminal, ev.JobCancelled) or (isinstance(state.terminal, ev.JobFailed) and plan.undone)
+    refused = plan.goal is not None and any(key.st is St.SETTLED and key.sure for key in keys)
+    if (off or refused) and not done:
+        found.called_off += 1
+    elif done or state.terminal is not None:
+        found.lost.append(f"{state.job_id} {step}: {'recorded as done' if done else 'its job ended'} without an effect")
+    else:
+        found.waiting += 1
+
+
+def _count_undone(found: Verdict, state: JobState, step: str, calls: Calls) -> None:
+    """What undoes a step: once where the job is undone and the step had succeeded, else never."""
+    entry = next((one for entries in state.entries.values() if _tag(one := entries[-1]) == step), None)
+    if entry is None or entry.node.compensate_with is None:
+        return
+    undo, keys = undo_tag(step), calls.get(undo_tag(step), Counter())
+    by = state.tools[entry.node.compensate_with.tool].effect_class
+    _count_effects(found, f"{state.job_id} {undo}", keys, by)
+    settled = state.settled_key(entry.node.id)
+    done = settled is not None and settled[1].outcome is Settled.SUCCESS
+    ended = isinstance(state.terminal, ev.JobCancelled | ev.JobFailed)
+    found.undone += bool(keys)
+    found.to_undo += done and (ended or state.entry(undo_id(entry.node.id)) is not None)
+    if done and ended and not keys:
+        found.lost.append(f"{state.job_id} {undo}: its job ended, and it was not undone")
+    elif keys and (not done or isinstance(state.terminal, ev.JobCompleted)):
+        found.duplicates.append(f"{state.job_id} {undo}: undone, though nothing was to be")
+
+
+def _settleable(job: Seen, there_s: Mapping[str, float], names: Names) -> Iterator[str]:
+    """Parked steps that the outside's final state and the known ends of workers settle without a human."""
+    state = job.state
+    for name, key in state.keys.items():
         entry = state.entry(key.node_id)
         if key.st is not St.PARKED or entry is None or entry.effect_class is EffectClass.OPAQUE:
             continue
         if entry.effect_class is not EffectClass.PROBEABLE:
             yield f"{state.job_id} {key.node_id}: parked, and may be called again at any time"
-        elif calls.get(tag(number, EffectClass.PROBEABLE)):
-            yield f"{state.job_id} {key.node_id}: parked, and its effect is there to be found"
+            continue
+        tried = key.tries[key.n or ""]
+        _, parked_s = _open_between(job, name, key.n or "")
+        found_s = there_s.get(tried.external_key)
+        if found_s is not None:
+            when = "when it was parked" if found_s <= parked_s else f"{found_s - parked_s:.1f} s later"
+            yield f"{state.job_id} {key.node_id}: parked, and its effect is there to be found, since {when}"
+        elif _can_act_no_more(state, key, names):
+            yield f"{state.job_id} {key.node_id}: parked, its worker has ended, and there is no effect"
 
 
-def _count_missing(found: Verdict, state: JobState, node_id: str, name: str) -> None:
-    done = any(state.keys[key].outcome is Settled.SUCCESS for key in state.node_keys.get(node_id, ()))
-    if isinstance(state.terminal, ev.JobCancelled) and not done:
-        found.called_off += 1
-    elif done or state.terminal is not None:
-        found.lost.append(f"{name}: {'recorded as done' if done else 'its job ended'} without an effect")
-    else:
-        found.waiting += 1
+def _can_act_no_more(state: JobState, key: KeyState, names: Names) -> bool:
+    """Whether all its tries are over, as the job's log or the topic `workers` says."""
+    lives = {nonce: (key.tries[nonce].worker_id, key.tries[nonce].incarnation) for nonce in key.live}
+    return all(
+        nonce in key.returned or life in state.ended_workers or life[1] in names[life[0]].ended
+        for nonce, life in lives.items()
+    )
+
+
+def _tag(entry: Entry | None) -> Any:
+    return entry.node.args.get("tag") if entry is not None else None
 
 
 def _standing(state: JobState | None) -> str:

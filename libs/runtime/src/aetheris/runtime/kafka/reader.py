@@ -298,6 +298,8 @@ class KafkaReader:
         for source in self._sources.values():
             source.places = []
         for place, address in leaders.items():
+            if place not in self._positions or place in self._paused:
+                continue  # the assignment changed meanwhile
             self._sources.setdefault(address, _Source(address)).places.append(place)
             if self._sources[address].misses(place):
                 self._sources[address].close()

@@ -11,7 +11,7 @@ from typing import Any, cast
 from aetheris.gateway.core.problems import BadRequest, Conflict
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.keys import content_key
-from aetheris.protocol.base.references import REF, UnresolvedReference, resolve
+from aetheris.protocol.base.references import REF, UnresolvedReference, references, resolve
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.messages.events import (
@@ -22,6 +22,7 @@ from aetheris.protocol.messages.events import (
     JobSealed,
     RejectReason,
     SealOf,
+    Use,
     Via,
 )
 from aetheris.protocol.plan.graph import EffectClass, Node, TaskGraph
@@ -29,6 +30,9 @@ from aetheris.protocol.planning.outcome import HasEffect, has_effect
 from aetheris.protocol.planning.schemas import with_defaults
 
 Registry = Mapping[str, RegistryEntry]
+
+MAX_CONTINUED = 16
+"""How many jobs, each continuing the next, stand behind one at most: verify reads them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,12 @@ def continues(ended: Ended) -> Continues:
         message = f"nobody knows whether {', '.join(unsure)} took effect, or took effect in part"
         raise Conflict("unsure", message, nodes=unsure)
     before = job.created.continues
+    depth = 1 if before is None else before.depth + 1
+    if depth > MAX_CONTINUED:
+        raise Conflict("too_many_continued", f"it would be the last of more than {MAX_CONTINUED} jobs that failed")
     adopted = [*(before.adopted if before is not None else ()), *_adopted(job)]
     sealed = SealOf(event_count=seal.event_count, root=seal.root, outcome_hash=seal.outcome_hash, key_id=seal.key_id)
-    return Continues(job_id=job.job_id, seal=sealed, adopted=tuple(adopted))
+    return Continues(job_id=job.job_id, seal=sealed, depth=depth, adopted=tuple(adopted))
 
 
 def planned(job: JobState) -> dict[str, Any]:
@@ -68,8 +75,10 @@ def planned(job: JobState) -> dict[str, Any]:
     return {"nodes": [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]}
 
 
-def left(job: JobState, known: Continues, plan: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
-    """What of a plan is still to run; the results of what is adopted stand in it.
+def left(
+    job: JobState, known: Continues, plan: Mapping[str, Any], registry: Registry
+) -> tuple[dict[str, Any], tuple[Use, ...]]:
+    """What of a plan is still to run; the results of what is adopted stand in it, at these places.
 
     Raises:
         BadRequest: a reference leads nowhere in an adopted result.
@@ -86,7 +95,8 @@ def left(job: JobState, known: Continues, plan: Mapping[str, Any], registry: Reg
     if not kept:
         raise Conflict("nothing_left", "every step of the plan is settled in the earlier job")
     results = {node_id: _result(job, node_id) for node_id in {ref for node in kept for ref in _uses(node)} & own}
-    return {"nodes": [_with_results(node, results, done) for node in kept]}
+    uses = tuple(use for node in kept for use in _places(node) if use.ref.partition("#")[0] in done)
+    return {"nodes": [_with_results(node, results, done) for node in kept]}, uses
 
 
 def check_not_done(known: Continues, tenant: str, plan: Mapping[str, Any]) -> None:
@@ -116,17 +126,19 @@ def _adopted(job: JobState) -> Iterator[Adopted]:
         if settled is None or entry is None:
             continue
         key, state = settled
-        started = state.started if entry.irreversible else None
+        started = state.started
+        guarded = started if entry.irreversible else None
         yield Adopted(
             job_id=job.job_id,
             node_id=node_id,
             idempotency_key=key,
             invocation_id=state.settled_by,
             tool_name=entry.node.tool_name,
+            args_hash=started.args_hash if started is not None else None,
             result_hash=state.result_hash,
             external_id=state.external_id,
-            content_key=started.content_key if started is not None else None,
-            occurrence=started.occurrence if started is not None else 1,
+            content_key=guarded.content_key if guarded is not None else None,
+            occurrence=guarded.occurrence if guarded is not None else 1,
         )
 
 
@@ -170,10 +182,16 @@ def _same(job: JobState, own: set[str], node: Node, registry: Registry) -> bool:
 
 
 def _uses(node: Node) -> Iterator[str]:
+    return (use.ref.partition("#")[0] for use in _places(node))
+
+
+def _places(node: Node) -> Iterator[Use]:
+    """Where a node stands for results of others, its compensation included."""
     undo = node.compensate_with
-    yield from (reference.node_id for reference in node.refs)
-    if undo is not None:
-        yield from _targets(undo.args)
+    for within, args in (("/args", node.args), ("/compensate_with/args", undo.args if undo is not None else {})):
+        for one in references(args):
+            ref = f"{one.node_id}#{one.pointer}"
+            yield Use(node_id=node.id, at=f"{within}{one.at}", ref=ref)
 
 
 def _targets(part: Any) -> Iterator[str]:

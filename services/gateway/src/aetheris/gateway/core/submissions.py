@@ -282,7 +282,7 @@ def continue_command(
     known = continuing.continues(ended)
     try:
         wanted = GoOnBody.model_validate(body)
-        left = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
+        left, uses = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
     except ValidationError as error:
         raise _invalid(error) from None
     plan = _pinned_plan(left, registry, models)
@@ -297,7 +297,7 @@ def continue_command(
         session=job.created.session,
         idempotency_key=asked.idempotency_key,
         options=JobOptions.model_validate(wanted.options.model_dump()),
-        continues=known,
+        continues=known.model_copy(update={"uses": uses}),
     )
 
 

@@ -1,0 +1,205 @@
+"""The ledger of a job: each of its calls as the ledger holds it now, and which event made it so (docs/replay.md).
+
+Derived from the job's events and from nothing else. The names are those of ledger.records.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.fold.job_log import Told, fold_event, text_of
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Via
+from aetheris.protocol.planning.confirmation import Tally, Verdict
+from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.outcome import has_effect, step_status
+
+_NOT_DONE = {Status.FAILED: "failure", Status.REJECTED: "rejected", Status.CANCELLED: "cancelled"}
+
+
+@dataclass(slots=True)
+class _Line:
+    """What the fold does not keep of a call."""
+
+    status: str
+    decided: Told | None
+    """The event that gave it its status."""
+    void: int = 0
+    """Its starts that never counted."""
+    first: ev.ToolInvocationStarted | None = None
+    """The first of those."""
+    asked: dict[str, Tally] = field(default_factory=dict)
+    confirmation: Verdict | None = None
+    confirmed_at: str | None = None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Takes a job's events in log order."""
+
+    job: JobState | None = None
+    _lines: dict[str, _Line] = field(default_factory=dict)
+
+    def take(self, told: Told) -> None:
+        """The next event."""
+        self.job, counts = fold_event(self.job, told.said, told.record.offset)
+        if self.job is None or told.sequence is None:
+            return
+        match told.said:
+            case ev.ToolInvocationStarted() as said if not counts:
+                self._void(said, told)
+            case ev.EffectConfirmed() | ev.ConfirmationFailed() as said:
+                self._confirmed(said, told)
+            case _:
+                pass
+        for key in _touched(self.job, told.said):
+            self._stand(self.job, key, told)
+
+    def to_json(self) -> dict[str, Any]:
+        """{job_id, calls}, in the order in which the calls were first heard of; {} before the job's birth."""
+        job = self.job
+        if job is None:
+            return {}
+        return {"job_id": job.job_id, "calls": [_view(job, key, line) for key, line in self._lines.items()]}
+
+    def _void(self, said: ev.ToolInvocationStarted, told: Told) -> None:
+        line = self._lines.setdefault(said.idempotency_key, _Line("void", told))
+        line.void += 1
+        line.first = line.first or said
+
+    def _confirmed(self, said: ev.EffectConfirmed | ev.ConfirmationFailed, told: Told) -> None:
+        line = self._lines.get(said.idempotency_key)
+        verdict = line.asked.setdefault(said.ask, Tally()).take(said) if line is not None else None
+        if line is not None and verdict is not None:
+            line.confirmation = verdict
+            line.confirmed_at = told.time if verdict == "confirmed" else None
+
+    def _stand(self, job: JobState, key: str, told: Told) -> None:
+        line = self._lines.setdefault(key, _Line("", None))
+        status = _status(job, job.keys[key], line)
+        if status != line.status:
+            line.status, line.decided = status, told
+
+
+def ledger_of(told: Iterable[Told]) -> dict[str, Any]:
+    """The ledger of a job, from its events in log order; {} for one that was never born."""
+    found = Ledger()
+    for one in told:
+        found.take(one)
+    return found.to_json()
+
+
+def _touched(job: JobState, said: object) -> Iterator[str]:
+    """The calls that an event may have moved: the one that it names, and those of its node."""
+    named, node_id = getattr(said, "idempotency_key", None), getattr(said, "node_id", None)
+    if named in job.keys:
+        yield named
+    yield from (key for key in job.node_keys.get(node_id or "", ()) if key != named)
+
+
+def _status(job: JobState, state: KeyState, line: _Line) -> str:
+    """In a word, what the ledger holds of a call (docs/replay.md lists the words)."""
+    match state.st:
+        case St.NONE:
+            held = state.is_asking or state.is_waiting or ("duplicate", state.node_id) in job.open_waits
+            return "waiting" if held else "new"
+        case St.STARTED:
+            return "in_doubt" if state.in_doubt is not None else "started"
+        case St.REOPENED:
+            return "waiting" if state.is_asking else "reopened"
+        case St.PARKED:
+            return "parked"
+        case St.SETTLED:
+            return _settled(job, state, line)
+
+
+def _settled(job: JobState, state: KeyState, line: _Line) -> str:
+    if state.outcome is not Settled.SUCCESS:
+        return _NOT_DONE[step_status(state)]
+    last = job.finished.get(state.node_id)
+    if last is not None and last.result_type == "compensated":
+        return "undone"
+    return "confirmed" if line.confirmation == "confirmed" else "success"
+
+
+def _view(job: JobState, key: str, line: _Line) -> dict[str, Any]:
+    state, told = job.keys.get(key), line.decided
+    said = told.said if told is not None else None
+    by = _human(said)
+    return {
+        **(_held(job, key, state) if state is not None else _unheard(job, key, line)),
+        "status": line.status,
+        "void": line.void,
+        "confirmation": line.confirmation,
+        "confirmed_at": line.confirmed_at,
+        "decided_by": "human" if by is not None else _writer(told),
+        "by": by or None,
+        "via": said.via.value if isinstance(said, ev.ToolInvocationFinished) else None,
+        "decided_at": told.time if told is not None else None,
+        "seq": told.sequence if told is not None else None,
+        "event_id": told.id if told is not None else None,
+        "offset": told.record.offset if told is not None else None,
+    }
+
+
+def _held(job: JobState, key: str, state: KeyState) -> dict[str, Any]:
+    entry = job.entry(state.node_id)
+    called = state.started or state.requested
+    return {
+        "execution_id": execution_id(job.job_id, state.node_id, key),
+        "invocation_id": state.settled_by or state.n,
+        "idempotency_key": key,
+        "attempt_id": state.x - 1,
+        "token": state.t,
+        "step_id": state.node_id,
+        "tool_name": entry.node.tool_name if entry is not None else None,
+        "args_hash": called.args_hash if called is not None else None,
+        "committed": state.outcome is Settled.SUCCESS,
+        "has_effect": has_effect(entry, state).value if entry is not None else None,
+        "external_id": state.external_id,
+        "attempts": state.attempts,
+        "cancel_requested": state.cancel_requested,
+        "reason": _reason(state),
+        "alarms": list(state.alarms),
+    }
+
+
+def _unheard(job: JobState, key: str, line: _Line) -> dict[str, Any]:
+    """A call of which there is nothing but starts that never counted."""
+    said = line.first
+    if said is None:
+        raise LookupError("a call that no event names")
+    unheard = _held(job, key, KeyState(said.node_id))
+    return unheard | {"tool_name": said.tool_name, "args_hash": said.args_hash}
+
+
+def _reason(state: KeyState) -> str | None:
+    """Why it is not done: who refused, what failed, what is not known."""
+    if state.st is St.PARKED:
+        return state.parked_because
+    if state.st is St.STARTED:
+        return state.in_doubt
+    return f"{state.reason}: {state.detail}" if state.reason and state.detail else state.reason
+
+
+def _writer(told: Told | None) -> str | None:
+    """The service that wrote an event."""
+    return text_of(told.record.header("ce_source")).removeprefix("aetheris/") or None if told is not None else None
+
+
+def _human(said: object) -> str | None:
+    """The name of the human whose word it is; empty where it was not recorded, None where it is no human's."""
+    match said:
+        case ev.ToolInvocationFinished() if said.via is Via.HUMAN:
+            return said.by or ""
+        case ev.ApprovalDecided():
+            return said.approver
+        case ev.InvocationReopened() if said.by == "human":
+            told = (one for one in said.evidence if isinstance(one, Mapping))
+            return next((str(one["by"]) for one in cast("Iterable[Mapping[str, Any]]", told) if "by" in one), "")
+        case ev.InvocationRejected() | ev.WaitCompleted():
+            return said.by
+        case _:
+            return None
