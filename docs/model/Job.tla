@@ -44,6 +44,7 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
   ProbeAfter,  \* the probe itself is sent after both | FALSE: in any order
   PauseRule,   \* a started behind a pause is "void" | "counts": its readers keep it, who has not read it starts
   PauseNo,     \* a pause counts if it is the "next" by its number | "any": written late, or again
+  ParkRule,    \* what is parked a probe reopens once its try has "ended" | "any": whenever nothing is found
   VoidRule     \* "first": a started that was void stays void when the same record comes again | "anew": judged anew
 VARIABLES s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, pz, plan, past, ended, el, pa, hre, flag
 vars == <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, pz, plan, past, ended, el, pa, hre, flag>>
@@ -185,6 +186,9 @@ Ladder(k) ==
   \/ /\ "fail" \in Acts /\ q.st = "started" /\ Set(k, Settled(q, "perm", 0, q.n, FALSE)) /\ UNCHANGED <<pa, hre>> /\ U1
   \/ /\ "reopen" \in Acts /\ q.st = "started"
      /\ Class = "probe" => q.n \in pa /\ Safe(q.n)
+     /\ Set(k, [q EXCEPT !.st = "reopened"]) /\ UNCHANGED <<pa, hre>> /\ U1
+  \/ /\ "reopen" \in Acts /\ q.st = "parked" /\ Class = "probe"
+     /\ IF ParkRule = "ended" THEN q.n \in pa /\ Safe(q.n) ELSE Same(q.n) = {}
      /\ Set(k, [q EXCEPT !.st = "reopened"]) /\ UNCHANGED <<pa, hre>> /\ U1
 FailReopened(k) ==
   LET q == s[k] IN PermReopened /\ q.st = "reopened" /\ Set(k, Settled(q, "perm", 0, q.n, q.live = {})) /\ UNCHANGED <<pa, hre>> /\ U1

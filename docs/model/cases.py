@@ -225,6 +225,7 @@ _JOB: Constants = {
     "ProbeAfter": True,
     "PauseRule": "void",
     "PauseNo": "next",
+    "ParkRule": "ended",
     "VoidRule": "first",
 }
 _LEDGER = ["catchup", "fail", "park", "retry", "perm", "reject"]
@@ -474,6 +475,7 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
         _ASK,
         {"Keys": ["a1", "b1", "b2"], "MaxN": 3, "EndRule": "counts"},
     ),
+    ("parked_reopened_unended", "Once", "probe", [*_ASK, "park"], {**_A1, "ParkRule": "any"}),
     ("timeout_as_return", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "RetRule": "timed"}),
     ("returned_no_settles_within", "Once", "probe", ["probe", "return", "reopen"], {**_A1, "NeedSettle": "no"}),
     ("no_settles_within", "Once", "probe", _ASK, {**_A1, "NeedSettle": "no"}),

@@ -213,6 +213,35 @@ def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it
     assert (finished["data"]["outcome"], world.outside.count(name)) == ("success", 1)
 
 
+@pytest.mark.parametrize("by", ["its lock", "a person"])
+def test_what_a_sleeper_left_parked_goes_on_once_it_has_ended(world: World, by: str, tmp_path: Path) -> None:
+    """Nobody resolves it: what the outside says is enough as soon as nothing can follow any more."""
+    name = fresh("asleep-and-gone")
+    once = tmp_path / name
+    once.touch()
+    job = world.system.submit({"id": "a", "tool": "poke_late", "args": {"tag": name, "once": str(once)}})
+    until(lambda: not once.exists(), PATIENCE_S)
+    sleeper = world.worker_of(job)
+    (started,) = world.events(job, "tool_invocation_started")
+    os.kill(world.system.pid(sleeper), signal.SIGSTOP)
+    world.system.wait_status(job, "waiting", PATIENCE_S)
+    assert len(world.events(job, "invocation_parked")) == 1
+    if by == "a person":
+        path, said = f"/workers/{started['data']['worker_id']}/end", {"evidence": "its machine was taken away"}
+        assert world.system.api.post(path, json=said, headers=world.system.approver).status_code == 200
+    world.system.kill(sleeper)
+    world.system.wait_status(job, "completed", PATIENCE_S)
+    kinds = [event["type"] for event in world.events(job)]
+    assert kinds.index("invocation_parked") < kinds.index("worker_ended") < kinds.index("invocation_reopened")
+    assert [one["data"]["by"] for one in world.events(job, "invocation_reopened")] == ["probe"]
+    assert [one["data"]["how"] for one in world.events(job, "worker_ended")] == [
+        "human" if by == "a person" else "lock"
+    ]
+    assert world.outside.count(name) == 1
+    assert world.system.verified(job)["ok"]
+    world.system.wait_ready(PATIENCE_S)
+
+
 def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(world: World) -> None:
     """The sleeper's own success comes late, and is kept as evidence."""
     name = fresh("idempotent-asleep")

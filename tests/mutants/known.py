@@ -31,6 +31,7 @@ class Known:
     def __init__(self, mutants: Sequence[Mutant], path: Path) -> None:
         self._mutants, self._path, self._hashes = mutants, path, hashes()
         self._outcomes: dict[str, str] = {}
+        self._at = ""
         lines = [_Line(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
         for line in lines:
             self._take(line)
@@ -41,7 +42,10 @@ class Known:
         return outcome is None or (outcome == SURVIVED and mutant.name not in explained)
 
     def note(self, mutant: Mutant, outcome: str, where: str) -> None:
-        """What became of one."""
+        """What became of one; what is known is written whenever another function is at hand."""
+        if mutant.where != self._at:
+            self.write()
+        self._at = mutant.where
         self._outcomes[mutant.name] = outcome
         print(f"{outcome}: {mutant.name} {where}", flush=True)  # noqa: T201  it is a command
 

@@ -142,6 +142,14 @@ async def poke_reset(ctx: ToolContext, tag: str, once: str) -> Result:
     return await _poke(ctx, tag, 0, "")
 
 
+@tool("poke_late", effect_class="probeable", timeout_s=600, settles_within_s=SETTLES_WITHIN_S)
+async def poke_late(ctx: ToolContext, tag: str, once: str) -> Result:
+    """Takes its time before anything is sent, once: as long as there is such a file."""
+    if _taken(Path(once)):
+        await asyncio.sleep(600)
+    return await _poke(ctx, tag, 0, "")
+
+
 @tool("poke_impatient", effect_class="probeable", settles_within_s=UNSTATED_S)
 async def poke_impatient(ctx: ToolContext, tag: str, hold: str = "") -> Result:
     """Gives up by itself while its request is under way."""
@@ -164,6 +172,7 @@ async def poke_broken(ctx: ToolContext, tag: str) -> Result:
 
 @poke_probeable.probe
 @poke_reset.probe
+@poke_late.probe
 @poke_impatient.probe
 @poke_unstated.probe
 @poke_refused.probe

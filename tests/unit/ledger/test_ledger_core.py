@@ -1001,6 +1001,113 @@ def test_an_end_that_becomes_known_while_waiting_leads_to_another_question() -> 
     assert ledger.state().st is St.REOPENED
 
 
+def asleep_and_parked(effect_class: str = "probeable", said: str = "not_found") -> Ledger:
+    """In doubt, and its worker is not known to have ended: a human is asked."""
+    ledger = World(one(effect_class)).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    while ledger.state().st is St.STARTED:
+        ledger.answer(said)
+        ledger.sleep(2 * TTL_S + 0.1)
+    assert ledger.state().st is St.PARKED
+    return ledger
+
+
+def ends(ledger: Ledger, incarnation: str = "i1") -> None:
+    """By its lock or by a person's word, all the same here."""
+    ledger.world.ended[worker_ended(incarnation)] = BY_LOCK
+    ledger.core.worker_ended(worker_ended(incarnation))
+    ledger.settle()
+
+
+@pytest.mark.parametrize("said", ["not_found", "unknown"])
+def test_a_parked_call_is_asked_about_again_once_its_worker_has_ended_and_goes_on(said: str) -> None:
+    ledger = asleep_and_parked(said=said)
+    asked = len(ledger.asks)
+    ends(ledger)
+    ledger.sleep(SETTLES_S + 0.1)
+    assert len(ledger.asks) > asked
+    assert ledger.state().st is St.PARKED
+    ledger.answer("not_found")
+    assert ledger.written().count("worker_ended") == 1
+    assert (ledger.state().st, ledger.written()[-1]) == (St.REOPENED, "invocation_reopened")
+    assert len(ledger.grants) == 1
+
+
+def test_what_is_found_of_a_parked_call_once_its_worker_has_ended_settles_it() -> None:
+    ledger = asleep_and_parked()
+    ends(ledger)
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("found", result={"id": 9}, external_id="ch_9")
+    assert (ledger.state().outcome, ledger.state().via) == (Settled.SUCCESS, ev.Via.PROBE)
+
+
+@pytest.mark.parametrize("effect_class", ["probeable", "opaque"])
+def test_so_does_the_effect_that_it_left_in_the_store(effect_class: str) -> None:
+    ledger = asleep_and_parked(effect_class)
+    ledger.world.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 1})}
+    ends(ledger)
+    assert (ledger.state().outcome, ledger.state().via) == (Settled.SUCCESS, ev.Via.CATCH_UP)
+
+
+def test_a_parked_call_that_says_that_it_has_returned_is_asked_about_again_too() -> None:
+    ledger = asleep_and_parked()
+    ledger.add(reported("a", "n1"))
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.answer("not_found")
+    assert ledger.state().st is St.REOPENED
+
+
+def test_a_restart_between_the_end_and_the_question_asks_it() -> None:
+    ledger = asleep_and_parked()
+    end = ev.WorkerEnded(job_id=JOB, worker_id="w", incarnation="i1", how="lock")
+    for known in (True, False):  # in the job's log already, or in the topic of workers only
+        world = World(one("probeable"), ended={worker_ended(): BY_LOCK})
+        world.log = [*ledger.world.log, *([end] if known else [])]
+        world.ids = [""] * len(world.log)
+        again = world.ledger()
+        again.sleep(SETTLES_S + 0.1)
+        again.answer("not_found")
+        assert again.state().st is St.REOPENED
+
+
+def test_a_parked_call_is_left_to_its_human_by_the_end_of_another_worker_or_of_an_opaque_one() -> None:
+    other = asleep_and_parked()
+    asked = len(other.asks)
+    ends(other, "i2")
+    other.sleep(600)
+    assert (other.state().st, len(other.asks)) == (St.PARKED, asked)
+    opaque = asleep_and_parked("opaque")
+    ends(opaque)
+    opaque.sleep(600)
+    assert (opaque.state().st, opaque.core.next_due()) == (St.PARKED, None)
+    assert opaque.written().count("invocation_parked") == 1
+
+
+def test_when_nobody_can_tell_it_stays_parked_and_is_asked_about_no_more() -> None:
+    ledger = asleep_and_parked()
+    ends(ledger)
+    while (asked := len(ledger.asks)) < 50:
+        ledger.answer("unknown")
+        ledger.sleep(120)
+        if len(ledger.asks) == asked:
+            break
+    assert (ledger.state().st, ledger.core.next_due()) == (St.PARKED, None)
+    assert ledger.written().count("invocation_parked") == 1
+    ledger.resolve("not_executed")
+    assert ledger.state().outcome is Settled.FAILED
+
+
+def test_a_human_who_was_faster_than_the_probe_has_said_it() -> None:
+    ledger = asleep_and_parked()
+    ends(ledger)
+    ledger.sleep(SETTLES_S + 0.1)
+    ledger.resolve("retry")
+    token = ledger.state().t
+    ledger.answer("not_found")
+    assert (ledger.state().st, ledger.state().t) == (St.REOPENED, token)
+
+
 def test_dont_know_is_asked_again_then_parked() -> None:
     ledger = probing(World(one("probeable")))
     ledger.answer("unknown")

@@ -30,7 +30,17 @@ KEYS = {"a": ("a1", "a2"), "b": ("b1",), "c": ("c1",), "a.undo": ("u1",), "d": (
 NODE_OF = {key: name for name, keys in KEYS.items() for key in keys}
 
 
-KINDS = [*["start"] * 6, *["finish"] * 6, *["reopen", "park", "other"] * 2, "reject", "decide", "ask", "allow", "again"]
+KINDS = [
+    *["start"] * 6,
+    *["finish"] * 6,
+    *["reopen", "park", "other"] * 2,
+    "return",
+    "reject",
+    "decide",
+    "ask",
+    "allow",
+    "again",
+]
 
 
 @st.composite
@@ -50,8 +60,11 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             told = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
             return "tool_invocation_finished", {**named, **told}
         case "reopen":
-            by = draw(st.sampled_from(["policy", "policy", "human", "human"]))
+            by = draw(st.sampled_from(["policy", "probe", "human", "human"]))
             return "invocation_reopened", {**named, "by": by, "next_token": draw(st.sampled_from([2, 2, 3]))}
+        case "return":
+            said = {"error_class": "E", "returned": draw(st.booleans())}
+            return "invocation_in_doubt", {**named, **said}
         case "park":
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":
@@ -321,6 +334,12 @@ def agree(events: list[tuple[str, dict[str, Any]]]) -> None:
             assert state.outcome is not None
             assert (settled.outcome, settled.sure) == (state.outcome.value, state.sure)
             assert settled.outcome == "rejected" or settled.fact.nonce == state.settled_by
+
+
+def test_they_agree_on_a_retry_by_hand_of_what_has_settled() -> None:
+    parked = [_start("a1", "n1"), _about("invocation_parked", "a1", "n1", reason="r"), _finish("a1", "n1")]
+    asked = _word("approval_requested", "a1")
+    agree([*_first(), *parked, asked, _about("invocation_reopened", "a1", "n1", next_token=2, by="human")])
 
 
 def test_they_agree_on_a_void_start_that_comes_again() -> None:

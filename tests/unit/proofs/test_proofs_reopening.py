@@ -124,6 +124,21 @@ def test_an_answer_that_follows_the_reopening_comes_too_late() -> None:
     assert unproven(log) == [said]
 
 
+@pytest.mark.parametrize("end", [ended, returned])
+def test_what_is_parked_is_reopened_by_the_same_proof(end: Any) -> None:
+    """And by nothing less: without the end it stays parked, and the next start has no token."""
+    log, early = history(), history()
+    for one, ends in ((log, end), (early, lambda _log: None)):
+        one.about("invocation_parked", "n1", reason="r")
+        ends(one)
+        probed(one)
+        reopened(one)
+        one.start("n2", token=2, incarnation="i2")
+        one.finish("n2")
+    assert (unproven(log), verify(log.records).ok) == ([], True)
+    assert {one.rule for one in verify(early.records).violations} == {"success_without_valid_start"}
+
+
 @pytest.mark.parametrize("effect_class", ["pure", "idempotent", "opaque", "probeable"])
 def test_only_what_may_be_repeated_is_reopened_by_policy(effect_class: str) -> None:
     log = history(effect_class)

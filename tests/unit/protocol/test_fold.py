@@ -56,6 +56,10 @@ def worker_ended(incarnation: str, worker_id: str = "w") -> ev.WorkerEnded:
     return ev.WorkerEnded(job_id=JOB, worker_id=worker_id, incarnation=incarnation, how="human", by="ann", evidence="e")
 
 
+def returned(nonce: str, node: str = "a") -> Any:
+    return about(ev.InvocationInDoubt, node, invocation_id=nonce, error_class="ConnectionResetError", returned=True)
+
+
 def test_a_started_by_a_worker_that_had_ended_is_void() -> None:
     """A process that was declared ended, wakes, and takes a grant up behind the probe that found nothing."""
     ended = fold(PLAN, started("a", "n1"), worker_ended("i1"), reopened("n1"))
@@ -220,10 +224,30 @@ def test_permanent_by_the_wrong_judge_is_void(via: str, before: tuple[Any, ...])
     assert job.keys[key_of("a")].st is not St.SETTLED
 
 
-def test_parked_is_left_by_a_human_only() -> None:
-    job = fold(PLAN, started("a", "n1"), parked("n1"), reopened("n1", "policy"))
+@pytest.mark.parametrize("by", ["policy", "probe"])
+def test_while_its_try_may_act_parked_is_left_by_a_human_only(by: str) -> None:
+    job = fold(PLAN, started("a", "n1"), parked("n1"), worker_ended("i2"), reopened("n1", by))
     assert job.keys[key_of("a")].st is St.PARKED
     assert apply(job, reopened("n1", "human"), 9)
+
+
+@pytest.mark.parametrize("end", [worker_ended("i1"), returned("n1")])
+def test_once_it_can_act_no_more_by_a_probe_too(end: Any) -> None:
+    for history in ((parked("n1"), end), (end, parked("n1"))):
+        job = fold(PLAN, started("a", "n1"), *history, reopened("n1", "policy"))
+        assert job.keys[key_of("a")].st is St.PARKED
+        assert apply(job, reopened("n1", "probe"), 9)
+        assert (job.keys[key_of("a")].st, job.keys[key_of("a")].asks) == (St.REOPENED, 1)
+        assert not apply(job, reopened("n1", "human"), 10)
+
+
+def test_a_return_of_another_try_moves_nothing_that_is_parked() -> None:
+    job = fold(
+        PLAN,
+        *(started("a", "n1"), reopened("n1"), started("a", "n2", token=2), parked("n2")),
+        *(returned("n1"), reopened("n2", "probe")),
+    )
+    assert job.keys[key_of("a")].st is St.PARKED
 
 
 def test_late_truth_settles_what_is_parked() -> None:

@@ -83,6 +83,14 @@ def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:
     assert not counted(parked(), ONCE, Struck(kill, "w", at_s, at_s, left_out="it could not be done")).holds
 
 
+def test_an_opaque_call_may_park_where_its_request_took_most_of_its_time_to_arrive() -> None:
+    key = external_key(JOB, "opaque", 0)
+    started_s = 6.0
+    late, soon = (effects(("opaque", key), at_s=started_s + after_s) for after_s in (2.5, 1.5))
+    assert counted(parked(), ONCE[:2] + late).parked[0].fault == "a busy machine: its request arrived after 2.5 s"
+    assert not counted(parked(), ONCE[:2] + soon).holds
+
+
 def test_a_probeable_call_may_park_only_while_its_worker_may_act() -> None:
     absent = effects(("idempotent", "k"), ("opaque", "k"))
     assert counted(parked("probeable"), absent).holds

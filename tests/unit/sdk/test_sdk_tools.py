@@ -204,6 +204,13 @@ def _found(_external_key: str) -> None:
     """Asks nobody."""
 
 
+def test_a_pattern_that_looks_around_is_refused_at_declaration() -> None:
+    def send(name: Annotated[str, Field(pattern="^(?=a)b$")]) -> None: ...
+
+    with pytest.raises(DeclarationError, match=r"send@1: an argument's rule can't be used: .*look-around"):
+        tool(effect_class="pure")(send)
+
+
 def test_what_cannot_be_taken_back_must_be_able_to_name_its_effect() -> None:
     def wire(amount: int) -> dict[str, Any]:
         return {"amount": amount}

@@ -7,6 +7,7 @@ from typing import Any
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.sealed import SealedNames
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.events import Event, Outcome
@@ -357,3 +358,92 @@ def test_a_repeated_birth_after_the_seal_clears_no_try_of_before() -> None:
     assert JOB not in made.core.jobs
     told = made.log(tried.started)
     assert told is None or not told.won
+
+
+def sealed(job_id: str = JOB) -> ev.JobSealed:
+    said = dict.fromkeys(("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), "")
+    return ev.JobSealed.model_validate({"job_id": job_id, "tenant": "acme", "event_count": 1} | said)
+
+
+def test_what_follows_builds_on_a_result_that_only_this_process_knows() -> None:
+    made = bench({"id": "a"}, {"id": "b", "args": REF})
+    first = made.declared("a", "b")
+    made.log(first.started)
+    second = run_on(made, first, {"v": 7})
+    assert isinstance(second, Try)
+    assert second.invocation.args == {"x": 7}
+
+
+def test_a_run_asks_for_a_large_result_before_it_goes_on() -> None:
+    made = bench({"id": "c"}, {"id": "a"}, {"id": "b", "args": {"x": {"$ref": "c#/v"}}})
+    ref = ev.BlobRef(sha256="s", size=9)
+    made.log(started("c", "n"), finished("c", "n").model_copy(update={"result_ref": ref, "result": None}))
+    first = made.declared("a", "b")
+    made.log(first.started)
+    assert run_on(made, first, None) == Load((ref,))
+
+
+def test_what_was_only_allowed_follows_and_what_is_no_call_or_of_an_ended_job_does_not() -> None:
+    def following(node: dict[str, Any], *history: Event) -> Any:
+        made = bench({"id": "a"}, {"id": "b"} | node)
+        first = made.declared("a", "b")
+        made.log(first.started, *history)
+        return run_on(made, first, None)
+
+    allowed = about(ev.PolicyAllowed, "b", args_hash="h", tool_version="1", rule="r")
+    assert isinstance(following({}, allowed), Try)
+    assert following({}, ev.JobFailed(job_id=JOB, error="e")) is None
+    assert following({"kind": "wait", "tool": None, "wait": {"key": "go"}}) is None
+
+
+def test_a_grant_of_an_earlier_revision_is_dropped_though_the_plan_says_the_same() -> None:
+    made = bench()
+    made.log(planned(graph({"id": "a"}), 1))
+    assert isinstance(made.judge("a", revision=0), Drop)
+    assert isinstance(made.judge("a", revision=1), Try)
+
+
+def test_a_node_that_no_plan_has_is_dropped_behind_a_stop_too() -> None:
+    made = bench()
+    made.log(ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0))
+    assert isinstance(made.judge("z"), Drop)
+
+
+def test_a_job_that_was_not_seen_born_is_not_folded() -> None:
+    made = Bench()
+    made.log(started("a", "n"))
+    assert made.core.jobs == {}
+
+
+def test_a_sealed_job_runs_nothing_and_is_not_held_up_by_a_birth_of_a_later_version() -> None:
+    made = bench()
+    tried = made.declared("a")
+    made.log(tried.started, sealed())
+    assert made.core.why_not(tried) == "superseded before the call"
+    made.core.needs_upgrade(JOB, 9, is_birth=True)
+    assert [*made.core.live()] == []
+
+
+def test_a_nonce_that_another_job_names_does_not_win_for_a_sealed_one() -> None:
+    made = bench()
+    tried = made.declared("a")
+    made.log(sealed(), created().model_copy(update={"job_id": "job-2"}))
+    told = made.log(tried.started.model_copy(update={"job_id": "job-2"}))
+    assert not told.won
+
+
+def test_a_try_of_an_earlier_life_of_the_job_does_not_win_in_a_later_one() -> None:
+    made = bench()
+    tried = made.declared("a")
+    made.log(sealed())
+    made.core._forgotten = SealedNames()  # it was so long ago that its name is forgotten too
+    made.log(created(), planned(graph({"id": "a"})))
+    assert not made.log(tried.started).won
+
+
+def test_who_has_no_grant_left_has_no_turn_left() -> None:
+    made = bench()
+    made.core.receive(made.grant("a"))
+    assert made.core.is_due()
+    made.core.next_grant()
+    assert made.core._turns == {}

@@ -43,21 +43,13 @@ def _is_founded(validity: Validity, start: Fact, reopened: Fact) -> bool:
 
 def _is_absent(validity: Validity, start: Fact, reopened: Fact, bound_s: float) -> bool:
     """Not found under the try's own key, by a question that was asked long enough after it could act no more."""
-    ended = _end_of(validity, start)
+    ended = validity.end_of(start)
     answers = validity.history.probes.get((start.key, start.nonce), ())
     return (
         ended is not None
         and _asked_after_s(reopened) >= bound_s - _ROUNDING_S
         and any(ended < fact.at < reopened.at and _says_no(fact, start) for fact in answers)
     )
-
-
-def _end_of(validity: Validity, start: Fact) -> int | None:
-    """Where it is recorded first that the try can act no more: its worker has ended, or its own code has raised."""
-    worker = (start.text("worker_id"), start.text("incarnation"))
-    ended = validity.history.workers_ended.get(worker) if all(worker) else None
-    returned = [at for at in validity.history.returns.get((start.key, start.nonce), ()) if at > start.at]
-    return min((at for at in (ended, *returned) if at is not None), default=None)
 
 
 def _says_no(answer: Fact, start: Fact) -> bool:

@@ -288,19 +288,29 @@ class Validity:
         if named not in self.history.retries and named not in self.history.reopens:
             return None
         retry = _first_after(self.history.retries.get(named, []), start.at)
-        parked = _first_after(self.history.parks.get(named, []), start.at)
-        given_up = (
-            reopened.at
-            for reopened in self.history.reopens.get(named, [])
-            if reopened.at > start.at
-            and (reopened.text("by") == "human") == (parked is not None and parked < reopened.at)
-        )
+        given_up = (one.at for one in self.history.reopens.get(named, []) if self._gives_up(start, one))
         reopened = next(given_up, None)
         if retry is not None and (reopened is None or retry < reopened):
             return Handover(retry, not self.live(start.key, retry + 1))
         if reopened is None:
             return None
         return Handover(reopened, proved=False, by_hand=self.history.facts[reopened].text("by") == "human")
+
+    def _gives_up(self, start: Fact, reopened: Fact) -> bool:
+        """A person reopens what is parked; others what isn't, or by a probe once the try can act no more."""
+        if reopened.at <= start.at:
+            return False
+        parked = _first_after(self.history.parks.get((start.key, start.nonce), []), start.at)
+        if parked is None or parked > reopened.at:
+            return reopened.text("by") != "human"
+        ended = self.end_of(start) if reopened.text("by") == "probe" else None
+        return reopened.text("by") == "human" or (ended is not None and ended < reopened.at)
+
+    def end_of(self, start: Fact) -> int | None:
+        """Where it is recorded first that a try can act no more: its worker has ended, or its own code has raised."""
+        ended = self.history.workers_ended.get(start.worker) if start.worker is not None else None
+        returned = [at for at in self.history.returns.get((start.key, start.nonce), ()) if at > start.at]
+        return min((at for at in (ended, *returned) if at is not None), default=None)
 
     def _unsettled_phase(self, key: str, at: int) -> Phase:
         starts = self.starts_before(key, at)
@@ -389,7 +399,7 @@ class Validity:
         found = [Asking()]
         for token, start in enumerate(self.starts_before(key, at), start=2):
             end = self.handover(start)
-            if end is None or not end.by_hand or end.at >= at:
+            if end is None or not end.by_hand or end.at >= at or self.settlement(key, end.at) is not None:
                 continue
             if self.is_irreversible(start.node, end.at) or self.request(key, found[-1], end.at) is not None:
                 found.append(Asking(token, end.at))

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaError
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.protocol.planning.schemas import ArgsRefused, SchemaRefused, check_args, check_schema
@@ -114,6 +115,8 @@ def _model(tool: str, arguments: list[inspect.Parameter], hints: Mapping[str, An
         return make(__config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
     except PydanticUserError as refused:
         raise DeclarationError(f"{tool}: an argument's type has no schema ({refused.code})") from None
+    except SchemaError as refused:
+        raise DeclarationError(f"{tool}: an argument's rule can't be used: {' '.join(str(refused).split())}") from None
 
 
 def _field(place: int) -> str:

@@ -165,7 +165,7 @@ def jobs(
 
 
 def job(job_id: JobId, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
-    """Show where a job stands, and why it doesn't go on."""
+    """Show where a job stands; where it does not go on or has failed, why, and what to do."""
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
@@ -401,7 +401,6 @@ def _print_job(found: Job, *, as_json: bool) -> None:
         return
     result = json.dumps(found.result, ensure_ascii=False) if found.result is not None else ""
     rows = (("job", found.job_id), ("goal", found.goal), ("status", found.status), ("why", found.why))
-    rows = (*rows, ("error", found.error))
     fields((*rows, ("created", found.created_at), ("by", found.submitted_by), ("result", result)))
     for step in found.steps:
         if step.state == "waiting" and step.attempts and step.request_id is None:  # parked, and asks nobody

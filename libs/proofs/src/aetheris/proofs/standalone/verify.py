@@ -384,10 +384,6 @@ class Try:
     entry: Entry
     ends: list[Record] = field(default_factory=list[Record])
 
-    @property
-    def worker(self) -> tuple[str, str]:
-        return self.start.text("worker_id"), self.start.text("incarnation")
-
     def success(self) -> Record | None:
         return next((end for end in self.ends if end.succeeded), None)
 
@@ -731,14 +727,17 @@ class Job:
 
     def invocation_reopened(self, reopened: Record, call: Call) -> None:
         call.doubts[reopened.nonce] = "in_doubt"
-        wanted = "parked" if reopened.text("by") == "human" else "started"
-        if not call.settled and call.state == wanted and reopened.nonce == call.nonce:
+        by, in_charge = reopened.text("by"), bool(call.tries) and reopened.nonce == call.nonce
+        wanted = ["parked"] if by == "human" else ["started"]
+        if by == "probe" and in_charge and self.can_act_no_more(call, call.tries[-1]):
+            wanted.append("parked")
+        if not call.settled and call.state in wanted and in_charge:
             self.ledger += broken(reopened, unproven_reopening=not is_founded(call, call.tries[-1], reopened))
             call.hand_over()
             self.replay += broken(
                 reopened, derivations_differ=not is_number(reopened.body.get("next_token"), call.token)
             )
-            if wanted == "parked":
+            if by == "human":
                 self.reopen_by_hand(reopened, call)
 
     def reopen_by_hand(self, reopened: Record, call: Call) -> None:
@@ -765,9 +764,12 @@ class Job:
     def invocation_probed(self, answer: Record, call: Call) -> None:
         one = next((one for one in call.tries if one.start.nonce == answer.nonce), None)
         key = answer.text("external_key")
-        over = one and ((all(one.worker) and one.worker in self.workers_ended) or one.start.nonce in call.returned)
+        over = one is not None and self.can_act_no_more(call, one)
         if one and over and answer.text("answer") == "not_found" and key and key == one.start.text("external_key"):
             call.absent.add(one.start.nonce)
+
+    def can_act_no_more(self, call: Call, one: Try) -> bool:
+        return one.start.worker() in self.workers_ended or one.start.nonce in call.returned
 
     def invocation_in_doubt(self, doubt: Record, call: Call) -> None:
         if doubt.body.get("returned") is True and doubt.nonce in {one.start.nonce for one in call.tries}:

@@ -221,12 +221,22 @@ def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or e.invocation_id != state.n:
         return False
-    if state.st is not (St.PARKED if e.by == "human" else St.STARTED):
+    if not _may_reopen(job, state, e):
         return False
     _reopen(state)
     if e.by == "human":
         _ask_anew(job, state)
     return True
+
+
+def _may_reopen(job: JobState, state: KeyState, e: ev.InvocationReopened) -> bool:
+    """A person what is parked, the ledger what is started; by a probe also what is parked, if the try can't act."""
+    if e.by == "human":
+        return state.st is St.PARKED
+    if state.st is St.PARKED and e.by == "probe":
+        tried = state.tries[e.invocation_id]
+        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.ended_workers
+    return state.st is St.STARTED
 
 
 def _ask_anew(job: JobState, state: KeyState) -> None:

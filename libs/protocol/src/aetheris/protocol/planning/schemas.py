@@ -1,21 +1,23 @@
 """Arguments against a tool's schema: defaults filled in, errors named by field (docs/plans.md)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest
-from aetheris.protocol.base.plain_schema import takes
 from aetheris.protocol.base.references import REF, SECRET, pointer_part, references, secrets
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.plan.graph import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph, settling_s
 
 if TYPE_CHECKING:
-    from jsonschema import ValidationError
-    from jsonschema.protocols import Validator
+    from jsonschema_rs import ValidationError, ValidationErrorKind, Validator
 
 Schema = Mapping[str, Any]
 
 _MOST_VALIDATORS = 1_000
+_MOST_PATTERN_BYTES = 1024 * 1024
+"""Of a pattern, compiled."""
+_MOST_JUDGED_EARLY = 2_000
+"""Values beside which references stand: all errors are listed to find those that no reference explains, 26 µs each."""
 
 
 class ArgsRefused(ValueError):
@@ -42,16 +44,14 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     """Whether a schema that was found outside can be a tool's.
 
     Raises:
-        SchemaRefused: it isn't one of an object, is too large, or points to another document, which nobody fetches.
+        SchemaRefused: it isn't one of an object, is too large, points to another document, which nobody fetches, or
+            has a pattern that can't be matched in linear time: one that looks around or back.
     """
-    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  see _made
-    from jsonschema.validators import validator_for  # noqa: PLC0415
-
     try:
         size = len(canonical(schema))
-        validator_for(schema, default=Draft202012Validator).check_schema(dict(schema))
-    except (InvalidArgs, SchemaError, RecursionError) as error:
-        raise SchemaRefused(f"its schema is none ({type(error).__name__})") from None
+        _made(schema)
+    except (InvalidArgs, RecursionError, ValueError) as error:
+        raise SchemaRefused(f"its schema is none ({type(error).__name__}){_pattern(error)}") from None
     if size > MAX_SCHEMA_BYTES:
         raise SchemaRefused(f"its schema has more than {MAX_SCHEMA_BYTES} bytes")
     if schema.get("type") != "object":
@@ -96,15 +96,50 @@ def check_args(schema: Schema, args: Mapping[str, Any]) -> None:
         ArgsRefused: naming the field and the rule, never the value.
     """
     given = dict(args)
-    named = tuple(secrets(given))
-    if takes(schema, given):
+    validator = _validator(schema)
+    unknown = {one.at for one in (*references(given), *secrets(given))}
+    if validator.is_valid(given):
         return
-    unknown = {one.at for one in (*references(given), *named)}
-    for error in _validator(schema).iter_errors(given):
-        at = "".join(map(pointer_part, error.absolute_path))
-        if any(at == place or at.startswith(f"{place}/") or _about(error, at, place) for place in unknown):
-            continue
-        raise ArgsRefused(at, _rule(error))
+    found = _first_known(validator, given, unknown) if unknown else _first(validator, given)
+    if found is not None:
+        raise ArgsRefused(_place(found), _rule(found.kind))
+
+
+def _first(validator: "Validator", given: dict[str, Any]) -> "ValidationError | None":
+    from jsonschema_rs import ValidationError  # noqa: PLC0415  see _made
+
+    try:
+        validator.validate(given)
+    except ValidationError as error:
+        return error
+    return None
+
+
+def _first_known(validator: "Validator", given: dict[str, Any], unknown: Iterable[str]) -> "ValidationError | None":
+    """The first error that no reference or secret may still put right; large arguments wait for their values."""
+    if _values(given) > _MOST_JUDGED_EARLY:
+        return None
+    within = {"/".join(parts[:count]) for parts in (at.split("/") for at in unknown) for count in range(1, len(parts))}
+    for error in validator.iter_errors(given):
+        at = _place(error)
+        if not _beneath(at, unknown) and (at not in within or error.kind.name in _OF_NAMES):
+            return error
+    return None
+
+
+_OF_NAMES = frozenset({"required", "additionalProperties"})
+"""Rules that no value of a member can put right."""
+
+
+def _beneath(at: str, places: Iterable[str]) -> bool:
+    parts = at.split("/")
+    return any("/".join(parts[:count]) in places for count in range(1, len(parts) + 1))
+
+
+def _values(part: Any) -> int:
+    if isinstance(part, dict):
+        return 1 + sum(map(_values, cast("dict[str, Any]", part).values()))
+    return 1 + sum(map(_values, cast("list[Any]", part))) if isinstance(part, list | tuple) else 1
 
 
 def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph:
@@ -200,27 +235,39 @@ def _validator(schema: Schema) -> "Validator":
 
 
 def _made(schema: Schema) -> "Validator":
-    # imported only where it is used: a tenth of a service's start, and 4 MB
-    from jsonschema import Draft202012Validator  # noqa: PLC0415
-    from jsonschema.validators import validator_for  # noqa: PLC0415
+    """Nothing is fetched, and a pattern is matched in linear time.
 
-    return validator_for(schema, default=Draft202012Validator)(schema)
+    Raises:
+        ValueError: it is none.
+    """
+    # imported only where it is used: a tenth of a service's start, and 10 MB
+    from jsonschema_rs import RegexOptions, validator_for  # noqa: PLC0415
+
+    linear = RegexOptions(size_limit=_MOST_PATTERN_BYTES)
+    return validator_for(dict(schema), pattern_options=linear, validate_formats=False, offline=True)
 
 
-def _about(error: "ValidationError", at: str, place: str) -> bool:
-    """A rule over an object or a choice fails only because a part of it is not known yet."""
-    return place.startswith(f"{at}/") and error.validator not in ("required", "additionalProperties")
+def _pattern(error: Exception) -> str:
+    """Of a refused schema, the pattern that is to blame."""
+    kind = getattr(error, "kind", None)
+    place = cast("list[Any]", getattr(error, "instance_path", None) or [""])
+    if kind is None or kind.name != "format" or "pattern" not in str(place):
+        return ""
+    return f": {'/'.join(map(str, place))} looks around or back, or is too large"
 
 
-def _rule(error: "ValidationError") -> str:
-    if error.validator == "required":
-        instance = cast("Mapping[str, Any]", error.instance)
-        missing = [name for name in cast("list[str]", error.validator_value) if name not in instance]
-        return f"missing {', '.join(missing)}"
-    if error.validator == "additionalProperties":
-        known = cast("Mapping[str, Any]", cast("Schema", error.schema).get("properties", {}))
-        extra = [name for name in cast("Mapping[str, Any]", error.instance) if name not in known]
-        return f"unknown argument {', '.join(extra)}"
-    if error.validator == "type":
-        return f"must be {error.validator_value}"
-    return f"breaks the rule {error.validator}"
+def _place(error: "ValidationError") -> str:
+    """A JSON Pointer."""
+    return "".join(map(pointer_part, error.instance_path))
+
+
+def _rule(kind: "ValidationErrorKind") -> str:
+    match kind.as_dict():
+        case {"property": name} if kind.name == "required":
+            return f"missing {name}"
+        case {"unexpected": [*names]} if kind.name == "additionalProperties":
+            return f"unknown argument {', '.join(names)}"
+        case {"types": [*types]}:
+            return f"must be {' or '.join(types)}"
+        case _:
+            return f"breaks the rule {kind.name}"

@@ -7,11 +7,11 @@ from aetheris.protocol.fold.rules import unsure
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Via
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.planning.contract import Status
 from aetheris.protocol.planning.outcome import step_status
+from aetheris.protocol.views.failure import failure_in_words, unknown
 
 
 def job_view(job: JobState, created_at: str) -> dict[str, Any]:
@@ -131,9 +131,9 @@ def _counting_key(job: JobState, node_id: str) -> tuple[str, KeyState] | None:
 
 
 def _why(job: JobState) -> str | None:
-    """Why a job that has not ended does not go on; of one that has, what is not known of it."""
+    """Why a job that has not ended does not go on, or why it failed; of one that completed, what is not known of it."""
     if job.terminal is not None:
-        return _not_known(job)
+        return failure_in_words(job) or unknown(job)
     if job.needs_upgrade:
         return "its log holds an event of a newer version: upgrade the services"
     if job.paused is not None:
@@ -162,17 +162,6 @@ def _why(job: JobState) -> str | None:
         until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""
         return f"{node} for {job.waiting.wait_type}{until}"
     return f"stopping: {job.stopping.reason}" if job.stopping is not None else None
-
-
-def _not_known(job: JobState) -> str | None:
-    """The call of an ended job that may have taken effect, or not."""
-    for state in job.keys.values():
-        entry = job.entry(state.node_id)
-        by_nobody = state.outcome is Settled.REJECTED or (state.outcome is Settled.FAILED and state.via is Via.LEDGER)
-        unsure = by_nobody and not state.sure
-        if unsure and not state.alarms and entry is not None and entry.effect_class is not EffectClass.PURE:
-            return f"{state.node_id} failed without being sure: whether it took effect is not known"
-    return None
 
 
 def _waits(job: JobState) -> bool:

@@ -13,8 +13,7 @@ from aetheris.rigs.chaos.schedule import LEASE_TTL_S, Kind, Struck
 def as_json(outcome: Outcome, *, seed: int, jobs: int) -> dict[str, Any]:
     """For programs."""
     faults = [
-        {**asdict(one.fault), "kind": one.fault.kind.value, "target": one.target, "left_out": one.left_out}
-        for one in outcome.struck
+        {**asdict(one.fault), **asdict(one), "fault": None, "kind": one.fault.kind.value} for one in outcome.struck
     ]
     head = {"seed": seed, "jobs": jobs, "took_s": round(outcome.took_s, 1), "reads": outcome.reads}
     recovery = {

@@ -16,6 +16,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass, dependencies, undo_id
 from aetheris.rigs.chaos.observer import Seen
 from aetheris.rigs.chaos.schedule import JobPlan, Kind, Struck, tag, undo_tag
+from aetheris.rigs.chaos.tools import TIMEOUT_S
 from aetheris.runtime.process.installation import process_of
 
 SLACK_S = 2.0
@@ -121,7 +122,7 @@ def verdict(
         _count_job(found, job_id, job, calls, plan)
         if job is not None:
             found.in_doubt += _doubts(job)
-            found.parked += _parked(job, struck)
+            found.parked += _parked(job, struck, there_s)
             found.settleable += _settleable(job, there_s, names)
     return found
 
@@ -285,11 +286,12 @@ def _ended(job: Seen, doubt: ev.InvocationInDoubt) -> str:
     return said
 
 
-def _parked(job: Seen, struck: Sequence[Struck]) -> Iterator[Parked]:
+def _parked(job: Seen, struck: Sequence[Struck], there_s: Mapping[str, float]) -> Iterator[Parked]:
     for key, state in job.state.keys.items():
         if state.st is St.PARKED:
             reason = state.parked_because or ""
-            yield Parked(job.state.job_id, state.node_id, reason, _cause(job, key, state, struck))
+            cause = _cause(job, key, state, struck) or _slowness(job, key, state, there_s)
+            yield Parked(job.state.job_id, state.node_id, reason, cause)
 
 
 def _cause(job: Seen, key: str, state: KeyState, struck: Sequence[Struck]) -> str | None:
@@ -313,6 +315,16 @@ def _cause(job: Seen, key: str, state: KeyState, struck: Sequence[Struck]) -> st
         return None
     likeliest = max(hits, key=lambda one: (one.target == process_of(tried.worker_id), one.fault.number))
     return f"{likeliest.fault.number} {likeliest.fault.kind.value} {likeliest.target}".rstrip()
+
+
+def _slowness(job: Seen, key: str, state: KeyState, there_s: Mapping[str, float]) -> str | None:
+    """A machine that is too busy is a fault of nobody's: the request itself took most of the call's time to arrive."""
+    entry = job.state.entry(state.node_id)
+    found_s = there_s.get(state.tries[state.n or ""].external_key)
+    if found_s is None or entry is None or entry.effect_class is not EffectClass.OPAQUE:
+        return None
+    took_s = found_s - _open_between(job, key, state.n or "")[0]
+    return f"a busy machine: its request arrived after {took_s:.1f} s" if took_s > TIMEOUT_S / 2 else None
 
 
 def _open_between(job: Seen, key: str, nonce: str) -> tuple[float, float]:

@@ -203,7 +203,7 @@ def _blocked_by(job: JobState, keys: Iterable[str]) -> str | None:
     """The first key that stands, or may have taken effect."""
     for key in keys:
         other = job.keys[key]
-        if other.st in IN_FLIGHT or (other.st is St.SETTLED and (other.outcome is Settled.SUCCESS or not other.sure)):
+        if other.st in IN_FLIGHT or other.outcome is Settled.SUCCESS or not other.sure:
             return key
     return None
 
@@ -215,7 +215,7 @@ def _approved_otherwise(of: Key, call: Invocation) -> str | None:
         return "another version was approved"
     if said is not None and said.args_hash != call.args_hash:
         return "other arguments were approved"
-    others = (of.job.keys[key] for key in of.job.node_keys.get(of.state.node_id, ()) if key != of.key)
+    others = (of.job.keys[key] for key in of.job.node_keys.get(of.state.node_id, ()))
     if said is None and any(
         other.st is St.NONE and other.decision is not None and other.decision.decision is Decision.APPROVE
         for other in others

@@ -1,4 +1,7 @@
-"""Started, no settlement, its lease gone: the ladder of docs/guarantees.md, "In doubt". The last rung ends it."""
+"""Started, no settlement, its lease gone: the ladder of docs/guarantees.md, "In doubt". The last rung ends it.
+
+What is parked goes down it once more when it becomes known that its try can act no more: a human is asked meanwhile.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +11,7 @@ from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts
 from aetheris.ledger.core.memory import Started, Step, Terms, deciders
 from aetheris.ledger.core.settlement import Key
-from aetheris.protocol.fold.state import Entry, KeyState
+from aetheris.protocol.fold.state import Entry, KeyState, St
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.plan.graph import EffectClass, Kind, OnInDoubt
 
@@ -28,7 +31,7 @@ LEASE_EXPIRED, WORKER_ENDED = "lease_expired", "worker_ended"
 
 
 def doubt(of: Key, tried: Started, terms: Terms, facts: Facts, now_s: float) -> Step:
-    """The next rung for a started key."""
+    """The next rung for a key that is started, or parked."""
     entry = of.job.entry(of.state.node_id, of.started.revision)
     if entry is None:
         return Step()
@@ -56,8 +59,23 @@ def caught_up(of: Key, facts: Facts) -> Emit | None:
     return None
 
 
-def exhausted(of: Key, tried: Started, terms: Terms, reason: str, evidence: Sequence[object] = ()) -> Emit:
-    """The last rung: a human, or failure, as configured; a call that only reads needs no human."""
+def ask_anew(tried: Started, state: KeyState) -> None:
+    """A parked call whose try can act no more from here on: the outside is asked again, as often as at first."""
+    if state.st is St.PARKED:
+        tried.unknowns, tried.next_ask_s = 0, 0.0
+
+
+def _give_up(
+    of: Key, tried: Started, terms: Terms, reason: str, evidence: Sequence[object] = (), *, now_s: float
+) -> Step:
+    """The last rung; of what is parked a human is asked already."""
+    if of.state.st is St.PARKED:
+        return Step()
+    return Step((_exhausted(of, tried, terms, reason, evidence),), now_s + terms.limits.lease_ttl_s)
+
+
+def _exhausted(of: Key, tried: Started, terms: Terms, reason: str, evidence: Sequence[object]) -> Emit:
+    """A human, or failure, as configured; a call that only reads needs no human."""
     before = settlement.in_doubt(of, _cause(tried))
     entry = of.job.entry(of.state.node_id, of.started.revision)
     if entry is not None and entry.effect_class is EffectClass.PURE:
@@ -101,13 +119,12 @@ def _timeout_s(entry: Entry) -> float:
 
 
 def _by_class(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) -> Step:
-    again_s = now_s + terms.limits.lease_ttl_s
-    if entry.effect_class is EffectClass.OPAQUE:
-        return Step((exhausted(of, tried, terms, "nobody can tell whether an opaque call took effect"),), again_s)
     if entry.effect_class is EffectClass.PROBEABLE:
         return _probe(of, tried, entry, terms, now_s)
+    if entry.effect_class is EffectClass.OPAQUE or of.state.st is St.PARKED:
+        return _give_up(of, tried, terms, "nobody can tell whether an opaque call took effect", now_s=now_s)
     evidence = {"cause": _cause(tried), "effect_class": entry.effect_class.value}
-    return Step((_reopen(of, tried, entry, terms=terms, by="policy", evidence=evidence),), again_s)
+    return _reopen(of, tried, entry, terms=terms, by="policy", evidence=evidence, now_s=now_s)
 
 
 def _reopen(
@@ -118,28 +135,28 @@ def _reopen(
     terms: Terms,
     by: Literal["probe", "policy"],
     evidence: Mapping[str, object],
-) -> Emit:
+    now_s: float,
+) -> Step:
     if of.state.attempts >= _most_tries(entry, terms):
-        return exhausted(of, tried, terms, "no try is left", (evidence,))
-    return settlement.reopened(of, by, (evidence,), *settlement.in_doubt(of, _cause(tried)))
+        return _give_up(of, tried, terms, "no try is left", (evidence,), now_s=now_s)
+    free = settlement.reopened(of, by, (evidence,), *settlement.in_doubt(of, _cause(tried)))
+    return Step((free,), now_s + terms.limits.lease_ttl_s)
 
 
 def _probe(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) -> Step:
     """Ask, wait for what makes "not found" a proof, ask again; what was found has settled the key by itself."""
-    again_s = now_s + terms.limits.lease_ttl_s
     provable_s = _provable_s(tried, entry)
     if provable_s is not None and tried.absent_s is not None and tried.absent_s >= provable_s:
-        evidence = _absence(of, tried)
-        return Step((_reopen(of, tried, entry, terms=terms, by="probe", evidence=evidence),), again_s)
+        return _reopen(of, tried, entry, terms=terms, by="probe", evidence=_absence(of, tried), now_s=now_s)
     answer_s = _answer_awaited_until(tried, provable_s, terms, now_s)
     if answer_s is not None:
         return Step((), answer_s)
     if tried.unknowns >= terms.limits.probe_tries:
-        return Step((exhausted(of, tried, terms, "the outside does not say whether the call took effect"),), again_s)
+        return _give_up(of, tried, terms, "the outside does not say whether the call took effect", now_s=now_s)
     wait_s = _wait_before_asking(tried, provable_s, terms, now_s)
     if wait_s is None:
         reason = "it was not found, but its worker is not known to have ended"
-        return Step((exhausted(of, tried, terms, reason),), again_s)
+        return _give_up(of, tried, terms, reason, now_s=now_s)
     if wait_s > now_s:
         return Step((), wait_s)
     return Step(_ask(of, tried, terms, now_s), _answer_awaited_until(tried, provable_s, terms, now_s))

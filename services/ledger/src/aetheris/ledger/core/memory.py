@@ -77,7 +77,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Started:
-    """A try in charge, and what is known of its end."""
+    """A try in charge, also of what is parked, and what is known of its end."""
 
     nonce: str
     life: WorkerLife

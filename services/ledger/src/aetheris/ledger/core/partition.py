@@ -12,7 +12,7 @@ from aetheris.ledger.core.agenda import Agenda, Item
 from aetheris.ledger.core.approvals import answer, expired, is_past
 from aetheris.ledger.core.contents import released, settled
 from aetheris.ledger.core.decisions import Decision, Emit, Facts, Grant, Line, Look, Now, View
-from aetheris.ledger.core.doubt import WORKER_ENDED, doubt, is_reported, note_unknown
+from aetheris.ledger.core.doubt import LEASE_EXPIRED, WORKER_ENDED, ask_anew, doubt, is_reported, note_unknown
 from aetheris.ledger.core.memory import (
     Asked,
     LiveJob,
@@ -340,6 +340,8 @@ class Partition:
             self._put(now.mono_s, Item("key", job.state.job_id, key))
         elif state.st is St.PARKED:
             job.parked[execution_id(job.state.job_id, state.node_id, key)] = key
+            if isinstance(over, Started):
+                self._keep_parked(job, key, over, now)
             self._give_up(job)
         elif state.st is St.SETTLED:
             self._discharge(job, state.node_id)
@@ -369,6 +371,13 @@ class Partition:
         if tried.life in self._ended:
             self._announce(job, tried.life)
 
+    def _keep_parked(self, job: LiveJob, key: str, tried: Started, now: Now) -> None:
+        """A human is asked; what becomes known of the try's end may still spare him."""
+        tried.cause = tried.cause or LEASE_EXPIRED
+        job.keys[key] = tried
+        due_s = now.mono_s if tried.ended_s is not None else float("inf")
+        self._put_off(tried, due_s, Item("key", job.state.job_id, key))
+
     def _worker_gone(self, tried: Started, now: Now) -> None:
         tried.ended_s = now.mono_s if tried.ended_s is None else tried.ended_s
         tried.cause = tried.cause or WORKER_ENDED
@@ -382,6 +391,7 @@ class Partition:
         for key, tried in job.keys.items():
             if isinstance(tried, Started) and tried.life == life:
                 self._worker_gone(tried, now)
+                ask_anew(tried, job.state.keys[key])
                 self._put_off(tried, now.mono_s, Item("key", job.state.job_id, key))
 
     def _doubt(self, job: LiveJob, event: ev.InvocationInDoubt, now: Now) -> None:
@@ -390,6 +400,7 @@ class Partition:
             return
         if event.returned and tried.ended_s is None:
             tried.ended_s, tried.returned = now.mono_s, True
+            ask_anew(tried, job.state.keys[event.idempotency_key])
         elif tried.cause is not None:
             return
         tried.cause = tried.cause or event.error_class

@@ -247,7 +247,7 @@ class Partition:
         if isinstance(prepared, Drop) or prepared.entry.irreversible or self._refuses(prepared) is not None:
             return None
         state = job.keys.get(prepared.key)
-        if state is not None and (state.st is not St.NONE or state.t != 1):
+        if state is not None and state.st is not St.NONE:
             return None
         run.place += 1
         return Try(run, self._started(job, prepared, run, nonce, 1), prepared)
@@ -320,8 +320,6 @@ class Partition:
             if needed not in run.told and not is_done(job, needed):
                 return Drop("a node that it depends on is not done")
         try:
-            if not used:
-                return call_with(job, entry, _NOTHING, _after(run, used))
             missing = _missing(job, run, used, blobs)
             if missing:
                 return Load(missing)
