@@ -32,6 +32,9 @@ class History:
         self.probes: dict[Try, list[Fact]] = defaultdict(list)
         self.workers_ended: dict[tuple[str, str], int] = {}
         """(worker, incarnation) → where its end is recorded first."""
+        self.gone: dict[tuple[str, str], int] = {}
+        """The same, but for the word of who submitted the job: he can't bring about another try of it."""
+        self.ended_by_hand: list[Fact] = []
         self.returns: dict[Try, list[int]] = defaultdict(list)
         """Where a try says that its own code has raised and can act no more."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
@@ -109,8 +112,15 @@ class History:
             self.edits[fact.node].append(fact)
 
     def _worker_ended(self, fact: Fact) -> None:
-        if fact.worker is not None:
-            self.workers_ended.setdefault(fact.worker, fact.at)
+        if fact.worker is None:
+            return
+        by_hand, said_by = fact.text("how") == "human", fact.body.get("by")
+        if by_hand and fact.worker not in self.workers_ended:
+            self.ended_by_hand.append(fact)
+        self.workers_ended.setdefault(fact.worker, fact.at)
+        submitted_by = self.created.body.get("submitted_by") if self.created is not None else None
+        if not by_hand or said_by not in (None, submitted_by):
+            self.gone.setdefault(fact.worker, fact.at)
 
     def _in_doubt(self, fact: Fact) -> None:
         if fact.body.get("returned") is True:

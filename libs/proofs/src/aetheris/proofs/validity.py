@@ -308,7 +308,7 @@ class Validity:
 
     def end_of(self, start: Fact) -> int | None:
         """Where it is recorded first that a try can act no more: its worker has ended, or its own code has raised."""
-        ended = self.history.workers_ended.get(start.worker) if start.worker is not None else None
+        ended = self.history.gone.get(start.worker) if start.worker is not None else None
         returned = [at for at in self.history.returns.get((start.key, start.nonce), ()) if at > start.at]
         return min((at for at in (ended, *returned) if at is not None), default=None)
 

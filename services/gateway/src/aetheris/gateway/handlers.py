@@ -17,6 +17,7 @@ from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.index import Index
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.tokens import Caller
+from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.views import Page, Row, Views, ViewsLost, timestamp
 from aetheris.protocol.base.ids import derived, job_id_of
 from aetheris.protocol.base.records import Record
@@ -101,6 +102,7 @@ class Jobs:
         feed: Feed,
         index: Index,
         views: Views,
+        untaken: Untaken,
         registry: Registry,
         verifier: httpx.AsyncClient,
         clock: Clock,
@@ -114,6 +116,7 @@ class Jobs:
         self._feed = feed
         self._index = index
         self._views = views
+        self._untaken = untaken
         self._registry = registry
         self._verifier = verifier
         self._clock = clock
@@ -791,7 +794,7 @@ class Jobs:
             return None
 
     async def _row(self, caller: Caller, job_id: str) -> Row:
-        row = await self._views.job(job_id)
+        row = await self._views.job(job_id) or await self._untaken.find(job_id)
         if row is None or row.tenant != caller.tenant:
             raise NotFound("unknown_job", "there is no such job")
         return row

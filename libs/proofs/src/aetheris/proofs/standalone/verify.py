@@ -450,6 +450,8 @@ class Job:
         self.workers_ended: set[tuple[str, ...]] = set()
         self.pauses = 0
         self.paused = False
+        self.gone: set[tuple[str, ...]] = set()  # of those: not by the word of who submitted the job
+        self.ended_by_hand: list[dict[str, Any]] = []
         self.waiting: dict[str, Record] = {}  # node → its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
@@ -769,14 +771,25 @@ class Job:
             call.absent.add(one.start.nonce)
 
     def can_act_no_more(self, call: Call, one: Try) -> bool:
-        return one.start.worker() in self.workers_ended or one.start.nonce in call.returned
+        return one.start.worker() in self.gone or one.start.nonce in call.returned
 
     def invocation_in_doubt(self, doubt: Record, call: Call) -> None:
         if doubt.body.get("returned") is True and doubt.nonce in {one.start.nonce for one in call.tries}:
             call.returned.add(doubt.nonce)
 
     def worker_ended(self, ended: Record, _call: Call) -> None:
-        self.workers_ended |= {ended.worker()} - {()}
+        """What a person says is named; of who submitted the job it proves nothing."""
+        if not ended.worker():
+            return
+        by, by_hand = ended.body.get("by"), ended.text("how") == "human"
+        if by_hand and ended.worker() not in self.workers_ended:
+            said = {name: ended.body.get(name) for name in ("worker_id", "incarnation", "by", "evidence")}
+            said["said_at"] = ended.header("ce_time").decode(errors="replace")
+            self.ended_by_hand.append({**said, "event_id": ended.id, "offset": ended.offset})
+        self.workers_ended.add(ended.worker())
+        submitted_by = self.created.body.get("submitted_by") if self.created else None
+        if not by_hand or by not in (None, submitted_by):
+            self.gone.add(ended.worker())
 
     def job_paused(self, pause: Record, _call: Call) -> None:
         """Nothing starts until it is over; it has the next number, or it is void."""
@@ -1347,6 +1360,7 @@ def judge(
         "seal": {"present": bool(seal), "ok": bool(good), "event_count": sealed, "root": root, "full_root": full_root},
         "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
         "reopened_by_hand": job.reopened_by_hand,
+        "ended_by_hand": job.ended_by_hand,
     }
     return report, job, seal
 

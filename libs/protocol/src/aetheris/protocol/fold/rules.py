@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.start import UNTOUCHED, is_stopped, why_void
 from aetheris.protocol.fold.state import IN_FLIGHT, NODE_WAITS, OPEN, Entry, JobState, KeyState, Settled, St, Try
+from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
 from aetheris.protocol.plan.graph import (
@@ -235,7 +236,7 @@ def _may_reopen(job: JobState, state: KeyState, e: ev.InvocationReopened) -> boo
         return state.st is St.PARKED
     if state.st is St.PARKED and e.by == "probe":
         tried = state.tries[e.invocation_id]
-        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.ended_workers
+        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.gone
     return state.st is St.STARTED
 
 
@@ -345,9 +346,12 @@ def _retry_scheduled(job: JobState, e: ev.RetryScheduled, offset: int) -> bool:
 
 def _worker_ended(job: JobState, e: ev.WorkerEnded, offset: int) -> bool:
     who = (e.worker_id, e.incarnation)
-    if who in job.ended_workers:
+    own_word = e.how == HUMAN and e.by in (None, job.created.submitted_by)
+    if who in job.gone or (own_word and who in job.ended_workers):
         return False
-    job.ended_workers[who] = offset
+    job.ended_workers.setdefault(who, offset)
+    if not own_word:
+        job.gone.add(who)
     return True
 
 

@@ -50,6 +50,7 @@ class Transition:
     """A move of a contract, and the event that it follows from."""
 
     execution_id: str
+    key: str
     node_id: str
     source: Status
     target: Status
@@ -93,6 +94,8 @@ class Contracts:
     """A job's contracts, moved by its events in log order, and by nothing else."""
 
     job: JobState | None = None
+    counted: bool = False
+    """Whether the last event did."""
     _courses: dict[str, _Course] = field(default_factory=dict)
     _planned_at: dict[str, str] = field(default_factory=dict)
 
@@ -101,8 +104,8 @@ class Contracts:
         event = told.said
         keys = _key_of(self.job, event)
         before = _st(self.job, keys)
-        self.job, counts = fold_event(self.job, event, told.record.offset)
-        if self.job is None or not counts or not isinstance(event, Event):
+        self.job, self.counted = fold_event(self.job, event, told.record.offset)
+        if self.job is None or not self.counted or not isinstance(event, Event):
             return ()
         if isinstance(event, ev.PlanGenerated):
             for node_id in self.job.entries:
@@ -121,6 +124,10 @@ class Contracts:
         course = self._courses.get(key)
         return course.status if course is not None else Status.PENDING
 
+    def ended(self, key: str) -> tuple[Any, str | None]:
+        """(the result, the error) of a key whose contract has ended."""
+        return _result(self.job.keys[key]) if self.job is not None else None, self._courses[key].error
+
     def _move(self, job: JobState, key: str, before: St, event: Event, told: Told) -> Sequence[Transition]:
         course = self._courses.setdefault(key, _Course())
         state = job.keys[key]
@@ -128,6 +135,7 @@ class Contracts:
         for trigger in _triggers(course.status, state, before, event):
             transition = Transition(
                 execution_id=execution_id(job.job_id, state.node_id, key),
+                key=key,
                 node_id=state.node_id,
                 source=course.status,
                 target=advance(course.status, trigger),

@@ -263,6 +263,7 @@ def _essence(job: JobState) -> tuple[Any, ...]:
         job.terminal,
         job.compensations,
         job.ended_workers,
+        job.gone,
         job.nonces,
         job.keys,
     )

@@ -357,7 +357,7 @@ class Partition:
         job.keys[key] = tried
         if self._presence.started(tried.life) and self._live:
             self._doubt_the_world()
-        if tried.life in job.state.ended_workers:
+        if tried.life in job.state.gone:
             self._worker_gone(tried, now)
         elif self._live and tried.life in self._ended:
             self._announce(job, tried.life)
@@ -388,6 +388,9 @@ class Partition:
             self._announcements[job.state.job_id, life] = None
 
     def _end_worker(self, job: LiveJob, life: WorkerLife, now: Now) -> None:
+        """Who submitted the job gets no other try of it by saying so himself."""
+        if life not in job.state.gone:
+            return
         for key, tried in job.keys.items():
             if isinstance(tried, Started) and tried.life == life:
                 self._worker_gone(tried, now)
