@@ -10,7 +10,6 @@ import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
-from aetheris.gateway.core.continuing import Ended
 from aetheris.gateway.core.problems import Conflict, NotBegun, NotFound, TooLarge, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
@@ -40,6 +39,7 @@ from aetheris.protocol.messages.commands import (
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.protocol.planning.confirmation import recorded_effects, silent_effects
+from aetheris.protocol.planning.continuation import Ended
 from aetheris.protocol.planning.schemas import Schema
 from aetheris.protocol.views import standing
 from aetheris.protocol.views.contracts import Contracts, Level

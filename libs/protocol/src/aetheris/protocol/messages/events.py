@@ -491,6 +491,8 @@ class JobFailed(Event):
     error: str
     node_id: str | None = None
     compensated: tuple[str, ...] | None = None
+    unfounded: bool | None = None
+    """What it says of the job that it continues is not so: nothing of it has run, and it is continued by none."""
 
 
 class JobCancelled(Event):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from aetheris.planner.core import compensation, pauses
 from aetheris.planner.core.backlog import Backlog
 from aetheris.planner.core.births import birth_group
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
+from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Look, Output, Refused, fact
 from aetheris.planner.core.goals import answered, decided, told
 from aetheris.planner.core.progress import Progress
 from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
@@ -25,6 +25,7 @@ from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, OpenReque
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan
+from aetheris.protocol.planning.continuation import Ended, unfounded
 from aetheris.protocol.planning.invocation import Blobs, is_done, success
 
 MAX_RESULT_BYTES = 64 * 1024
@@ -130,16 +131,29 @@ class Partition:
         elif self._request_hash(job_id) is None or job_id in self._born:
             self._unread.add(job_id, offset)
 
-    def submit(self, command: Submit, command_id: str) -> Append | Conflict | Refused | None:
-        """The birth of a job, once: None for a repeat of the same request."""
+    def submit(self, command: Submit, command_id: str) -> Append | Look | Conflict | Refused | None:
+        """The birth of a job, once: None for a repeat; of one that continues another, what to read first."""
         stands = self._request_hash(command.job_id)
         if stands is not None:
             return Conflict() if stands != command.request_hash else None
         if command.job_id in self._unread:
             return None
+        if command.continues is not None:
+            self._born[command.job_id] = command.request_hash
+            return Look(command.continues.job_id)
+        return self._birth(command, command_id)
+
+    def looked_up(self, command: Submit, command_id: str, ended: Ended | None) -> Append | Refused:
+        """The birth of a job that continues another, which is `ended` as its stream has it (None: there is none)."""
+        return self._birth(command, command_id, lambda: unfounded(command, ended))
+
+    def _birth(
+        self, command: Submit, command_id: str, refusal: Callable[[], str | None] = lambda: None
+    ) -> Append | Refused:
         try:
-            group = birth_group(command, command_id)
+            group = birth_group(command, command_id, refusal)
         except InvalidPlan as error:
+            self.stillborn(command.job_id)
             return Refused(str(error))
         self._born[command.job_id] = command.request_hash
         return group
