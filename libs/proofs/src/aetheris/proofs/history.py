@@ -51,6 +51,8 @@ class History:
         self.steps_compensated: list[Fact] = []
         self.seals: list[Fact] = []
         self.stops: list[Fact] = []
+        self.pauses: list[Fact] = []
+        """What pauses the job and what lets it go on: job_paused, job_resumed, the first cancel, the end."""
         self.plans = Plans()
         self.late_plans: list[Fact] = []
         """Plans behind a stop, and such as undo something: whether they count is for Validity to say."""
@@ -146,9 +148,11 @@ class History:
 
     def _cancelled(self, fact: Fact) -> None:
         self.cancel = self.cancel or fact
+        self.pauses.append(fact)
 
     def _ended(self, fact: Fact) -> None:
         self.end = self.end or fact
+        self.pauses.append(fact)
 
     # of the class: an instance that held its own methods would live on until the collector looks
     _TAKERS: ClassVar[Mapping[str, Callable[["History", Fact], None]]] = {
@@ -169,6 +173,8 @@ class History:
         "wait_completed": lambda history, fact: history._waits(fact),
         "job_sealed": lambda history, fact: history.seals.append(fact),
         "job_stopping": lambda history, fact: history.stops.append(fact),
+        "job_paused": lambda history, fact: history.pauses.append(fact),
+        "job_resumed": lambda history, fact: history.pauses.append(fact),
         "cancel_requested": lambda history, fact: history._cancelled(fact),
         "plan_generated": lambda history, fact: history._planned(fact),
         "step_compensated": lambda history, fact: history.steps_compensated.append(fact),

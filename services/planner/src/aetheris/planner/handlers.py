@@ -15,7 +15,7 @@ from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import UNREAD
-from aetheris.protocol.messages.commands import Cancel, JobCommand, Submit
+from aetheris.protocol.messages.commands import Cancel, JobCommand, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import (
     Envelope,
     NeedsUpgrade,
@@ -233,6 +233,9 @@ class PlannerHandler(PartitionHandler):
         if isinstance(found.body, Cancel):
             cancelled = self._partition.cancel(found.body, found.id, record.offset)
             return self._groups([cancelled]) if cancelled is not None else ()
+        if isinstance(found.body, Pause | Resume):
+            paused = self._partition.pause(found.body, found.id, record.offset)
+            return self._groups([paused]) if paused is not None else ()
         return ()
 
     def _submit(self, command: Submit, command_id: str, record: Record) -> Sequence[Group]:

@@ -49,8 +49,8 @@ EVENT_TYPES = set(
     "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_decided "
     "invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt invocation_probed "
     "worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed step_compensated "
-    "signal_received job_waiting wait_completed cancel_requested job_stopping job_completed job_failed job_cancelled "
-    "violation_found birth_repeated job_sealed".split()
+    "signal_received job_waiting wait_completed job_paused job_resumed cancel_requested job_stopping job_completed "
+    "job_failed job_cancelled violation_found birth_repeated job_sealed".split()
 )
 
 
@@ -448,6 +448,8 @@ class Job:
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
         self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
         self.workers_ended: set[tuple[str, ...]] = set()
+        self.pauses = 0
+        self.paused = False
         self.gone: set[tuple[str, ...]] = set()  # of those: not by the word of who submitted the job
         self.ended_by_hand: list[dict[str, Any]] = []
         self.waiting: dict[str, Record] = {}  # node → its own wait
@@ -622,6 +624,7 @@ class Job:
             and self.end is None
             and (call.decided is None or call.said_yes())
             and start.worker() not in self.workers_ended
+            and not self.paused
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
@@ -788,6 +791,20 @@ class Job:
         if not by_hand or by not in (None, submitted_by):
             self.gone.add(ended.worker())
 
+    def job_paused(self, pause: Record, _call: Call) -> None:
+        """Nothing starts until it is over; it has the next number, or it is void."""
+        over = self.paused or self.end or self.by_type["cancel_requested"]
+        if not over and is_number(pause.body.get("number"), self.pauses + 1):
+            self.paused, self.pauses = True, self.pauses + 1
+
+    def job_resumed(self, resumed: Record, _call: Call) -> None:
+        if is_number(resumed.body.get("number"), self.pauses):
+            self.paused = False
+
+    def cancel_requested(self, _cancel: Record, _call: Call) -> None:
+        """What a cancel undoes goes on."""
+        self.paused = False
+
     # Nodes.
 
     def job_waiting(self, waiting: Record, _call: Call) -> None:
@@ -895,7 +912,8 @@ HANDLED = {
     for name in (
         "plan_generated approval_requested approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
-        "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated"
+        "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated "
+        "job_paused job_resumed cancel_requested"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 

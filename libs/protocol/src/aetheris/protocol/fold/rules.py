@@ -366,7 +366,22 @@ def _node_finished(job: JobState, e: ev.NodeFinished, offset: int) -> bool:
 def _cancel(job: JobState, e: ev.CancelRequested, offset: int) -> bool:
     if job.cancel is not None:
         return False
-    job.cancel = e
+    job.cancel, job.paused = e, None  # what a cancel undoes goes on
+    return True
+
+
+def _paused(job: JobState, e: ev.JobPaused, offset: int) -> bool:
+    """The next one by its number: one that is written late, or again, is void."""
+    if job.terminal is not None or job.cancel is not None or job.paused is not None or e.number != job.pauses + 1:
+        return False
+    job.paused, job.pauses = e, e.number
+    return True
+
+
+def _resumed(job: JobState, e: ev.JobResumed, offset: int) -> bool:
+    if job.paused is None or e.number != job.paused.number:
+        return False
+    job.paused = None
     return True
 
 
@@ -380,7 +395,7 @@ def _stopping(job: JobState, e: ev.JobStopping, offset: int) -> bool:
 def _terminal(job: JobState, e: Event, offset: int) -> bool:
     if job.terminal is not None:
         return False
-    job.terminal = e
+    job.terminal, job.paused = e, None
     return True
 
 
@@ -480,6 +495,8 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.WorkerEnded: _worker_ended,
         ev.NodeFinished: _node_finished,
         ev.CancelRequested: _cancel,
+        ev.JobPaused: _paused,
+        ev.JobResumed: _resumed,
         ev.JobStopping: _stopping,
         ev.JobCompleted: _terminal,
         ev.JobFailed: _terminal,

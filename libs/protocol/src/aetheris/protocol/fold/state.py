@@ -189,6 +189,10 @@ class JobState:
     """The nodes that undo others, as their revisions declared them."""
     cancel: ev.CancelRequested | None = None
     stopping: ev.JobStopping | None = None
+    paused: ev.JobPaused | None = None
+    """The pause in force: nothing starts."""
+    pauses: int = 0
+    """How many there were."""
     terminal: Event | None = None
     sealed: bool = False
     waits: set[tuple[str, str | None, str | None]] = field(default_factory=set)

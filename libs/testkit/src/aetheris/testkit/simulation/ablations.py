@@ -182,6 +182,9 @@ ABLATIONS: tuple[Ablation, ...] = (
             "aetheris.ledger.core.settlement._is_whole": _always(value=True),
         },
     ),
+    Ablation(
+        "with a pause that only its readers keep", 2000, {"aetheris.protocol.fold.start.is_held": _always(value=False)}
+    ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
 )
 

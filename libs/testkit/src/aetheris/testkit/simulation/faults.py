@@ -254,6 +254,16 @@ class Faults:
         self.human.cancel(job_id)
         return f"{job_id} is to be cancelled"
 
+    def job_is_paused(self) -> str | None:
+        """By a human or two, at any time; somebody resumes it, sooner or later."""
+        jobs = self.observer.jobs.values()
+        found = [job for job in jobs if job.terminal is None and job.paused is None and job.revision >= 0]
+        if not found:
+            return None
+        job = self.around.tape.pick(found)
+        self.human.pause(job)
+        return f"{job.job_id} is to be paused"
+
     def plan_is_revised(self) -> str | None:
         """A node gets other arguments, whatever has become of it; but for one that a human is asked about."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
@@ -303,4 +313,6 @@ _KINDS: tuple[Kind, ...] = (
     Faults.effect_is_deleted,
     Faults.stored_effect_is_spoilt,
     Faults.clock_jumps,
+    Faults.job_is_paused,
+    Faults.job_is_paused,
 )

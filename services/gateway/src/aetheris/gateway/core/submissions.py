@@ -81,6 +81,12 @@ class CancelBody(_Body):
     compensate: bool = False
 
 
+class PauseBody(_Body):
+    """The body of POST /jobs/{id}/pause and /resume; it may be left out."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
 class CallOffBody(_Body):
     """The body of POST /jobs/{id}/contracts/{execution_id}/cancel; it may be left out."""
 
@@ -151,6 +157,14 @@ def read_cancel(raw: bytes) -> CancelBody:
     """Raises: BadRequest."""
     try:
         return CancelBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_pause(raw: bytes) -> PauseBody:
+    """Raises: BadRequest."""
+    try:
+        return PauseBody.model_validate(body_of(raw))
     except ValidationError as error:
         raise _invalid(error) from None
 
