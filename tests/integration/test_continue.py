@@ -209,7 +209,7 @@ def test_who_continues_a_job_submits_it_and_approves_none_of_its_calls(system: S
     status, taken = go_on(system, job, poke("z", "poke_irreversible", tag))
     assert status == 202
     asked = system.wait_asked(taken["job_id"])
-    said = {"request_id": asked["id"], "action": "approve"}
+    said = {"request_id": asked["request_id"], "action": "approve"}
     assert system.api.post("/ecs/respond", json=said).status_code == 403
     assert outside.count(tag) == 0
     assert system.api.post("/ecs/respond", json=said, headers=system.approver).status_code == 200
