@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Now, View
-from aetheris.ledger.core.limits import Limits
+from aetheris.ledger.core.limits import Limits, QuarantineLimits
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.policy import Policy, PolicyEffect, Rule, parse
@@ -52,6 +52,7 @@ def limits(**changes: Any) -> Limits:
         "max_tries": 4,
         "on_in_doubt": "park",
         "runs": True,
+        "quarantine": QuarantineLimits(0, 1, 1.0, 1.0),
     }
     return Limits(**(base | changes))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.decisions import Emit, Facts, Now
-from aetheris.ledger.core.limits import Limits
+from aetheris.ledger.core.limits import Limits, QuarantineLimits
 from aetheris.ledger.core.memory import Terms
 from aetheris.ledger.core.partition import Partition as LedgerCore
 from aetheris.ledger.policy_file import load
@@ -34,6 +34,7 @@ LIMITS = Limits(
     max_tries=4,
     on_in_doubt="park",
     runs=True,
+    quarantine=QuarantineLimits(0, 1, 1.0, 1.0),
 )
 
 

@@ -225,8 +225,8 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
         return JSONResponse(await jobs.request(caller, request_id))
 
     @router.get("/tools")
-    async def tools(_who: Who) -> JSONResponse:
-        return JSONResponse({"tools": jobs.tools()})
+    async def tools(caller: Who) -> JSONResponse:
+        return JSONResponse({"tools": await jobs.tools(caller)})
 
     @router.get("/models")
     async def models(_who: Who) -> JSONResponse:

@@ -28,6 +28,7 @@ from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import runtime
+from aetheris.runtime.redis.quarantines import Quarantines
 
 READERS = 4
 """Jobs that are read from the log at the same time."""
@@ -73,6 +74,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
             feed=feed,
             index=index,
             views=views,
+            quarantines=Quarantines(parts.redis),
             untaken=Untaken(parts.log),
             registry=Registry(table),
             verifier=verifier,

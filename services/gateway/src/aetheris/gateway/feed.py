@@ -117,6 +117,11 @@ class Feed:
             tasks.create_task(self._pump.run())
             tasks.create_task(self._watch())
 
+    @property
+    def partitions(self) -> int:
+        """Of jobs.events."""
+        return len(self._ends)
+
     def place_of(self, job_id: str) -> tuple[Place, int]:
         """The job's partition, and an offset in it below which nothing appended from now on will lie."""
         place = (str(Topic.JOBS_EVENTS), partition_of(job_id, len(self._ends)))

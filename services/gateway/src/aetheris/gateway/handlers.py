@@ -1,7 +1,7 @@
 """What the API does: write commands, wait for the event that answers them, read jobs from the log."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +49,7 @@ from aetheris.runtime.log.history import History
 from aetheris.runtime.log.interface import Appender, Log, LogError
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.redis.client import RedisUnavailable
+from aetheris.runtime.redis.quarantines import Quarantined, Quarantines
 from aetheris.runtime.telemetry.spans import Kind, Span
 from aetheris.runtime.telemetry.tracer import Telemetry, whole
 
@@ -102,6 +103,7 @@ class Jobs:
         feed: Feed,
         index: Index,
         views: Views,
+        quarantines: Quarantines,
         untaken: Untaken,
         registry: Registry,
         verifier: httpx.AsyncClient,
@@ -116,6 +118,7 @@ class Jobs:
         self._feed = feed
         self._index = index
         self._views = views
+        self._quarantines = quarantines
         self._untaken = untaken
         self._registry = registry
         self._verifier = verifier
@@ -485,7 +488,11 @@ class Jobs:
         async with self.deadline():
             row = await self._row(caller, job_id)
             state, _ = await self._fold(row)
-        return standing.job_view(state, row.created_at) if state is not None else {**row.summary(), "steps": []}
+            if state is None:
+                return {**row.summary(), "steps": []}
+            view = standing.job_view(state, row.created_at)
+            held = await self._held(state)
+        return view if held is None else {**view, "why": f"{view['why']}; {held}" if "why" in view else held}
 
     async def events(self, caller: Caller, job_id: str, after: int, limit: int) -> list[dict[str, Any]]:
         """A job's events with sequence above `after`.
@@ -578,15 +585,37 @@ class Jobs:
         async with self.deadline():
             return await self._ask_verifier(f"/seals/{what}", params)
 
-    def tools(self) -> list[dict[str, Any]]:
-        """The newest version of every tool."""
-        return [entry.model_dump(mode="json", by_alias=True) for entry in self._registry.newest().values()]
+    async def tools(self, caller: Caller) -> list[dict[str, Any]]:
+        """The newest version of every tool; with `quarantined`, where calls of the caller's tenant wait."""
+        held = await self._quarantined(caller.tenant, range(self._feed.partitions))
+        return [
+            entry.model_dump(mode="json", by_alias=True) | _quarantine_view(held.get(entry.name))
+            for entry in self._registry.newest().values()
+        ]
 
     def models(self) -> list[dict[str, Any]]:
         """The registered models."""
         return [entry.model_dump(mode="json") for entry in self._registry.models().values()]
 
     # How
+
+    async def _held(self, state: JobState) -> str | None:
+        """Which call of a job waits because its tool is in quarantine."""
+        starting = list(standing.to_start(state))
+        if not starting:
+            return None
+        (_, partition), _ = self._feed.place_of(state.job_id)
+        held = await self._quarantined(state.created.tenant, (partition,))
+        return next((f"{node} waits: {held[tool].said}" for node, tool in starting if tool in held), None)
+
+    async def _quarantined(self, tenant: str, partitions: Iterable[int]) -> dict[str, Quarantined]:
+        """By tool, the longest; nothing where Redis doesn't answer."""
+        try:
+            found = await self._quarantines.shown(partitions, self._clock.now().isoformat())
+        except RedisUnavailable:
+            return {}
+        mine = sorted((one for one in found if one.tenant == tenant), key=lambda one: one.until)
+        return {one.tool: one for one in mine}
 
     async def _row_of_request(self, caller: Caller, request_id: str) -> Row:
         job_id = job_of(request_id)
@@ -869,3 +898,7 @@ class Jobs:
             raise Unavailable(error.code, "Redis does not answer") from None
         except LogError as error:
             raise Unavailable(error.code, "Kafka does not answer") from None
+
+
+def _quarantine_view(held: Quarantined | None) -> dict[str, Any]:
+    return {} if held is None else {"quarantined": {"until": held.until, "failures": held.failures}}

@@ -8,6 +8,7 @@ from aetheris.ledger.contents_table import ContentsTable
 from aetheris.ledger.core.memory import Terms
 from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.handlers import Edge, LedgerHandler
+from aetheris.ledger.quarantines import Quarantines
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.tools import Tools
@@ -52,6 +53,8 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
 def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
     stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
+    quarantines = Quarantines(parts.redis, parts.metrics, parts.clock)
+    parts.health.tell("quarantined", quarantines.told)
     edges: list[Edge] = []
     crash = crash_points(os.environ, settings.data)
     terms: list[Terms] = []
@@ -67,6 +70,7 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
                     stores,
                     workers,
                     contents,
+                    quarantines,
                     parts.telemetry,
                     parts.metrics,
                     parts.clock,

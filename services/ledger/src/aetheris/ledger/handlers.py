@@ -13,6 +13,7 @@ from aetheris.ledger.contents_table import ContentsTable
 from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Grant, Line, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.quarantines import Quarantines
 from aetheris.ledger.reconciling import Reconciler
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.workers import Workers
@@ -99,6 +100,7 @@ class Edge:
     stores: Stores
     workers: Workers
     contents: ContentsTable
+    quarantines: Quarantines
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
@@ -134,6 +136,7 @@ class LedgerHandler(PartitionHandler):
         """Give every open try its time, and go on with what the log says is due."""
         self._partition.contradictions.clear()  # whoever lived then has told of them
         await self._edge.stores.begin()
+        await self._edge.quarantines.begin(self._number)
         self._partition.restored(self._now())
         await self._round()
 
@@ -169,6 +172,7 @@ class LedgerHandler(PartitionHandler):
         """The next owner makes everything again from the log."""
         self._edge.workers.leave(self._worker_ended)
         self._edge.contents.leave(self._contents_changed)
+        self._edge.quarantines.close(self._number)
         for late in tuple(self._late):
             late.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
@@ -237,6 +241,12 @@ class LedgerHandler(PartitionHandler):
 
     # out
 
+    async def _tell_of_quarantines(self) -> None:
+        words = self._partition.quarantine.words
+        if words:
+            self._partition.quarantine.words = []
+            await self._edge.quarantines.tell(self._number, words)
+
     def _tell_of_contradictions(self) -> None:
         for said in self._partition.contradictions:
             _log.error("a success contradicts what was settled", job_id=said.job_id, node_id=said.node_id, via=said.via)
@@ -250,6 +260,7 @@ class LedgerHandler(PartitionHandler):
         now = self._now()
         decisions = self._partition.decide(facts, now)
         tell_unjudged(self._partition.unjudged, self._edge.metrics)
+        await self._tell_of_quarantines()
         if self._confirmed:
             decisions += [View(line) for line in self._confirmed]
             self._confirmed.clear()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.ledger.core.limits import Limits
+from aetheris.ledger.core.limits import Limits, QuarantineLimits
 from aetheris.protocol.plan.graph import OnInDoubt
 from aetheris.runtime.process.settings import RuntimeSettings
 
@@ -22,6 +22,12 @@ class LedgerSettings(RuntimeSettings):
     probe_tries: int = Field(6, ge=1, description="Unanswered probes of a call, then it is parked")
     probe_wait_s: float = Field(30.0, gt=0, description="How long a probe's answer is awaited")
     probe_backoff_s: float = Field(1.0, gt=0, description="First pause after a probe that knew nothing; doubles")
+    quarantine_after: int = Field(
+        10, ge=0, description="Failures of a tool in a row, then its calls wait; 0: they never do"
+    )
+    quarantine_jobs: int = Field(3, ge=1, description="How many jobs of a tenant those failures must come from")
+    quarantine_s: float = Field(5.0, gt=0, description="How long a failing tool's calls wait at first; doubles")
+    quarantine_max_s: float = Field(300.0, gt=0, description="How long they wait at most, then one is tried")
 
     def limits(self) -> Limits:
         """The numbers that the core decides by."""
@@ -34,4 +40,7 @@ class LedgerSettings(RuntimeSettings):
             probe_tries=self.probe_tries,
             probe_wait_s=self.probe_wait_s,
             probe_backoff_s=self.probe_backoff_s,
+            quarantine=QuarantineLimits(
+                self.quarantine_after, self.quarantine_jobs, self.quarantine_s, self.quarantine_max_s
+            ),
         )

@@ -122,6 +122,9 @@ def _running_parts(data: Path) -> Iterator[Finding]:
             yield Finding(
                 name, False, f"the store of blobs is away for {away['for_s']} s: {away['reason']}", "Mend it."
             )
+        for one in list(said.get("quarantined") or ()):
+            detail = f"{one['said']} (tenant {one['tenant']})"
+            yield Finding(name, False, detail, "Mend what it calls; its calls wait, and go on by themselves.")
         yield from _refused(name, dict(said.get("refused") or {}))
 
 

@@ -1,5 +1,6 @@
 """How a job and its steps stand, from the job's fold."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from aetheris.protocol.base.ids import execution_id
@@ -7,7 +8,7 @@ from aetheris.protocol.fold.rules import unsure
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.plan.graph import EffectClass, dependencies
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.planning.contract import Status
 from aetheris.protocol.planning.outcome import step_status
@@ -63,6 +64,19 @@ def job_status(job: JobState) -> str:
 def pause_view(pause: ev.JobPaused) -> dict[str, Any]:
     """Who paused a job, and why."""
     return {"number": pause.number, "by": pause.by, "reason": pause.reason}
+
+
+def to_start(job: JobState) -> Iterator[tuple[str, str]]:
+    """(node_id, tool) of the calls that would be started next: nothing of the plan keeps them."""
+    if job.terminal is not None or job.paused is not None:
+        return
+    for entries in job.entries.values():
+        node, found = entries[-1].node, _counting_key(job, entries[-1].node.id)
+        if node.tool is None or node.id in job.finished or is_stopped(job, entries[-1]):
+            continue
+        untouched = found is None or (found[1].st in (St.NONE, St.REOPENED) and not found[1].is_asking)
+        if untouched and all(earlier in job.finished for earlier in dependencies(node)):
+            yield node.id, node.tool
 
 
 def opened_by(job: JobState, worker_id: str) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@
 
 With `hold=NAME` a call takes effect and its answer is kept back for as long as a file NAME is in the server's folder:
 a try that took effect and never heard of it. While that file says `before`, the effect itself is kept back, and a file
-NAME.arrived says that the call is there. The server ends with the process that started it.
+NAME.arrived says that the call is there. While it says `refuse`, such a call is answered by 503, and counted as a read
+of `refused:TAG`: it has no effect. The server ends with the process that started it.
 """
 
 import json
@@ -30,6 +31,7 @@ from aetheris.rigs.chaos.model import completion
 LOG = "effects.jsonl"
 READS = "reads.jsonl"
 BEFORE = "before"
+REFUSE = "refuse"
 _LOOK_EVERY_S = 0.005
 
 
@@ -73,6 +75,12 @@ class Outside:
         """Keep back the effects of calls with `hold=name`, until the file is removed."""
         held = self.folder / name
         held.write_text(BEFORE)
+        return held
+
+    def refuse(self, name: str) -> Path:
+        """Answer calls with `hold=name` by 503, until the file is removed."""
+        held = self.folder / name
+        held.write_text(REFUSE)
         return held
 
     def wait_arrived(self, name: str, deadline_s: float = 30.0) -> None:
@@ -145,6 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(completion(body, next(self.answers)))
             return
         self._hold_before()
+        held = self._held()
+        if held is not None and _says(held, REFUSE):
+            self._append(READS, {"tag": f"refused:{body['tag']}"})
+            self._answer(None, 503)
+            return
         effect = self._take_effect(body)
         self._answer(effect)
 
@@ -164,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _hold_before(self) -> None:
         held = self._held()
-        while held is not None and _says_before(held):
+        while held is not None and _says(held, BEFORE):
             held.with_name(f"{held.name}.arrived").touch()
             time.sleep(_LOOK_EVERY_S)
 
@@ -184,21 +197,21 @@ class _Handler(BaseHTTPRequestHandler):
         with self.lock, (self.folder / file).open("a") as log:
             log.write(json.dumps(line) + "\n")
 
-    def _answer(self, value: Any) -> None:
+    def _answer(self, value: Any, status: int = 200) -> None:
         held = self._held()
-        while held is not None and held.exists():
+        while status == 200 and held is not None and held.exists():
             time.sleep(_LOOK_EVERY_S)
         body = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
 
-def _says_before(held: Path) -> bool:
+def _says(held: Path, what: str) -> bool:
     try:
-        return held.read_text() == BEFORE
+        return held.read_text() == what
     except FileNotFoundError:
         return False
 

@@ -38,6 +38,7 @@ class Metric(Enum):
         "{call}",
         "Calls of blocking tools that were refused: too many threads of calls that timed out still run, by tool",
     )
+    QUARANTINED = ("aetheris.tools.quarantined", "{pause}", "Pauses of tools that failed whoever called them, by tool")
     LEASE_CONFLICTS = ("aetheris.lease.conflicts", "{lease}", "Heartbeats for a lease that somebody else holds")
     DEAD_LETTERS = ("aetheris.dead_letters", "{record}", "Records that could not be decoded, since the start")
     UNJUDGED = ("aetheris.jobs.unjudged", "{job}", "Jobs that a service failed to judge: they stand still, by error")

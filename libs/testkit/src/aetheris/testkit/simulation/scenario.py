@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.ledger.core.limits import Limits
+from aetheris.ledger.core.limits import Limits, QuarantineLimits
 from aetheris.ledger.core.policy import Policy, parse
 from aetheris.protocol.fold.state import Entry
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
@@ -142,6 +142,7 @@ def _limits(tape: Tape) -> Limits:
         max_tries=tape.pick((6, 3)),
         on_in_doubt=tape.pick(("park", "park", "park", "fail")),
         runs=True,
+        quarantine=QuarantineLimits(after=3, jobs=2, first_s=1.0, longest_s=4.0),
     )
 
 

@@ -6,6 +6,18 @@ from aetheris.protocol.plan.graph import OnInDoubt
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantineLimits:
+    """When a tool's calls are held, and for how long."""
+
+    after: int
+    """Failures in a row; 0: never."""
+    jobs: int
+    """How many jobs they must come from."""
+    first_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds, counts, and one choice."""
 
@@ -18,3 +30,4 @@ class Limits:
     max_tries: int
     on_in_doubt: OnInDoubt
     runs: bool
+    quarantine: QuarantineLimits

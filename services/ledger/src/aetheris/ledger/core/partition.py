@@ -26,6 +26,7 @@ from aetheris.ledger.core.memory import (
     WorkerLife,
 )
 from aetheris.ledger.core.presence import Presence
+from aetheris.ledger.core.quarantine import Quarantine, Tool, tells_about_tool
 from aetheris.ledger.core.records import record_of
 from aetheris.ledger.core.settlement import Key
 from aetheris.protocol.base.ids import execution_id
@@ -102,6 +103,8 @@ class Partition:
         self._unread = UnreadBirths()
         self.unjudged = Unjudged()
         self._presence = Presence(ended)
+        self.quarantine = Quarantine(terms.limits.quarantine)
+        """Which tools' calls wait, as found by the failures that this process has folded since it was restored."""
         self._left: list[WorkerLife] = []
         self._restored_at = -1
         self.contradictions: list[ev.ToolInvocationFinished] = []
@@ -143,6 +146,8 @@ class Partition:
             return
         if key is not None and (known or keys[key]).st is not before:
             self._moved(job, key, before, event, offset=offset, now=now)
+            if self._live and isinstance(event, ev.ToolInvocationFinished):
+                self._judge_tool(job, event, now)
         elif before is St.SETTLED and isinstance(event, ev.ToolInvocationFinished):
             self.contradictions.append(event)
         if type(event) not in _PLAIN:
@@ -406,6 +411,8 @@ class Partition:
             ask_anew(tried, job.state.keys[event.idempotency_key])
         elif tried.cause is not None:
             return
+        if self._live and tried.cause is None:
+            self._judge_tool(job, event, now)
         tried.cause = tried.cause or event.error_class
         self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
 
@@ -613,6 +620,58 @@ class Partition:
             if job.state.birth <= self._restored_at:
                 confirming.resumed(job, self.folded, self._terms)
 
+    # tools that fail
+
+    def _judge_tool(self, job: LiveJob, said: ev.ToolInvocationFinished | ev.InvocationInDoubt, now: Now) -> None:
+        """What a try itself says of how it ended counts for, or against, its tool."""
+        key = said.idempotency_key
+        tool, verdict = self._tool(job, said.node_id), tells_about_tool(said)
+        if tool is None or verdict is None:
+            return
+        if verdict:
+            waiting = self.quarantine.succeeded(tool, now)
+        else:
+            waiting = self.quarantine.failed(tool, (job.state.job_id, key), now)
+        for item in waiting:
+            self._look_again(item, now)
+
+    def _tool(self, job: LiveJob, node_id: str) -> Tool | None:
+        entry = job.state.entry(node_id)
+        if entry is None or entry.pin is None:
+            return None
+        return Tool(job.state.created.tenant, entry.node.tool_name)
+
+    def _look_again(self, item: Item, now: Now) -> None:
+        job = self.jobs.get(item.job_id)
+        free = job.keys.get(item.name) if job is not None and item.what == "key" else None
+        if job is not None and isinstance(free, Reopened):
+            self._try_again(job, item.name, free, now)
+        elif job is not None and item.what == "node":
+            self._hurry(job, item.name, now)
+
+    def _sift(self, job: LiveJob, held: Pending | Reopened, item: Item, step: Step, now: Now) -> Step:
+        """No grant goes out for a call of a tool in quarantine, but for its trial; a run ends before one."""
+        granted = next((one for one in step.decisions if isinstance(one, Grant)), None)
+        if granted is None or not self.quarantine:
+            return step
+        message = granted.message
+        first, *later = [self._tool(job, node_id) for node_id in message.nodes]
+        if first is not None:
+            call, lasts_s = (job.state.job_id, message.idempotency_key), self._lasts_s(job, message.nodes[0])
+            due_s = self.quarantine.wait(first, call, item, lasts_s, now)
+            if due_s is not None:
+                held.grants -= 1
+                return Step((), due_s)
+        end = next((place for place, tool in enumerate(later, 1) if tool in self.quarantine), None)
+        if end is None:
+            return step
+        cut = message.model_copy(update={"nodes": message.nodes[:end], "rules": message.rules[:end]})
+        return Step((replace(granted, message=cut),), step.due_s)
+
+    def _lasts_s(self, job: LiveJob, node_id: str) -> float:
+        entry = job.state.entry(node_id)
+        return (entry.timeout_s if entry is not None else None) or 0.0
+
     # judgement
 
     def _judge(self, item: Item, facts: Facts, now: Now) -> list[Decision]:
@@ -640,7 +699,7 @@ class Partition:
             return Step()
         self._miss(pending, now)
         step = adjudicate(job, item.name, pending, terms=self._terms, facts=facts, now=now)
-        step = self._offer(job, pending, step)
+        step = self._offer(job, pending, self._sift(job, pending, item, step, now))
         if step.due_s is not None:
             self._put_off(pending, step.due_s, item)
             if pending.scope is not None:
@@ -660,7 +719,8 @@ class Partition:
             step = wait_goes_on(of, held, self._terms, now)
         else:
             self._miss(held, now)
-            step = self._offer(job, held, again(job, of, held, terms=self._terms, facts=facts, now=now))
+            step = again(job, of, held, terms=self._terms, facts=facts, now=now)
+            step = self._offer(job, held, self._sift(job, held, item, step, now))
         self._put_off(held, step.due_s if step.due_s is not None else float("inf"), item)
         return step
 

@@ -1,0 +1,150 @@
+"""Tools that fail whoever calls them: their calls wait, ever longer, and one is tried in between (docs/quarantine.md).
+
+Pure. Nothing of it is in the log: a ledger that starts anew knows of none, and no more than a wait rests on one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from aetheris.ledger.core.agenda import Item
+from aetheris.ledger.core.decisions import Now
+from aetheris.ledger.core.doubt import LEASE_EXPIRED, WORKER_ENDED
+from aetheris.ledger.core.limits import QuarantineLimits
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Outcome, Via
+
+Call = tuple[str, str]
+"""job_id, idempotency_key"""
+
+
+NOT_OF_THE_TOOL = frozenset({LEASE_EXPIRED, WORKER_ENDED, "BlobsUnreachable", "ReportRefused"})
+"""Doubts about a worker, or about what it could record of an answer."""
+
+NOT_CALLED = "NotExecuted: "
+"""How an executor begins that says why it made no call."""
+
+
+class Tool(NamedTuple):
+    """A tool, as the jobs of one tenant call it: what fails for him need not fail for others."""
+
+    tenant: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What has become of a quarantine, for people to hear of."""
+
+    what: Literal["begun", "prolonged", "trying", "ended"]
+    tool: Tool
+    failures: int
+    until: datetime
+    """When the next call is let through."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """How a tool has done since its last success."""
+
+    failures: int = 0
+    jobs: set[str] = field(default_factory=set)
+    pause_s: float = 0.0
+    """0: its calls are not held."""
+    due_s: float = 0.0
+    window_s: float = 0.0
+    """How far off `due_s` was when it was set: a clock that goes back makes nobody wait longer."""
+    trial: Call | None = None
+    held: dict[Item, None] = field(default_factory=dict)
+
+    def let_wait(self, window_s: float, now: Now) -> None:
+        """Until the window is over, no call is let through."""
+        self.window_s, self.due_s = window_s, now.mono_s + window_s
+
+
+class Quarantine:
+    """The courses of one partition's tools; `words` is what was not told yet."""
+
+    def __init__(self, limits: QuarantineLimits) -> None:
+        self._limits = limits
+        self._courses: dict[Tool, _Course] = {}
+        self._quarantined: set[Tool] = set()
+        self.words: list[Word] = []
+
+    def __bool__(self) -> bool:
+        """Whether any tool's calls are held."""
+        return bool(self._quarantined)
+
+    def __contains__(self, tool: Tool | None) -> bool:
+        return tool in self._quarantined
+
+    def failed(self, tool: Tool, call: Call, now: Now) -> Iterable[Item]:
+        """A try has failed in a way that tells about its tool; what was held for another time, to be looked at now."""
+        if not self._limits.after:
+            return ()
+        course = self._courses.setdefault(tool, _Course())
+        course.failures += 1
+        if len(course.jobs) < self._limits.jobs:
+            course.jobs.add(call[0])
+        if tool not in self._quarantined:
+            if course.failures >= self._limits.after and len(course.jobs) >= self._limits.jobs:
+                self._hold(tool, course, min(self._limits.first_s, self._limits.longest_s), now)
+        elif course.trial == call:  # those that began before it say nothing new
+            self._hold(tool, course, min(2 * course.pause_s, self._limits.longest_s), now)
+            held, course.held = course.held, {}
+            return held
+        return ()
+
+    def succeeded(self, tool: Tool, now: Now) -> Iterable[Item]:
+        """Its course begins anew; what was held, to be looked at now."""
+        course = self._courses.pop(tool, None)
+        if course is None or tool not in self._quarantined:
+            return ()
+        self._quarantined.discard(tool)
+        self.words.append(Word("ended", tool, course.failures, now.wall))
+        return course.held
+
+    def wait(self, tool: Tool, call: Call, item: Item, lasts_s: float, now: Now) -> float | None:
+        """When the call may be looked at again; None lets it through.
+
+        What is let through of a tool in quarantine is its trial: the next one comes when it has failed, or when nothing
+        was heard of it for a pause and the `lasts_s` that it may take.
+        """
+        if tool not in self._quarantined:
+            return None
+        course = self._courses[tool]
+        course.due_s = min(course.due_s, now.mono_s + course.window_s)
+        if now.mono_s < course.due_s:
+            course.held[item] = None
+            return course.due_s
+        course.trial, course.held = call, {}
+        course.let_wait(course.pause_s + lasts_s, now)
+        self._tell("trying", tool, course, now)
+        return None
+
+    def _hold(self, tool: Tool, course: _Course, pause_s: float, now: Now) -> None:
+        begins = tool not in self._quarantined
+        self._quarantined.add(tool)
+        course.pause_s, course.trial = pause_s, None
+        course.let_wait(pause_s, now)
+        self._tell("begun" if begins else "prolonged", tool, course, now)
+
+    def _tell(self, what: Literal["begun", "prolonged", "trying"], tool: Tool, course: _Course, now: Now) -> None:
+        until = now.wall + timedelta(seconds=course.due_s - now.mono_s)
+        self.words.append(Word(what, tool, course.failures, until))
+
+
+def tells_about_tool(said: ev.ToolInvocationFinished | ev.InvocationInDoubt) -> bool | None:
+    """Whether a try's end shows that its tool works, or that it does not; None where it shows neither.
+
+    A call that is refused for what it is (`Failed`, bad arguments, a policy, a human) says nothing of the next one; nor
+    does the end of a worker, or what became known of an effect later.
+    """
+    if isinstance(said, ev.InvocationInDoubt):
+        return None if said.error_class in NOT_OF_THE_TOOL else False
+    if said.via is not Via.EXECUTOR or said.outcome is Outcome.PERMANENT:
+        return None
+    if said.outcome is Outcome.RETRYABLE:
+        return None if (said.error or "").startswith(NOT_CALLED) else False
+    return True
