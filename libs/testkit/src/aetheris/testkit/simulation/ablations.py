@@ -25,6 +25,7 @@ class Ablation:
     """Seeds after which it was found, with room."""
     replaced: Mapping[str, Replace] = field(default_factory=dict[str, Replace])
     gate: str = "log"
+    locks: str = "inherited"
 
     @contextmanager
     def applied(self) -> Generator[None]:
@@ -115,6 +116,29 @@ def _always_returned(real: Callable[..., Any]) -> Callable[..., Any]:
     return in_doubt
 
 
+def _never_tired(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A question that got no answer is not counted."""
+
+    def note_unknown(tried: Started, terms: Terms, now_s: float) -> None:
+        real(tried, terms, now_s)
+        tried.unknowns = 1
+
+    return note_unknown
+
+
+def _also_ended(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Who has ended goes on, and may start."""
+
+    def why_void(job: JobState, event: Any, *more: Any) -> Any:
+        kept, job.ended_workers = job.ended_workers, {}
+        try:
+            return real(job, event, *more)
+        finally:
+            job.ended_workers = kept
+
+    return why_void
+
+
 def _always(value: object) -> Replace:
     def always(*_: object) -> object:
         return value
@@ -180,6 +204,28 @@ ABLATIONS: tuple[Ablation, ...] = (
         {
             "aetheris.ledger.core.settlement._is_of": _always(value=True),
             "aetheris.ledger.core.settlement._is_whole": _always(value=True),
+        },
+    ),
+    Ablation("with a lock that its children do not hold", 2000, locks="own"),
+    Ablation(
+        "with those who have ended starting all the same",
+        2000,
+        {
+            "aetheris.protocol.fold.rules.why_void": _also_ended,
+            "aetheris.testkit.simulation.actors.executor.Executor._is_own": _always(value=False),
+        },
+    ),
+    Ablation(
+        "with what is parked never looked at again",
+        2000,
+        {"aetheris.ledger.core.partition.ask_anew": _always(None)},
+    ),
+    Ablation(
+        "with questions without end",
+        2000,
+        {
+            "aetheris.ledger.core.doubt.note_unknown": _never_tired,
+            "aetheris.ledger.core.partition.note_unknown": _never_tired,
         },
     ),
     Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
