@@ -191,7 +191,8 @@ def _count_missing(found: Verdict, state: JobState, step: str, plan: JobPlan) ->
     keys = [key for key in state.keys.values() if _tag(state.entry(key.node_id)) == step]
     done = any(key.outcome is Settled.SUCCESS for key in keys)
     off = isinstance(state.terminal, ev.JobCancelled) or (isinstance(state.terminal, ev.JobFailed) and plan.undone)
-    refused = plan.goal is not None and any(key.st is St.SETTLED and key.sure for key in keys)
+    never = isinstance(state.terminal, ev.JobFailed) and not keys
+    refused = plan.goal is not None and (never or any(key.st is St.SETTLED and key.sure for key in keys))
     if (off or refused) and not done:
         found.called_off += 1
     elif done or state.terminal is not None:
