@@ -42,10 +42,12 @@ CONSTANTS          \* the first value named is the rule; the others are weaker
   EndRule,     \* a started whose worker has ended is "void" | "counts": a process that is said to have ended may wake
   RetRule,     \* who may say of a try that its own code has returned: it has "raised" | it has "timed" out, and acts on
   ProbeAfter,  \* the probe itself is sent after both | FALSE: in any order
+  PauseRule,   \* a started behind a pause is "void" | "counts": its readers keep it, who has not read it starts
+  PauseNo,     \* a pause counts if it is the "next" by its number | "any": written late, or again
   ParkRule,    \* what is parked a probe reopens once its try has "ended" | "any": whenever nothing is found
   VoidRule     \* "first": a started that was void stays void when the same record comes again | "anew": judged anew
-VARIABLES s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag
-vars == <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
+VARIABLES s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, pz, plan, past, ended, el, pa, hre, flag
+vars == <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, pz, plan, past, ended, el, pa, hre, flag>>
 N == 1..MaxN
 R(n) == MaxN + n
 Nodes == {"a", "b", "z"}
@@ -58,7 +60,7 @@ Init == /\ s = [k \in Keys |-> [st |-> "none", n |-> 0, x |-> 1, live |-> {}, ou
         \* g: which request for approval holds; w: the requests that got a yes, 0 being the policy's word
         /\ nx = 1 /\ tr = [n \in N |-> "no"] /\ ky = [n \in N |-> "-"] /\ rs = [n \in N |-> 0]
         /\ ext = [n \in N |-> 0] /\ pr = [n \in N |-> 0] /\ land = {}
-        /\ appr = [k \in Keys |-> "-"] /\ pol = {} /\ stop = FALSE /\ plan = 1 /\ past = FALSE
+        /\ appr = [k \in Keys |-> "-"] /\ pol = {} /\ stop = FALSE /\ pz = [on |-> FALSE, n |-> 0] /\ plan = 1 /\ past = FALSE
         /\ ended = {} /\ el = {} /\ pa = {} /\ hre = 0 /\ flag = {}
 
 (******************************** the fold ***********************************)
@@ -92,7 +94,8 @@ InForce(k) == PlanRule = "entry" => ~(plan = 2 /\ k = "a1")
 Stopped(k) == CASE StopRule = "off" -> FALSE
                 [] StopRule = "named" -> stop /\ ~past
                 [] StopRule = "undo" -> stop /\ k # "z1"
-StartOK(v, k) == v[k].st \in {"none","reopened"} /\ Guard(v, k) /\ Allowed(k) /\ InForce(k) /\ ~Stopped(k)
+Held == pz.on /\ PauseRule = "void"
+StartOK(v, k) == v[k].st \in {"none","reopened"} /\ Guard(v, k) /\ Allowed(k) /\ InForce(k) /\ ~Stopped(k) /\ ~Held
 After(v, n, r) == CASE AfterRule = "off" -> TRUE
   [] AfterRule = "nonce"  -> v[ky[n]].st = "settled" /\ v[ky[n]].out = "success" /\ v[ky[n]].by = n
   [] AfterRule = "result" -> v[ky[n]].st = "settled" /\ v[ky[n]].out = "success" /\ v[ky[n]].by = n /\ v[ky[n]].r = r
@@ -107,28 +110,29 @@ Requested(k) == CASE k = "a1" -> TRUE
 Late(k) == (IF stop /\ k # "z1" THEN {"stop"} ELSE {}) \cup (IF appr[k] \in {"no","edit"} THEN {"no"} ELSE {})
            \cup (IF k \in Irr /\ appr[k] # "yes" /\ k \notin pol THEN {"noappr"} ELSE {})
            \cup (IF plan = 2 /\ k = "a1" THEN {"plan"} ELSE {})
+           \cup (IF pz.on THEN {"pause"} ELSE {})
            \cup (IF s[k].g > 1 /\ s[k].g \notin s[k].w THEN {"hand"} ELSE {})
 Take(k, p) == /\ nx' = nx + 1 /\ ky' = [ky EXCEPT ![nx] = k] /\ pr' = [pr EXCEPT ![nx] = p]
               /\ ext' = [ext EXCEPT ![nx] = s[k].x] /\ flag' = flag \cup Late(k)
 StartGrant(k) ==
   /\ nx \in N /\ Requested(k) /\ StartOK(s, k)
   /\ s' = Started(s, k, nx) /\ Take(k, nx) /\ tr' = [tr EXCEPT ![nx] = "clr"]
-  /\ UNCHANGED <<rs, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
+  /\ UNCHANGED <<rs, land, appr, pol, stop, plan, pz, past, ended, el, pa, hre>>
 StartVoid(k) ==     \* by an executor that has not read as far, or a zombie: its read-back says no
   /\ "again" \in Acts /\ nx \in N /\ Requested(k) /\ s[k].st = "none" /\ ~StartOK(s, k)
   /\ nx' = nx + 1 /\ ky' = [ky EXCEPT ![nx] = k] /\ tr' = [tr EXCEPT ![nx] = "void"] /\ pr' = [pr EXCEPT ![nx] = nx]
-  /\ UNCHANGED <<s, rs, ext, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
+  /\ UNCHANGED <<s, rs, ext, land, appr, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
 Again(n) ==         \* the same record again, of a writer that repeats itself
   /\ tr[n] = "void" /\ VoidRule = "anew" /\ s[ky[n]].st = "none" /\ StartOK(s, ky[n])
   /\ s' = Started(s, ky[n], n)
-  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
+  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
 StartRun(n) ==      \* finished(a, n) + committed + started(b): one batch, also by a zombie, also late
   /\ Runs /\ nx \in N /\ tr[n] = "eff" /\ R(n) \notin ended /\ Node(ky[n]) = "a" /\ B(rs[n]) \in Keys
   /\ LET k == B(rs[n])  v == [s EXCEPT ![ky[n]] = Succ(@, n, rs[n])] IN
      /\ v[k].st = "none" /\ StartOK(v, k) /\ After(v, n, rs[n]) /\ (EndRule = "void" => pr[n] \notin ended)
      /\ s' = Started(v, k, nx) /\ Take(k, pr[n])
      /\ tr' = [tr EXCEPT ![nx] = IF pr[n] \in ended THEN "woken" ELSE "clr", ![n] = "done"]
-  /\ UNCHANGED <<rs, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
+  /\ UNCHANGED <<rs, land, appr, pol, stop, plan, pz, past, ended, el, pa, hre>>
 \* a deduplicating outside answers with the first result of the external key
 Same(n) == {m \in land : Node(ky[m]) = Node(ky[n]) /\ ext[m] = ext[n]}
 Results(n) == IF Node(ky[n]) # "a" THEN {1}
@@ -140,36 +144,36 @@ Run(n) ==
      \/ Class = "probe"  /\ tr' = [tr EXCEPT ![n] = "fly"] /\ UNCHANGED <<land, rs>>
      \/ "retry" \in Acts /\ tr' = [tr EXCEPT ![n] = "noR"] /\ UNCHANGED <<land, rs>>
      \/ "perm"  \in Acts /\ tr' = [tr EXCEPT ![n] = "noP"] /\ UNCHANGED <<land, rs>>
-  /\ UNCHANGED <<s, nx, ky, ext, pr, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
+  /\ UNCHANGED <<s, nx, ky, ext, pr, appr, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
 Land(n) ==         \* the request takes effect; also when its process has ended
   /\ tr[n] = "fly" /\ land' = land \cup {n} /\ tr' = [tr EXCEPT ![n] = "eff"]
   /\ \E r \in Results(n) : rs' = [rs EXCEPT ![n] = r]
-  /\ UNCHANGED <<s, nx, ky, ext, pr, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
+  /\ UNCHANGED <<s, nx, ky, ext, pr, appr, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
 Finish(n) ==
   /\ tr[n] \in {"eff","noR","noP"} /\ R(n) \notin ended /\ tr' = [tr EXCEPT ![n] = "done"]
   /\ s' = [s EXCEPT ![ky[n]] = CASE tr[n] = "eff" -> Succ(@, n, rs[n]) [] tr[n] = "noR" -> Retry(@, n) [] OTHER -> PermExec(@, n)]
-  /\ UNCHANGED <<nx, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre, flag>>
+  /\ UNCHANGED <<nx, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
 End(p) ==          \* the process is gone and worker_ended is in the log
   /\ "end" \in Acts /\ p \in {pr[n] : n \in 1..(nx-1)} \ ended /\ ended' = ended \cup {p}
-  /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, el, pa, hre, flag>>
+  /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, el, pa, hre, flag>>
 Return(n) ==       \* its own code has raised once it had sent, and says so; what it has sent may land later
   /\ "return" \in Acts /\ R(n) \notin ended /\ tr[n] \in (IF RetRule = "raised" THEN {"fly"} ELSE {"fly","clr"})
   /\ ended' = ended \cup {R(n)}
-  /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, el, pa, hre, flag>>
+  /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, el, pa, hre, flag>>
 ElapseOf(n) ==     \* settles_within has passed since then
   /\ "return" \in Acts /\ R(n) \in ended \ el /\ el' = el \cup {R(n)}
   /\ tr' = [tr EXCEPT ![n] = IF @ = "fly" THEN "gone" ELSE @]
-  /\ UNCHANGED <<s, nx, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, pa, hre, flag>>
+  /\ UNCHANGED <<s, nx, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, ended, pa, hre, flag>>
 Elapse(p) ==       \* settles_within has passed: nothing sent before its start lands after
   /\ "end" \in Acts /\ p \in {pr[n] : n \in 1..(nx-1)} \ el
   /\ CASE NeedSettle = "end" -> p \in ended /\ tr' = [n \in N |-> IF pr[n] = p /\ tr[n] = "fly" THEN "gone" ELSE tr[n]]
        [] NeedSettle = "start" -> tr' = tr
        [] NeedSettle = "no" -> FALSE
   /\ el' = el \cup {p}
-  /\ UNCHANGED <<s, nx, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, pa, hre, flag>>
+  /\ UNCHANGED <<s, nx, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, ended, pa, hre, flag>>
 
 (**************************** ledgers and humans *****************************)
-U1 == UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, flag>>
+U1 == UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, ended, el, flag>>
 Set(k, q) == q # s[k] /\ s' = [s EXCEPT ![k] = q]
 Gone(p) == (NeedEnded => p \in ended) /\ (NeedSettle # "no" => p \in el)
 Safe(n) == Gone(pr[n]) \/ ("return" \in Acts /\ R(n) \in ended /\ Gone(R(n)))
@@ -202,33 +206,38 @@ Human(k) ==
            THEN /\ Set(k, [s[k] EXCEPT !.st = "reopened", !.g = @ + 1])
                 /\ appr' = [appr EXCEPT ![k] = "-"] /\ pol' = pol \ {k}
            ELSE Set(k, [s[k] EXCEPT !.st = "reopened"]) /\ UNCHANGED <<appr, pol>>
-  /\ UNCHANGED <<pa, nx, tr, ky, rs, ext, pr, land, stop, plan, past, ended, el, flag>>
+  /\ UNCHANGED <<pa, nx, tr, ky, rs, ext, pr, land, stop, plan, pz, past, ended, el, flag>>
 Reject(k) ==       \* invocation_rejected by a ledger that may know an old prefix
   /\ "reject" \in Acts /\ Requested(k) /\ Open(k) /\ s' = [s EXCEPT ![k] = Rejected(@)]
   /\ \/ flag' = flag                                                       \* policy, duplicate guard, budget
      \/ RejRule = "any" /\ appr[k] = "yes" /\ flag' = flag \cup {"overruled"}   \* approval, edited, expired
-  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
+  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, past, ended, el, pa, hre>>
 Decide(k, d, g) == \* the first decision about a request wins; one about an earlier request, or a later one, is void
   /\ "decide" \in Acts /\ Requested(k) /\ appr[k] = "-" /\ (Node(k) = "a" \/ k \in Irr)
   /\ (d = "edit" => k = "a1" /\ "a2" \in Keys /\ s[k].g = 1) /\ (g = s[k].g \/ (HandRule = "stale" /\ g < s[k].g))
   /\ appr' = [appr EXCEPT ![k] = d] /\ s' = [s EXCEPT ![k].w = IF d = "yes" THEN @ \cup {g} ELSE @]
-  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, pol, stop, plan, past, ended, el, pa, hre, flag>>
+  /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, pol, stop, plan, pz, past, ended, el, pa, hre, flag>>
 PolicyAllows(k) == /\ "policy" \in Acts /\ Requested(k) /\ k \in Irr \ pol /\ (s[k].g = 1 \/ HandRule = "policy")
                    /\ pol' = pol \cup {k} /\ s' = [s EXCEPT ![k].w = @ \cup {0}]
-                   /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, stop, plan, past, ended, el, pa, hre, flag>>
-Stop == /\ "stop" \in Acts /\ ~stop /\ stop' = TRUE
+                   /\ UNCHANGED <<nx, tr, ky, rs, ext, pr, land, appr, stop, plan, pz, past, ended, el, pa, hre, flag>>
+Stop == /\ "stop" \in Acts /\ ~stop /\ stop' = TRUE /\ pz' \in {pz, [pz EXCEPT !.on = FALSE]}   \* a cancel ends a pause
         /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, plan, past, ended, el, pa, hre, flag>>
+U2 == UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, past, ended, el, pa, hre>>
+Pause == "pause" \in Acts /\ ~pz.on /\ pz.n < 2 /\ pz' = [on |-> TRUE, n |-> pz.n + 1] /\ U2 /\ UNCHANGED flag
+Resume == pz.on /\ pz' = [pz EXCEPT !.on = FALSE] /\ U2 /\ UNCHANGED flag
+PauseLate == \* the record of a pause that is over, by a planner that woke up
+  PauseNo = "any" /\ ~pz.on /\ pz.n > 0 /\ pz' = [pz EXCEPT !.on = TRUE] /\ flag' = flag \cup {"unasked"} /\ U2
 \* by a planner that may not have read the stop; behind one, only a revision of compensations counts
 Replan == /\ "replan" \in Acts /\ plan = 1 /\ (StopRule = "undo" => ~stop) /\ plan' = 2 /\ past' = stop
-          /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, ended, el, pa, hre, flag>>
+          /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, pz, ended, el, pa, hre, flag>>
 Undo == /\ "undo" \in Acts /\ stop /\ ~past /\ past' = TRUE
-        /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, ended, el, pa, hre, flag>>
+        /\ UNCHANGED <<s, nx, tr, ky, rs, ext, pr, land, appr, pol, stop, plan, pz, ended, el, pa, hre, flag>>
 Next == \/ \E k \in Keys : \/ StartGrant(k) \/ StartVoid(k) \/ Ladder(k) \/ Human(k) \/ Reject(k) \/ PolicyAllows(k)
                            \/ ("fail" \in Acts /\ FailReopened(k))
                            \/ \E d \in {"yes","no","edit"}, g \in 1..s[k].g : Decide(k, d, g)
                            \/ \E n \in N : Truth(k, n)
         \/ \E n \in N : Again(n) \/ StartRun(n) \/ Run(n) \/ Land(n) \/ Finish(n) \/ End(n) \/ Elapse(n) \/ Probe(n) \/ Return(n) \/ ElapseOf(n)
-        \/ Stop \/ Replan \/ Undo
+        \/ Stop \/ Replan \/ Undo \/ Pause \/ Resume \/ PauseLate
 Spec == Init /\ [][Next]_vars
 
 (******************************** properties *********************************)
@@ -237,9 +246,10 @@ Once == \A nd \in Nodes : Cardinality(Eff(nd)) <= 1                             
 OnceOrHuman == \A nd \in Nodes : Cardinality(Eff(nd)) <= 1 + hre                         \* ... and one more for each retry by hand
 OneExt == \A nd \in Nodes : Cardinality({ext[n] : n \in Eff(nd)}) <= 1                   \* one key outside
 OneKey == \A nd \in Nodes : Cardinality({ky[n] : n \in Eff(nd)}) <= 1                    \* one set of arguments
-NotLate == flag \cap {"stop","no","noappr","plan","hand"} = {}                                  \* nothing starts that must not
+NotLate == flag \cap {"stop","no","noappr","plan","hand","pause"} = {}                            \* nothing starts that must not
 OneUse == \A nd \in Nodes : Of(nd) \subseteq Irr =>                                        \* no more effects than words for them
   Cardinality(Eff(nd)) <= Cardinality(UNION {{<<k, g>> : g \in s[k].w} : k \in Of(nd)})
+PausedByWord == "unasked" \notin flag                                                   \* who resumed it was not overtaken
 NoOverrule == "overruled" \notin flag                                                    \* a yes that came first stands
 FromCommitted == \A n \in 1..(nx-1) : Node(ky[n]) = "b" =>                               \* b runs on what a settled with
   \E o \in Of("a") : s[o].st = "settled" /\ s[o].out = "success" /\ s[o].r = Arg(ky[n])
@@ -257,6 +267,7 @@ NvZombieRun== ~(\E n \in land : Node(ky[n]) = "b" /\ pr[n] # n /\ \E o \in Of("a
 NvA2       == ~(\E n \in land : ky[n] = "a2")
 NvStopRun  == ~(stop /\ \E n \in N : CanAct(n))
 NvReopened == ~(\E n \in land : n > 1 /\ pr[n] = n /\ ky[n] = ky[1] /\ tr[1] # "noR")
+NvPaused   == ~(pz.n > 1 /\ ~pz.on /\ \E n \in N : n > 1 /\ n \in land)
 NvUndo     == ~(\E n \in land : ky[n] = "z1")
 NvSure     == ~(\E k \in Keys : s[k].st = "settled" /\ s[k].out = "perm" /\ s[k].sure /\ s[k].live = {})
 
@@ -269,7 +280,7 @@ Budget(k) == /\ Requested(k) /\ s[k].st = "none" /\ ~Stopped(k) /\ Judged(k)
              /\ s' = [s EXCEPT ![k] = Rejected(@)] /\ UNCHANGED <<pa, hre>> /\ U1
 Cap(k) == Stuck(k) /\ FailReopened(k)
 NextL == Next \/ \E k \in Keys : Budget(k) \/ Cap(k)
-SpecL == Init /\ [][NextL]_vars /\ \A k \in Keys :
+SpecL == Init /\ [][NextL]_vars /\ WF_vars(Resume) /\ \A k \in Keys :
            WF_vars(StartGrant(k)) /\ WF_vars(Ladder(k)) /\ WF_vars(Budget(k)) /\ WF_vars(Cap(k))
 Ends == \A k \in Keys : [](Requested(k) => <>[](s[k].st \in {"settled","parked"} \/ (stop /\ s[k].st = "none")))
 \* a planner's view: node a has ended as the fold says it, or a human is asked, or the job stops

@@ -223,6 +223,8 @@ _JOB: Constants = {
     "EndRule": "void",
     "RetRule": "raised",
     "ProbeAfter": True,
+    "PauseRule": "void",
+    "PauseNo": "next",
     "ParkRule": "ended",
     "VoidRule": "first",
 }
@@ -337,6 +339,32 @@ _JOB_HOLDS: list[tuple[str, str, list[str], Constants, tuple[str, ...], bool]] =
         ("HasRunner", *_AT_MOST_ONCE),
         False,
     ),
+    # pauses, whenever they come and end
+    (
+        "paused",
+        "idem",
+        ["reopen", "retry", "stop", "pause"],
+        {**_ONLY_A, "MaxN": 3},
+        ("PausedByWord", *_ONE_EXTERNAL),
+        False,
+    ),
+    ("paused_run", "opaque", ["retry", "stop", "pause"], {"MaxN": 3}, ("PausedByWord", *_AT_MOST_ONCE), False),
+    (
+        "paused_undone",
+        "idem",
+        ["stop", "undo", "reopen", "pause"],
+        {**_UNDONE, "MaxN": 2},
+        ("PausedByWord", *_ONE_EXTERNAL),
+        False,
+    ),
+    (
+        "paused_repeated",
+        "opaque",
+        ["fail", "retry", "again", "pause"],
+        {**_ONLY_A, "MaxN": 2},
+        ("HasRunner", *_AT_MOST_ONCE),
+        False,
+    ),
     # whatever revision a started names, and whenever one was appended
     ("stop_named", "idem", ["stop", "reopen", "undo"], {**_UNDONE, "MaxN": 2}, _ONE_EXTERNAL, False),
     ("stop_replanned", "opaque", ["stop", "replan"], {**_EDITED, "MaxN": 1}, _AT_MOST_ONCE, False),
@@ -375,6 +403,11 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("stop_by_name", "NotLate", "idem", ["stop", "reopen", "undo"], {**_UNDONE, "StopRule": "named", "MaxN": 2}),
     ("stop_by_name_replanned", "NotLate", "opaque", ["stop", "replan"], {**_EDITED, "StopRule": "named", "MaxN": 1}),
     ("no_stop", "NotLate", "opaque", ["stop"], {"StopRule": "off", "MaxN": 1}),
+    # a pause
+    ("pause_by_readers", "NotLate", "opaque", ["pause"], {**_A1, "PauseRule": "counts", "MaxN": 1}),
+    ("pause_by_readers_run", "NotLate", "opaque", ["pause"], {"PauseRule": "counts", "MaxN": 2}),
+    ("pause_any_number", "PausedByWord", "opaque", ["pause"], {**_A1, "PauseNo": "any", "MaxN": 1}),
+    ("pause_void_again", "HasRunner", "opaque", ["again", "pause"], {**_A1, "VoidRule": "anew"}),
     # what a later node of a run builds on
     ("after_nonce", "FromCommitted", "opaque", ["catchup", "hsucc"], {"AfterRule": "nonce", "MaxN": 2}),
     ("after_probe", "FromCommitted", "probe", ["probe", "park", "fail", "end"], {"AfterRule": "nonce", "MaxN": 2}),
@@ -464,6 +497,7 @@ _JOB_FAILS: list[tuple[str, str, str, list[str], Constants]] = [
     ("reach_reopened", "NvReopened", "probe", _PROBE, {"Keys": ["a1"]}),
     ("reach_returned", "NvReopened", "probe", ["probe", "return", "reopen"], _A1),
     ("reach_sure", "NvSure", "opaque", _OPAQUE, {}),
+    ("reach_paused", "NvPaused", "idem", ["pause", "reopen"], _A1),
     ("reach_undone", "NvUndo", "idem", ["stop", "undo"], _UNDONE),
 ]
 
@@ -499,6 +533,7 @@ _JOB_ENDS: list[tuple[str, str, list[str], Constants, str | None]] = [
         None,
     ),
     ("probe", "probe", ["probe", "end", "reopen", "park", "retry", "stop"], {"MaxN": 2}, None),
+    ("paused", "idem", ["reopen", "retry", "stop", "pause"], {**_ONLY_A, "MaxN": 2}, None),
     ("none_left", "opaque", ["fail", "replan"], {**_EDITED, "SettleNone": "no", "MaxN": 2}, "Ends"),
     (
         "reopened_left",

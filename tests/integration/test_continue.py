@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from aetheris.cli import local
 from aetheris.proofs import bundle, seals
 from aetheris.proofs.evidence import dumps
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Submit
 from aetheris.verifier.keys import load_private_key
 from tests.testkit.attempts import fresh
 from tests.testkit.evidence import signer
@@ -21,6 +24,9 @@ from tests.testkit.outside import Outside, running_outside, until
 from tests.testkit.system import REPOSITORY, System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+
+EVE = "somebody-of-another-tenant"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,9 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
 @pytest.fixture(scope="module")
 def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
     data = tmp_path_factory.mktemp("continue") / "data"
+    local.ensure_token(data)
+    with (data / "tokens.toml").open("a") as tokens:
+        tokens.write(f'[[token]]\nvalue = "{EVE}"\nname = "eve"\ntenant = "umbrella"\n')
     with running_system(data, {"AETHERIS_TOOLS": "tests.testkit.outside_tools", **outside.env}) as running:
         yield running
 
@@ -152,6 +161,61 @@ def opinions(system: System, data: bytes, folder: Path) -> list[dict[str, Any]]:
         for one in (ours, script)
     ]
     return [json.loads(one) for one in said]
+
+
+def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, outside: Outside) -> None:
+    """Whoever goes round the gateway: its planner reads the job that is continued itself."""
+    tag = fresh("forged")
+    job = failed(system, poke("a", "poke_probeable", tag), REFUSED)
+    status, taken = go_on(system, job, poke("b", "poke_pure", tag))
+    assert status == 202
+    system.wait_ended([taken["job_id"]])
+    records = system.api.get(f"/jobs/{taken['job_id']}/events").json()
+    created = next(one["data"] for one in records if one["type"] == "job_created")
+    said = created["continues"]
+    adopted = [said["adopted"][0] | {"result_hash": "0" * 64}]
+    for number, forged in enumerate((said | {"adopted": adopted}, said | {"adopted": []}, said | {"job_id": "none"})):
+        command = Submit.model_validate(
+            {
+                "job_id": fresh(f"forged-{number}"),
+                "by": created["submitted_by"],
+                "tenant": created["tenant"],
+                "request_hash": "q",
+                "plan": created["plan"] | {"nodes": [poke("c", "poke_pure", tag)]},
+                "continues": forged,
+            }
+        )
+        system.forge(Topic.JOBS_COMMANDS, command.job_id, command, "test")
+        until(lambda command=command: system.job(command.job_id).get("status") == "failed", 60)
+        shown = system.job(command.job_id)
+        assert shown["error"].startswith("continues: "), shown
+        assert [one["state"] for one in shown["steps"]] == ["pending"]
+    assert outside.count(tag) == 1
+
+
+def test_another_tenants_job_is_none_also_when_its_seal_is_named(system: System) -> None:
+    job = failed(system, poke("a", "poke_pure", "x"), REFUSED)
+    sealed = next(one["data"] for one in system.api.get(f"/jobs/{job}/events").json() if one["type"] == "job_sealed")
+    named = {"job_id": job, "seal": {name: sealed[name] for name in ("event_count", "root", "outcome_hash", "key_id")}}
+    for body in ({}, {"plan": {"nodes": [poke("z", "poke_pure", "x")]}}, {"continues": named}):
+        answer = system.api.post(f"/jobs/{job}/continue", json=body, headers={"Authorization": f"Bearer {EVE}"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_job")
+    assert system.api.post(f"/jobs/{job}/continue", json={"continues": named}).status_code == 400
+
+
+def test_who_continues_a_job_submits_it_and_approves_none_of_its_calls(system: System, outside: Outside) -> None:
+    tag = fresh("gate")
+    job = failed(system, poke("a", "poke_pure", tag), REFUSED)
+    status, taken = go_on(system, job, poke("z", "poke_irreversible", tag))
+    assert status == 202
+    asked = system.wait_asked(taken["job_id"])
+    said = {"request_id": asked["id"], "action": "approve"}
+    assert system.api.post("/ecs/respond", json=said).status_code == 403
+    assert outside.count(tag) == 0
+    assert system.api.post("/ecs/respond", json=said, headers=system.approver).status_code == 200
+    system.wait_ended([taken["job_id"]])
+    assert outside.count(tag) == 1
+    system.verified(taken["job_id"])
 
 
 def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: System, outside: Outside) -> None:

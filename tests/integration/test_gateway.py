@@ -431,6 +431,32 @@ async def test_lost_views_are_never_a_404(settings: GatewaySettings) -> None:
         assert {indexed, submitted} <= {job.job_id for job in (await client.jobs(limit=200)).jobs}
 
 
+async def test_what_was_submitted_is_known_though_redis_and_the_gateway_forgot_it(settings: GatewaySettings) -> None:
+    """Nobody has taken it up: nothing but its command says that it is."""
+    async with running(settings) as world, world.client() as client:
+        submitted = (await client.submit(PLAN)).job_id
+        await world.redis.pipeline([("FLUSHALL",)])
+    async with running(settings) as world, world.raw() as raw, world.client() as client:
+        assert (await client.job(submitted)).status == "submitted"
+        for view in ("events", "ledger", "trace"):
+            answer = await raw.get(f"/jobs/{submitted}/{view}")
+            assert answer.status_code == (200 if view == "events" else 503)
+        async with world.client("eve") as other:
+            with pytest.raises(NotFound):
+                await other.job(submitted)
+        with pytest.raises(NotFound):
+            await client.job("never-submitted")
+        later = (await client.submit(PLAN)).job_id
+        await world.redis.pipeline([("DEL", f"{VIEW}{later}")])
+        assert (await client.job(later)).status == "submitted"
+        await world.bear(submitted)
+
+        async def running_now() -> bool:
+            return (await client.job(submitted)).status == "running"
+
+        await eventually(running_now)
+
+
 def listeners() -> int:
     """How many the gateway of this process has."""
     gc.collect()

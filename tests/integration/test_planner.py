@@ -31,6 +31,7 @@ from aetheris.runtime.base.ids import fresh_id, fresh_nonce
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.log import KafkaLog
+from aetheris.runtime.log.history import History
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.process.runtime import runtime
 from tests.testkit.histories import graph
@@ -137,7 +138,7 @@ async def planning(broker: str, data: Path, *, runs: bool = True) -> AsyncGenera
     )
     stop = asyncio.Event()
     async with runtime(settings, "planner") as parts:
-        running = asyncio.create_task(planner(parts, settings).run(stop))
+        running = asyncio.create_task(planner(parts, settings, History(parts.log)).run(stop))
         try:
             yield
         finally:

@@ -154,7 +154,11 @@ def test_the_bundle_tells_the_same_without_a_network(world: World, job: str) -> 
     ledger = world.get(f"/jobs/{job}/ledger")
     assert aetheris("ledger", str(bundle), alone=True) == ledger == aetheris("ledger", job, "--data", data)
     held = [(one["step_id"], one["status"], one["decided_by"], one["has_effect"]) for one in ledger["calls"]]
-    assert held == [(step, "success", "tool_executor", "confirmed") for step in ("one", "two")]
+    assert held == [(step, "success", "executor", "confirmed") for step in ("one", "two")]
+    moves = [entry["action"].partition(":")[0] for entry in world.get(f"/jobs/{job}/trace")["execution_trace"]]
+    called = ["try", "transition", "transition"]
+    begun = ["create_job", "plan", "create_contract"]
+    assert moves == [*begun, *called, "create_contract", *called, "job_completed"]
     page = world.folder / "trace.html"
     assert aetheris("trace", str(bundle), "--html", str(page), alone=True) == world.get(f"/jobs/{job}/trace")
     assert job in page.read_text()

@@ -18,6 +18,9 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import spawn
 from aetheris.cli.embedded.services import with_counts
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.workers import HUMAN
+from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.runtime.process.installation import installation
 from tests.testkit.outside import Outside, running_outside, until
 from tests.testkit.services import asked
@@ -102,6 +105,10 @@ class World:
     def worker(self, name: str) -> dict[str, Any]:
         return self.system.api.get(f"/workers/{name}").json()
 
+    def end(self, path: str, json: dict[str, Any]) -> httpx.Response:
+        """By an operator, who submits nothing."""
+        return self.system.api.post(path, json=json, headers=self.system.approver)
+
     def lives(self, name: str) -> str | None:
         """The incarnation that lives under a name."""
         return self.worker(name).get("live")
@@ -116,7 +123,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     folder = tmp_path_factory.mktemp("workers")
-    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "2", "AETHERIS_END_WAIT_S": "120"}
+    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "2", "AETHERIS_END_WAIT_S": "20"}
     with (
         running_outside(folder / "outside") as outside,
         running_system(folder / "data", env | outside.env, executor=0) as system,
@@ -226,18 +233,47 @@ def test_whose_volume_is_gone_is_ended_by_a_person_with_name_and_evidence(world:
     with world.executor(f"{name}-fresh", name) as second:
         assert second.ended() == REFUSED
     path = f"/workers/{name}/end"
-    assert world.system.api.post(path, json={}).status_code == 400
-    assert world.system.api.post(path, json={"evidence": "e", "incarnation": "other"}).status_code == 409
-    assert world.system.api.post("/workers/nobody/end", json={"evidence": "e"}).status_code == 404
-    answer = world.system.api.post(path, json={"evidence": "the node was taken away"})
+    assert world.end(path, json={}).status_code == 400
+    assert world.end(path, json={"evidence": "e", "incarnation": "other"}).status_code == 409
+    assert world.end("/workers/nobody/end", json={"evidence": "e"}).status_code == 404
+    answer = world.end(path, json={"evidence": "the node was taken away"})
     assert answer.status_code == 200, answer.text
-    assert world.system.api.post(path, json={"evidence": "again", "incarnation": lives}).json() == answer.json()
+    assert world.end(path, json={"evidence": "again", "incarnation": lives}).json() == answer.json()
     world.let_go(tag)
     with world.executor(f"{name}-fresh", name):
         world.ended_once(job, tag)
     (end,) = world.events(job, "worker_ended")
     assert (end["incarnation"], end["how"], end["evidence"]) == (lives, "human", "the node was taken away")
-    assert end["by"] == world.system.job(job)["submitted_by"]
+    assert end["by"] == "approver" != world.system.job(job)["submitted_by"]
+    (named,) = world.system.report(job)["ended_by_hand"]
+    assert (named["by"], named["evidence"]) == ("approver", "the node was taken away")
+
+
+def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(world: World) -> None:
+    """Over HTTP he may not; forged into the topic, his word starts nothing in his own job, and is named."""
+    name, tag = fresh(), fresh()
+    with world.executor(f"{name}-gone", name) as first:
+        until(first.ready, PATIENCE_S)
+        lives = world.lives(name)
+        job = world.call("outlives_in_a_thread", tag)
+        world.begun(tag)
+        refused = world.system.api.post(f"/workers/{name}/end", json={"evidence": "I want another try"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_an_operator")
+        first.process.kill()
+        first.process.wait()
+    me = world.system.job(job)["submitted_by"]
+    said = Ended(incarnation=lives or "", how=HUMAN, by=me, evidence="I want another try")
+    world.system.forge(Topic.WORKERS, name, WorkerEntry(worker_id=name, ended=(said,)), "forged")
+    until(lambda: bool(world.events(job, "worker_ended")), PATIENCE_S)
+    with world.executor(f"{name}-fresh", name) as second:
+        until(second.ready, PATIENCE_S)
+        until(lambda: len(world.events(job, "invocation_parked")) == 1, PATIENCE_S)
+        assert [one["by"] for one in world.events(job, "worker_ended")] == [me]
+        assert (world.events(job, "invocation_reopened"), world.outside.count(tag)) == ([], 0)
+        assert [one["by"] for one in world.system.report(job)["ended_by_hand"]] == [me]
+        assert world.system.resolve(job, "a", "retry", "I know that it is gone").status_code == 200
+        world.let_go(tag)
+        world.ended_once(job, tag)
 
 
 def test_who_lives_and_is_declared_ended_exits_at_once(world: World) -> None:
@@ -247,7 +283,7 @@ def test_who_lives_and_is_declared_ended_exits_at_once(world: World) -> None:
         until(first.ready, PATIENCE_S)
         job = world.call("poke_probeable", tag)
         world.outside.wait_for(1, tag, PATIENCE_S)
-        answer = world.system.api.post(f"/workers/{name}/end", json={"evidence": "it looked dead"})
+        answer = world.end(f"/workers/{name}/end", json={"evidence": "it looked dead"})
         assert answer.status_code == 200, answer.text
         assert first.ended() == REFUSED
         assert "declared ended" in first.log.read_text()
@@ -290,7 +326,7 @@ def test_a_started_by_who_was_declared_ended_starts_nothing(world: World) -> Non
         os.kill(first.process.pid, signal.SIGSTOP)
         job = world.call("poke_probeable", tag)
         until(lambda: world.system.job(job).get("status") == "running", PATIENCE_S)
-        answer = world.system.api.post(f"/workers/{name}/end", json={"evidence": "it does not answer"})
+        answer = world.end(f"/workers/{name}/end", json={"evidence": "it does not answer"})
         assert answer.status_code == 200, answer.text
         os.kill(first.process.pid, signal.SIGCONT)
         assert first.ended() == REFUSED

@@ -20,6 +20,7 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import Message
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.kafka.log import KafkaLog
@@ -103,6 +104,10 @@ class System:
 
     def append(self, event: Event, source: str) -> None:
         """Write an event of a job to the log, as a service that is none of ours might."""
+        self.forge(Topic.JOBS_EVENTS, event.job_id, event, source)
+
+    def forge(self, topic: Topic, key: str, body: Event | Message, source: str) -> None:
+        """Write a record, as somebody might who may write to the topic."""
 
         async def write() -> None:
             log = KafkaLog(self.state().kafka)
@@ -111,7 +116,7 @@ class System:
             try:
                 await appender.start()
                 now = datetime.now(UTC).isoformat()
-                record = draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=str(uuid4()), source=source, time=now)
+                record = draft(topic, body, key=key, id=str(uuid4()), source=source, time=now)
                 await appender.append([(record,)])
                 await appender.stop()
             finally:

@@ -122,7 +122,9 @@ def test_the_page_is_written_from_the_file(stream: str, tmp_path: Path) -> None:
     assert "re_123" in page.read_text()
     assert "<script" not in page.read_text()
     assert "leads_to" in call("trace", stream, "--json").stdout
-    assert "plan revision 0" in call("trace", stream).stdout
+    shown = call("trace", stream).stdout
+    assert "plan revision 0" in shown
+    assert shown.index("create_contract:") < shown.index("approve:") < shown.index("job_completed")
 
 
 def test_a_stream_without_a_birth_is_bad_input(tmp_path: Path) -> None:

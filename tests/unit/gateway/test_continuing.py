@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from aetheris.gateway.core import submissions
-from aetheris.gateway.core.continuing import Ended
 from aetheris.gateway.core.problems import BadRequest, Conflict
 from aetheris.planner.core.births import birth_group
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.planning.continuation import Ended
 from tests.testkit import histories as h
 
 SEAL = ev.JobSealed(

@@ -237,6 +237,24 @@ def test_cancel_of_what_has_ended_conflicts() -> None:
         answers.stands_against_cancel(asked, compensate=True)
 
 
+def test_a_pause_is_answered_by_its_own_number_and_refused_where_nothing_would_be_held() -> None:
+    number = b'{"number": 2}'
+    assert answers.answers_pause("job_paused", 2, answers.heard(record("job_paused", "1", 0, number)))
+    assert not answers.answers_pause("job_paused", 1, answers.heard(record("job_paused", "1", 0, number)))
+    assert not answers.answers_pause("job_resumed", 2, answers.heard(record("job_paused", "1", 0, number)))
+    for kind in ("cancel_requested", "job_failed"):
+        with pytest.raises(Conflict):
+            answers.answers_pause("job_paused", 2, answers.heard(record(kind, "1", 0, b"{}")))
+    paused = ev.JobPaused(job_id=h.JOB, number=1, by="ann")
+    assert answers.pause_to_end(h.fold(GRAPH, paused)) == 1
+    answers.check_pausable(h.fold(GRAPH, paused))
+    for events in ((ev.JobCompleted(job_id=h.JOB),), (ev.CancelRequested(job_id=h.JOB, by="ann"),)):
+        with pytest.raises(Conflict):
+            answers.check_pausable(h.fold(GRAPH, *events))
+        with pytest.raises(Conflict):
+            answers.pause_to_end(h.fold(GRAPH, paused, *events))
+
+
 @pytest.mark.parametrize(
     ("events", "verdict", "resolvable"),
     [

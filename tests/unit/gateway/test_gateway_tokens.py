@@ -34,6 +34,12 @@ def test_both_kinds_are_known(tmp_path: Path) -> None:
     assert tokens.caller("bearer hashed-token") == Caller("bob", "other")
 
 
+def test_only_whose_token_says_so_is_an_operator(tmp_path: Path) -> None:
+    tokens = load(tmp_path, FILE.replace('name = "bob"', 'name = "bob"\noperator = true'))
+    callers = [tokens.caller(f"Bearer {kind}-token") for kind in ("plain", "hashed")]
+    assert [one.operator for one in callers] == [False, True]
+
+
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic plain-token", "plain-token"])
 def test_others_are_not(tmp_path: Path, header: str | None) -> None:
     with pytest.raises(Unauthorized):

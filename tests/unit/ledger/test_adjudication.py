@@ -7,8 +7,9 @@ import pytest
 
 from aetheris.ledger.core import adjudication
 from aetheris.ledger.core.adjudication import Hurdle, adjudicate, again, wait_goes_on
-from aetheris.ledger.core.decisions import Emit, Facts, Grant, Now
-from aetheris.ledger.core.memory import LiveJob, Pending, Reopened, Step, Terms, Waiting
+from aetheris.ledger.core.charges import Account, Charge
+from aetheris.ledger.core.decisions import Confirm, Emit, Facts, Grant, Now
+from aetheris.ledger.core.memory import LiveJob, Pending, Reopened, Resumed, Step, Terms, Waiting
 from aetheris.ledger.core.policy import Policy, parse
 from aetheris.ledger.core.settlement import Key
 from aetheris.ledger.policy_file import load
@@ -220,6 +221,25 @@ def test_only_a_limited_rule_counts() -> None:
     request = said(requested(fold(PLAN), policy=policy))[0]
     assert isinstance(request, ev.ApprovalRequested)
     assert request.cost is None
+
+
+@pytest.mark.parametrize(
+    ("charges", "outcome"),
+    [({}, "grant"), ({key_of("a"): Charge(1.0, 0.0, is_within=False)}, "invocation_rejected")],
+)
+def test_what_a_human_was_asked_was_charged_then(charges: dict[str, Charge], outcome: str) -> None:
+    policy = parse('[[rules]]\nname = "few"\ntools = ["*"]\neffect = "approval"\nbudget = {calls = 1}')
+    job = LiveJob(fold(PLAN, asked(rule="few"), decided("approve")), accounts={"few": Account(charges, spent=1.0)})
+    step = adjudicate(job, "a", Pending(("a",), 0, None, 0.0), terms=terms(policy), facts=Facts(), now=NOW)
+    assert ([event.event_type for event in said(step)] or ["grant"]) == [outcome]
+
+
+def test_a_call_is_not_tried_again_before_what_it_builds_on_is_confirmed() -> None:
+    plan = planned(graph({"id": "b"}, {"id": "a", "depends_on": ["b"]}))
+    job = fold(plan, started("b", "n9"), finished("b", "n9"), STARTED, FREE)
+    live = LiveJob(job, resumed=Resumed(5, {key_of("b")}))
+    step = again(live, key(job), Reopened(0.0, after_proof=False), terms=terms(), facts=Facts(), now=NOW)
+    assert [type(one) for one in step.decisions] == [Confirm]
 
 
 def test_arguments_without_the_amount_are_told_from_a_spent_budget() -> None:

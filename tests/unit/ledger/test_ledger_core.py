@@ -1098,6 +1098,24 @@ def test_when_nobody_can_tell_it_stays_parked_and_is_asked_about_no_more() -> No
     assert ledger.state().outcome is Settled.FAILED
 
 
+@pytest.mark.parametrize("parked", [True, False])
+def test_who_submitted_the_job_gets_no_other_try_by_ending_its_worker(parked: bool) -> None:
+    ledger = asleep_and_parked() if parked else World(one("probeable")).ledger()
+    if not parked:
+        ledger.add(started("a", "n1"))
+    own = Ended(incarnation="i1", how="human", by=ledger.job.created.submitted_by, evidence="it is dead")
+    ledger.world.ended[worker_ended()] = own
+    ledger.core.worker_ended(worker_ended())
+    ledger.world.held.clear()
+    for _ in range(20):
+        ledger.sleep(TTL_S)
+        if ledger.asks:
+            ledger.answer("not_found")
+    assert ledger.written().count("worker_ended") == 1
+    assert "invocation_reopened" not in ledger.written()
+    assert ledger.state().st is St.PARKED
+
+
 def test_a_human_who_was_faster_than_the_probe_has_said_it() -> None:
     ledger = asleep_and_parked()
     ends(ledger)

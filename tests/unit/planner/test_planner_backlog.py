@@ -47,6 +47,7 @@ class Planner:
             metrics=Metrics("planner"),
             clock=VirtualClock(),
             again=self._again,
+            look_up=lambda job_id: pytest.fail(f"{job_id} is not asked for"),
             jobs_in_flight=IN_FLIGHT,
             ring=self._ring,
         )

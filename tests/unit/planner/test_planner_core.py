@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Load, Output, Refused, Request
+from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Load, Look, Output, Refused, Request
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
@@ -54,7 +54,7 @@ class Planner:
     folded: int = 0
     outputs: list[Output] = field(default_factory=list[Output])
 
-    def submit(self, command: Submit, command_id: str = "cmd-1") -> Append | Conflict | Refused | None:
+    def submit(self, command: Submit, command_id: str = "cmd-1") -> Append | Look | Conflict | Refused | None:
         decided = self.core.submit(command, command_id)
         if isinstance(decided, Append):
             self.write([decided])

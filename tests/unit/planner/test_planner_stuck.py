@@ -166,6 +166,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
         metrics=Metrics("planner"),
         clock=clock,
         again=lambda _start, _end: pytest.fail("nothing waits"),
+        look_up=lambda job_id: pytest.fail(f"{job_id} is not asked for"),
         call_at=calls.append,
     )
     for event in (created(), planned(CHAIN)):

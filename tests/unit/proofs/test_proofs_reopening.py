@@ -81,6 +81,27 @@ def test_without_an_end_and_an_answer_after_it_nothing_is_proven(told: Any) -> N
     assert [reopened(log)] == unproven(log)
 
 
+def test_the_word_of_who_submitted_the_job_is_no_proof_and_others_are_named() -> None:
+    for by, founded in (("me", False), (None, False), ("ann", True)):
+        log = history()
+        said = log.add("worker_ended", worker_id="w", incarnation="i", how="human", by=by, evidence="seen")
+        log.add("worker_ended", worker_id="w", incarnation="i", how="human", by=by, evidence="again")
+        probed(log)
+        again = reopened(log)
+        assert unproven(log) == ([] if founded else [again])
+        (named,) = verify(log.records).to_json()["ended_by_hand"]
+        assert (named["by"], named["evidence"], named["event_id"]) == (by, "seen", said)
+
+
+def test_a_proof_that_follows_such_a_word_counts() -> None:
+    log = history()
+    log.add("worker_ended", worker_id="w", incarnation="i", how="human", by="me", evidence="seen")
+    ended(log)
+    probed(log)
+    reopened(log)
+    assert unproven(log) == []
+
+
 def returned(log: Log, nonce: str = "n1", said: Any = True) -> None:
     log.about("invocation_in_doubt", nonce, error_class="ConnectionResetError", returned=said)
 

@@ -25,7 +25,7 @@ TEXTS = (
 VALUES: list[Any] = [None, True, False, 0, 1, 2, 3, 2**60, 1.5, "", "\ud800", [], {}, [1], *TEXTS.split()]
 FIELDS = (
     "compensates compensate_with volatile effect_class irreversible depends_on kind tool id "
-    "up_to_revision next_token compensated after result_ref via token approvers outcome "
+    "number up_to_revision next_token compensated after result_ref via token approvers outcome "
 )
 TYPES = [
     b"job_completed.v1",
@@ -46,8 +46,17 @@ def grounds() -> list[list[RawRecord]]:
     waits.done("b", "success", output_hash="x")
     waits.complete()
     waits.about("invocation_rejected", name="b", reason="cancelled")
+    paused = Log(node("a"), node("b", depends_on=["a"]))
+    paused.add("job_paused", number=1, by="me")
+    paused.start("n0")
+    paused.add("job_resumed", number=1, by="me")
+    paused.step("n1")
+    paused.add("job_paused", number=2, by="me")
+    paused.add("cancel_requested", by="me")
+    paused.add("job_stopping", by="me", reason="r", up_to_revision=0)
+    paused.add("job_cancelled", by="me")
     streams = [list(streamfile.read(path).raw()) for path in sorted(FOLDER.glob("*.jsonl"))]
-    whole = [sealed(log).records for log in (clean(), waits, gone_on())]
+    whole = [sealed(log).records for log in (clean(), waits, gone_on(), paused)]
     return [*whole, *(stream for stream in streams if stream)]
 
 

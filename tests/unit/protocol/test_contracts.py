@@ -16,6 +16,7 @@ from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
 from aetheris.protocol.planning.contract import TRANSITIONS, Status
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.contracts import MAX_TRANSITIONS, Contracts, Level
+from aetheris.protocol.views.standing import step_view
 from tests.testkit.histories import JOB, about, created, finished, graph, key_of, planned, started
 
 OPAQUE = graph({"id": "a"}, {"id": "b", "depends_on": ["a"], "args": {"x": {"$ref": "a#/y"}}})
@@ -185,6 +186,28 @@ def test_a_contract_keeps_its_last_transitions_and_counts_all() -> None:
     assert (found["transitions"][-1]["trigger"], found["status"]) == ("resume", "running")
 
 
+STOPPING = ev.JobStopping(job_id=JOB, by="ann", reason="enough", up_to_revision=0)
+CANCELLED = ev.JobCancelled(job_id=JOB, by="ann")
+
+
+@pytest.mark.parametrize("stop", [(YES, STOPPING), (STOPPING, YES), (STOPPING,)])
+def test_what_was_approved_and_never_started_is_closed_when_its_job_has_ended(stop: tuple[Event, ...]) -> None:
+    """Nothing can start it any more, and nobody waits for it."""
+    contracts, moves = project(OPAQUE, ASKED, *stop, CANCELLED)
+    assert moves == ["start→running", "suspend→waiting", "cancel→cancelled"]
+    view = contracts.view()[0]
+    assert (view["status"], view["outcome"], view["has_effect"]) == ("cancelled", "cancelled", "none")
+    job = contracts.job
+    assert job is not None
+    assert step_view(job, job.entries["a"][-1])["state"] == "cancelled"
+    assert project(OPAQUE, ASKED, *stop, CANCELLED, rejected(RejectReason.CANCELLED))[1] == moves
+
+
+def test_what_is_parked_or_nobody_asked_for_is_not_closed_by_that() -> None:
+    assert only(OPAQUE, started("a", "n1"), PARKED, CANCELLED)["status"] == "waiting"
+    assert only(OPAQUE, CANCELLED)["status"] == "pending"
+
+
 NONCES = st.sampled_from(["n1", "n2"])
 ANY = st.one_of(
     st.builds(started, st.just("a"), NONCES, token=st.integers(1, 3), attempt=st.integers(0, 1)),
@@ -192,7 +215,7 @@ ANY = st.one_of(
     NONCES.map(lambda nonce: about(ev.InvocationParked, "a", invocation_id=nonce, reason="r")),
     st.builds(reopened, st.sampled_from(["human", "policy"]), NONCES),
     st.builds(rejected, st.sampled_from(RejectReason)),
-    st.sampled_from([ASKED, YES, PARKED, failed(Via.HUMAN, "cancelled"), failed(Via.LEDGER)]),
+    st.sampled_from([ASKED, YES, PARKED, failed(Via.HUMAN, "cancelled"), failed(Via.LEDGER), CANCELLED]),
 )
 
 
@@ -201,7 +224,8 @@ def test_a_contract_stands_where_the_fold_does_and_got_there_by_legal_moves(even
     contracts, _ = project(OPAQUE, *events)
     state = contracts.job.keys.get(key_of("a")) if contracts.job is not None else None
     view = contracts.view(Level.TRANSITION)[0]
-    assert view["status"] == (step_status(state) if state is not None else Status.PENDING)
+    over = contracts.job is not None and contracts.job.terminal is not None
+    assert view["status"] == (step_status(state, over=over) if state is not None else Status.PENDING)
     at = Status.PENDING
     for moved in view["transitions"]:
         assert moved["from"] == at

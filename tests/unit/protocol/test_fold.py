@@ -53,7 +53,7 @@ def stopping(up_to: int = 0) -> ev.JobStopping:
 
 
 def worker_ended(incarnation: str, worker_id: str = "w") -> ev.WorkerEnded:
-    return ev.WorkerEnded(job_id=JOB, worker_id=worker_id, incarnation=incarnation, how="human", by="ann", evidence="e")
+    return ev.WorkerEnded(job_id=JOB, worker_id=worker_id, incarnation=incarnation, how="human", by="bob", evidence="e")
 
 
 def returned(nonce: str, node: str = "a") -> Any:
@@ -239,6 +239,17 @@ def test_once_it_can_act_no_more_by_a_probe_too(end: Any) -> None:
         assert apply(job, reopened("n1", "probe"), 9)
         assert (job.keys[key_of("a")].st, job.keys[key_of("a")].asks) == (St.REOPENED, 1)
         assert not apply(job, reopened("n1", "human"), 10)
+
+
+@pytest.mark.parametrize("by", ["ann", None])
+def test_the_word_of_who_submitted_the_job_is_no_proof_of_an_end(by: str | None) -> None:
+    own = ev.WorkerEnded(job_id=JOB, worker_id="w", incarnation="i1", how="human", by=by, evidence="e")
+    job = fold(PLAN, started("a", "n1"), parked("n1"), own, reopened("n1", "probe"))
+    assert job.keys[key_of("a")].st is St.PARKED
+    assert start_is_void(job, started("b", "n2")) == "its worker had ended"
+    assert not apply(job, own, 9)
+    assert apply(job, worker_ended("i1"), 10), "somebody else's word is one"
+    assert apply(job, reopened("n1", "probe"), 11)
 
 
 def test_a_return_of_another_try_moves_nothing_that_is_parked() -> None:

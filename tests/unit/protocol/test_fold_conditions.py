@@ -58,6 +58,12 @@ def test_a_wait_has_a_version_and_no_timeout() -> None:
     assert (entry.pin, entry.tool_version, entry.timeout_s) == (None, "1", None)
 
 
+def test_a_call_has_the_version_that_its_tool_is_pinned_to() -> None:
+    entry = fold(planned(graph({"id": "a"}, act={"version": "7"}))).entry("a")
+    assert entry is not None
+    assert entry.tool_version == "7"
+
+
 def test_a_rejected_call_ends_no_node_whose_other_call_is_in_flight() -> None:
     other = about(ev.InvocationRejected, "a", args={"x": 1}, reason=ev.RejectReason.POLICY)
     job = fold(PLAN, started("a", "n1"), other)
@@ -74,7 +80,7 @@ def test_the_plan_itself_is_not_kept_with_the_birth() -> None:
 def test_what_only_an_upgrade_can_read_stops_a_job_and_what_nobody_knows_does_not() -> None:
     newer = NeedsUpgrade(JOB, Record(Topic.JOBS_EVENTS, 0, 1, 0, JOB.encode(), (), b"{}"))
     assert fold_event(None, newer, 1) == (None, False)
-    assert fold_event(fold(PLAN), None, 1) == (fold(PLAN), False)
+    assert fold_event(fold(PLAN), None, 9) == (fold(PLAN), False)
     assert fold_event(None, None, 1) == (None, False)
     assert fold_event(None, started("a", "n1"), 1) == (None, False)
     state, counts = fold_event(fold(PLAN), newer, 1)

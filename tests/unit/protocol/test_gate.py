@@ -32,7 +32,3 @@ def test_an_editor_may_say_anything_of_his_edit_but_yes(word: Word) -> None:
     refused = gate(Deciders(), "bob", word, submitted_by="ann", edited_by="bob")
     assert (refused is not None) is (word is Word.APPROVE)
     assert gate(OWN, "bob", word, submitted_by="ann", edited_by="bob") is None
-
-
-def test_what_nobody_submitted_has_no_submitter() -> None:
-    assert gate(Deciders(), "bob", Word.END_WORKER) is None

@@ -117,6 +117,10 @@ VOID: dict[str, tuple[tuple[Event, ...], Event]] = {
     "reopened before anything": ((PLAN,), reopened()),
     "parked before anything": ((PLAN,), parked()),
     "parked when it is free again": ((PLAN, STARTED, reopened()), parked()),
+    "reopened by a probe when it is over": (
+        (PLAN, STARTED, ENDED_WORKER, finished("a", "n1")),
+        reopened(by="probe"),
+    ),
     "rejected under another node": ((PLAN, ALLOWED), of_b(REJECTED)),
     "allowed under another node": ((PLAN, asked()), of_b(ALLOWED)),
     "allowed twice": ((PLAN, ALLOWED), ALLOWED),
@@ -203,6 +207,11 @@ def test_a_start_that_was_void_before_its_turn_stays_void_in_it() -> None:
     assert start_is_void(early, SECOND) == "it was void before, so nobody runs it"
     between = fold(PLAN, STARTED, SECOND, reopened())
     assert start_is_void(between, SECOND) == "it was void before, so nobody runs it"
+
+
+def test_a_probe_reopens_what_is_started_whoever_lives() -> None:
+    job = fold(PLAN, STARTED, reopened(by="probe"))
+    assert job.keys[key_of("a")].st is St.REOPENED
 
 
 def test_a_late_word_that_an_open_try_did_not_run_opens_nothing_again() -> None:

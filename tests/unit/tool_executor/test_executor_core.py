@@ -393,6 +393,7 @@ def test_what_was_only_allowed_follows_and_what_is_no_call_or_of_an_ended_job_do
     allowed = about(ev.PolicyAllowed, "b", args_hash="h", tool_version="1", rule="r")
     assert isinstance(following({}, allowed), Try)
     assert following({}, ev.JobFailed(job_id=JOB, error="e")) is None
+    assert following({}, ev.JobPaused(job_id=JOB, by="ann", number=1)) is None
     assert following({"kind": "wait", "tool": None, "wait": {"key": "go"}}) is None
 
 

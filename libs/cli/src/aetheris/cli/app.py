@@ -26,6 +26,8 @@ PLACES = {
     "job": "jobs",
     "events": "jobs",
     "cancel": "jobs",
+    "pause": "pausing",
+    "resume": "pausing",
     "continue": "continuing",
     "contracts": "jobs",
     "signal": "jobs",

@@ -61,7 +61,8 @@ def kafka(data: Path) -> str:
 
 
 def ensure_token(data: Path) -> Path:
-    """Tokens for whoever starts the system, readable by him alone: his own, and one to approve his own jobs with.
+    """Tokens for whoever starts the system, readable by him alone: his own, and one to approve his own jobs, and to
+    end workers, with.
 
     An existing file is left as it is.
     """
@@ -70,7 +71,7 @@ def ensure_token(data: Path) -> Path:
     if not path.exists():
         staged = path.with_suffix(".new")
         staged.touch(mode=0o600)
-        staged.write_text("\n".join(_fresh_token(name) for name in (_user(), APPROVER)))
+        staged.write_text("\n".join((_fresh_token(_user()), _fresh_token(APPROVER, operator=True))))
         staged.replace(path)
     return path
 
@@ -91,8 +92,9 @@ def _user() -> str:
     return name if name.isprintable() and not set(name) & {'"', "\\"} else "operator"
 
 
-def _fresh_token(name: str) -> str:
-    return f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{name}"\ntenant = "default"\n'
+def _fresh_token(name: str, *, operator: bool = False) -> str:
+    may = "operator = true\n" if operator else ""
+    return f'[[token]]\nvalue = "{secrets.token_urlsafe(32)}"\nname = "{name}"\ntenant = "default"\n{may}'
 
 
 def _token(path: Path, who: str | None) -> str:

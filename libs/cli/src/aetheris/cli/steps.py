@@ -62,6 +62,9 @@ class Steps:
                 return self._about(data, _text(data, "decision"), f"by {data.get('approver', '')}")
             case "step_compensated":
                 return Line(_text(data, "compensates"), "", "compensated", None, f"by {data.get('node_id', '')}")
+            case "job_paused" | "job_resumed":
+                said = f"by {_joined(data, 'by', 'reason')}"
+                return Line("job", "", event.type.removeprefix("job_"), None, said)
             case "cancel_requested" | "job_stopping":
                 return Line("job", "", event.type.removeprefix("job_").replace("_", " "), None, _text(data, "reason"))
             case _:

@@ -34,6 +34,18 @@ class Reopening:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredEnd:
+    """A person's word that a worker could act no more, which nothing else bears out."""
+
+    fact: Fact
+
+    def to_json(self) -> dict[str, Any]:
+        """{worker_id, incarnation, by, said_at, evidence, event_id, offset}."""
+        said = {name: self.fact.body.get(name) for name in ("worker_id", "incarnation", "by", "evidence")}
+        return {**said, "said_at": self.fact.time, "event_id": self.fact.event_id, "offset": self.fact.offset}
+
+
 def gate_violations(validity: Validity) -> Iterator[Violation]:
     """Every word of a human that counted, held against the rule that the log has."""
     yield from _decided(validity)

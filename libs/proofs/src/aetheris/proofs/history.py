@@ -32,6 +32,9 @@ class History:
         self.probes: dict[Try, list[Fact]] = defaultdict(list)
         self.workers_ended: dict[tuple[str, str], int] = {}
         """(worker, incarnation) → where its end is recorded first."""
+        self.gone: dict[tuple[str, str], int] = {}
+        """The same, but for the word of who submitted the job: he can't bring about another try of it."""
+        self.ended_by_hand: list[Fact] = []
         self.returns: dict[Try, list[int]] = defaultdict(list)
         """Where a try says that its own code has raised and can act no more."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
@@ -48,6 +51,8 @@ class History:
         self.steps_compensated: list[Fact] = []
         self.seals: list[Fact] = []
         self.stops: list[Fact] = []
+        self.pauses: list[Fact] = []
+        """What pauses the job and what lets it go on: job_paused, job_resumed, the first cancel, the end."""
         self.plans = Plans()
         self.late_plans: list[Fact] = []
         """Plans behind a stop, and such as undo something: whether they count is for Validity to say."""
@@ -107,8 +112,15 @@ class History:
             self.edits[fact.node].append(fact)
 
     def _worker_ended(self, fact: Fact) -> None:
-        if fact.worker is not None:
-            self.workers_ended.setdefault(fact.worker, fact.at)
+        if fact.worker is None:
+            return
+        by_hand, said_by = fact.text("how") == "human", fact.body.get("by")
+        if by_hand and fact.worker not in self.workers_ended:
+            self.ended_by_hand.append(fact)
+        self.workers_ended.setdefault(fact.worker, fact.at)
+        submitted_by = self.created.body.get("submitted_by") if self.created is not None else None
+        if not by_hand or said_by not in (None, submitted_by):
+            self.gone.setdefault(fact.worker, fact.at)
 
     def _in_doubt(self, fact: Fact) -> None:
         if fact.body.get("returned") is True:
@@ -136,9 +148,11 @@ class History:
 
     def _cancelled(self, fact: Fact) -> None:
         self.cancel = self.cancel or fact
+        self.pauses.append(fact)
 
     def _ended(self, fact: Fact) -> None:
         self.end = self.end or fact
+        self.pauses.append(fact)
 
     # of the class: an instance that held its own methods would live on until the collector looks
     _TAKERS: ClassVar[Mapping[str, Callable[["History", Fact], None]]] = {
@@ -159,6 +173,8 @@ class History:
         "wait_completed": lambda history, fact: history._waits(fact),
         "job_sealed": lambda history, fact: history.seals.append(fact),
         "job_stopping": lambda history, fact: history.stops.append(fact),
+        "job_paused": lambda history, fact: history.pauses.append(fact),
+        "job_resumed": lambda history, fact: history.pauses.append(fact),
         "cancel_requested": lambda history, fact: history._cancelled(fact),
         "plan_generated": lambda history, fact: history._planned(fact),
         "step_compensated": lambda history, fact: history.steps_compensated.append(fact),

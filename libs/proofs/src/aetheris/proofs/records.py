@@ -40,6 +40,8 @@ EVENT_TYPES = frozenset(
         "signal_received",
         "job_waiting",
         "wait_completed",
+        "job_paused",
+        "job_resumed",
         "cancel_requested",
         "job_stopping",
         "job_completed",

@@ -245,6 +245,8 @@ class Validity:
             yield "plan"
         if self._stopped(start, planned):
             yield "stopped"
+        if self._paused(at):
+            yield "paused"
         if self.history.end is not None and self.history.end.at < at:
             yield "ended"
         gone = self.history.workers_ended
@@ -265,6 +267,21 @@ class Validity:
             yield "not_approved"
         if irreversible and self._content_taken(start):
             yield "content_guard"
+
+    def _paused(self, at: int) -> bool:
+        """Whether a pause stands at a position: each has the next number, and ends by its own or for good."""
+        paused, number = False, 0
+        for fact in self.history.pauses:
+            if fact.at >= at:
+                break
+            if fact.type == "job_paused":
+                counts = not paused and is_number(fact.body.get("number"), number + 1)
+                paused, number = paused or counts, number + counts
+            elif fact.type == "job_resumed":
+                paused = paused and not is_number(fact.body.get("number"), number)
+            else:
+                return False
+        return paused
 
     def _find_handover(self, start: Fact) -> Handover | None:
         named = (start.key, start.nonce)
@@ -291,7 +308,7 @@ class Validity:
 
     def end_of(self, start: Fact) -> int | None:
         """Where it is recorded first that a try can act no more: its worker has ended, or its own code has raised."""
-        ended = self.history.workers_ended.get(start.worker) if start.worker is not None else None
+        ended = self.history.gone.get(start.worker) if start.worker is not None else None
         returned = [at for at in self.history.returns.get((start.key, start.nonce), ()) if at > start.at]
         return min((at for at in (ended, *returned) if at is not None), default=None)
 

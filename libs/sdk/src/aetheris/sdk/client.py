@@ -178,6 +178,7 @@ class Job(JobSummary):
     goal: str | None = None
     steps: tuple[Step, ...] = ()
     why: str | None = None
+    paused: dict[str, Any] | None = None
     result: Any = None
     error: str | None = None
     compensated: tuple[str, ...] = ()
@@ -352,6 +353,14 @@ class Client:
     def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
         return Commanded.model_validate(self._send(_cancel(job_id, reason, compensate)))
+
+    def pause(self, job_id: str, *, reason: str | None = None) -> Commanded:
+        """Keep a job from starting anything; raises ApiError (Conflict: it has ended, or was cancelled)."""
+        return Commanded.model_validate(self._send(_pause(job_id, reason)))
+
+    def resume(self, job_id: str, *, reason: str | None = None) -> Commanded:
+        """Let a paused job go on; raises ApiError (Conflict: it is not paused)."""
+        return Commanded.model_validate(self._send(_resume(job_id, reason)))
 
     def continue_job(
         self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
@@ -556,6 +565,14 @@ class AsyncClient:
     async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """As `Client.cancel`."""
         return Commanded.model_validate(await self._send(_cancel(job_id, reason, compensate)))
+
+    async def pause(self, job_id: str, *, reason: str | None = None) -> Commanded:
+        """As `Client.pause`."""
+        return Commanded.model_validate(await self._send(_pause(job_id, reason)))
+
+    async def resume(self, job_id: str, *, reason: str | None = None) -> Commanded:
+        """As `Client.resume`."""
+        return Commanded.model_validate(await self._send(_resume(job_id, reason)))
 
     async def continue_job(
         self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
@@ -812,6 +829,14 @@ def _continue(job_id: str, plan: Mapping[str, Any] | None, options: Mapping[str,
 
 def _cancel(job_id: str, reason: str | None, compensate: bool) -> _Call:
     return _Call("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
+
+
+def _pause(job_id: str, reason: str | None) -> _Call:
+    return _Call("POST", f"/jobs/{job_id}/pause", _given(reason=reason))
+
+
+def _resume(job_id: str, reason: str | None) -> _Call:
+    return _Call("POST", f"/jobs/{job_id}/resume", _given(reason=reason))
 
 
 def _cancel_contract(job_id: str, execution_id: str, reason: str | None) -> _Call:

@@ -123,6 +123,16 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
         answered, body = await jobs.cancel(caller, job_id, await _body(request))
         return JSONResponse(body, 200 if answered else 202)
 
+    @router.post("/jobs/{job_id}/pause")
+    async def pause(request: Request, caller: Who, job_id: str) -> JSONResponse:
+        answered, body = await jobs.pause(caller, job_id, await _body(request))
+        return JSONResponse(body, 200 if answered else 202)
+
+    @router.post("/jobs/{job_id}/resume")
+    async def resume(request: Request, caller: Who, job_id: str) -> JSONResponse:
+        answered, body = await jobs.resume(caller, job_id, await _body(request))
+        return JSONResponse(body, 200 if answered else 202)
+
     @router.post("/jobs/{job_id}/contracts/{execution_id}/cancel")
     async def call_off(request: Request, caller: Who, job_id: str, execution_id: str) -> JSONResponse:
         answered, body = await jobs.call_off(caller, job_id, execution_id, await _body(request))

@@ -18,6 +18,7 @@ from aetheris.gateway.registry import Registry
 from aetheris.gateway.rounds import Rounds
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
+from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.views import Views
 from aetheris.gateway.workers import Workers
 from aetheris.protocol.base.topics import Topic
@@ -72,6 +73,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
             feed=feed,
             index=index,
             views=views,
+            untaken=Untaken(parts.log),
             registry=Registry(table),
             verifier=verifier,
             clock=parts.clock,

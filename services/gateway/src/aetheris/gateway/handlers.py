@@ -10,13 +10,13 @@ import httpx
 import structlog
 
 from aetheris.gateway.core import answers, reconciling, requests, submissions, wire
-from aetheris.gateway.core.continuing import Ended
 from aetheris.gateway.core.problems import Conflict, NotBegun, NotFound, TooLarge, Unavailable
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import Feed, FeedClosed, Subscription
 from aetheris.gateway.index import Index
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.tokens import Caller
+from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.views import Page, Row, Views, ViewsLost, timestamp
 from aetheris.protocol.base.ids import derived, job_id_of
 from aetheris.protocol.base.records import Record
@@ -28,15 +28,18 @@ from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
     JobCommand,
+    Pause,
     Reconcile,
     Resolve,
     Respond,
+    Resume,
     Signal,
     Submit,
 )
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.protocol.planning.confirmation import recorded_effects, silent_effects
+from aetheris.protocol.planning.continuation import Ended
 from aetheris.protocol.planning.schemas import Schema
 from aetheris.protocol.views import standing
 from aetheris.protocol.views.contracts import Contracts, Level
@@ -65,7 +68,7 @@ _ENDS = {f"io.aetheris.job_{status}.v1".encode(): status for status in ("complet
 _FIRST_LOOK_S = 0.1
 """After so long a wait asks the list whether the job had ended before it listened; then each time twice as late."""
 
-_OPEN = ("running", "waiting", "stopping", "compensating", "cancelling")
+_OPEN = ("running", "waiting", "paused", "stopping", "compensating", "cancelling")
 """The statuses of jobs in which a call may be open."""
 _OPEN_JOBS = 50
 """Of each status, so many are looked at."""
@@ -99,6 +102,7 @@ class Jobs:
         feed: Feed,
         index: Index,
         views: Views,
+        untaken: Untaken,
         registry: Registry,
         verifier: httpx.AsyncClient,
         clock: Clock,
@@ -112,6 +116,7 @@ class Jobs:
         self._feed = feed
         self._index = index
         self._views = views
+        self._untaken = untaken
         self._registry = registry
         self._verifier = verifier
         self._clock = clock
@@ -192,6 +197,46 @@ class Jobs:
                 )
             event = await self._answer(news, end, lambda heard: answers.answers_cancel(command_id, heard))
         return event is not None, {"job_id": job_id, "status": "cancelling", "event": event, "command_id": command_id}
+
+    async def pause(self, caller: Caller, job_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
+        """Keep a job from starting anything: (whether the log has answered, the answer).
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        wanted = submissions.read_pause(raw)
+        async with self._listening(job_id) as news:
+            async with self.deadline():
+                state, end = await self._planned(caller, job_id, news)
+                answers.check_pausable(state)
+                if state.paused is not None:
+                    found = {"job_id": job_id, "status": "paused", "event": "job_paused", "command_id": None}
+                    return True, found | {"paused": standing.pause_view(state.paused)}
+                number = state.pauses + 1
+                command = Pause(
+                    job_id=job_id, by=caller.name, tenant=caller.tenant, number=number, reason=wanted.reason
+                )
+                command_id = await self._send(command, state.trace)
+            event = await self._answer(news, end, lambda heard: answers.answers_pause("job_paused", number, heard))
+        return event is not None, {"job_id": job_id, "status": "paused", "event": event, "command_id": command_id}
+
+    async def resume(self, caller: Caller, job_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
+        """End the pause that a job is in: (whether the log has answered, the answer).
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        wanted = submissions.read_pause(raw)
+        async with self._listening(job_id) as news:
+            async with self.deadline():
+                state, end = await self._planned(caller, job_id, news)
+                number = answers.pause_to_end(state)
+                command = Resume(
+                    job_id=job_id, by=caller.name, tenant=caller.tenant, number=number, reason=wanted.reason
+                )
+                command_id = await self._send(command, state.trace)
+            event = await self._answer(news, end, lambda heard: answers.answers_pause("job_resumed", number, heard))
+        return event is not None, {"job_id": job_id, "status": "running", "event": event, "command_id": command_id}
 
     async def resolve(self, caller: Caller, job_id: str, execution_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
         """Hand on what a human found out about a parked step: (whether the log has answered, the answer).
@@ -749,7 +794,7 @@ class Jobs:
             return None
 
     async def _row(self, caller: Caller, job_id: str) -> Row:
-        row = await self._views.job(job_id)
+        row = await self._views.job(job_id) or await self._untaken.find(job_id)
         if row is None or row.tenant != caller.tenant:
             raise NotFound("unknown_job", "there is no such job")
         return row

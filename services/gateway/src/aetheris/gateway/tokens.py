@@ -4,6 +4,7 @@
 value = "…"        # or sha256 = "hex of its SHA-256"
 name = "alice"
 tenant = "acme"
+operator = true    # may say that a worker has ended
 """
 
 import hashlib
@@ -31,6 +32,8 @@ class Caller:
 
     name: str
     tenant: str
+    operator: bool = False
+    """Whether he may speak of what all tenants share."""
 
 
 class _Entry(BaseModel):
@@ -40,6 +43,7 @@ class _Entry(BaseModel):
     tenant: str = Field("default", min_length=1, max_length=200)
     value: str | None = Field(None, min_length=8)
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$")
+    operator: bool = False
 
     def digest(self) -> bytes:
         """The SHA-256 of the token; only that is kept in memory."""
@@ -101,7 +105,7 @@ class Tokens:
 def _known(path: Path, index: int, entry: object) -> tuple[bytes, Caller]:
     try:
         token = _Entry.model_validate(entry)
-        return token.digest(), Caller(token.name, token.tenant)
+        return token.digest(), Caller(token.name, token.tenant, token.operator)
     except ValidationError as error:
         field = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
         raise TokensFileInvalid(f"{path}: token[{index}].{field} is invalid") from None

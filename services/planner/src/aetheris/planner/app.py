@@ -6,8 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 from aetheris.planner.handlers import PlannerHandler, lines_of
+from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.log.history import History
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
@@ -36,7 +38,8 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
         Exception: whatever escaped; the next process restores from the log.
     """
     async with runtime(settings, "planner", stop) as parts:
-        worker = planner(parts, settings)
+        history = History(parts.log)
+        worker = planner(parts, settings, history)
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
@@ -46,10 +49,11 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
             await worker.run(stop)
         finally:
             listening.cancel()
+            await history.close()
 
 
-def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
-    """The worker with a planner in each of its partitions."""
+def planner(parts: Runtime, settings: PlannerSettings, history: History) -> PartitionWorker:
+    """The worker with a planner in each of its partitions; `history`: where jobs that are continued are read."""
     handlers: dict[int, PlannerHandler] = {}
     crash = crash_points(os.environ, settings.data)
 
@@ -64,6 +68,7 @@ def planner(parts: Runtime, settings: PlannerSettings) -> PartitionWorker:
             telemetry=parts.telemetry,
             metrics=parts.metrics,
             clock=parts.clock,
+            look_up=Jobs(indexed, history, settings.partitions, parts.clock).look_up,
             again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,
             runs=settings.runs,

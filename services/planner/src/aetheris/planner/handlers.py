@@ -1,12 +1,13 @@
 """The planner's edge: one partition's records in, its decisions out (docs/architecture.md, "planner")."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 
 import structlog
 
 from aetheris.planner.core.backlog import JOBS_IN_FLIGHT, Backlog
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Load, Output, Refused, Request
+from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Load, Look, Output, Refused, Request
 from aetheris.planner.core.partition import Indexed, Partition
 from aetheris.planner.core.watch import STUCK_AFTER_S, Watch
 from aetheris.protocol.base.ids import derived, event_id
@@ -14,7 +15,7 @@ from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import UNREAD
-from aetheris.protocol.messages.commands import Cancel, JobCommand, Submit
+from aetheris.protocol.messages.commands import Cancel, JobCommand, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import (
     Envelope,
     NeedsUpgrade,
@@ -33,9 +34,10 @@ from aetheris.protocol.messages.events import (
     StepCompensated,
     WaitCompleted,
 )
+from aetheris.protocol.planning.continuation import Ended
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.loading import BlobTraffic
-from aetheris.runtime.log.interface import Writer
+from aetheris.runtime.log.interface import LogError, Writer
 from aetheris.runtime.log.job_lines import JobLine, read_line
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
@@ -50,6 +52,8 @@ SOURCE = "aetheris/planner"
 
 UNLOADED_AGAIN_S = 5.0
 
+_LOOK_AGAIN_S = 1.0
+
 _FEW = 4
 """Jobs that go on by themselves in a partition, up to which the end of one is told at once."""
 
@@ -58,6 +62,8 @@ _ENDS = (JobCompleted, JobFailed, JobCancelled)
 Quarantine = Callable[[Record, str], None]
 Again = Callable[[int, int], AsyncIterator[Sequence[Record]]]
 """Reads a stretch of the partition's jobs.commands once more: from an offset, at least up to another."""
+LookUp = Callable[[str], Awaitable[Ended | None]]
+"""A job of any partition as its stream has it now; None where there is none. Raises LogError."""
 Written = Append | Request | Index
 
 _log = structlog.get_logger(__name__)
@@ -78,6 +84,7 @@ class PlannerHandler(PartitionHandler):
         metrics: Metrics,
         clock: Clock,
         again: Again,
+        look_up: LookUp,
         crash: CrashPoints = NOWHERE,
         runs: bool = True,
         stuck_after_s: float = STUCK_AFTER_S,
@@ -99,6 +106,10 @@ class PlannerHandler(PartitionHandler):
         self._clock = clock
         self._crash = crash
         self._again = again
+        self._look_up = look_up
+        self._looking: dict[int, asyncio.Task[None]] = {}
+        """Submissions that continue a job which is being read, by their offsets."""
+        self._looked: list[tuple[Submit, str, Record, Ended | None]] = []
         self._call_at = call_at
         self._catch_up = catch_up
         self._ring = ring
@@ -148,6 +159,7 @@ class PlannerHandler(PartitionHandler):
 
     async def tick(self) -> None:
         """Go on with what waited for large results; say which jobs are stuck, and ask again for what they wait for."""
+        await self._append(self._looked_up())
         if self._unloaded:
             await self._append(self._groups(await self._loaded(self._still_unloaded())))
             if self._unloaded and self._call_at is not None:
@@ -160,6 +172,9 @@ class PlannerHandler(PartitionHandler):
     async def close(self) -> None:
         """The jobs are somebody else's now."""
         self._partition.watch.clear()
+        for task in self._looking.values():
+            task.cancel()
+        await asyncio.gather(*self._looking.values(), return_exceptions=True)
 
     def live(self) -> Iterable[tuple[str, int]]:
         """The live jobs."""
@@ -171,8 +186,11 @@ class PlannerHandler(PartitionHandler):
         return self._groups([told])[0]
 
     def low_water(self, topic: str) -> int | None:
-        """The oldest submission that waits for room, or cancel that waits for its job's plan."""
-        return self._partition.low_water() if topic == Topic.JOBS_COMMANDS else None
+        """The oldest submission that waits, for room or for the job that it continues, or cancel that waits."""
+        if topic != Topic.JOBS_COMMANDS:
+            return None
+        waiting = (self._partition.low_water(), *self._looking)
+        return min((at for at in waiting if at is not None), default=None)
 
     def _watch(self) -> None:
         due_s = self._partition.watch.next_due()
@@ -215,19 +233,53 @@ class PlannerHandler(PartitionHandler):
         if isinstance(found.body, Cancel):
             cancelled = self._partition.cancel(found.body, found.id, record.offset)
             return self._groups([cancelled]) if cancelled is not None else ()
+        if isinstance(found.body, Pause | Resume):
+            paused = self._partition.pause(found.body, found.id, record.offset)
+            return self._groups([paused]) if paused is not None else ()
         return ()
 
     def _submit(self, command: Submit, command_id: str, record: Record) -> Sequence[Group]:
         decided = self._partition.submit(command, command_id)
-        if isinstance(decided, Append):
-            groups = self._groups([decided])
-            self._births[command.job_id] = record
-            return groups
-        if isinstance(decided, Refused):
-            self._quarantine(record, decided.reason)
+        if isinstance(decided, Look):
+            self._looking[record.offset] = asyncio.create_task(self._look(command, command_id, record))
         elif isinstance(decided, Conflict):
             _log.warning("submitted again with another request", job_id=command.job_id)
+        return self._born(decided, command, record)
+
+    def _born(self, decided: object, command: Submit, record: Record) -> Sequence[Group]:
+        if isinstance(decided, Append):
+            self._births[command.job_id] = record
+            return self._groups([decided])
+        if isinstance(decided, Refused):
+            self._quarantine(record, decided.reason)
         return ()
+
+    async def _look(self, command: Submit, command_id: str, record: Record) -> None:
+        """Read the job that a submission continues, as often as it takes."""
+        continued = command.continues.job_id if command.continues is not None else ""
+        while True:
+            try:
+                ended = await self._look_up(continued)
+            except LogError:
+                await self._clock.sleep(_LOOK_AGAIN_S)
+                continue
+            except Exception as error:  # noqa: BLE001 - it concerns this submission alone
+                _log.error("a continued job can't be judged", job_id=continued, error=type(error).__name__)
+                ended = None
+            self._looked.append((command, command_id, record, ended))
+            self._wake()
+            return
+
+    def _looked_up(self) -> list[Group]:
+        """The births of those whose continued job has been read."""
+        looked, self._looked = self._looked, []
+        groups: list[Group] = []
+        for command, command_id, record, ended in looked:
+            del self._looking[record.offset]
+            groups += self._born(self._partition.looked_up(command, command_id, ended), command, record)
+        if groups:
+            self._catch_up()
+        return groups
 
     async def _take_up_backlog(self, offsets: Sequence[int]) -> None:
         """Read submissions again that had no room when they came."""

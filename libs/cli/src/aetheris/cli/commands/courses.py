@@ -92,7 +92,7 @@ def trace(
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Show a job's decisions, the graph of its steps, and what became of each."""
+    """Show a job's decisions, the graph of its steps, and in one ordered list what became of each."""
     with errors_as_exits(as_json=as_json):
         found = _trace_of(target, data)
         if html is not None:
@@ -278,6 +278,12 @@ def _print_trace(found: Mapping[str, Any]) -> None:
     keys = [(step["node_id"], _traced_at(key["trace_id"])) for step in found["steps"] for key in step["keys"]]
     if keys:
         table(("step", "traced as"), keys)
+    table(("seq", "at", "step", "what", "by"), [_entry_row(entry) for entry in found["execution_trace"]])
+
+
+def _entry_row(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    metadata = entry["metadata"]
+    return (*(entry[name] for name in ("seq", "time", "node_id", "action")), metadata.get("by", metadata.get("actor")))
 
 
 def _traced_at(trace_id: str) -> str:

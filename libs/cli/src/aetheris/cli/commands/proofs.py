@@ -164,6 +164,10 @@ def _print(report: Mapping[str, Any]) -> None:
     for again in report.get("reopened_by_hand", ()):
         evidence = json.dumps(again["evidence"], ensure_ascii=False)
         fields((("tried again", f"{again['node_id']}, by {again['by']} at {again['said_at']}: {evidence}"),))
+    for gone in report.get("ended_by_hand", ()):
+        evidence = json.dumps(gone["evidence"], ensure_ascii=False)
+        said = f"{gone['worker_id']}, by {gone['by']} at {gone['said_at']}: {evidence}"
+        fields((("said to have ended", said),))
     verdict = Text("holds", "green") if holds(report) else Text("does not hold", "red")
     out.print(verdict)
 

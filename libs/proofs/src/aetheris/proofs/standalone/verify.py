@@ -49,8 +49,8 @@ EVENT_TYPES = set(
     "tool_invocation_finished command_committed state_changed policy_allowed approval_requested approval_decided "
     "invocation_rejected invocation_cancel_requested retry_scheduled invocation_in_doubt invocation_probed "
     "worker_ended invocation_parked invocation_reopened effect_confirmed confirmation_failed step_compensated "
-    "signal_received job_waiting wait_completed cancel_requested job_stopping job_completed job_failed job_cancelled "
-    "violation_found birth_repeated job_sealed".split()
+    "signal_received job_waiting wait_completed job_paused job_resumed cancel_requested job_stopping job_completed "
+    "job_failed job_cancelled violation_found birth_repeated job_sealed".split()
 )
 
 
@@ -448,6 +448,10 @@ class Job:
         self.tries_of: dict[str, list[Try]] = defaultdict(list)  # by nonce
         self.void: set[tuple[str, str, str]] = set()  # key, nonce and token of starts that did not count
         self.workers_ended: set[tuple[str, ...]] = set()
+        self.pauses = 0
+        self.paused = False
+        self.gone: set[tuple[str, ...]] = set()  # of those: not by the word of who submitted the job
+        self.ended_by_hand: list[dict[str, Any]] = []
         self.waiting: dict[str, Record] = {}  # node → its own wait
         self.waited: dict[str, Record] = {}  # node → what ended that wait
         self.finished: dict[str, Record] = {}
@@ -620,6 +624,7 @@ class Job:
             and self.end is None
             and (call.decided is None or call.said_yes())
             and start.worker() not in self.workers_ended
+            and not self.paused
             and all(entry.undoes and not covers(stop, entry.since) for stop in self.by_type["job_stopping"])
             # no other key of its node may have taken effect, and what it builds on was settled as it says
             and all(other.outcome == "rejected" and other.sure for other in others)
@@ -766,14 +771,39 @@ class Job:
             call.absent.add(one.start.nonce)
 
     def can_act_no_more(self, call: Call, one: Try) -> bool:
-        return one.start.worker() in self.workers_ended or one.start.nonce in call.returned
+        return one.start.worker() in self.gone or one.start.nonce in call.returned
 
     def invocation_in_doubt(self, doubt: Record, call: Call) -> None:
         if doubt.body.get("returned") is True and doubt.nonce in {one.start.nonce for one in call.tries}:
             call.returned.add(doubt.nonce)
 
     def worker_ended(self, ended: Record, _call: Call) -> None:
-        self.workers_ended |= {ended.worker()} - {()}
+        """What a person says is named; of who submitted the job it proves nothing."""
+        if not ended.worker():
+            return
+        by, by_hand = ended.body.get("by"), ended.text("how") == "human"
+        if by_hand and ended.worker() not in self.workers_ended:
+            said = {name: ended.body.get(name) for name in ("worker_id", "incarnation", "by", "evidence")}
+            said["said_at"] = ended.header("ce_time").decode(errors="replace")
+            self.ended_by_hand.append({**said, "event_id": ended.id, "offset": ended.offset})
+        self.workers_ended.add(ended.worker())
+        submitted_by = self.created.body.get("submitted_by") if self.created else None
+        if not by_hand or by not in (None, submitted_by):
+            self.gone.add(ended.worker())
+
+    def job_paused(self, pause: Record, _call: Call) -> None:
+        """Nothing starts until it is over; it has the next number, or it is void."""
+        over = self.paused or self.end or self.by_type["cancel_requested"]
+        if not over and is_number(pause.body.get("number"), self.pauses + 1):
+            self.paused, self.pauses = True, self.pauses + 1
+
+    def job_resumed(self, resumed: Record, _call: Call) -> None:
+        if is_number(resumed.body.get("number"), self.pauses):
+            self.paused = False
+
+    def cancel_requested(self, _cancel: Record, _call: Call) -> None:
+        """What a cancel undoes goes on."""
+        self.paused = False
 
     # Nodes.
 
@@ -882,7 +912,8 @@ HANDLED = {
     for name in (
         "plan_generated approval_requested approval_decided policy_allowed tool_invocation_started "
         "tool_invocation_finished command_committed invocation_rejected invocation_parked invocation_reopened "
-        "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated"
+        "invocation_in_doubt invocation_probed worker_ended job_waiting wait_completed node_finished step_compensated "
+        "job_paused job_resumed cancel_requested"
     ).split()
 } | dict.fromkeys(("job_completed", "job_failed", "job_cancelled"), Job.job_ended)
 
@@ -1329,6 +1360,7 @@ def judge(
         "seal": {"present": bool(seal), "ok": bool(good), "event_count": sealed, "root": root, "full_root": full_root},
         "violations": [finding(rule, places[at, rule]) for at, rule in sorted(places)],
         "reopened_by_hand": job.reopened_by_hand,
+        "ended_by_hand": job.ended_by_hand,
     }
     return report, job, seal
 

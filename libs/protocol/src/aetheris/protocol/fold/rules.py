@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.start import UNTOUCHED, is_stopped, why_void
 from aetheris.protocol.fold.state import IN_FLIGHT, NODE_WAITS, OPEN, Entry, JobState, KeyState, Settled, St, Try
+from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
 from aetheris.protocol.plan.graph import (
@@ -235,7 +236,7 @@ def _may_reopen(job: JobState, state: KeyState, e: ev.InvocationReopened) -> boo
         return state.st is St.PARKED
     if state.st is St.PARKED and e.by == "probe":
         tried = state.tries[e.invocation_id]
-        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.ended_workers
+        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.gone
     return state.st is St.STARTED
 
 
@@ -345,9 +346,12 @@ def _retry_scheduled(job: JobState, e: ev.RetryScheduled, offset: int) -> bool:
 
 def _worker_ended(job: JobState, e: ev.WorkerEnded, offset: int) -> bool:
     who = (e.worker_id, e.incarnation)
-    if who in job.ended_workers:
+    own_word = e.how == HUMAN and e.by in (None, job.created.submitted_by)
+    if who in job.gone or (own_word and who in job.ended_workers):
         return False
-    job.ended_workers[who] = offset
+    job.ended_workers.setdefault(who, offset)
+    if not own_word:
+        job.gone.add(who)
     return True
 
 
@@ -362,7 +366,22 @@ def _node_finished(job: JobState, e: ev.NodeFinished, offset: int) -> bool:
 def _cancel(job: JobState, e: ev.CancelRequested, offset: int) -> bool:
     if job.cancel is not None:
         return False
-    job.cancel = e
+    job.cancel, job.paused = e, None  # what a cancel undoes goes on
+    return True
+
+
+def _paused(job: JobState, e: ev.JobPaused, offset: int) -> bool:
+    """The next one by its number: one that is written late, or again, is void."""
+    if job.terminal is not None or job.cancel is not None or job.paused is not None or e.number != job.pauses + 1:
+        return False
+    job.paused, job.pauses = e, e.number
+    return True
+
+
+def _resumed(job: JobState, e: ev.JobResumed, offset: int) -> bool:
+    if job.paused is None or e.number != job.paused.number:
+        return False
+    job.paused = None
     return True
 
 
@@ -376,7 +395,7 @@ def _stopping(job: JobState, e: ev.JobStopping, offset: int) -> bool:
 def _terminal(job: JobState, e: Event, offset: int) -> bool:
     if job.terminal is not None:
         return False
-    job.terminal = e
+    job.terminal, job.paused = e, None
     return True
 
 
@@ -476,6 +495,8 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.WorkerEnded: _worker_ended,
         ev.NodeFinished: _node_finished,
         ev.CancelRequested: _cancel,
+        ev.JobPaused: _paused,
+        ev.JobResumed: _resumed,
         ev.JobStopping: _stopping,
         ev.JobCompleted: _terminal,
         ev.JobFailed: _terminal,

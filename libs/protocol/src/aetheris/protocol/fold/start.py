@@ -26,6 +26,8 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return "the nonce was used before"
     if (e.worker_id, e.incarnation) in job.ended_workers:
         return "its worker had ended"
+    if is_held(job):
+        return "the job is paused"
     if (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
         return "it was void before, so nobody runs it"
     if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
@@ -50,6 +52,11 @@ def _not_in_force(job: JobState, e: ev.ToolInvocationStarted, current: Entry | N
         if named is None or not named.same_as(current):
             return "the node's entry is not the one in force"
     return "the job is stopping" if is_stopped(job, current) else None
+
+
+def is_held(job: JobState) -> bool:
+    """Whether a pause keeps everything from starting."""
+    return job.paused is not None
 
 
 def is_stopped(job: JobState, entry: Entry) -> bool:

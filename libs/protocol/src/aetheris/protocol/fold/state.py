@@ -181,11 +181,18 @@ class JobState:
     """Key → nonce and token of the `started` that were void and could count where they stood later."""
     contents: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     ended_workers: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Whose `started` counts no more, and since when."""
+    gone: set[tuple[str, str]] = field(default_factory=set)
+    """Of those, who is known to act no more: not by the word of who submitted the job."""
     finished: dict[str, ev.NodeFinished] = field(default_factory=dict)
     compensations: list[str] = field(default_factory=list)
     """The nodes that undo others, as their revisions declared them."""
     cancel: ev.CancelRequested | None = None
     stopping: ev.JobStopping | None = None
+    paused: ev.JobPaused | None = None
+    """The pause in force: nothing starts."""
+    pauses: int = 0
+    """How many there were."""
     terminal: Event | None = None
     sealed: bool = False
     waits: set[tuple[str, str | None, str | None]] = field(default_factory=set)

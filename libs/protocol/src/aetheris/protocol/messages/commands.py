@@ -48,6 +48,25 @@ class Cancel(JobCommand):
     compensate: bool = False
 
 
+class Pause(JobCommand):
+    """The job's next pause, or the end of the one in force, by its number as the writer has read it.
+
+    A word that comes late, or again, is about a pause that is over, and does nothing.
+    """
+
+    type_name: ClassVar[str] = "pause"
+    number: int = Field(ge=1)
+    reason: str | None = None
+
+
+class Resume(JobCommand):
+    """As Pause."""
+
+    type_name: ClassVar[str] = "resume"
+    number: int = Field(ge=1)
+    reason: str | None = None
+
+
 class StepCommand(JobCommand):
     """About what a job's log says: `as_of` is the offset of jobs.events that its writer had read.
 

@@ -456,6 +456,24 @@ class CancelRequested(Event):
     compensate: bool = False
 
 
+class JobPaused(Event):
+    """A person's word: nothing of the job starts until the pause of this number, counted from 1, is over."""
+
+    event_type: ClassVar[str] = "job_paused"
+    number: int = Field(ge=1)
+    by: str
+    reason: str | None = None
+
+
+class JobResumed(Event):
+    """A person's word: the pause of this number is over."""
+
+    event_type: ClassVar[str] = "job_resumed"
+    number: int = Field(ge=1)
+    by: str
+    reason: str | None = None
+
+
 class JobStopping(Event):
     event_type: ClassVar[str] = "job_stopping"
     by: str
@@ -473,6 +491,8 @@ class JobFailed(Event):
     error: str
     node_id: str | None = None
     compensated: tuple[str, ...] | None = None
+    unfounded: bool | None = None
+    """What it says of the job that it continues is not so: nothing of it has run, and it is continued by none."""
 
 
 class JobCancelled(Event):

@@ -1,4 +1,4 @@
-"""The gate: who may say what about a call, a job or a worker, by the rule that the log has (docs/approvals.md).
+"""The gate: who may say what about a call or a job, by the rule that the log has (docs/approvals.md).
 
 One pure function. The gateway asks it before anything is written, the ledger before it believes a command; the proofs
 have one of their own.
@@ -20,7 +20,6 @@ class Word(StrEnum):
     RESOLVE = "resolve its calls in doubt"
     ACCEPT = "accept what could not be confirmed"
     CONTINUE = "continue it"
-    END_WORKER = "end a worker"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,15 +37,21 @@ def has_effect(entry: Entry, state: KeyState) -> HasEffect:
     return HasEffect.NONE if nothing else HasEffect.POSSIBLE
 
 
-def step_status(state: KeyState) -> Status:
-    """Where the execution contract of a key stands (docs/execution-contract.md)."""
+def step_status(state: KeyState, *, over: bool = False) -> Status:
+    """Where the execution contract of a key stands (docs/execution-contract.md); `over`: its job has ended."""
     if state.st is St.SETTLED:
         return _ended(state)
+    if over and state.st is St.NONE and _was_asked_for(state):
+        return Status.CANCELLED
     if state.st is St.PARKED or state.is_asking:
         return Status.WAITING
     if state.st is St.NONE:
-        return Status.WAITING if state.requested is not None or state.is_waiting else Status.PENDING
+        return Status.WAITING if _was_asked_for(state) else Status.PENDING
     return Status.RUNNING
+
+
+def _was_asked_for(state: KeyState) -> bool:
+    return state.requested is not None or state.is_waiting
 
 
 def _ended(state: KeyState) -> Status:

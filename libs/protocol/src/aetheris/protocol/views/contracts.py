@@ -50,6 +50,7 @@ class Transition:
     """A move of a contract, and the event that it follows from."""
 
     execution_id: str
+    key: str
     node_id: str
     source: Status
     target: Status
@@ -93,6 +94,8 @@ class Contracts:
     """A job's contracts, moved by its events in log order, and by nothing else."""
 
     job: JobState | None = None
+    counted: bool = False
+    """Whether the last event did."""
     _courses: dict[str, _Course] = field(default_factory=dict)
     _planned_at: dict[str, str] = field(default_factory=dict)
 
@@ -101,12 +104,14 @@ class Contracts:
         event = told.said
         keys = _key_of(self.job, event)
         before = _st(self.job, keys)
-        self.job, counts = fold_event(self.job, event, told.record.offset)
-        if self.job is None or not counts or not isinstance(event, Event):
+        self.job, self.counted = fold_event(self.job, event, told.record.offset)
+        if self.job is None or not self.counted or not isinstance(event, Event):
             return ()
         if isinstance(event, ev.PlanGenerated):
             for node_id in self.job.entries:
                 self._planned_at.setdefault(node_id, told.time)
+        if isinstance(event, ev.JobCompleted | ev.JobFailed | ev.JobCancelled):
+            return [one for key in list(self._courses) for one in self._move(self.job, key, St.NONE, event, told)]
         key = keys or _key_of(self.job, event)
         return self._move(self.job, key, before, event, told) if key is not None else ()
 
@@ -121,26 +126,38 @@ class Contracts:
         course = self._courses.get(key)
         return course.status if course is not None else Status.PENDING
 
+    def ended(self, key: str) -> tuple[Any, str | None]:
+        """(the result, the error) of a key whose contract has ended."""
+        return _result(self.job.keys[key]) if self.job is not None else None, self._courses[key].error
+
     def _move(self, job: JobState, key: str, before: St, event: Event, told: Told) -> Sequence[Transition]:
         course = self._courses.setdefault(key, _Course())
         state = job.keys[key]
-        moved: list[Transition] = []
-        for trigger in _triggers(course.status, state, before, event):
-            transition = Transition(
-                execution_id=execution_id(job.job_id, state.node_id, key),
-                node_id=state.node_id,
-                source=course.status,
-                target=advance(course.status, trigger),
-                trigger=trigger,
-                at=told.time,
-                actor=_actor(event),
-                event_id=told.id,
-            )
-            course.add(transition)
-            moved.append(transition)
+        moved = [
+            self._advance(job, key, trigger, event, told) for trigger in _triggers(course.status, state, before, event)
+        ]
+        if job.terminal is not None and state.st is St.NONE and course.status is Status.WAITING:
+            # approved, or asked about, behind a stop or just before it: nothing starts it any more
+            moved.append(self._advance(job, key, Trigger.CANCEL, event, told))
         if moved and course.status in TERMINAL:
             course.error = _error(state, event)
         return moved
+
+    def _advance(self, job: JobState, key: str, trigger: Trigger, event: Event, told: Told) -> Transition:
+        course, node_id = self._courses[key], job.keys[key].node_id
+        transition = Transition(
+            execution_id=execution_id(job.job_id, node_id, key),
+            key=key,
+            node_id=node_id,
+            source=course.status,
+            target=advance(course.status, trigger),
+            trigger=trigger,
+            at=told.time,
+            actor=_actor(event),
+            event_id=told.id,
+        )
+        course.add(transition)
+        return transition
 
     def _of_node(self, job: JobState, entry: Entry, level: Level) -> Iterator[dict[str, Any]]:
         keys = job.node_keys.get(entry.node.id, ())

@@ -3,18 +3,18 @@
 Derived from the job's events and from nothing else. The names are those of ledger.records.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.job_log import Told, fold_event, text_of
+from aetheris.protocol.fold.job_log import Told, fold_event
 from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Via
 from aetheris.protocol.planning.confirmation import Tally, Verdict
 from aetheris.protocol.planning.contract import Status
 from aetheris.protocol.planning.outcome import has_effect, step_status
+from aetheris.protocol.views.who import decided_by
 
 _NOT_DONE = {Status.FAILED: "failure", Status.REJECTED: "rejected", Status.CANCELLED: "cancelled"}
 
@@ -127,15 +127,15 @@ def _settled(job: JobState, state: KeyState, line: _Line) -> str:
 def _view(job: JobState, key: str, line: _Line) -> dict[str, Any]:
     state, told = job.keys.get(key), line.decided
     said = told.said if told is not None else None
-    by = _human(said)
+    role, by = decided_by(told) if told is not None else (None, None)
     return {
         **(_held(job, key, state) if state is not None else _unheard(job, key, line)),
         "status": line.status,
         "void": line.void,
         "confirmation": line.confirmation,
         "confirmed_at": line.confirmed_at,
-        "decided_by": "human" if by is not None else _writer(told),
-        "by": by or None,
+        "decided_by": role,
+        "by": by,
         "via": said.via.value if isinstance(said, ev.ToolInvocationFinished) else None,
         "decided_at": told.time if told is not None else None,
         "seq": told.sequence if told is not None else None,
@@ -182,24 +182,3 @@ def _reason(state: KeyState) -> str | None:
     if state.st is St.STARTED:
         return state.in_doubt
     return f"{state.reason}: {state.detail}" if state.reason and state.detail else state.reason
-
-
-def _writer(told: Told | None) -> str | None:
-    """The service that wrote an event."""
-    return text_of(told.record.header("ce_source")).removeprefix("aetheris/") or None if told is not None else None
-
-
-def _human(said: object) -> str | None:
-    """The name of the human whose word it is; empty where it was not recorded, None where it is no human's."""
-    match said:
-        case ev.ToolInvocationFinished() if said.via is Via.HUMAN:
-            return said.by or ""
-        case ev.ApprovalDecided():
-            return said.approver
-        case ev.InvocationReopened() if said.by == "human":
-            told = (one for one in said.evidence if isinstance(one, Mapping))
-            return next((str(one["by"]) for one in cast("Iterable[Mapping[str, Any]]", told) if "by" in one), "")
-        case ev.InvocationRejected() | ev.WaitCompleted():
-            return said.by
-        case _:
-            return None

@@ -32,6 +32,8 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
     why = _why(job)
     if why is not None:
         view["why"] = why
+    if job.paused is not None:
+        view["paused"] = pause_view(job.paused)
     if isinstance(job.terminal, ev.JobCompleted):
         view["result"] = job.terminal.result
     if isinstance(job.terminal, ev.JobFailed):
@@ -42,11 +44,13 @@ def job_view(job: JobState, created_at: str) -> dict[str, Any]:
 
 
 def job_status(job: JobState) -> str:
-    """running, waiting, needs_upgrade, stopping, compensating, cancelling, completed, failed or cancelled."""
+    """running, waiting, paused, needs_upgrade, stopping, compensating, cancelling, completed, failed or cancelled."""
     if job.terminal is not None:
         return job.terminal.event_type.removeprefix("job_")
     if job.needs_upgrade:
         return "needs_upgrade"
+    if job.paused is not None:
+        return "paused"
     if _waits(job):
         return "waiting"
     if job.compensations:
@@ -54,6 +58,11 @@ def job_status(job: JobState) -> str:
     if job.cancel is not None:
         return "cancelling"
     return "stopping" if job.stopping is not None else "running"
+
+
+def pause_view(pause: ev.JobPaused) -> dict[str, Any]:
+    """Who paused a job, and why."""
+    return {"number": pause.number, "by": pause.by, "reason": pause.reason}
 
 
 def opened_by(job: JobState, worker_id: str) -> list[dict[str, Any]]:
@@ -81,7 +90,7 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
     finished = job.finished.get(node.id)
     if found is not None:
         key, state = found
-        step["state"] = step_status(state).value
+        step["state"] = step_status(state, over=job.terminal is not None).value
         step["attempts"] = state.attempts
         step["execution_id"] = execution_id(job.job_id, node.id, key)
         step["external_id"] = state.external_id
@@ -127,6 +136,8 @@ def _why(job: JobState) -> str | None:
         return failure_in_words(job) or unknown(job)
     if job.needs_upgrade:
         return "its log holds an event of a newer version: upgrade the services"
+    if job.paused is not None:
+        return f"paused by {job.paused.by}" + (f": {job.paused.reason}" if job.paused.reason else "")
     parked = _parked(job)
     if parked is not None:
         return (

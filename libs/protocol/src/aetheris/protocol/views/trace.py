@@ -8,12 +8,13 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.invocation import uses
 from aetheris.protocol.views.course import Course, Moment, about
+from aetheris.protocol.views.execution_trace import execution_trace
 from aetheris.protocol.views.provenance import asked_for, planned_by
 from aetheris.protocol.views.standing import job_view, step_view
 
 
 def trace_of(course: Course) -> dict[str, Any]:
-    """{job, decisions, graph: {nodes, edges}, steps, events, effects}; {} for a job that was never born."""
+    """{job, decisions, graph: {nodes, edges}, steps, events, effects, execution_trace}; {} for an unborn job."""
     job = course.job
     if job is None or course.created is None:
         return {}
@@ -26,6 +27,7 @@ def trace_of(course: Course) -> dict[str, Any]:
         "steps": _steps(course, job),
         "events": [_line(moment) for moment in course.moments],
         "effects": course.effects.rows,
+        "execution_trace": execution_trace(moment.told for moment in course.moments),
     }
 
 

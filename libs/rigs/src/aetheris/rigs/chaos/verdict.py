@@ -301,7 +301,7 @@ def _cause(job: Seen, key: str, state: KeyState, struck: Sequence[Struck]) -> st
     tried = state.tries[state.n or ""]
     entry = job.state.entry(state.node_id)
     if entry is not None and entry.effect_class is EffectClass.PROBEABLE:
-        ended = (tried.worker_id, tried.incarnation) in job.state.ended_workers
+        ended = (tried.worker_id, tried.incarnation) in job.state.gone
         known = ended or state.n in state.returned
         return None if known else "its worker is not known to have ended"
     begun_s, parked_s = _open_between(job, key, state.n or "")

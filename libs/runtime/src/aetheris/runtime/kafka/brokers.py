@@ -15,7 +15,8 @@ from aetheris.runtime.log.interface import LogUnreachable, Place
 _ASK_S = 5.0
 _ATTEMPTS = 2
 """The first may find a question under way that was asked before the topic was."""
-_REQUEST_MS = 10_000
+_REQUEST_MS = 3_000
+"""After so long without an answer the next broker is asked who leads: one that is stopped answers nobody."""
 
 
 class Brokers:

@@ -17,6 +17,8 @@ from aetheris.runtime.log.interface import GAP_BELIEVED_S, Batch, LogGap, LogUnr
 _RETRY_PAUSE_S = 0.1
 _ANSWER_S = 10.0
 """How much later than it said a broker may answer a fetch."""
+_LATE_S = 1.0
+"""After a fetch is so late, and then each time as long: who leads its places by now is asked; who does not is left."""
 _LEADERLESS_S = 0.5
 """After which a place that nobody led is looked for again."""
 _NEVER = -math.inf
@@ -37,7 +39,7 @@ class _Arrived:
 class _Source:
     """The fetches from one broker."""
 
-    __slots__ = ("address", "arrived", "connection", "due_s", "places", "sent", "session", "under_way")
+    __slots__ = ("address", "arrived", "connection", "doubt_s", "due_s", "places", "sent", "session", "under_way")
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -46,6 +48,9 @@ class _Source:
         self.connection: Connection | None = None
         self.under_way: asyncio.Future[bytes] | asyncio.Task[Connection] | None = None
         self.due_s = 0.0
+        """When its answer is given up, whoever leads."""
+        self.doubt_s = 0.0
+        """When it is asked whether it still leads."""
         self.session = wire.Session()
         self.sent: dict[Place, int] = {}
         """Where the broker was last told to read on."""
@@ -71,6 +76,10 @@ class _Source:
             del self.sent[place]
         self.sent.update(moved)
         return connection.call(wire.FETCH, wire.fetch(self.session, moved, left, limits))
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether its answer is so late that somebody else may lead."""
+        return self.under_way is not None and not self.under_way.done() and now_s > self.doubt_s
 
     def close(self) -> None:
         """Forget what is under way, and what the broker knows."""
@@ -271,8 +280,15 @@ class KafkaReader:
     async def _ask(self) -> None:
         """A fetch from each broker that has none to answer."""
         now_s = asyncio.get_running_loop().time()
-        if now_s >= self._arranged_until:
+        late = [source for source in self._sources.values() if source.is_late(now_s)]
+        if late:
+            self._brokers.doubt()
+        if late or now_s >= self._arranged_until:
             await self._arrange(now_s)
+        for source in late:
+            source.doubt_s = now_s + _LATE_S
+            if not source.places:
+                source.close()
         for source in self._sources.values():
             if source.under_way is not None:
                 if now_s > source.due_s:
@@ -284,7 +300,8 @@ class KafkaReader:
                     else asyncio.create_task(self._brokers.connect(source.address))
                 )
                 asked.add_done_callback(self._stir)
-                source.under_way, source.due_s = asked, now_s + self._limits.wait_ms / 1000 + _ANSWER_S
+                answer_s = now_s + self._limits.wait_ms / 1000
+                source.under_way, source.doubt_s, source.due_s = asked, answer_s + _LATE_S, answer_s + _ANSWER_S
 
     async def _arrange(self, now_s: float) -> None:
         """Each wanted place to the broker that leads it. One that waits is asked anew where it should give more."""

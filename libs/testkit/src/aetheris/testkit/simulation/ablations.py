@@ -224,6 +224,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         },
     ),
     Ablation(
+<<<<<<< HEAD
         "with a lock that its children do not hold", "what a worker has started holds its lock too", 2000, locks="own"
     ),
     Ablation(
@@ -234,12 +235,6 @@ ABLATIONS: tuple[Ablation, ...] = (
             "aetheris.protocol.fold.rules.why_void": _also_ended,
             "aetheris.testkit.simulation.actors.executor.Executor._is_own": _always(value=False),
         },
-    ),
-    Ablation(
-        "with what is parked never looked at again",
-        "what is parked is asked about again once its tries can act no more",
-        2000,
-        {"aetheris.ledger.core.partition.ask_anew": _always(None)},
     ),
     Ablation(
         "with questions without end",
@@ -256,6 +251,11 @@ ABLATIONS: tuple[Ablation, ...] = (
         2000,
         {"aetheris.ledger.core.doubt._probe": _not_found_is_final},
     ),
+=======
+        "with a pause that only its readers keep", 2000, {"aetheris.protocol.fold.start.is_held": _always(value=False)}
+    ),
+    Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
+>>>>>>> main
 )
 
 NONE = Ablation("nothing left out", "nothing", 0)

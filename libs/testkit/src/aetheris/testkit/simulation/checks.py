@@ -10,11 +10,14 @@ from aetheris.protocol.fold.state import JobState, KeyState, Settled, St, birth
 from aetheris.protocol.messages.events import (
     TERMINAL,
     ApprovalDecided,
+    CancelRequested,
     Decision,
     Event,
     JobCompleted,
     JobCreated,
     JobFailed,
+    JobPaused,
+    JobResumed,
     JobSealed,
     JobStopping,
     PlanGenerated,
@@ -58,8 +61,14 @@ class Observer:
         """(job_id, node_id) → the revision that it came with, if it undoes a node."""
         self._allowed_at: dict[str, int] = {}
         self._sent: set[str] = set()
+<<<<<<< HEAD
         self._said: dict[tuple[str, str, str], str | None] = {}
         """(job_id, worker_id, incarnation) → who said that it has ended."""
+=======
+        self._pauses: dict[str, list[int]] = {}
+        """job_id → where a pause begins and ends, by turns."""
+        self._cancelled: set[str] = set()
+>>>>>>> main
 
     def record(self, entry: Entry) -> None:
         """The next record of jobs.events."""
@@ -85,6 +94,8 @@ class Observer:
         for stop, up_to in self._stops.get(call.job_id, ()):
             if stop < at and (up_to is None or undoes <= up_to):
                 raise Broken("nothing_starts_after_a_stop", f"{call.nonce} of {call.node_id} at {at}, stop at {stop}")
+        if len([place for place in self._pauses.get(call.job_id, ()) if place < at]) % 2:
+            raise Broken("nothing_starts_behind_a_pause", f"{call.nonce} of {call.node_id} at {at}")
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
             raise Broken("irreversible_only_when_allowed", f"{call.nonce} of {call.node_id} at {at}")
 
@@ -108,8 +119,13 @@ class Observer:
                 self._undoes.update(((event.job_id, node_id), event.revision) for node_id in undoing)
             case JobStopping():
                 self._stops.setdefault(event.job_id, []).append((offset, event.up_to_revision))
+<<<<<<< HEAD
             case WorkerEnded():
                 self._said.setdefault((event.job_id, event.worker_id, event.incarnation), event.by)
+=======
+            case JobPaused() | JobResumed() | CancelRequested():
+                self._note_pause(event, self._pauses.setdefault(event.job_id, []), offset)
+>>>>>>> main
             case PolicyAllowed():
                 self._allowed_at.setdefault(event.idempotency_key, offset)
             case ApprovalDecided(decision=Decision.APPROVE):
@@ -118,6 +134,18 @@ class Observer:
                 self._stops.setdefault(event.job_id, []).append((offset, None))
             case _:
                 pass
+
+    def _note_pause(self, event: JobPaused | JobResumed | CancelRequested, places: list[int], offset: int) -> None:
+        number, is_on = (len(places) + 1) // 2, bool(len(places) % 2)
+        if isinstance(event, JobPaused):
+            counts = not is_on and event.number == number + 1 and event.job_id not in self._cancelled
+        elif isinstance(event, JobResumed):
+            counts = is_on and event.number == number
+        else:
+            counts = is_on
+            self._cancelled.add(event.job_id)
+        if counts:
+            places.append(offset)
 
 
 def check_effect(
@@ -289,9 +317,12 @@ def _essence(job: JobState) -> tuple[Any, ...]:
     return (
         job.plan_hashes,
         job.stopping,
+        job.paused,
+        job.pauses,
         job.terminal,
         job.compensations,
         job.ended_workers,
+        job.gone,
         job.nonces,
         job.keys,
     )

@@ -285,6 +285,16 @@ class Faults:
         self.human.cancel(job_id)
         return f"{job_id} is to be cancelled"
 
+    def job_is_paused(self) -> str | None:
+        """By a human or two, at any time; somebody resumes it, sooner or later."""
+        jobs = self.observer.jobs.values()
+        found = [job for job in jobs if job.terminal is None and job.paused is None and job.revision >= 0]
+        if not found:
+            return None
+        job = self.around.tape.pick(found)
+        self.human.pause(job)
+        return f"{job.job_id} is to be paused"
+
     def plan_is_revised(self) -> str | None:
         """A node gets other arguments, whatever has become of it; but for one that a human is asked about."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
@@ -337,4 +347,6 @@ _KINDS: tuple[Kind, ...] = (
     Faults.executor_is_lost,
     Faults.human_errs_about_a_worker,
     Faults.name_is_taken_again,
+    Faults.job_is_paused,
+    Faults.job_is_paused,
 )

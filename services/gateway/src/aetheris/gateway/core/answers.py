@@ -31,6 +31,31 @@ def stands_against_cancel(job: JobState, *, compensate: bool) -> bool:
     return job.terminal is not None or job.cancel is not None
 
 
+def check_pausable(job: JobState) -> None:
+    """Whether a pause would hold anything.
+
+    Raises:
+        Conflict: the job has ended, or was cancelled.
+    """
+    if job.terminal is not None:
+        raise ended(job.terminal.event_type)
+    if job.cancel is not None:
+        raise Conflict("illegal_transition", "the job was cancelled: what that undoes goes on")
+
+
+def pause_to_end(job: JobState) -> int:
+    """The number of the pause in force.
+
+    Raises:
+        Conflict: the job has ended, or is not paused.
+    """
+    if job.terminal is not None:
+        raise ended(job.terminal.event_type)
+    if job.paused is None:
+        raise Conflict("illegal_transition", "the job is not paused")
+    return job.paused.number
+
+
 def ended(event_type: str) -> Conflict:
     """The refusal of what only a live job can do."""
     return Conflict("illegal_transition", f"the job has ended: {event_type}", event=event_type)
@@ -52,7 +77,7 @@ def contract_status(job: JobState, execution: str) -> Status | None:
     """Where an execution contract stands; None if the job has no such contract."""
     key = _key_of(job, execution)
     if key is not None:
-        return step_status(job.keys[key])
+        return step_status(job.keys[key], over=job.terminal is not None)
     return Status.PENDING if _is_to_be(job, execution) else None
 
 
@@ -77,7 +102,7 @@ def key_to_call_off(job: JobState, execution: str) -> str | None:
     if key is None:
         return None
     state = job.keys[key]
-    status = step_status(state)
+    status = step_status(state, over=job.terminal is not None)
     if status not in (Status.RUNNING, Status.WAITING):
         message = f"the step is {status.value}: it can't be cancelled"
         raise Conflict("illegal_transition", message, state=status.value)
@@ -165,6 +190,7 @@ class Heard:
     payload: Any
     reason: str | None = None
     form: dict[str, Any] | None = None
+    number: int | None = None
 
 
 def heard(record: Record) -> Heard:
@@ -179,6 +205,7 @@ def heard(record: Record) -> Heard:
         fields.get("payload"),
         fields.get("reason"),
         fields.get("form"),
+        fields.get("number"),
     )
 
 
@@ -191,6 +218,19 @@ def answers_cancel(command_id: str, event: Heard) -> bool:
     if event.event_type in ("job_completed", "job_failed") and event.caused_by != command_id:
         raise ended(event.event_type)
     return event.caused_by == command_id or event.event_type in ("cancel_requested", "job_cancelled")
+
+
+def answers_pause(event_type: str, number: int, event: Heard) -> bool:
+    """Whether the event begins, or ends, the pause of that number, whoever said so.
+
+    Raises:
+        Conflict: the job was cancelled, or ended, first.
+    """
+    if event.event_type == "cancel_requested":
+        raise Conflict("illegal_transition", "the job was cancelled")
+    if event.event_type in ("job_completed", "job_failed", "job_cancelled"):
+        raise ended(event.event_type)
+    return event.event_type == event_type and event.number == number
 
 
 def answers_signal(correlation_key: str, payload: Any, event: Heard) -> bool:

@@ -280,7 +280,7 @@ def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any
         "job_id": job.job_id,
         "node_id": state.node_id,
         "status": standing(job, question, state),
-        "execution_state": step_status(state).value,
+        "execution_state": step_status(state, over=job.terminal is not None).value,
     }
     if isinstance(given, ev.ApprovalDecided):
         found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "comment", "data"})

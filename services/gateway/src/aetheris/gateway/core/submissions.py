@@ -9,12 +9,14 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.core import continuing
-from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.core.problems import BadRequest, Conflict
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest, parse
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
+from aetheris.protocol.planning import continuation
+from aetheris.protocol.planning.continuation import Ended
 from aetheris.protocol.planning.schemas import graph_json, pin_of, pinned
 
 MAX_BODY_BYTES = 512 * 1024
@@ -68,6 +70,12 @@ class CancelBody(_Body):
 
     reason: str | None = Field(default=None, max_length=2_000)
     compensate: bool = False
+
+
+class PauseBody(_Body):
+    """The body of POST /jobs/{id}/pause and /resume; it may be left out."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
 
 
 class CallOffBody(_Body):
@@ -140,6 +148,14 @@ def read_cancel(raw: bytes) -> CancelBody:
     """Raises: BadRequest."""
     try:
         return CancelBody.model_validate(body_of(raw))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def read_pause(raw: bytes) -> PauseBody:
+    """Raises: BadRequest."""
+    try:
+        return PauseBody.model_validate(body_of(raw))
     except ValidationError as error:
         raise _invalid(error) from None
 
@@ -255,7 +271,7 @@ def submit_command(
 def continue_command(
     raw: bytes,
     asked: Asked,
-    ended: continuing.Ended,
+    ended: Ended,
     registry: Mapping[str, RegistryEntry],
     models: Mapping[str, ModelEntry],
 ) -> Submit:
@@ -265,14 +281,16 @@ def continue_command(
         BadRequest, Conflict: naming the field, or the step; nothing may be appended for it.
     """
     job, (body, _) = ended.job, _read(raw)
-    known = continuing.continues(ended)
     try:
+        known = continuation.continues(ended)
         wanted = GoOnBody.model_validate(body)
         left, uses = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
+        plan = _pinned_plan(left, registry, models)
+        continuation.check_not_done(known, asked.tenant, plan)
     except ValidationError as error:
         raise _invalid(error) from None
-    plan = _pinned_plan(left, registry, models)
-    continuing.check_not_done(known, asked.tenant, plan)
+    except continuation.NotContinuable as error:
+        raise Conflict(error.code, error.message, **error.details) from None
     return Submit(
         job_id=asked.job_id,
         by=asked.by,

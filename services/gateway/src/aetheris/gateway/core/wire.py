@@ -16,6 +16,8 @@ SSE_NAMES: Mapping[str, str] = {
     "plan_generated": "status",
     "job_waiting": "status",
     "wait_completed": "status",
+    "job_paused": "status",
+    "job_resumed": "status",
     "cancel_requested": "status",
     "job_stopping": "status",
     "approval_requested": "ecs",

@@ -47,6 +47,8 @@ def adjudicate(job: LiveJob, node_id: str, pending: Pending, *, terms: Terms, fa
     entry = job.state.entry(node_id)
     if entry is None or is_closed(job.state, entry) or _is_known(job.state, node_id):
         return Step()
+    if job.state.paused is not None:
+        return Step((), float("inf"))  # its resumption hurries it
     again_s = now.mono_s + terms.limits.lease_ttl_s
     try:
         if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job.state, entry)):
@@ -92,6 +94,8 @@ def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, 
         return _schedule(of, free, terms, now)
     if of.state.needs_yes and of.state.decision is None:
         return _ask_anew(of, terms=terms, facts=facts, now=now)
+    if of.job.paused is not None:
+        return Step((), float("inf"))  # its resumption hurries it
     held = hold(job, of, (of.state.node_id,), terms, now)
     if held is not None:
         return held

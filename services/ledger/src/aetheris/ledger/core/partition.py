@@ -303,8 +303,12 @@ class Partition:
                 self._end_wait(job, event, now)
             case ev.SignalReceived():
                 self._hurry_wait(job, event.correlation_key, now)
+            case ev.JobResumed():
+                confirming.resumed(job, self.folded, self._terms)
+                self._go_on(job, now)
             case ev.CancelRequested():
                 self._give_up(job)
+                self._go_on(job, now)
             case ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled():
                 self._over.append(job)
                 self._change_course(job, now)
@@ -353,7 +357,7 @@ class Partition:
         job.keys[key] = tried
         if self._presence.started(tried.life) and self._live:
             self._doubt_the_world()
-        if tried.life in job.state.ended_workers:
+        if tried.life in job.state.gone:
             self._worker_gone(tried, now)
         elif self._live and tried.life in self._ended:
             self._announce(job, tried.life)
@@ -384,6 +388,9 @@ class Partition:
             self._announcements[job.state.job_id, life] = None
 
     def _end_worker(self, job: LiveJob, life: WorkerLife, now: Now) -> None:
+        """Who submitted the job gets no other try of it by saying so himself."""
+        if life not in job.state.gone:
+            return
         for key, tried in job.keys.items():
             if isinstance(tried, Started) and tried.life == life:
                 self._worker_gone(tried, now)
@@ -418,11 +425,24 @@ class Partition:
     def _schedule(self, job: LiveJob, event: ev.RetryScheduled, now: Now) -> None:
         free = job.keys.get(event.idempotency_key)
         if isinstance(free, Reopened):
-            entry = job.state.entry(event.node_id)
-            retry = entry.node.retry if entry is not None else None
-            longest_s = pause_s(retry or Retry(), job.state.keys[event.idempotency_key].attempts)
-            wait_s = min(_seconds_until(event.due_at, now), longest_s)  # the writer's clock may have been wrong
-            self._put_off(free, now.mono_s + wait_s, Item("key", job.state.job_id, event.idempotency_key))
+            self._try_again(job, event.idempotency_key, free, now)
+
+    def _try_again(self, job: LiveJob, key: str, free: Reopened, now: Now) -> None:
+        """At the time that is recorded, if one is."""
+        state = job.state.keys[key]
+        entry = job.state.entry(state.node_id)
+        retry = entry.node.retry if entry is not None else None
+        longest_s = pause_s(retry or Retry(), state.attempts)
+        wait_s = min(_seconds_until(state.retry_due, now), longest_s)  # the writer's clock may have been wrong
+        self._put_off(free, now.mono_s + wait_s, Item("key", job.state.job_id, key))
+
+    def _go_on(self, job: LiveJob, now: Now) -> None:
+        """A pause is over: what it held may start."""
+        for node_id in job.pending:
+            self._hurry(job, node_id, now)
+        for key, free in job.keys.items():
+            if isinstance(free, Reopened):
+                self._try_again(job, key, free, now)
 
     def _charge(self, job: LiveJob, event: ev.PolicyAllowed | ev.ApprovalRequested, at_s: float) -> None:
         rule = self._terms.policy.limited.get(event.rule)

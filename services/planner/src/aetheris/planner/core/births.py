@@ -1,6 +1,7 @@
 """How a job is born: a submission, checked again, becomes one group of job_created and plan_generated."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,7 +10,7 @@ from aetheris.planner.core.decisions import Append, Fact
 from aetheris.protocol.base.canonical import InvalidArgs, canonical
 from aetheris.protocol.base.ids import InvalidName, check_name
 from aetheris.protocol.messages.commands import Submit
-from aetheris.protocol.messages.events import JobCreated, PlanGenerated
+from aetheris.protocol.messages.events import JobCreated, JobFailed, PlanGenerated
 from aetheris.protocol.plan.graph import (
     MAX_PLAN_BYTES,
     InvalidPlan,
@@ -27,8 +28,10 @@ BY_MODEL = "model"
 """The planner of a goal: its revisions follow from a model's recorded answers (docs/models.md)."""
 
 
-def birth_group(command: Submit, command_id: str) -> Append:
+def birth_group(command: Submit, command_id: str, unfounded: Callable[[], str | None] = lambda: None) -> Append:
     """The first two records of a job, which are written together or not at all.
+
+    `unfounded`: why its plan can't continue the job that it names; its end is then the third, and nothing of it runs.
 
     Raises:
         InvalidPlan: naming the field; the gateway lets no such submission through.
@@ -59,7 +62,12 @@ def birth_group(command: Submit, command_id: str) -> Append:
         planner=PLANNER if command.goal is None else BY_MODEL,
         planner_version=PLANNER_VERSION,
     )
-    return Append((Fact(created, (command_id,)), Fact(planned, ("0", plan_hash))))
+    facts = (Fact(created, (command_id,)), Fact(planned, ("0", plan_hash)))
+    why = unfounded()
+    if why is None:
+        return Append(facts)
+    end = JobFailed(job_id=command.job_id, error=f"continues: {why}", unfounded=True)
+    return Append((*facts, Fact(end, ("unfounded",))))
 
 
 def checked_plan(command: Submit) -> tuple[dict[str, Any], str]:

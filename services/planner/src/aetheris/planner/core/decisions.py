@@ -66,6 +66,13 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """A submission that continues a job: read that one's stream, then ask `Partition.looked_up`."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conflict:
     """A known job_id submitted again with another request: the job that stands goes on."""
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from aetheris.planner.core import compensation
+from aetheris.planner.core import compensation, pauses
 from aetheris.planner.core.backlog import Backlog
 from aetheris.planner.core.births import birth_group
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Output, Refused, fact
+from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Look, Output, Refused, fact
 from aetheris.planner.core.goals import answered, decided, told
 from aetheris.planner.core.progress import Progress
 from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
@@ -21,10 +21,11 @@ from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import birth
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, OpenRequest, Submit
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, OpenRequest, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan
+from aetheris.protocol.planning.continuation import Ended, unfounded
 from aetheris.protocol.planning.invocation import Blobs, is_done, success
 
 MAX_RESULT_BYTES = 64 * 1024
@@ -87,6 +88,8 @@ class Partition:
     _repeated: dict[str, int] = field(default_factory=dict)
     """Jobs whose birth came again, while they are not live → where they were born."""
     _held: dict[str, HeldCancel] = field(default_factory=dict)
+    _words: dict[str, list[pauses.Word]] = field(default_factory=dict)
+    """On pauses that are not folded yet."""
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
     _joined: list[Joined] = field(default_factory=list)
     _planned: bool = False
@@ -110,8 +113,11 @@ class Partition:
             self._changed[event.job_id] = None
 
     def _follow(self, progress: Progress, event: Event, offset: int) -> None:
+        paused = progress.job.paused is not None
         if apply(progress.job, event, offset):
             progress.note(event)
+            if paused and progress.job.paused is None:
+                _ready_again(progress)
             self._changed[event.job_id] = None
             if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
                 self._joined.append(Joined(event.idempotency_key, event.job_id, event.node_id))
@@ -125,16 +131,29 @@ class Partition:
         elif self._request_hash(job_id) is None or job_id in self._born:
             self._unread.add(job_id, offset)
 
-    def submit(self, command: Submit, command_id: str) -> Append | Conflict | Refused | None:
-        """The birth of a job, once: None for a repeat of the same request."""
+    def submit(self, command: Submit, command_id: str) -> Append | Look | Conflict | Refused | None:
+        """The birth of a job, once: None for a repeat; of one that continues another, what to read first."""
         stands = self._request_hash(command.job_id)
         if stands is not None:
             return Conflict() if stands != command.request_hash else None
         if command.job_id in self._unread:
             return None
+        if command.continues is not None:
+            self._born[command.job_id] = command.request_hash
+            return Look(command.continues.job_id)
+        return self._birth(command, command_id)
+
+    def looked_up(self, command: Submit, command_id: str, ended: Ended | None) -> Append | Refused:
+        """The birth of a job that continues another, which is `ended` as its stream has it (None: there is none)."""
+        return self._birth(command, command_id, lambda: unfounded(command, ended))
+
+    def _birth(
+        self, command: Submit, command_id: str, refusal: Callable[[], str | None] = lambda: None
+    ) -> Append | Refused:
         try:
-            group = birth_group(command, command_id)
+            group = birth_group(command, command_id, refusal)
         except InvalidPlan as error:
+            self.stillborn(command.job_id)
             return Refused(str(error))
         self._born[command.job_id] = command.request_hash
         return group
@@ -143,6 +162,7 @@ class Partition:
         """A birth that could not be written."""
         self._born.pop(job_id, None)
         self._held.pop(job_id, None)
+        self._words.pop(job_id, None)
 
     def cancel(self, command: Cancel, command_id: str, offset: int) -> Append | None:
         """The cancel of a live job, from its first cancel; held back until its plan is folded."""
@@ -152,6 +172,14 @@ class Partition:
             self._held.setdefault(command.job_id, HeldCancel(command, command_id, offset))
             return None
         return _cancel(progress, command, command_id) if progress is not None else None
+
+    def pause(self, command: Pause | Resume, command_id: str, offset: int) -> Append | None:
+        """What a word on a job's pause becomes; held back until this has folded what its writer had read."""
+        progress, word = self.jobs.get(command.job_id), pauses.Word(command, command_id, offset)
+        if command.job_id in self._born or (progress is not None and pauses.is_ahead(progress.job, command)):
+            self._words.setdefault(command.job_id, []).append(word)
+            return None
+        return pauses.said(progress, word) if progress is not None else None
 
     def decide(self, now_s: float = 0.0) -> list[Output]:
         """What follows from the events folded since the last call, in the order of writing."""
@@ -175,7 +203,8 @@ class Partition:
 
     def _resolved(self, progress: Progress, node_id: str, blobs: Blobs | None) -> Iterator[Output]:
         if node_id == progress.answered:
-            yield from decided(progress, blobs)
+            if progress.job.paused is None:
+                yield from decided(progress, blobs)
             yield from _stop(progress)
             yield from _ended(progress)
         else:
@@ -222,7 +251,8 @@ class Partition:
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back; None if none is."""
-        waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()))
+        words = (word.offset for held in self._words.values() for word in held)
+        waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()), *words)
         return min((at for at in waiting if at is not None), default=None)
 
     def must_wait(self) -> bool:
@@ -253,9 +283,7 @@ class Partition:
 
     def _ask_again(self, progress: Progress) -> Iterator[Output]:
         """The requests that nobody has answered: the ledger drops what it has already."""
-        again = unstarted(progress)
-        progress.sent.requests.difference_update(again)
-        progress.ready.extend(again)
+        _ready_again(progress)
         return self._decide(progress)
 
     def _request_hash(self, job_id: str) -> str | None:
@@ -278,6 +306,7 @@ class Partition:
         job = progress.job
         if job.revision >= 0:
             yield from self._cancel_held(progress)
+            yield from self._say_held(progress)
         if job.needs_upgrade:
             yield from _pause(progress)
         elif job.revision >= 0 and job.terminal is None and not progress.sent.end:
@@ -292,12 +321,28 @@ class Partition:
         if cancelled is not None:
             yield cancelled
 
+    def _say_held(self, progress: Progress) -> Iterator[Output]:
+        """The words on pauses that are folded by now."""
+        for word in self._words.pop(progress.job.job_id, ()):
+            found = self.pause(word.command, word.command_id, word.offset)
+            if found is not None:
+                yield found
+
     def _go_on(self, progress: Progress) -> Iterator[Output]:
         job = progress.job
         if progress.waits_for_upgrade:
             yield from _unpause(progress)
         if progress.settled:
             yield from _report(progress)
+        if job.paused is None:
+            yield from self._plan_on(progress)
+        if progress.failure is not None or job.compensations:
+            yield from _stop(progress)
+        if job.stopping is not None or progress.is_complete:
+            yield from _ended(progress)
+
+    def _plan_on(self, progress: Progress) -> Iterator[Output]:
+        """What a pause holds back: more of the plan, and what of it may run next."""
         if progress.answered is not None:
             self._planned = True
             yield from answered(progress)
@@ -305,10 +350,6 @@ class Partition:
             yield from told(progress)
         if progress.ready and _starts(progress):
             yield from _requests(progress, runs=self.runs)
-        if progress.failure is not None or job.compensations:
-            yield from _stop(progress)
-        if job.stopping is not None or progress.is_complete:
-            yield from _ended(progress)
 
     def _line_in_index(self, progress: Progress) -> tuple[str, tuple[OpenRequest, ...]] | None:
         entry = self.indexed(progress.job.job_id)
@@ -318,6 +359,7 @@ class Partition:
         """A sealed job costs nothing; its line stays here until the table shows it."""
         job_id = progress.job.job_id
         del self.jobs[job_id]
+        self._words.pop(job_id, None)
         self._forgotten[job_id] = _entry(progress)
         for seen in [known for known in self._forgotten if self.indexed(known) is not None]:
             del self._forgotten[seen]
@@ -330,6 +372,13 @@ def _report(progress: Progress) -> Iterator[Output]:
         if report is not None:
             progress.sent.nodes.add(node_id)
             yield Append((*report.facts, *compensation.reported(progress, node_id)))
+
+
+def _ready_again(progress: Progress) -> None:
+    """What was asked for and not taken up may have been dropped."""
+    again = unstarted(progress)
+    progress.sent.requests.difference_update(again)
+    progress.ready.extend(again)
 
 
 def _starts(progress: Progress) -> bool:
@@ -431,6 +480,8 @@ def _stopped(progress: Progress) -> Append | None:
     if progress.sent.cancel and progress.job.cancel is None:
         return None  # whether this is a failure or a cancel is decided by what the log says first
     undone = compensation.due(progress)
+    if undone and progress.job.paused is not None:
+        return None
     if undone and compensation.is_asked(progress):
         return compensation.question(progress)
     if undone:
@@ -495,6 +546,8 @@ def _status(progress: Progress) -> str:
         return job.terminal.event_type.removeprefix("job_")
     if job.needs_upgrade:
         return "needs_upgrade"
+    if job.paused is not None:
+        return "paused"
     waits = progress.waits and not progress.waits_for_upgrade
     return "waiting" if waits and not progress.running else "running"
 

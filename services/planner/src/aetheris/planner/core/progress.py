@@ -59,6 +59,10 @@ class Sent:
     told: int = -1
     """The revision that tells a model of failed calls."""
     cancel: bool = False
+    paused: int = 0
+    """The number of the last job_paused."""
+    resumed: int = 0
+    """That of the last job_resumed."""
     stop: int = -1
     """Up to which revision a job_stopping was sent."""
     undo: bool = False

@@ -110,10 +110,15 @@ def unstarted(progress: Progress) -> list[str]:
 
 
 def _rests(progress: Progress) -> bool:
-    """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes."""
+    """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes.
+
+    A paused one goes on when it is resumed; what is under way ends by itself.
+    """
     job = progress.job
     if job.terminal is not None or job.sealed or job.needs_upgrade:
         return True
+    if job.paused is not None:
+        return not any(job.keys[key].st is St.STARTED for key in progress.running)
     if not progress.waits:
         return False
     as_a_whole = any(node_id is None for _, node_id in job.open_waits)

@@ -301,6 +301,8 @@ class Partition:
             return Drop("the job is not known from its birth")
         if job.needs_upgrade:
             return Drop("the job waits for a newer version")
+        if job.paused is not None:
+            return Drop("the job is paused")  # it is granted again
         entry = job.entry(node_id)
         if job.terminal is not None or entry is None or is_stopped(job, entry):
             return Drop("the job is stopping, or has ended, or has no such node")

@@ -1,4 +1,4 @@
-"""Humans, simulated: they submit, cancel, signal, answer what is asked, and resolve what is parked, truthfully."""
+"""Humans, simulated: they submit, pause, cancel, signal, answer what is asked, resolve what is parked, truthfully."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
@@ -7,6 +7,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState, KeyState, St
+<<<<<<< HEAD
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import (
     Cancel,
@@ -18,6 +19,9 @@ from aetheris.protocol.messages.commands import (
     Submit,
     WorkerEntry,
 )
+=======
+from aetheris.protocol.messages.commands import Cancel, CancelContract, Pause, Resolve, Respond, Resume, Signal, Submit
+>>>>>>> main
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.testkit.simulation.log import Batch, Body
@@ -69,6 +73,11 @@ class Human:
         compensate = self._around.tape.chance(0.5)
         self._command(Cancel(job_id=job_id, by="bob", tenant=TENANT, reason="enough", compensate=compensate))
 
+    def pause(self, job: JobState) -> None:
+        """Ask that nothing more of a job starts; two people may at once."""
+        for by in HUMANS[: 1 + self._around.tape.below(2)]:
+            self._command(Pause(job_id=job.job_id, by=by, tenant=TENANT, number=job.pauses + 1, reason="wait"))
+
     def call_off(self, job: JobState, key: str) -> None:
         """Ask for one step's end, whatever it is at."""
         execution = execution_id(job.job_id, job.keys[key].node_id, key)
@@ -119,6 +128,9 @@ class Human:
             return
         if ("resolve", None) in job.open_waits and self._resolves() and self._unsaid("resolve", job.job_id):
             yield Action(f"human decides whether to undo {job.job_id}", self._cancelling(job))
+        for by in HUMANS:
+            if job.paused is not None and self._unsaid("resume", job.job_id, by, str(job.pauses)):
+                yield Action(f"{by} resumes {job.job_id}", self._resuming(job, by))
         for waiting in job.open_waits.values():
             name = waiting.correlation_key
             if waiting.wait_type in ("signal", "confirmation") and name and self._unsaid("signal", job.job_id, name):
@@ -141,6 +153,15 @@ class Human:
         def do() -> None:
             self._said.add(("resolve", job.job_id))
             self.cancel(job.job_id)
+
+        return do
+
+    def _resuming(self, job: JobState, by: str) -> Callable[[], None]:
+        number = job.pauses
+
+        def do() -> None:
+            self._said.add(("resume", job.job_id, by, str(number)))
+            self._command(Resume(job_id=job.job_id, by=by, tenant=TENANT, number=number))
 
         return do
 

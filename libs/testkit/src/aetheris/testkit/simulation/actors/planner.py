@@ -6,7 +6,7 @@ from aetheris.planner.core.decisions import Append, Index, Output, Request
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Submit
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
@@ -60,6 +60,8 @@ class Planner:
             decided = self.core.submit(body, entry.id)
         elif isinstance(body, Cancel):
             decided = self.core.cancel(body, entry.id, entry.record.offset)
+        elif isinstance(body, Pause | Resume):
+            decided = self.core.pause(body, entry.id, entry.record.offset)
         return [decided] if isinstance(decided, Append) else []
 
     def _write(self, outputs: Sequence[Output]) -> None:

@@ -1,0 +1,44 @@
+"""Reads a job of any partition from the log: what a continuation says of it is held against this (docs/continue.md)."""
+
+from dataclasses import dataclass
+
+from aetheris.planner.core.partition import Indexed
+from aetheris.protocol.fold.job_log import fold_into, since_birth, tell
+from aetheris.protocol.messages.events import JobSealed
+from aetheris.protocol.planning.continuation import Ended
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.partitioning import partition_of
+
+KNOWN_WITHIN_S = 5.0
+"""A job's line comes into its index a moment after its first events: this long it may be waited for."""
+_AGAIN_S = 0.05
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of all partitions."""
+
+    indexed: Indexed
+    history: History
+    partitions: int
+    clock: Clock
+
+    async def look_up(self, job_id: str) -> Ended | None:
+        """A job and its first seal, as the log has them now; None where there is no such job.
+
+        Raises:
+            LogUnreachable, LogGap.
+        """
+        until_s = self.clock.monotonic() + KNOWN_WITHIN_S
+        while (line := self.indexed(job_id)) is None:
+            if self.clock.monotonic() >= until_s:
+                return None
+            await self.clock.sleep(_AGAIN_S)
+        partition = partition_of(job_id, self.partitions)
+        records = list(since_birth(await self.history.read_job(job_id, partition, line.birth)))
+        job = None
+        for record in records:
+            job = fold_into(job, record)
+        seal = next((one.said for one in tell(records) if isinstance(one.said, JobSealed)), None)
+        return None if job is None else Ended(job, seal)

@@ -1,0 +1,192 @@
+"""A submission that continues a job is taken up only as that job's own stream bears it out, whoever wrote it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.planner.core.decisions import Append, Look, Refused
+from aetheris.planner.core.partition import Partition
+from aetheris.planner.handlers import PlannerHandler
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.planning.continuation import Ended, continues
+from aetheris.runtime.blobs.loading import BlobTraffic
+from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.log.interface import LogUnreachable
+from aetheris.runtime.process.withheld import Withheld
+from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.telemetry.tracer import Telemetry
+from aetheris.testkit.clock import VirtualClock
+from aetheris.testkit.memory import MemoryLog
+from tests.testkit import histories as h
+
+SEAL = ev.JobSealed(
+    job_id=h.JOB,
+    tenant=h.TENANT,
+    event_count=9,
+    root="r",
+    execution_hash="e",
+    outcome_hash="o",
+    sealed_at="",
+    signature="s",
+    key_id="k",
+)
+Change = Callable[[ev.Continues], ev.Continues]
+
+
+def failed(*, sure: bool = True, end: ev.Event | None = None) -> JobState:
+    """A job of which a succeeded, and b did not."""
+    nodes = ({"id": "a", "tool": "pay", "args": {"n": 1}}, {"id": "b"})
+    paid: dict[str, Any] = {"args": {"n": 1}, "tool": "pay"}
+    allowed = h.about(ev.PolicyAllowed, "a", args=paid["args"], tool="pay", args_hash="x", tool_version="1", rule="r")
+    return h.fold(
+        h.planned(h.graph(*nodes, act={}, pay={"irreversible": True})),
+        allowed,
+        h.started("a", "n-a", **paid),
+        h.finished("a", "n-a", result={"x": 7}, **paid),
+        h.started("b", "n-b"),
+        h.finished("b", "n-b", "permanent_failure", via="executor" if sure else "ledger"),
+        end or ev.JobFailed(job_id=h.JOB, error="b failed", node_id="b"),
+    )
+
+
+def submission(said: ev.Continues, *nodes: dict[str, Any], tenant: str = h.TENANT) -> Submit:
+    planned = nodes or ({"id": "b", "args": {"n": 7}},)
+    plan = h.graph(*planned, act={}, pay={"irreversible": True})
+    used = said.model_copy(update={"uses": (ev.Use(node_id="b", at="/args/n", ref="a#/x"),)} if not nodes else {})
+    return Submit(job_id="job-2", by="bob", tenant=tenant, request_hash="q", plan=plan, continues=used)
+
+
+def taken(command: Submit, ended: Ended | None) -> ev.Event:
+    """The last event of the birth."""
+    core = Partition(lambda _job_id: None)
+    assert core.submit(command, "cmd") == Look(h.JOB)
+    assert core.submit(command, "cmd") is None, "the same request, which is being looked up"
+    group = core.looked_up(command, "cmd", ended)
+    assert isinstance(group, Append)
+    assert isinstance(group.facts[0].event, ev.JobCreated)
+    return group.facts[-1].event
+
+
+def test_what_its_stream_bears_out_is_taken_up() -> None:
+    ended = Ended(failed(), SEAL)
+    assert isinstance(taken(submission(continues(ended)), ended), ev.PlanGenerated)
+
+
+def first(said: ev.Continues, **changed: Any) -> ev.Continues:
+    one, *rest = said.adopted
+    return said.model_copy(update={"adopted": (one.model_copy(update=changed), *rest)})
+
+
+FORGED: dict[str, Change] = {
+    "a result": lambda said: first(said, result_hash="0"),
+    "a key": lambda said: first(said, idempotency_key="0"),
+    "a step that failed": lambda said: first(said, node_id="b"),
+    "a meaning": lambda said: first(said, content_key=None),
+    "nothing adopted": lambda said: said.model_copy(update={"adopted": ()}),
+    "more adopted": lambda said: said.model_copy(
+        update={"adopted": (*said.adopted, said.adopted[0].model_copy(update={"node_id": "z"}))}
+    ),
+    "another seal": lambda said: said.model_copy(update={"seal": said.seal.model_copy(update={"root": "0"})}),
+    "another depth": lambda said: said.model_copy(update={"depth": 2}),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_a_forged_submission_says_never_runs(forged: str) -> None:
+    ended = Ended(failed(), SEAL)
+    end = taken(submission(FORGED[forged](continues(ended))), ended)
+    assert isinstance(end, ev.JobFailed)
+    assert (end.unfounded, end.error.startswith("continues: ")) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ({"id": "a", "tool": "pay", "args": {"n": 2}}, "in its plan again"),
+        ({"id": "z", "tool": "pay", "args": {"n": 1}}, "say its occurrence"),
+    ],
+)
+def test_what_was_paid_is_not_paid_again_by_a_forged_plan(nodes: dict[str, Any], reason: str) -> None:
+    ended = Ended(failed(), SEAL)
+    end = taken(submission(continues(ended), nodes), ended)
+    assert isinstance(end, ev.JobFailed)
+    assert reason in end.error
+
+
+def test_values_that_stand_for_results_are_those_results() -> None:
+    ended = Ended(failed(), SEAL)
+    command = submission(continues(ended), {"id": "b", "args": {"n": 8}})
+    assert command.continues is not None
+    for use in (("b", "/args/n", "a#/x"), ("b", "/args/m", "a#/x"), ("z", "/args/n", "a#/x"), ("b", "/args/n", "b")):
+        told = ev.Use(node_id=use[0], at=use[1], ref=use[2])
+        forged = command.model_copy(update={"continues": command.continues.model_copy(update={"uses": (told,)})})
+        assert isinstance(taken(forged, ended), ev.JobFailed)
+
+
+def test_a_job_that_there_is_not_runs_or_is_anothers_is_not_continued() -> None:
+    said = continues(Ended(failed(), SEAL))
+    completed = failed(end=ev.JobCompleted(job_id=h.JOB))
+    unfounded = failed(end=ev.JobFailed(job_id=h.JOB, error="continues: no", unfounded=True))
+    for ended in (
+        None,
+        Ended(failed(), None),
+        Ended(failed(sure=False), SEAL),
+        Ended(completed, SEAL),
+        Ended(unfounded, SEAL),
+    ):
+        assert isinstance(taken(submission(said), ended), ev.JobFailed)
+    end = taken(submission(said, tenant="umbrella"), Ended(failed(), SEAL))
+    assert isinstance(end, ev.JobFailed)
+    assert end.error == "continues: there is no such job", "nobody learns what others have"
+
+
+def test_a_plan_that_is_none_is_refused_as_ever() -> None:
+    core, ended = Partition(lambda _job_id: None), Ended(failed(), SEAL)
+    command = submission(continues(ended)).model_copy(update={"plan": {"nodes": [{"id": 7}]}})
+    core.submit(command, "cmd")
+    assert isinstance(core.looked_up(command, "cmd", ended), Refused)
+
+
+async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
+    log, clock, ended = MemoryLog(partitions=1), VirtualClock(), Ended(failed(), SEAL)
+    appender, asked = log.appender(), list[str]()
+    await appender.start()
+
+    async def look_up(job_id: str) -> Ended | None:
+        asked.append(job_id)
+        if len(asked) == 1:
+            raise LogUnreachable
+        return ended
+
+    handler = PlannerHandler(
+        appender=appender,
+        withheld=Withheld(appender, clock, Metrics("planner")),
+        indexed=lambda _job_id: None,
+        quarantine=lambda _record, reason: pytest.fail(reason),
+        traffic=BlobTraffic(FolderBlobs(tmp_path), clock),
+        telemetry=Telemetry("planner", 0),
+        metrics=Metrics("planner"),
+        clock=clock,
+        again=lambda _start, _end: pytest.fail("nothing waits"),
+        look_up=look_up,
+    )
+    command = submission(continues(ended))
+    await appender.append([(draft(Topic.JOBS_COMMANDS, command, key="job-2", id="1", source="test", time=""),)])
+    await handler.restored()
+    await handler.handle({Topic.JOBS_COMMANDS: log.records(Topic.JOBS_COMMANDS)})
+    await clock.advance(0.5)
+    await handler.tick()
+    assert (log.records(Topic.JOBS_EVENTS), handler.low_water(Topic.JOBS_COMMANDS)) == ([], 0)
+    await clock.advance(1.0)
+    await handler.tick()
+    assert [record.header("ce_type") for record in log.records(Topic.JOBS_EVENTS)] == [
+        b"io.aetheris.job_created.v1",
+        b"io.aetheris.plan_generated.v1",
+    ]
+    assert (asked, handler.low_water(Topic.JOBS_COMMANDS)) == ([h.JOB, h.JOB], None)
