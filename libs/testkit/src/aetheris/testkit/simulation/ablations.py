@@ -224,7 +224,6 @@ ABLATIONS: tuple[Ablation, ...] = (
         },
     ),
     Ablation(
-<<<<<<< HEAD
         "with a lock that its children do not hold", "what a worker has started holds its lock too", 2000, locks="own"
     ),
     Ablation(
@@ -251,11 +250,12 @@ ABLATIONS: tuple[Ablation, ...] = (
         2000,
         {"aetheris.ledger.core.doubt._probe": _not_found_is_final},
     ),
-=======
-        "with a pause that only its readers keep", 2000, {"aetheris.protocol.fold.start.is_held": _always(value=False)}
+    Ablation(
+        "with a pause that only its readers keep",
+        "a `started` behind a pause is void (planner, ledger and executor keep to it all the same)",
+        2000,
+        {"aetheris.protocol.fold.start.is_held": _always(value=False)},
     ),
-    Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
->>>>>>> main
 )
 
 NONE = Ablation("nothing left out", "nothing", 0)

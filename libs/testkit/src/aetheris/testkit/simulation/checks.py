@@ -61,14 +61,11 @@ class Observer:
         """(job_id, node_id) → the revision that it came with, if it undoes a node."""
         self._allowed_at: dict[str, int] = {}
         self._sent: set[str] = set()
-<<<<<<< HEAD
         self._said: dict[tuple[str, str, str], str | None] = {}
         """(job_id, worker_id, incarnation) → who said that it has ended."""
-=======
         self._pauses: dict[str, list[int]] = {}
         """job_id → where a pause begins and ends, by turns."""
         self._cancelled: set[str] = set()
->>>>>>> main
 
     def record(self, entry: Entry) -> None:
         """The next record of jobs.events."""
@@ -119,13 +116,10 @@ class Observer:
                 self._undoes.update(((event.job_id, node_id), event.revision) for node_id in undoing)
             case JobStopping():
                 self._stops.setdefault(event.job_id, []).append((offset, event.up_to_revision))
-<<<<<<< HEAD
             case WorkerEnded():
                 self._said.setdefault((event.job_id, event.worker_id, event.incarnation), event.by)
-=======
             case JobPaused() | JobResumed() | CancelRequested():
                 self._note_pause(event, self._pauses.setdefault(event.job_id, []), offset)
->>>>>>> main
             case PolicyAllowed():
                 self._allowed_at.setdefault(event.idempotency_key, offset)
             case ApprovalDecided(decision=Decision.APPROVE):

@@ -7,21 +7,19 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState, KeyState, St
-<<<<<<< HEAD
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
     Ended,
+    Pause,
     Resolve,
     Respond,
+    Resume,
     Signal,
     Submit,
     WorkerEntry,
 )
-=======
-from aetheris.protocol.messages.commands import Cancel, CancelContract, Pause, Resolve, Respond, Resume, Signal, Submit
->>>>>>> main
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.testkit.simulation.log import Batch, Body
