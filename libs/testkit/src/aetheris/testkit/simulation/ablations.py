@@ -217,14 +217,11 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with an effect store that is believed",
         "what lies in the effect store is held against what the try would have appended",
-        1000,
+        5000,
         {
             "aetheris.ledger.core.settlement._is_of": _always(value=True),
             "aetheris.ledger.core.settlement._is_whole": _always(value=True),
         },
-    ),
-    Ablation(
-        "with a lock that its children do not hold", "what a worker has started holds its lock too", 2000, locks="own"
     ),
     Ablation(
         "with those who have ended starting all the same",
