@@ -209,7 +209,7 @@ def test_who_continues_a_job_submits_it_and_approves_none_of_its_calls(system: S
     status, taken = go_on(system, job, poke("z", "poke_irreversible", tag))
     assert status == 202
     asked = system.wait_asked(taken["job_id"])
-    said = {"request_id": asked["id"], "action": "approve"}
+    said = {"request_id": asked["request_id"], "action": "approve"}
     assert system.api.post("/ecs/respond", json=said).status_code == 403
     assert outside.count(tag) == 0
     assert system.api.post("/ecs/respond", json=said, headers=system.approver).status_code == 200
@@ -263,3 +263,14 @@ def test_what_nobody_is_sure_of_is_not_gone_on_from(system: System, outside: Out
     assert (status, error["error"]["code"], error["error"]["details"]["nodes"]) == (409, "unsure", ["a"])
     assert outside.count(tag) == 1
     assert go_on(system, "no-such-job")[0] == 404
+    said = {"settle": {"a": {"verdict": "happened", "evidence": "it is there", "result": {}}}}
+    plan = {"plan": {"nodes": [poke("z", "poke_pure", tag)]}}
+    assert system.api.post(f"/jobs/{job}/continue", json=said | plan).status_code == 403, "he submitted it"
+    answer = system.api.post(f"/jobs/{job}/continue", json=said | plan, headers=system.approver)
+    assert answer.status_code == 202, answer.text
+    system.wait_ended([answer.json()["job_id"]])
+    report = system.verified(answer.json()["job_id"])
+    assert [(one["node_id"], one["verdict"], one["by"]) for one in report["settled_by_hand"]] == [
+        ("a", "happened", local.APPROVER)
+    ]
+    assert outside.count(tag) == 1

@@ -1,18 +1,19 @@
 """What a continuation adopts, runs and refuses: the pure part (docs/continue.md)."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aetheris.gateway.core import submissions
-from aetheris.gateway.core.problems import BadRequest, Conflict
+from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
 from aetheris.planner.core.births import birth_group
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.protocol.planning.continuation import Ended
+from aetheris.protocol.planning.continuation import Ended, unfounded
 from tests.testkit import histories as h
 
 SEAL = ev.JobSealed(
@@ -65,8 +66,9 @@ def job(*events: ev.Event, nodes: tuple[dict[str, Any], ...] = (), end: ev.Event
     return h.fold(h.planned(h.graph(*(nodes or ({"id": "a"}, use)), **pins)), *events, end)
 
 
-def asked_for(state: JobState, plan: Any = None, seal: ev.JobSealed | None = SEAL) -> Submit:
-    raw = json.dumps({} if plan is None else {"plan": {"nodes": plan}}).encode()
+def asked_for(state: JobState, plan: Any = None, seal: ev.JobSealed | None = SEAL, settle: Any = None) -> Submit:
+    body: dict[str, Any] = {} if plan is None else {"plan": {"nodes": plan}}
+    raw = json.dumps(body | ({} if settle is None else {"settle": settle})).encode()
     return submissions.continue_command(raw, ASKED, Ended(state, seal), REGISTRY, {})
 
 
@@ -100,6 +102,51 @@ def test_an_unsure_step_needs_its_human_first(via: str) -> None:
     with pytest.raises(Conflict) as refused:
         asked_for(job(*done("a"), *last, nodes=nodes))
     assert (refused.value.code, refused.value.details["nodes"]) == ("unsure", ["b"])
+
+
+def test_an_unsure_step_is_settled_by_who_continues_and_never_by_who_submitted_it() -> None:
+    nodes = ({"id": "a", "tool": "pay"}, {"id": "b", "args": {"x": {"$ref": "a#/x"}}})
+    paid = done("a", "pay")
+    paid[-1] = h.finished("a", "n-a", "permanent_failure", via="ledger", tool="pay")
+    lost, known = job(*paid, nodes=nodes), {"verdict": "happened", "evidence": "asked the bank", "result": {"x": 7}}
+    command = asked_for(lost, settle={"a": known})
+    (left,) = nodes_of(command)
+    assert (left["id"], left["args"]) == ("b", {"x": 7})
+    assert command.continues is not None
+    ((adopted,), (word,)) = command.continues.adopted, command.continues.settled
+    assert (adopted.node_id, adopted.result_hash, adopted.content_key is None) == ("a", h.digest({"x": 7}), False)
+    assert (word.verdict, word.evidence, word.invocation_id) == ("happened", "asked the bank", "n-a")
+    assert unfounded(command, Ended(lost, SEAL)) is None
+    denied = asked_for(lost, settle={"a": {"verdict": "not_executed", "evidence": "no such payment"}})
+    assert [node["id"] for node in nodes_of(denied)] == ["a", "b"]
+    assert denied.continues is not None
+    assert denied.continues.adopted == ()
+    assert unfounded(denied, Ended(lost, SEAL)) is None
+    with pytest.raises(Conflict) as refused:
+        asked_for(lost, settle={"b": known})
+    assert refused.value.code == "unsure"
+    with pytest.raises(Conflict) as refused:
+        asked_for(lost, settle={"a": known, "b": known})
+    assert refused.value.code == "not_unsure"
+    for settle in ({"a": {"verdict": "retry", "evidence": "x"}}, {"a": {"verdict": "happened"}}):
+        with pytest.raises(BadRequest):
+            asked_for(lost, settle=settle)
+    own = replace(ASKED, by=lost.created.submitted_by)
+    raw = json.dumps({"settle": {"a": known}}).encode()
+    with pytest.raises(Forbidden):
+        submissions.continue_command(raw, own, Ended(lost, SEAL), REGISTRY, {})
+    forged = command.model_copy(update={"by": lost.created.submitted_by})
+    assert "somebody else must" in str(unfounded(forged, Ended(lost, SEAL)))
+    silent = command.model_copy(update={"continues": command.continues.model_copy(update={"settled": ()})})
+    assert "nobody knows" in str(unfounded(silent, Ended(lost, SEAL)))
+
+
+def test_no_word_makes_whole_what_was_done_in_part() -> None:
+    part = [h.started("b", "n-b"), h.finished("b", "n-b", "compensatable_failure")]
+    state = job(*done("a"), *part, nodes=({"id": "a"}, {"id": "b"}, {"id": "c"}))
+    with pytest.raises(Conflict) as refused:
+        asked_for(state, settle={"b": {"verdict": "happened", "evidence": "seen"}})
+    assert refused.value.code == "unsure"
 
 
 def test_what_a_human_found_not_executed_is_run_again() -> None:

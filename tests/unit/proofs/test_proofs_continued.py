@@ -224,6 +224,45 @@ def test_an_unsure_step_is_neither_adopted_nor_passed_over_but_by_a_humans_word(
     assert rules(own) == {"adopted_unsure"}
 
 
+def word(verdict: str = "happened", **more: Any) -> Body:
+    named_ = {"node_id": "a", "idempotency_key": "k-a", "invocation_id": "n1"}
+    return named_ | {"verdict": verdict, "evidence": "asked the bank", "result": {"x": 1}} | more
+
+
+def settled(before: Log, said_: Body, *adoptions: Body, by: str = "ann") -> Evidence:
+    log = Log(node("b"), tools=TOOLS, job=AFTER, plan={}, continues=bare(before, *adoptions) | {"settled": [said_]})
+    body = log.records[0].value.replace(b'"submitted_by": "me"', b'"submitted_by": "%b"' % by.encode())
+    log.records[0] = replace(log.records[0], value=body)
+    log.start("m", "b", key="k2")
+    log.finish("m", name="b", key="k2")
+    log.done("b")
+    log.complete()
+    return evidence(sealed(log), before)
+
+
+def test_an_unsure_step_is_settled_by_the_word_of_who_continues_and_shown_as_that() -> None:
+    unsure = lost(error="cancelled")
+    key = {"idempotency_key": "k-a", "invocation_id": "n1", "args_hash": "args-a"}
+    taken = {"job_id": BEFORE, "node_id": "a", "tool_name": "refund", "result_hash": digest({"x": 1}), **key}
+    own, other = opinions(settled(unsure, word(), taken))
+    assert own["ok"], own["violations"]
+    shown = {"job_id": AFTER, "of": BEFORE, "by": "ann", "node_id": "a", "verdict": "happened"}
+    assert own["settled_by_hand"] == other["settled_by_hand"] == [shown | {"evidence": "asked the bank"}]
+    own, _ = opinions(settled(unsure, word("not_executed")))
+    assert own["ok"], own["violations"]
+    for forged, adoptions, rule in (
+        (word(), (), "continued_unsure"),
+        (word(), (taken | {"result_hash": "0"},), "adopted_differs"),
+        (word("not_executed"), (taken,), "adopted_unsure"),
+        (word("perhaps"), (), "continued_word"),
+        (word("not_executed", invocation_id="n2"), (), "continued_word"),
+        (word("not_executed", node_id="b"), (), "continued_word"),
+    ):
+        assert rule in rules(opinions(settled(unsure, forged, *adoptions))[0]), forged
+    assert rules(opinions(settled(lost(by="ann"), word("not_executed")))[0]) == {"continued_word"}
+    assert rules(opinions(settled(unsure, word("not_executed"), by="me"))[0]) == {"self_approval"}
+
+
 def test_a_step_that_was_done_in_part_is_unsure() -> None:
     log = Log(node("a"), tools=TOOLS)
     log.start("n1")

@@ -103,6 +103,13 @@ def test_an_undoing_and_the_job_s_end_are_in_it() -> None:
     ]
 
 
+def test_a_pause_and_its_end_are_in_it_with_who_said_so() -> None:
+    paused = ev.JobPaused(job_id=h.JOB, number=1, by="ann")
+    found = trace(paused, paused, ev.JobResumed(job_id=h.JOB, number=1, by="bob"))[4:]
+    said = [(entry["action"], entry["metadata"]["actor"], entry["metadata"]["by"]) for entry in found]
+    assert said == [("job_paused:1", "human", "ann"), ("job_resumed:1", "human", "bob")]
+
+
 def test_what_is_void_or_repeated_leaves_no_entry() -> None:
     done = (h.started("a", "n1"), h.finished("a", "n1"))
     assert actions(*done, *done, h.started("a", "n9"), YES, YES)[-1] == "approve:A"

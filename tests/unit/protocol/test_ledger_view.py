@@ -131,6 +131,12 @@ def test_the_event_that_decided_is_named_not_the_last_one() -> None:
     assert call["decided_at"] == "2026-01-01T00:00:03+00:00"
 
 
+def test_what_was_asked_about_and_never_started_is_cancelled_with_its_job() -> None:
+    call = only(ASKED, YES, ev.JobCancelled(job_id=h.JOB, by="ann"))
+    assert (call["status"], call["has_effect"], call["decided_by"], call["by"]) == ("cancelled", "none", "human", "ann")
+    assert only(START, ev.JobCancelled(job_id=h.JOB, by="ann"))["status"] == "started"
+
+
 def test_what_the_outside_said_last_stands() -> None:
     assert (only(*DONE, confirmed())["confirmation"], only(*DONE, confirmed())["confirmed_at"]) == (
         "confirmed",

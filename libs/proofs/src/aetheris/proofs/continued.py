@@ -8,6 +8,7 @@ from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.compensation import succeeded
 from aetheris.proofs.execution import LoadBlob, UnreadableResult, read_result
 from aetheris.proofs.findings import Report
+from aetheris.proofs.gate import entitled
 from aetheris.proofs.history import PERMANENT
 from aetheris.proofs.records import Body, Fact, Violation, violation
 from aetheris.proofs.validity import Settlement, Validity
@@ -26,6 +27,9 @@ _WHAT = (
     "content_key",
     "occurrence",
 )
+
+
+_DEFAULT = {"occurrence": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +55,23 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a node of an ended job came to; `undoes`: it is a compensation; `unsure`: a part of it, or perhaps all."""
+    """What a node of an ended job came to; `undoes`: it is a compensation.
+
+    `doubt`: the last try of a call that may have taken effect; `partial`: it has, and not as a whole.
+    """
 
     settled: Fact | None
     start: Fact | None
     irreversible: bool
     undoes: bool
     undone: bool
-    unsure: bool
+    doubt: Fact | None
+    partial: bool
+
+    @property
+    def unsure(self) -> bool:
+        """Nobody knows from that job alone whether it took effect, or all of it."""
+        return self.doubt is not None
 
     @property
     def is_done(self) -> bool:
@@ -140,14 +153,17 @@ def _adopted(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
             if hash_or_empty(one) not in carried:
                 yield violation("adopted_unfounded", created, f"job {earlier.job_id} had not adopted {node} so")
         else:
-            yield from _taken(known.get(node), one, created)
+            yield from _taken(known.get(node), _words(job).get(node), one, created)
     yield from _used(job, earlier, created, known)
 
 
-def _taken(step: Step | None, one: Body, created: Fact) -> Iterator[Violation]:
-    """An adoption against what the step came to."""
+def _taken(step: Step | None, word: Body | None, one: Body, created: Fact) -> Iterator[Violation]:
+    """An adoption against what the step came to, or what a person said of it."""
     node = one.get("node_id")
-    if step is not None and step.unsure:
+    if step is not None and word is not None and word.get("verdict") == "happened" and _answers(step, word):
+        if not all(one.get(name, _DEFAULT.get(name)) == said for name, said in _as_said(step, word).items()):
+            yield violation("adopted_differs", created, f"the call of {node} that is said to have happened was another")
+    elif step is not None and step.unsure:
         yield violation("adopted_unsure", created, f"nobody knows what became of {node}")
     elif step is None or step.settled is None or step.undoes:
         yield violation("adopted_unsettled", created, f"{node} never succeeded")
@@ -161,8 +177,7 @@ def _same(name: str, one: Body, said: Body) -> bool:
     """A kind without a start has neither tool nor arguments to compare."""
     if said["tool_name"] is None and name in ("tool_name", "args_hash", "invocation_id"):
         return True
-    default = 1 if name == "occurrence" else None
-    return one.get(name, default) == said[name]
+    return one.get(name, _DEFAULT.get(name)) == said[name]
 
 
 def _left(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
@@ -174,10 +189,62 @@ def _left(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
     dropped += [str(one.get("node_id")) for one in _adoptions(earlier) if hash_or_empty(one) not in carried]
     for name in dropped:
         yield violation("adopted_missing", created, f"{name} was done, and is not adopted: it might be done again")
+    words = _words(job)
     for name, step in known.items():
-        if step.unsure and name not in mine:
+        if step.unsure and name not in mine and words.get(name, {}).get("verdict") != "not_executed":
             yield violation("continued_unsure", created, f"nobody has said what became of {name}")
+    for name, word in words.items():
+        yield from _said(earlier, known.get(name), word, created)
     yield from _again(job)
+
+
+def _said(earlier: Link, step: Step | None, word: Body, created: Fact) -> Iterator[Violation]:
+    """A person's word is about the very call that nobody was sure of, and his to say: he submits the new job."""
+    if step is None or step.doubt is None or not _answers(step, word):
+        yield violation("continued_word", created, f"nothing of {word.get('node_id')} was for a person to settle so")
+        return
+    validity, doubt, at = earlier.validity, step.doubt, len(earlier.validity.history.facts)
+    parked = validity.parked(doubt.key, at)
+    asked = validity.request(doubt.key, validity.askings(doubt.key, at)[-1], at)
+    rule = parked if parked is not None and parked.text("rule") else asked
+    yield from entitled(validity, rule, created, created.text("submitted_by"))
+
+
+def _answers(step: Step, word: Body) -> bool:
+    doubt = step.doubt
+    if doubt is None or step.undoes or step.partial or word.get("verdict") not in ("happened", "not_executed"):
+        return False
+    return (word.get("idempotency_key"), word.get("invocation_id")) == (doubt.key, doubt.nonce)
+
+
+def _as_said(step: Step, word: Body) -> dict[str, Any]:
+    """What an adoption says of a call that a person says happened."""
+    doubt: Body = step.doubt.body if step.doubt is not None else {}
+    return {
+        "idempotency_key": doubt.get("idempotency_key"),
+        "invocation_id": doubt.get("invocation_id"),
+        "tool_name": doubt.get("tool_name"),
+        "args_hash": doubt.get("args_hash"),
+        "result_hash": hash_or_empty(word.get("result")),
+        "external_id": None,
+        "content_key": doubt.get("content_key") if step.irreversible else None,
+        "occurrence": doubt.get("occurrence", 1) if step.irreversible else 1,
+    }
+
+
+def words_of(link: Link) -> list[dict[str, Any]]:
+    """What a person said, in continuing a job, of its unsure steps: shown as his word, with his name."""
+    created = link.validity.history.created
+    by = created.text("submitted_by") if created is not None else ""
+    return [
+        {"job_id": link.job_id, "of": link.continues, "by": by}
+        | {name: word.get(name) for name in ("node_id", "verdict", "evidence")}
+        for word in _words(link).values()
+    ]
+
+
+def _words(link: Link) -> dict[str, Body]:
+    return {str(one.get("node_id")): one for one in _mappings(link.says.get("settled"))}
 
 
 def _again(job: Link) -> Iterator[Violation]:
@@ -200,7 +267,9 @@ def _used(job: Link, earlier: Link, created: Fact, known: Mapping[str, Step]) ->
         name, _, inner = target.partition("#")
         step = known.get(name)
         try:
-            result = read_result(step.settled, earlier.load_blob) if step is not None and step.settled else None
+            word = _words(job).get(name)
+            given = read_result(step.settled, earlier.load_blob) if step is not None and step.settled else None
+            result = given if word is None else word.get("result")
             same = hash_or_empty(at(result, inner)) == hash_or_empty(at(plans.node(node, 0), pointer)) != ""
         except (LookupError, ValueError, UnreadableResult):
             same = False
@@ -232,8 +301,11 @@ def _step(validity: Validity, name: str, *, is_undone: bool) -> Step:
     start = None
     if effect is not None:
         start = next(one for one in validity.valid[effect.fact.key] if one.nonce == effect.fact.nonce)
-    unsure = not harmless and not is_undone and any(_is_unsure(validity, key) for key in validity.keys_of_node(name))
-    return Step(settled, start, irreversible, bool(plans.compensates(name, revision)), is_undone, unsure)
+    unsure = [key for key in validity.keys_of_node(name) if _is_unsure(validity, key)]
+    doubt = validity.valid[unsure[0]][-1] if unsure and not harmless and not is_undone else None
+    partial = settled is not None and settled.outcome == "compensatable_failure"
+    undoes = bool(plans.compensates(name, revision))
+    return Step(settled, start, irreversible, undoes, is_undone, doubt, partial)
 
 
 def _is_unsure(validity: Validity, key: str) -> bool:

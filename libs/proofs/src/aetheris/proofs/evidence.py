@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from aetheris.proofs.audit import Audit
-from aetheris.proofs.continued import Link, chain_violations
+from aetheris.proofs.continued import Link, chain_violations, words_of
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.findings import Report
 from aetheris.proofs.history import SUCCESSES, History
@@ -97,6 +97,7 @@ def with_chain(chain: Sequence[Link]) -> dict[str, Any]:
             {"job_id": one.job_id, "ok": one.report.ok, "event_chain_root_hash": one.report.event_chain_root_hash}
             for one in chain[1:]
         ],
+        "settled_by_hand": [word for one in chain for word in words_of(one)],
     }
 
 

@@ -74,7 +74,7 @@ def _decided(validity: Validity) -> Iterator[Violation]:
                 yield violation("unasked_decision", decided, f"key {key} was decided, and nobody had asked")
             else:
                 yield from _bound(requested, decided)
-                yield from _entitled(validity, requested, decided, decided.text("approver"))
+                yield from entitled(validity, requested, decided, decided.text("approver"))
                 yield from _own_edit(validity, requested, decided)
 
 
@@ -84,13 +84,14 @@ def _bound(requested: Fact, decided: Fact) -> Iterator[Violation]:
             yield violation("decision_differs", decided, f"the decision on key {decided.key} is about another {name}")
 
 
-def _entitled(validity: Validity, rule: Fact, word: Fact, who: str) -> Iterator[Violation]:
-    """By the rule as a record has it: not who submitted the job, and whom it names."""
+def entitled(validity: Validity, rule: Fact | None, word: Fact, who: str) -> Iterator[Violation]:
+    """By the rule as a record has it, if any has: not who submitted the job, and whom it names."""
     created, about = validity.history.created, f"key {word.key}" if word.key else "the job"
     own = created is not None and who == created.text("submitted_by")
-    if own and rule.body.get("self_approval") is not True:
+    says: Body = rule.body if rule is not None else {}
+    if own and says.get("self_approval") is not True:
         yield violation("self_approval", word, f"who submitted the job decided on {about}")
-    named = rule.body.get("approvers")
+    named = says.get("approvers")
     patterns = cast("list[object]", named) if isinstance(named, list) else None
     if patterns is not None and not any(fnmatchcase(who, str(pattern)) for pattern in patterns):
         yield violation("not_an_approver", word, f"{about} was decided by somebody whom the policy doesn't name")
@@ -129,7 +130,7 @@ def _entitled_to_resolve(validity: Validity, word: Fact, who: str) -> Iterator[V
         parked = None
     rule = parked or validity.request(word.key, validity.askings(word.key, word.at)[-1], word.at)
     if rule is not None:
-        yield from _entitled(validity, rule, word, who)
+        yield from entitled(validity, rule, word, who)
 
 
 def _accepted(validity: Validity) -> Iterator[Violation]:
@@ -143,7 +144,7 @@ def _accepted(validity: Validity) -> Iterator[Violation]:
             begun.add(key)
         elif waiting is not None and fact.body.get("correlation_key") == waiting.body.get("correlation_key"):
             if waiting.text("rule"):
-                yield from _entitled(validity, waiting, fact, fact.text("by"))
+                yield from entitled(validity, waiting, fact, fact.text("by"))
             waiting = None
 
 

@@ -363,10 +363,18 @@ class Client:
         return Commanded.model_validate(self._send(_resume(job_id, reason)))
 
     def continue_job(
-        self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
+        self,
+        job_id: str,
+        plan: Mapping[str, Any] | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        settle: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Submitted:
-        """Continue a failed or cancelled job in a new one; raises ApiError (Conflict: names what stands against it)."""
-        return Submitted.model_validate(self._send(_continue(job_id, plan, options)))
+        """Continue a failed or cancelled job in a new one; raises ApiError (Conflict: names what stands against it).
+
+        `settle`: node id → {verdict: happened or not_executed, evidence, result?} of each step that nobody is sure of.
+        """
+        return Submitted.model_validate(self._send(_continue(job_id, plan, options, settle)))
 
     def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
         """Cancel one step; what is under way is settled first; raises ApiError (Conflict: not begun, or ended)."""
@@ -575,10 +583,15 @@ class AsyncClient:
         return Commanded.model_validate(await self._send(_resume(job_id, reason)))
 
     async def continue_job(
-        self, job_id: str, plan: Mapping[str, Any] | None = None, *, options: Mapping[str, Any] | None = None
+        self,
+        job_id: str,
+        plan: Mapping[str, Any] | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        settle: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Submitted:
         """As `Client.continue_job`."""
-        return Submitted.model_validate(await self._send(_continue(job_id, plan, options)))
+        return Submitted.model_validate(await self._send(_continue(job_id, plan, options, settle)))
 
     async def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
         """As `Client.cancel_contract`."""
@@ -822,8 +835,17 @@ def _reconcile(job_id: str) -> _Call:
     return _Call("POST", f"/jobs/{job_id}/reconcile")
 
 
-def _continue(job_id: str, plan: Mapping[str, Any] | None, options: Mapping[str, Any] | None) -> _Call:
-    body = _given(plan=dict(plan) if plan is not None else None, options=dict(options) if options else None)
+def _continue(
+    job_id: str,
+    plan: Mapping[str, Any] | None,
+    options: Mapping[str, Any] | None,
+    settle: Mapping[str, Mapping[str, Any]] | None,
+) -> _Call:
+    body = _given(
+        plan=dict(plan) if plan is not None else None,
+        options=dict(options) if options else None,
+        settle={name: dict(said) for name, said in settle.items()} if settle else None,
+    )
     return _Call("POST", f"/jobs/{job_id}/continue", body)
 
 

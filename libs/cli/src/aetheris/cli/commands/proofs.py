@@ -168,6 +168,9 @@ def _print(report: Mapping[str, Any]) -> None:
         evidence = json.dumps(gone["evidence"], ensure_ascii=False)
         said = f"{gone['worker_id']}, by {gone['by']} at {gone['said_at']}: {evidence}"
         fields((("said to have ended", said),))
+    for word in report.get("settled_by_hand", ()):
+        said = f"{word['node_id']} of job {word['of']}: {word['verdict']}, says {word['by']}: {word['evidence']}"
+        fields((("by hand", shown(said)),))
     verdict = Text("holds", "green") if holds(report) else Text("does not hold", "red")
     out.print(verdict)
 

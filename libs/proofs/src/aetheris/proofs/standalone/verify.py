@@ -1186,6 +1186,16 @@ class Link:
     def adopted(self) -> list[dict[str, Any]]:
         return [mapping(one) for one in listed(self.says().get("adopted"))]
 
+    def words(self) -> dict[str, dict[str, Any]]:
+        """What the person who continues says of the steps that nobody was sure of."""
+        return {str(mapping(one).get("node_id")): mapping(one) for one in listed(self.says().get("settled"))}
+
+    def words_shown(self) -> list[dict[str, Any]]:
+        by = self.job.created.text("submitted_by") if self.job.created else ""
+        named = {"job_id": self.job_id, "of": str(self.says().get("job_id")) if self.says() else "", "by": by}
+        names = ("node_id", "verdict", "evidence")
+        return [named | {name: word.get(name) for name in names} for word in self.words().values()]
+
 
 def check_chain(chain: list[Link]) -> list[dict[str, Any]]:
     """Each job against the one that it continues; and what is wrong in those."""
@@ -1233,16 +1243,23 @@ def check_adopted(one: Link, earlier: Link, created: Record) -> list[Finding]:
             found += broken(created, adopted_unfounded=json_hash(adopted) not in carried)
             continue
         own.add(name)
-        rule = known[name].refuses(adopted) if name in known else "adopted_unsettled"
+        rule = known[name].refuses(adopted, one.words().get(name, {})) if name in known else "adopted_unsettled"
         found += [(rule, created)] if rule else []
     taken = [*map(json_hash, one.adopted())]
     found += broken(
         created,
         adopted_missing=any(step.done and name not in own for name, step in known.items())
         or any(adopted not in taken for adopted in carried),
-        continued_unsure=any(step.unsure and name not in own for name, step in known.items()),
+        continued_unsure=any(
+            step.unsure and name not in own and one.words().get(name, {}).get("verdict") != "not_executed"
+            for name, step in known.items()
+        ),
+        continued_word=not all(name in known and known[name].answered(word) for name, word in one.words().items()),
         adopted_value=not all(is_used(mapping(use), one, earlier, known) for use in listed(one.says().get("uses"))),
     )
+    for name, word in one.words().items():
+        if name in known and known[name].answered(word):
+            found += known[name].may_say(earlier.job, created)
     names = {str(adopted.get("node_id")) for adopted in one.adopted()}
     means = {(a["content_key"], str(a.get("occurrence", 1))) for a in one.adopted() if a.get("content_key")}
     for again in one.job.tries:
@@ -1259,7 +1276,9 @@ class Step:
         undone = job.end.body.get("compensated") if job.end else None
         self.undone, self.undoes = name in map(str, listed(undone)), bool(entry.undoes)
         calls = list(job.calls_of[name].values()) if name in job.calls_of else []
-        self.unsure = not entry.is_harmless and not self.undone and any(map(is_unsure, calls))
+        doubts = [] if entry.is_harmless or self.undone else [call for call in calls if call.tries and is_unsure(call)]
+        self.doubt, self.irreversible = (doubts[0] if doubts else None), entry.irreversible
+        self.unsure = self.doubt is not None
         self.settled, waited = job.success(name), job.waited.get(name)
         self.start: Record | None = None
         if self.settled:
@@ -1278,9 +1297,43 @@ class Step:
         if said.get("tool_name") is not None:  # a wait has neither tool nor arguments
             self.says |= {name: said.get(name) for name in ("invocation_id", "tool_name", "args_hash")}
 
-    def refuses(self, adopted: dict[str, Any]) -> str:
+    def answered(self, word: dict[str, Any]) -> bool:
+        """Is a person's word about the very call that nobody is sure of, and can it settle that?"""
+        if self.doubt is None or self.undoes or (self.settled and self.settled.outcome == "compensatable_failure"):
+            return False
+        last = self.doubt.tries[-1].start
+        about = word.get("idempotency_key"), word.get("invocation_id")
+        return about == (last.key, last.nonce) and word.get("verdict") in ("happened", "not_executed")
+
+    def may_say(self, job: Job, created: Record) -> list[Finding]:
+        """The gate of the job that it is about: not who submitted that one, and whom the rule names."""
+        call, who = self.doubt, created.text("submitted_by")
+        rule = (call.parked if call.parked and call.parked.text("rule") else call.asked) if call else None
+        says, own = rule.body if rule else {}, job.created is not None and who == job.created.text("submitted_by")
+        may = says.get("approvers")
+        return broken(
+            created,
+            self_approval=own and says.get("self_approval") is not True,
+            not_an_approver=isinstance(may, list) and not any(fnmatchcase(who, str(pattern)) for pattern in may),
+        )
+
+    def as_said(self, word: dict[str, Any]) -> dict[str, Any]:
+        """What is adopted of a call that a person says happened."""
+        body = self.doubt.tries[-1].start.body if self.doubt else {}
+        names = ("idempotency_key", "invocation_id", "tool_name", "args_hash")
+        return {name: body.get(name) for name in names} | {
+            "result_hash": json_hash(word.get("result")),
+            "external_id": None,
+            "content_key": body.get("content_key") if self.irreversible else None,
+            "occurrence": body.get("occurrence", 1) if self.irreversible else 1,
+        }
+
+    def refuses(self, adopted: dict[str, Any], word: dict[str, Any]) -> str:
         """The rule by which it can't be adopted so."""
         adopted = {"occurrence": 1} | adopted
+        if word.get("verdict") == "happened" and self.answered(word):
+            same = all(adopted.get(name) == value for name, value in self.as_said(word).items())
+            return "" if same else "adopted_differs"
         if self.unsure:
             return "adopted_unsure"
         if self.settled is None or self.undoes:
@@ -1306,7 +1359,8 @@ def is_used(use: dict[str, Any], one: Link, earlier: Link, known: dict[str, Step
     settled = known[name].settled if name in known else None
     planned = one.job.entry(str(use.get("node_id")), 0).says
     try:
-        given = pointed(read_result(settled, earlier.blobs) if settled else None, pointer)
+        result = read_result(settled, earlier.blobs) if settled else None
+        given = pointed(one.words()[name].get("result") if name in one.words() else result, pointer)
         return json_hash(given) == json_hash(pointed(planned, str(use.get("at")))) != ""
     except (Bad, LookupError, ValueError):
         return False
@@ -1445,6 +1499,7 @@ def check_bundle(data: bytes, trusted: dict[str, Key] | None) -> dict[str, Any]:
         "ok": report["ok"] and not found and not beside,
         "violations": [*found, *report["violations"], *beside],
         "continued": [{"job_id": link.job_id} | {n: link.report[n] for n in SHOWN} for link in chain[1:]],
+        "settled_by_hand": [word for link in chain for word in link.words_shown()],
         "trusted": [*keys],
     }
 

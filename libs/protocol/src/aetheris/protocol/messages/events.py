@@ -145,6 +145,19 @@ class Adopted(BaseModel):
     occurrence: int = 1
 
 
+class Word(BaseModel):
+    """What who continues a job says became of a step of it that nobody was sure of; he submits the new one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    node_id: str
+    idempotency_key: str
+    invocation_id: str | None = None
+    verdict: Literal["happened", "not_executed"]
+    evidence: str
+    result: Any = None
+
+
 class Use(BaseModel):
     """Where a value stands for an adopted result: the place in the node (JSON Pointer), and the reference that led."""
 
@@ -167,6 +180,7 @@ class Continues(BaseModel):
     seal: SealOf
     depth: int = 1
     adopted: tuple[Adopted, ...] = ()
+    settled: tuple[Word, ...] = ()
     uses: tuple[Use, ...] = ()
 
 

@@ -5,7 +5,7 @@ One pure function of that job's sealed stream (docs/continue.md): what a submiss
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.protocol.base.keys import content_key
@@ -22,8 +22,10 @@ from aetheris.protocol.messages.events import (
     SealOf,
     Use,
     Via,
+    Word,
 )
 from aetheris.protocol.plan.graph import EffectClass, TaskGraph
+from aetheris.protocol.planning.approvals import may_not_resolve
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
 
 MAX_CONTINUED = 16
@@ -40,6 +42,14 @@ class NotContinuable(ValueError):
         self.details = details
 
 
+class NotEntitled(ValueError):
+    """Somebody else must say what became of a step."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A job that is to be continued, and its first seal."""
@@ -48,11 +58,21 @@ class Ended:
     seal: JobSealed | None
 
 
-def continues(ended: Ended) -> Continues:
-    """What a continuation of a job adopts.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a person says became of an unsure step."""
+
+    verdict: Literal["happened", "not_executed"]
+    evidence: str
+    result: Any = None
+
+
+def continues(ended: Ended, by: str = "", settle: Mapping[str, Verdict] | None = None) -> Continues:
+    """What a continuation of a job adopts; `settle`: what `by`, who asks for it, says of its unsure steps.
 
     Raises:
         NotContinuable: it is not one that can be continued, or a human must first say what became of a step.
+        NotEntitled: somebody else must say so.
     """
     job, seal = ended.job, ended.seal
     if not isinstance(job.terminal, JobFailed | JobCancelled):
@@ -63,19 +83,32 @@ def continues(ended: Ended) -> Continues:
         raise NotContinuable("not_continuable", "a model plans it: submit its goal again")
     if seal is None:
         raise NotContinuable("not_sealed", "the job is not sealed yet")
-    unsure = [node_id for node_id in job.entries if _is_unsure(job, node_id)]
-    if unsure:
-        message = f"nobody knows whether {', '.join(unsure)} took effect, or took effect in part"
-        raise NotContinuable("unsure", message, nodes=unsure)
     before = job.created.continues
     depth = 1 if before is None else before.depth + 1
     if depth > MAX_CONTINUED:
-        raise NotContinuable(
-            "too_many_continued", f"it would be the last of more than {MAX_CONTINUED} jobs that failed"
-        )
-    adopted = [*(before.adopted if before is not None else ()), *_adopted(job)]
+        raise NotContinuable("too_many_continued", f"more than {MAX_CONTINUED} jobs would continue each other")
+    words = tuple(_words(job, by, settle or {}))
+    happened = (_said(job, word) for word in words if word.verdict == "happened")
+    adopted = [*(before.adopted if before is not None else ()), *_adopted(job), *happened]
     sealed = SealOf(event_count=seal.event_count, root=seal.root, outcome_hash=seal.outcome_hash, key_id=seal.key_id)
-    return Continues(job_id=job.job_id, seal=sealed, depth=depth, adopted=tuple(adopted))
+    return Continues(job_id=job.job_id, seal=sealed, depth=depth, adopted=tuple(adopted), settled=words)
+
+
+def result_of(job: JobState, known: Continues, node_id: str) -> Any:
+    """The result of a step of this job that is adopted: as it settled, or as a person said.
+
+    Raises:
+        NotContinuable: it lies outside of the log, or is none.
+    """
+    for word in known.settled:
+        if word.node_id == node_id and word.verdict == "happened":
+            return word.result
+    settled = job.settled_key(node_id)
+    if settled is None or settled[1].outcome is not Settled.SUCCESS or settled[1].result_ref is not None:
+        raise NotContinuable(
+            "result_too_large", f"the result of {node_id} is too large to stand in a plan", nodes=[node_id]
+        )
+    return settled[1].result
 
 
 def unfounded(command: Submit, ended: Ended | None) -> str | None:
@@ -89,16 +122,17 @@ def unfounded(command: Submit, ended: Ended | None) -> str | None:
     if ended is None or ended.job.created.tenant != command.tenant or ended.job.job_id != said.job_id:
         return "there is no such job"
     try:
-        known = continues(ended)
+        settle = {one.node_id: Verdict(one.verdict, one.evidence, one.result) for one in said.settled}
+        known = continues(ended, command.by, settle)
         if said.model_copy(update={"uses": ()}) != known:
             return "what it adopts, or the seal that it names, is not that job's"
         check_not_done(known, command.tenant, command.plan or {})
-    except NotContinuable as error:
+    except (NotContinuable, NotEntitled) as error:
         return error.message
     nodes = {node["id"]: node for node in (command.plan or {}).get("nodes", ())}
     if again := [one.node_id for one in known.adopted if one.node_id in nodes]:
         return f"{', '.join(again)}: settled there, and in its plan again"
-    wrong = [use.node_id for use in said.uses if not _is_used(ended.job, nodes.get(use.node_id), use)]
+    wrong = [use.node_id for use in said.uses if not _is_used(ended.job, known, nodes.get(use.node_id), use)]
     return f"{', '.join(wrong)}: has other values than the results that they stand for" if wrong else None
 
 
@@ -125,16 +159,58 @@ def check_not_done(known: Continues, tenant: str, plan: Mapping[str, Any]) -> No
                 )
 
 
-def _is_used(job: JobState, node: Any, use: Use) -> bool:
+def _is_used(job: JobState, known: Continues, node: Any, use: Use) -> bool:
     name, _, pointer = use.ref.partition("#")
-    settled = job.settled_key(name)
-    if settled is None or settled[1].outcome is not Settled.SUCCESS:
-        return False
     try:
-        given, held = point(settled[1].result, pointer, use.ref), point(node, use.at, use.at)
+        given, held = point(result_of(job, known, name), pointer, use.ref), point(node, use.at, use.at)
         return digest(given) == digest(held)
-    except (UnresolvedReference, InvalidArgs):
+    except (UnresolvedReference, InvalidArgs, NotContinuable):
         return False
+
+
+def _words(job: JobState, by: str, settle: Mapping[str, Verdict]) -> Iterator[Word]:
+    """A word about each unsure step and about no other, by somebody who may say it."""
+    unsure = {node_id: key for node_id in job.entries if (key := _unsure_key(job, node_id)) is not None}
+    unsaid = [node_id for node_id in unsure if node_id not in settle]
+    if unsaid:
+        message = f"nobody knows whether {', '.join(unsaid)} took effect, or took effect in part"
+        raise NotContinuable("unsure", message, nodes=unsaid)
+    sure = [node_id for node_id in settle if node_id not in unsure]
+    if sure:
+        raise NotContinuable("not_unsure", f"{', '.join(sure)}: it is known what became of it", nodes=sure)
+    for node_id, said in sorted(settle.items()):
+        key = unsure[node_id]
+        entry, state = job.entry(node_id), job.keys[key]
+        refused = may_not_resolve(state, job.created.submitted_by, by)
+        if refused is not None:
+            raise NotEntitled(refused)
+        if entry is None or entry.node.compensates is not None or state.partial:
+            message = f"{node_id} undoes another step, or was done in part: no word makes it whole"
+            raise NotContinuable("unsure", message, nodes=[node_id])
+        yield Word(
+            node_id=node_id,
+            idempotency_key=key,
+            invocation_id=state.n,
+            verdict=said.verdict,
+            evidence=said.evidence,
+            result=said.result if said.verdict == "happened" else None,
+        )
+
+
+def _said(job: JobState, word: Word) -> Adopted:
+    entry, started = job.entry(word.node_id), job.keys[word.idempotency_key].started
+    guarded = started if entry is not None and entry.irreversible else None
+    return Adopted(
+        job_id=job.job_id,
+        node_id=word.node_id,
+        idempotency_key=word.idempotency_key,
+        invocation_id=word.invocation_id,
+        tool_name=entry.node.tool_name if entry is not None else "",
+        args_hash=started.args_hash if started is not None else None,
+        result_hash=digest(word.result),
+        content_key=guarded.content_key if guarded is not None else None,
+        occurrence=guarded.occurrence if guarded is not None else 1,
+    )
 
 
 def _adopted(job: JobState) -> Iterator[Adopted]:
@@ -169,14 +245,14 @@ def _done(job: JobState) -> Iterator[str]:
             yield node_id
 
 
-def _is_unsure(job: JobState, node_id: str) -> bool:
-    """Whether nobody knows what a step left behind, or only a part of it was done."""
+def _unsure_key(job: JobState, node_id: str) -> str | None:
+    """The call of a step of which nobody knows what it left behind, or of which only a part was done."""
     entry = job.entry(node_id)
     if entry is None or entry.effect_class is EffectClass.PURE:
-        return False
+        return None
     if isinstance(job.terminal, JobFailed | JobCancelled) and node_id in (job.terminal.compensated or ()):
-        return False
-    return any(_key_is_unsure(entry, job.keys[key]) for key in job.node_keys.get(node_id, ()))
+        return None
+    return next((key for key in job.node_keys.get(node_id, ()) if _key_is_unsure(entry, job.keys[key])), None)
 
 
 def _key_is_unsure(entry: Entry, state: KeyState) -> bool:

@@ -102,6 +102,8 @@ def _of_job(said: Event) -> str | None:
             return f"plan:{said.revision}"
         case ev.CancelRequested() | ev.JobStopping() | ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled():
             return said.event_type
+        case ev.JobPaused() | ev.JobResumed():
+            return f"{said.event_type}:{said.number}"
         case ev.JobWaiting() | ev.WaitCompleted() if said.node_id is None:
             return f"{said.event_type}:{said.wait_type}"
         case _:

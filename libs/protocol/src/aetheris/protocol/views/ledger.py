@@ -97,11 +97,15 @@ def _touched(job: JobState, said: object) -> Iterator[str]:
     if named in job.keys:
         yield named
     yield from (key for key in job.node_keys.get(node_id or "", ()) if key != named)
+    if isinstance(said, ev.TERMINAL):
+        yield from (key for key, state in job.keys.items() if state.st is St.NONE)
 
 
 def _status(job: JobState, state: KeyState, line: _Line) -> str:
     """In a word, what the ledger holds of a call (docs/replay.md lists the words)."""
     match state.st:
+        case St.NONE if job.terminal is not None and step_status(state, over=True) is Status.CANCELLED:
+            return "cancelled"
         case St.NONE:
             held = state.is_asking or state.is_waiting or ("duplicate", state.node_id) in job.open_waits
             return "waiting" if held else "new"

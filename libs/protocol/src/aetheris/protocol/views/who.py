@@ -29,6 +29,8 @@ def _human(said: object) -> str | None:
             return next((str(one["by"]) for one in cast("Iterable[Mapping[str, Any]]", told) if "by" in one), "")
         case ev.CancelRequested() | ev.InvocationCancelRequested() | ev.JobCancelled():
             return said.by
+        case ev.JobPaused() | ev.JobResumed():
+            return said.by
         case ev.InvocationRejected() | ev.WaitCompleted():
             return said.by
         case _:

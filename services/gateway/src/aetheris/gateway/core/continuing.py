@@ -17,6 +17,7 @@ from aetheris.protocol.messages.events import (
     Use,
 )
 from aetheris.protocol.plan.graph import Node, TaskGraph
+from aetheris.protocol.planning.continuation import result_of
 from aetheris.protocol.planning.schemas import with_defaults
 
 Registry = Mapping[str, RegistryEntry]
@@ -47,7 +48,8 @@ def left(
     kept = [node for node in graph.nodes if node.id not in done]
     if not kept:
         raise Conflict("nothing_left", "every step of the plan is settled in the earlier job")
-    results = {node_id: _result(job, node_id) for node_id in {ref for node in kept for ref in _uses(node)} & own}
+    used = {ref for node in kept for ref in _uses(node)} & own
+    results = {node_id: _result(job, known, node_id) for node_id in used}
     uses = tuple(use for node in kept for use in _places(node) if use.ref.partition("#")[0] in done)
     return {"nodes": [_with_results(node, results, done) for node in kept]}, uses
 
@@ -87,14 +89,12 @@ def _targets(part: Any) -> Iterator[str]:
             yield from _targets(inner)
 
 
-def _result(job: JobState, node_id: str) -> Any:
+def _result(job: JobState, known: Continues, node_id: str) -> Any:
     """The result of an adopted step, as it may stand in a plan."""
-    settled = job.settled_key(node_id)
-    if settled is None or settled[1].result_ref is not None:
-        raise Conflict("result_too_large", f"the result of {node_id} is too large to stand in a plan", nodes=[node_id])
-    if any(_targets(settled[1].result)):
+    found = result_of(job, known, node_id)
+    if any(_targets(found)):
         raise Conflict("result_refers", f"the result of {node_id} holds {REF}, which only a plan may", nodes=[node_id])
-    return settled[1].result
+    return found
 
 
 def _with_results(node: Node, results: Mapping[str, Any], done: set[str]) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.core import continuing
-from aetheris.gateway.core.problems import BadRequest, Conflict
+from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest, parse
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, CorrelationKey, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, ModelName, Planning, check_prompt, first_graph
 from aetheris.protocol.planning import continuation
-from aetheris.protocol.planning.continuation import Ended
+from aetheris.protocol.planning.continuation import Ended, Verdict
 from aetheris.protocol.planning.schemas import graph_json, pin_of, pinned
 
 MAX_BODY_BYTES = 512 * 1024
@@ -58,11 +58,20 @@ class Submission(_Body):
     options: Options = Options()
 
 
+class SettleBody(_Body):
+    """What who continues a job says became of a step that nobody was sure of."""
+
+    verdict: Literal["happened", "not_executed"]
+    evidence: str = Field(min_length=1, max_length=10_000)
+    result: Any = None
+
+
 class GoOnBody(_Body):
     """The body of POST /jobs/{id}/continue; it may be left out: the plan is the earlier job's."""
 
     plan: dict[str, Any] | None = None
     options: Options = Options()
+    settle: dict[str, SettleBody] = Field(default_factory=dict, max_length=100)
 
 
 class CancelBody(_Body):
@@ -282,13 +291,16 @@ def continue_command(
     """
     job, (body, _) = ended.job, _read(raw)
     try:
-        known = continuation.continues(ended)
         wanted = GoOnBody.model_validate(body)
+        settle = {name: Verdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
+        known = continuation.continues(ended, asked.by, settle)
         left, uses = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
         plan = _pinned_plan(left, registry, models)
         continuation.check_not_done(known, asked.tenant, plan)
     except ValidationError as error:
         raise _invalid(error) from None
+    except continuation.NotEntitled as error:
+        raise Forbidden("not_an_approver", error.message) from None
     except continuation.NotContinuable as error:
         raise Conflict(error.code, error.message, **error.details) from None
     return Submit(
