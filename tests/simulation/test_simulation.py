@@ -1,5 +1,7 @@
 """The whole protocol under seeded faults: what must hold holds, and without any of its rules it is caught."""
 
+from pathlib import Path
+
 import pytest
 
 from aetheris.protocol.base.topics import Topic
@@ -12,6 +14,7 @@ from aetheris.testkit.simulation.shrink import shrink
 from aetheris.testkit.simulation.tape import Tape
 
 SEEDS = 500
+TABLE = Path(__file__).parents[2] / "docs/simulation.md"
 PART = 100
 
 
@@ -25,7 +28,10 @@ def test_the_promises_hold(start: int) -> None:
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
 def test_without_a_rule_it_is_caught(ablation: Ablation) -> None:
-    assert caught(ablation) is not None, f"{ablation.name} was not caught within {ablation.caught_within} seeds"
+    found = caught(ablation)
+    assert found is not None, f"{ablation.name} was not caught within {ablation.caught_within} seeds"
+    said = (f"| {ablation.rule} | {seed} |" for seed in (found.seed, f"below {ablation.caught_within:,}"))
+    assert any(row in TABLE.read_text() for row in said), f"{ablation.name}: caught by seed {found.seed}"
 
 
 def test_a_seed_is_two_jobs_of_three_steps_and_a_run_and_now_and_then_a_goal() -> None:

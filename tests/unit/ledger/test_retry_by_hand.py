@@ -17,6 +17,7 @@ from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.views.contracts import Contracts
 from aetheris.protocol.views.standing import job_status, job_view
 from tests.testkit.histories import JOB, TENANT, about, graph, key_of, started
+from tests.unit.ledger import test_approvals as approvals
 from tests.unit.ledger.test_ledger_core import Ledger, World
 
 PAID = {"to": "bob"}
@@ -86,6 +87,28 @@ def test_each_retry_needs_an_approval_of_its_own(policy: str, irreversible: bool
     said = [event for event in ledger.world.log if isinstance(event, ev.ApprovalDecided)]
     assert [one.generation for one in said] == [*([1] if policy == ASK else []), 2, 3, 4]
     assert len({id_ for id_ in ledger.world.ids if id_}) == len([id_ for id_ in ledger.world.ids if id_])
+
+
+def test_who_edited_a_call_does_not_approve_another_try_of_it_either() -> None:
+    pin = {"effect_class": "opaque", "irreversible": True, "schema_hash": "pay-1"}
+    ledger = approvals.world(plan=graph({"id": "a", "tool": "pay", "args": approvals.PAID}, pay=pin)).ledger()
+    ledger.request("a")
+    approvals.respond(ledger, "edit", data={"amount": 400})
+    less = approvals.PAID | {"amount": 400}
+    approvals.respond(ledger, "approve", by="carol", args=less, name="yes")
+    key = approvals.key(less)
+    for number in (1, 2, 3):
+        ledger.add(started("a", f"n{number}", args=less, tool="pay", token=number))
+        ledger.lease_lapses()
+        said = {"execution_id": execution_id(JOB, "a", key), "verdict": "retry", "evidence": "none", "as_of": -1}
+        ledger.core.hear(
+            Resolve.model_validate({"job_id": JOB, "by": "bob", "tenant": TENANT, **said}), f"r{number}", 8
+        )
+        ledger.settle()
+        again = request_id(JOB, "a", key, number + 1)
+        for by, granted in (("bob", number), ("carol", number + 1)):
+            approvals.respond(ledger, "approve", by=by, args=less, name=f"{by}-{number}", request_id=again)
+            assert len(ledger.grants) == granted
 
 
 def test_what_can_be_undone_and_was_never_asked_about_is_retried_as_before() -> None:

@@ -160,6 +160,13 @@ def test_a_model_may_go_on_without_a_call_that_surely_failed() -> None:
     assert not counted([*DONE, END], ONCE[:2], plan=JobPlan(0, {}, goal="[]")).holds
 
 
+def test_a_job_that_a_model_plans_may_fail_before_it_has_asked_for_a_call() -> None:
+    over = ev.JobFailed(job_id=JOB, error="limit_failed_turns")
+    found = counted([*DONE[:4], over], ONCE[:2], plan=JobPlan(0, {}, goal="[]"))
+    assert (found.holds, found.called_off, len(found.failed)) == (True, 1, 1)
+    assert len(counted([*DONE[:4], over], ONCE[:2]).lost) == 1
+
+
 def test_an_idempotent_call_is_never_left_to_a_human() -> None:
     assert len(counted(parked("idempotent"), ONCE).settleable) == 1
 

@@ -1,7 +1,7 @@
 """A partition that takes longer to restore holds up no other."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -13,7 +13,7 @@ from aetheris.runtime.log.interface import Place
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.worker.handler import Inputs, PartitionHandler
-from aetheris.runtime.worker.loop import PartitionWorker
+from aetheris.runtime.worker.loop import Pace, PartitionWorker
 from aetheris.testkit.memory import MemoryLog
 
 PARTITIONS = 4
@@ -49,11 +49,14 @@ class Fed:
         self.gates = [asyncio.Event() for _ in range(PARTITIONS)]
         self.handlers = [Reading(gate) for gate in self.gates]
         self.read = [asyncio.Event() for _ in range(PARTITIONS)]
+        self.removed = asyncio.Event()
+
+    def worker(self) -> PartitionWorker:
+        inputs = Inputs(authority=Topic.JOBS_EVENTS)
+        return PartitionWorker(self.log, self.appender, inputs, self.handlers.__getitem__, group="g", member="m")
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        inputs = Inputs(authority=Topic.JOBS_EVENTS)
-        worker = PartitionWorker(self.log, self.appender, inputs, self.handlers.__getitem__, group="g", member="m")
+    async def running(self, worker: PartitionWorker) -> AsyncGenerator[None]:
         stop = asyncio.Event()
         await asyncio.gather(self.log.start(), self.appender.start())
         running = asyncio.create_task(worker.run(stop))
@@ -63,11 +66,14 @@ class Fed:
             stop.set()
             await running
 
+    async def append(self, number: int) -> None:
+        key = next(str(n).encode() for n in count() if partition_of(str(n), PARTITIONS) == number)
+        await self.appender.append([(Draft(Topic.JOBS_EVENTS, key, b"{}"),)])
+
     async def reaches(self, number: int) -> None:
         """A record that is appended once the partition is read is handled there."""
         await asyncio.wait_for(self.read[number].wait(), 20)
-        key = next(str(n).encode() for n in count() if partition_of(str(n), PARTITIONS) == number)
-        await self.appender.append([(Draft(Topic.JOBS_EVENTS, key, b"{}"),)])
+        await self.append(number)
         await asyncio.wait_for(self.handlers[number].given.wait(), 20)
 
 
@@ -81,7 +87,13 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> Fed:
         for _, number in positions:
             fed.read[number].set()
 
+    def gone(pump: Pump, places: Collection[Place]) -> None:
+        remove(pump, places)
+        fed.removed.set()
+
+    remove: Callable[[Pump, Collection[Place]], None] = Pump.remove
     monkeypatch.setattr(Pump, "add", noted)
+    monkeypatch.setattr(Pump, "remove", gone)
     return fed
 
 
@@ -89,8 +101,67 @@ async def test_one_that_takes_longer_holds_up_no_other(fed: Fed) -> None:
     *quick, slow = range(PARTITIONS)
     for number in quick:
         fed.gates[number].set()
-    async with fed.running():
+    async with fed.running(fed.worker()):
         await asyncio.gather(*map(fed.reaches, quick))
         assert not fed.handlers[slow].given.is_set()
         fed.gates[slow].set()
         await fed.reaches(slow)
+
+
+class Counting(Reading):
+    """Knows the offsets of all that it was given, before it was restored and after."""
+
+    def __init__(self, may_begin: asyncio.Event) -> None:
+        super().__init__(may_begin)
+        self.offsets: list[int] = []
+        self.begins = asyncio.Event()
+
+    def fold(self, records: Sequence[Record]) -> None:
+        self.offsets += (record.offset for record in records)
+
+    async def restored(self) -> None:
+        self.begins.set()
+        await super().restored()
+
+    async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
+        for records in batch.values():
+            self.fold(records)
+        await super().handle(batch)
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+async def test_one_that_comes_back_is_given_nothing_twice(fed: Fed, is_cut_off: bool) -> None:
+    """Revoked before it was restored, as where brokers are away: what it was to be fed its successor reads."""
+    moved, other = 0, 1
+    first, second = Counting(asyncio.Event()), Counting(asyncio.Event())
+    lives = iter((first, second))
+    for gate in fed.gates:
+        gate.set()
+    inputs = Inputs(authority=Topic.JOBS_EVENTS)
+    pace = Pace(drain_s=0.05 if is_cut_off else 20)
+    worker = PartitionWorker(
+        fed.log,
+        fed.appender,
+        inputs,
+        lambda number: next(lives) if number == moved else fed.handlers[number],
+        group="g",
+        member="m",
+        pace=pace,
+    )
+    async with fed.running(worker):
+        await asyncio.wait_for(first.begins.wait(), 20)
+        await fed.append(moved)
+        everything = range(PARTITIONS)
+        revoking = asyncio.create_task(fed.log.assign("g", {"m": set(everything) - {moved}}))
+        await asyncio.wait_for(fed.removed.wait(), 20)
+        if not is_cut_off:
+            first.may_begin.set()
+        await revoking
+        await fed.log.assign("g", {"m": everything})
+        await asyncio.wait_for(second.begins.wait(), 20)
+        await fed.reaches(other)  # by the reader that would bring what is not wanted
+        second.may_begin.set()
+        await asyncio.wait_for(fed.read[moved].wait(), 20)
+        await fed.append(moved)
+        await asyncio.wait_for(second.given.wait(), 20)
+        assert second.offsets == [0, 1]

@@ -15,7 +15,7 @@ from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass, dependencies, undo_id
 from aetheris.rigs.chaos.observer import Seen
-from aetheris.rigs.chaos.schedule import JobPlan, Kind, Struck, tag, undo_tag
+from aetheris.rigs.chaos.schedule import AMONG_BROKERS, JobPlan, Kind, Struck, tag, undo_tag
 from aetheris.rigs.chaos.tools import TIMEOUT_S
 from aetheris.runtime.process.installation import process_of
 
@@ -23,7 +23,8 @@ SLACK_S = 2.0
 """How long after the fact the observer may have read a record."""
 
 EFFECTFUL = tuple(kind for kind in EffectClass if kind is not EffectClass.PURE)
-_OF_ANY_CALL = frozenset({Kind.SLOW, Kind.RESET})
+_OF_ANY_CALL = frozenset({Kind.SLOW, Kind.RESET, Kind.KILL_BROKER, Kind.FULL_DISK, *AMONG_BROKERS})
+"""Where a report can't be appended for long, an executor lets go of its lease."""
 _OF_ITS_OWN_CALLS = frozenset({Kind.KILL, Kind.PAUSE, Kind.REMOVE, Kind.ON_THE_WIRE, Kind.BORN_WRONG})
 
 Calls = Mapping[str, Counter[str]]
@@ -191,7 +192,8 @@ def _count_missing(found: Verdict, state: JobState, step: str, plan: JobPlan) ->
     keys = [key for key in state.keys.values() if _tag(state.entry(key.node_id)) == step]
     done = any(key.outcome is Settled.SUCCESS for key in keys)
     off = isinstance(state.terminal, ev.JobCancelled) or (isinstance(state.terminal, ev.JobFailed) and plan.undone)
-    refused = plan.goal is not None and any(key.st is St.SETTLED and key.sure for key in keys)
+    never = isinstance(state.terminal, ev.JobFailed) and not keys
+    refused = plan.goal is not None and (never or any(key.st is St.SETTLED and key.sure for key in keys))
     if (off or refused) and not done:
         found.called_off += 1
     elif done or state.terminal is not None:

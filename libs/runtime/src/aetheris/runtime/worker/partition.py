@@ -166,6 +166,8 @@ class Partition:
         _log.info("restored", partition=self.number, start=loaded.start, read=read, known=known, took_s=took_s)
         await self._handler.restored()
         await self._flush_undecodable()
+        if self._closing:
+            return  # revoked meanwhile: whoever has it next must not be fed from here
         self._covered[self._authority] = positions[self._authority]
         if self._checkpoints is not None:
             self._covered[self._checkpoints.place] = positions[self._checkpoints.place]

@@ -21,10 +21,13 @@ class Ablation:
     """A rule left out: by replaced functions of the real code, or by another gate before the call."""
 
     name: str
+    rule: str
+    """What is left out, as docs/simulation.md says it."""
     caught_within: int
     """Seeds after which it was found, with room."""
     replaced: Mapping[str, Replace] = field(default_factory=dict[str, Replace])
     gate: str = "log"
+    locks: str = "inherited"
 
     @contextmanager
     def applied(self) -> Generator[None]:
@@ -115,6 +118,29 @@ def _always_returned(real: Callable[..., Any]) -> Callable[..., Any]:
     return in_doubt
 
 
+def _never_tired(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A question that got no answer is not counted."""
+
+    def note_unknown(tried: Started, terms: Terms, now_s: float) -> None:
+        real(tried, terms, now_s)
+        tried.unknowns = 1
+
+    return note_unknown
+
+
+def _also_ended(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Who has ended goes on, and may start."""
+
+    def why_void(job: JobState, event: Any, *more: Any) -> Any:
+        kept, job.ended_workers = job.ended_workers, {}
+        try:
+            return real(job, event, *more)
+        finally:
+            job.ended_workers = kept
+
+    return why_void
+
+
 def _always(value: object) -> Replace:
     def always(*_: object) -> object:
         return value
@@ -123,10 +149,11 @@ def _always(value: object) -> Replace:
 
 
 ABLATIONS: tuple[Ablation, ...] = (
-    Ablation("without read-back", 400, gate="none"),
-    Ablation("with a Redis lock instead", 1000, gate="redis"),
+    Ablation("without read-back", "the read-back before a call", 400, gate="none"),
+    Ablation("with a Redis lock instead", "the log as the lock (a Redis lock instead)", 1000, gate="redis"),
     Ablation(
         "without birth",
+        "the birth that every message carries",
         10_000,
         {
             "aetheris.tool_executor.core.partition.Partition._in_force": _without_birth_in_executor,
@@ -134,9 +161,15 @@ ABLATIONS: tuple[Ablation, ...] = (
             "aetheris.ledger.core.partition._in_force": _without_birth_in_ledger,
         },
     ),
-    Ablation("with a new attempt on reclaim", 1000, {"aetheris.protocol.fold.rules._reopen": _new_attempt_on_reclaim}),
+    Ablation(
+        "with a new attempt on reclaim",
+        "the external key that stays until a proof (a new attempt on reclaim)",
+        1000,
+        {"aetheris.protocol.fold.rules._reopen": _new_attempt_on_reclaim},
+    ),
     Ablation(
         "without the node guard",
+        "the node guard, in fold, ledger and planner",
         10_000,
         {
             "aetheris.protocol.fold.start._node_is_taken": _always(None),
@@ -147,6 +180,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     ),
     Ablation(
         "with a stop judged by revision",
+        "a stop judged by the entry, not by the revision in force",
         2000,
         {
             "aetheris.protocol.fold.start.is_stopped": _stopped_by_revision,
@@ -158,37 +192,70 @@ ABLATIONS: tuple[Ablation, ...] = (
     ),
     Ablation(
         "with nothing under way where no bound is stated",
+        '"not found" counts only when nothing can be under way any more, also where a tool states no bound',
         2000,
         {"aetheris.protocol.plan.graph.ToolPin.settles_s": _unbounded},
     ),
     Ablation(
         "with checkpoints that say more than they hold",
+        "the end of what a checkpoint holds (taken to reach four records further)",
         300,
         {"aetheris.protocol.base.checkpoints.Chain.reached": _further_than_read},
     ),
     Ablation(
         "with a mark that rests on no checkpoint",
+        "a whole checkpoint below a mark (a mark passes all that was read)",
         600,
         {"aetheris.runtime.worker.checkpoints.Checkpoints._needed": _always(1 << 60)},
     ),
     Ablation(
-        "with a timeout taken as a return", 2000, {"aetheris.tool_executor.core.reports.in_doubt": _always_returned}
+        "with a timeout taken as a return",
+        "a timeout does not say that a try can act no more",
+        2000,
+        {"aetheris.tool_executor.core.reports.in_doubt": _always_returned},
     ),
     Ablation(
         "with an effect store that is believed",
-        1000,
+        "what lies in the effect store is held against what the try would have appended",
+        5000,
         {
             "aetheris.ledger.core.settlement._is_of": _always(value=True),
             "aetheris.ledger.core.settlement._is_whole": _always(value=True),
         },
     ),
     Ablation(
-        "with a pause that only its readers keep", 2000, {"aetheris.protocol.fold.start.is_held": _always(value=False)}
+        "with those who have ended starting all the same",
+        "who has ended starts nothing more, and ends when it reads so",
+        2000,
+        {
+            "aetheris.protocol.fold.rules.why_void": _also_ended,
+            "aetheris.testkit.simulation.actors.executor.Executor._is_own": _always(value=False),
+        },
     ),
-    Ablation("with not-found taken as final", 2000, {"aetheris.ledger.core.doubt._probe": _not_found_is_final}),
+    Ablation(
+        "with questions without end",
+        "questions to the outside that get no answer are counted",
+        2000,
+        {
+            "aetheris.ledger.core.doubt.note_unknown": _never_tired,
+            "aetheris.ledger.core.partition.note_unknown": _never_tired,
+        },
+    ),
+    Ablation(
+        "with not-found taken as final",
+        '"not found" counts only from a try that can act no more',
+        2000,
+        {"aetheris.ledger.core.doubt._probe": _not_found_is_final},
+    ),
+    Ablation(
+        "with a pause that only its readers keep",
+        "a `started` behind a pause is void (planner, ledger and executor keep to it all the same)",
+        2000,
+        {"aetheris.protocol.fold.start.is_held": _always(value=False)},
+    ),
 )
 
-NONE = Ablation("nothing left out", 0)
+NONE = Ablation("nothing left out", "nothing", 0)
 
 
 @contextmanager

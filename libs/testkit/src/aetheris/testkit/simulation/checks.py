@@ -1,6 +1,6 @@
 """What must hold, whatever happens: looked at on every record, call and effect, and when all has come to rest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aetheris.proofs import RawRecord, Report, verify
@@ -23,12 +23,19 @@ from aetheris.protocol.messages.events import (
     PlanGenerated,
     PolicyAllowed,
     ToolInvocationStarted,
+    WorkerEnded,
 )
 from aetheris.protocol.plan.graph import EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.answers import took_nothing
+from aetheris.protocol.views.standing import job_view
 from aetheris.testkit.simulation.log import Entry, record_of
 from aetheris.testkit.simulation.world import Call, Effect, Outside
+
+Life = tuple[str, str]
+"""worker_id, incarnation"""
+
+NO_TRY_LEFT = "no try is left"
 
 TRUTHS = frozenset({"second_success", "contradicts_settlement", "truth_differs"})
 """What the proofs find where the world itself has departed from what a human or the ledger said of it."""
@@ -54,6 +61,8 @@ class Observer:
         """(job_id, node_id) → the revision that it came with, if it undoes a node."""
         self._allowed_at: dict[str, int] = {}
         self._sent: set[str] = set()
+        self._said: dict[tuple[str, str, str], str | None] = {}
+        """(job_id, worker_id, incarnation) → who said that it has ended."""
         self._pauses: dict[str, list[int]] = {}
         """job_id → where a pause begins and ends, by turns."""
         self._cancelled: set[str] = set()
@@ -87,6 +96,16 @@ class Observer:
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
             raise Broken("irreversible_only_when_allowed", f"{call.nonce} of {call.node_id} at {at}")
 
+    def believed(self, effects: Iterable[Effect], lies: Collection[Life]) -> int:
+        """Calls cleared before the log had a human's word, with his name, that their sender had ended; it was false."""
+        return sum(
+            1
+            for call in (effect.call for effect in effects)
+            if call.life in lies
+            and self._said.get((call.job_id, *call.life))
+            and self._started_at[call.nonce] < self.jobs[call.job_id].ended_workers[call.life]
+        )
+
     def _note(self, event: Event, offset: int) -> None:
         match event:
             case ToolInvocationStarted():
@@ -97,6 +116,8 @@ class Observer:
                 self._undoes.update(((event.job_id, node_id), event.revision) for node_id in undoing)
             case JobStopping():
                 self._stops.setdefault(event.job_id, []).append((offset, event.up_to_revision))
+            case WorkerEnded():
+                self._said.setdefault((event.job_id, event.worker_id, event.incarnation), event.by)
             case JobPaused() | JobResumed() | CancelRequested():
                 self._note_pause(event, self._pauses.setdefault(event.job_id, []), offset)
             case PolicyAllowed():
@@ -121,22 +142,24 @@ class Observer:
             places.append(offset)
 
 
-def check_effect(effect: Effect, outside: Outside, retries: Mapping[tuple[str, str], int]) -> None:
-    """At most once, where the world stands now."""
+def check_effect(
+    effect: Effect, outside: Outside, retries: Mapping[tuple[str, str], int], observer: Observer, lies: Collection[Life]
+) -> None:
+    """At most once, where the world stands now; `lies`: who lived, though a human said that they had ended."""
     call = effect.call
     node = (call.job_id, call.node_id)
     effects = outside.of_node(*node)
     if call.effect_class is EffectClass.IDEMPOTENT:
         if len({(one.call.external_key, one.call.args) for one in effects}) > 1:
             raise Broken("one_key_and_arguments_per_node", f"{node} took effect under {_keys(effects)}")
-    elif len(effects) > 1 + retries.get(node, 0):
+    elif len(effects) > 1 + retries.get(node, 0) + observer.believed(effects, lies):
         raise Broken("at_most_once", f"{node} ({call.effect_class}) took effect {len(effects)} times: {_keys(effects)}")
     if call.irreversible or (call.node_id.startswith(TURN) and call.effect_class is not EffectClass.PURE):
         _check_same(call, outside, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
 
 
-def check_end(observer: Observer, outside: Outside, expected: Iterable[str]) -> None:
-    """What must hold when nothing moves any more."""
+def check_end(observer: Observer, outside: Outside, expected: Iterable[str], *, mended: bool) -> None:
+    """What must hold when nothing moves any more; `mended`: nothing goes wrong any more, either."""
     for job_id in expected:
         job = observer.jobs.get(job_id)
         if job is None:
@@ -149,6 +172,9 @@ def check_end(observer: Observer, outside: Outside, expected: Iterable[str]) -> 
             _check_result(job, key, state, outside)
             _check_sure(job, key, state, outside)
             _check_open(job, state)
+            if mended:
+                _check_settleable(job, state)
+        _check_named(job)
         if isinstance(job.terminal, JobCompleted):
             _check_nothing_lost(job, outside)
         if isinstance(job.terminal, JobFailed):
@@ -214,6 +240,33 @@ def _check_open(job: JobState, state: KeyState) -> None:
         raise Broken("answers_count", f"{job.job_id} {state.node_id} still waits for an answer that was given")
     if state.st is St.PARKED and not state.parked_because:
         raise Broken("parked_says_why", f"{job.job_id} {state.node_id}")
+
+
+def _check_settleable(job: JobState, state: KeyState) -> None:
+    """Nothing is left to a human that could be found out without him: whose tries can act no more is asked about."""
+    entry = job.entry(state.node_id)
+    if state.st is not St.PARKED or entry is None or state.parked_because == NO_TRY_LEFT:
+        return
+    over = all(
+        nonce in state.returned or (tried.worker_id, tried.incarnation) in job.ended_workers
+        for nonce, tried in state.tries.items()
+        if nonce in state.live
+    )
+    if entry.effect_class is not EffectClass.OPAQUE and over:
+        raise Broken("parked_in_vain", f"{job.job_id} {state.node_id}: {state.parked_because}")
+
+
+def _check_named(job: JobState) -> None:
+    """A job that waits for a human says for what, and what he may do."""
+    parked = next((state for state in job.keys.values() if state.st is St.PARKED), None)
+    if job.terminal is not None or (parked is None and ("resolve", None) not in job.open_waits):
+        return
+    view = job_view(job, "")
+    steps = {step["node_id"]: step for step in view["steps"]}
+    said = str(view.get("why", ""))
+    told = parked is None or (parked.node_id in said and "execution_id" in steps[parked.node_id])
+    if view["status"] != "waiting" or not told or not ("Resolve" in said or "cancel" in said):
+        raise Broken("who_can_end_it_is_named", f"{job.job_id}: {view['status']}, {said}")
 
 
 def _check_result(job: JobState, key: str, state: KeyState, outside: Outside) -> None:

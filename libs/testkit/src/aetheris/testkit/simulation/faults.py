@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import Settled
+from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import Observer
@@ -26,6 +27,8 @@ BAD_COURSES = (
     Course.REFUSED,
     Course.FAILED,
     Course.PARTIAL,
+    Course.ORPHANED,
+    Course.ORPHANED,
 )
 
 
@@ -64,6 +67,34 @@ class Faults:
         victim = self.around.tape.pick(found)
         self.processes.crash(victim)
         return f"{victim.name} crashes"
+
+    def executor_is_lost(self) -> str | None:
+        """With its folder: only a human can say that it has ended."""
+        found = [one for one in self.processes.executors if one.owner]
+        if not found:
+            return None
+        victim = self.around.tape.pick(found)
+        self.processes.lose(victim)
+        return f"{victim.name} is lost with its folder"
+
+    def human_errs_about_a_worker(self) -> str | None:
+        """He says that it has ended, and it lives."""
+        found = self.processes.executors
+        if not found:
+            return None
+        victim = self.around.tape.pick(found)
+        self.human.end_worker((victim.worker.worker_id, victim.worker.incarnation), lives=True)
+        return f"{victim.name} is said to have ended, and has not"
+
+    def name_is_taken_again(self) -> str | None:
+        """Another host starts under the name, with a folder of its own that proves nothing."""
+        found = self.processes.executors
+        if not found:
+            return None
+        name = self.around.tape.pick(found).worker.worker_id
+        entry = WorkerEntry(worker_id=name, live=self.around.fresh("other"))
+        self.around.log.adrift(Batch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
+        return f"another host starts as {name}"
 
     def ledger_crashes(self) -> str | None:
         """Also a zombie may."""
@@ -313,6 +344,9 @@ _KINDS: tuple[Kind, ...] = (
     Faults.effect_is_deleted,
     Faults.stored_effect_is_spoilt,
     Faults.clock_jumps,
+    Faults.executor_is_lost,
+    Faults.human_errs_about_a_worker,
+    Faults.name_is_taken_again,
     Faults.job_is_paused,
     Faults.job_is_paused,
 )

@@ -13,9 +13,11 @@ from aetheris.testkit.simulation.actors.planner import Planner
 from aetheris.testkit.simulation.actors.verifier import Verifier
 from aetheris.testkit.simulation.log import Batch
 from aetheris.testkit.simulation.surroundings import Action, Surroundings
+from aetheris.testkit.simulation.world import Call, Course
 from aetheris.tool_executor.core.partition import Worker
 
-WORKERS = ("w1", "w2")
+WORKERS = 2
+"""So many names, each with a folder of its own."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +29,11 @@ class Processes:
     ledgers: list[Ledger] = field(default_factory=list[Ledger])
     executors: list[Executor] = field(default_factory=list[Executor])
     verifiers: list[Verifier] = field(default_factory=list[Verifier])
+    unproven: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
+    """Lives that have ended and left nothing that could prove it."""
+    _names: list[str] = field(default_factory=lambda: [f"w{number + 1}" for number in range(WORKERS)])
+    _orphans: dict[str, list[Call]] = field(default_factory=dict[str, list[Call]])
+    """Name → calls that are still made by what its last life had started."""
     _lived: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     _down: list[Action] = field(default_factory=list[Action])
 
@@ -38,7 +45,10 @@ class Processes:
 
     def returns(self) -> list[Action]:
         """What brings somebody back: a restart, a wake-up, the end of a zombie."""
-        found = [*self._down]
+        held = [f"{name} starts" for name in self._orphans if self.around.locks == "inherited"]
+        found = [action for action in self._down if action.name not in held]
+        for name in [name for name, calls in self._orphans.items() if not any(call.may_land for call in calls)]:
+            found.append(Action(f"what {name} had started ends", lambda name=name: self.end_orphans(name)))
         for actor in (*self.executors, *self.ledgers, *self.planners):
             if actor.paused:
                 found.append(Action(f"{actor.name} wakes up", lambda actor=actor: self._wake(actor)))
@@ -52,7 +62,7 @@ class Processes:
         """The first of each."""
         self.start_planner()
         self.start_ledger()
-        self.start_executor("w1")
+        self.start_executor(self._names[0])
         self.start_verifier()
 
     def start_planner(self) -> None:
@@ -77,12 +87,12 @@ class Processes:
         for one in self.executors:
             one.owner = False
         worker = self._announce(worker_id)
-        self.executors.append(Executor(self.around, worker, self._start(executor.ROLE)))
+        self.executors.append(Executor(self.around, worker, self._start(executor.ROLE), self))
 
     def start_late_executor(self, start: int) -> None:
         """One more that reads the partition, and doesn't know it from its beginning."""
         worker = self._announce(self.around.fresh("late"))
-        self.executors.append(Executor(self.around, worker, start, owner=False, grants=0))
+        self.executors.append(Executor(self.around, worker, start, self, owner=False, grants=0))
 
     def crash(self, actor: Planner | Ledger | Verifier | Executor) -> None:
         """It is gone at once; what it had sent may still arrive. It comes back some time."""
@@ -94,10 +104,37 @@ class Processes:
                 self._later("a ledger starts", self.start_ledger)
             case Verifier():
                 self._later("a verifier starts", self.start_verifier)
-            case Executor() if actor.worker.worker_id in WORKERS:
+            case Executor() if actor.worker.worker_id in self._names:
                 self._later(f"{actor.worker.worker_id} starts", lambda: self.start_executor(actor.worker.worker_id))
             case _:
                 pass
+
+    def lose(self, actor: Executor) -> None:
+        """It is gone with its folder: nobody can prove it, and another name takes its place."""
+        lost, other = actor.worker.worker_id, self.around.fresh("w")
+        self._names = [other if name == lost else name for name in self._names]
+        self.unproven[lost, actor.worker.incarnation] = None
+        self.end(actor)
+        self._later(f"{other} starts", lambda: self.start_executor(other))
+
+    def stand_down(self, actor: Executor) -> None:
+        """It has read that it was declared ended: it acts no more, and starts again as another."""
+        if actor in self.executors:
+            self.around.say(f"    {actor.name} reads that it has ended")
+            self.crash(actor)
+
+    def leave_children(self, actor: Executor) -> None:
+        """It crashes, and what it had started lives on and acts; it holds the lock as well."""
+        calls = [call for call in actor.sent if call.course is Course.ORPHANED and call.may_land]
+        self.crash(actor)
+        for call in calls:
+            call.gone, call.lands_until_s = False, float("inf")
+        self._orphans[actor.worker.worker_id] = calls
+
+    def end_orphans(self, name: str) -> None:
+        """The last of them has."""
+        for call in self._orphans.pop(name):
+            call.cut_off(self.around.now_s)
 
     def end(self, actor: Planner | Ledger | Verifier | Executor) -> None:
         """It is gone, for good."""
@@ -126,19 +163,21 @@ class Processes:
 
     def heal(self) -> None:
         """Everybody back, zombies awake; a whole executor owns the partition."""
+        for name in tuple(self._orphans):
+            self.end_orphans(name)
         for action in self.returns():
             action.do()
         self._down.clear()
         if not any(one.owner and not one.closed for one in self.executors):
-            free = next((name for name in WORKERS if not self._lives(name)), self.around.fresh("w"))
-            self.start_executor(free)
+            self.start_executor(self.free_worker() or self.around.fresh("w"))
 
     def _lives(self, worker_id: str) -> bool:
         return any(one.worker.worker_id == worker_id for one in self.executors)
 
     def free_worker(self) -> str | None:
         """A stable name that no living process has."""
-        return next((name for name in WORKERS if not self._lives(name)), None)
+        held = self._orphans if self.around.locks == "inherited" else ()
+        return next((name for name in self._names if not self._lives(name) and name not in held), None)
 
     def _wake(self, actor: Planner | Ledger | Executor) -> None:
         actor.paused = False

@@ -51,7 +51,9 @@ class Outcome:
 class Run:
     """A log, a world, and everybody in it."""
 
-    def __init__(self, tape: Tape, *, gate: str = "log", codec: bool = False, longest: int = LONGEST) -> None:
+    def __init__(
+        self, tape: Tape, *, gate: str = "log", locks: str = "inherited", codec: bool = False, longest: int = LONGEST
+    ) -> None:
         self.steps = 0
         self._longest = longest
         self.tape = tape
@@ -60,9 +62,9 @@ class Run:
         self.log = SimLog(tape, self._landed, codec=codec)
         scenario = draw_scenario(tape)
         redis = SimRedis(TTL_S)
-        self.around = Surroundings(tape, scenario, self.log, redis, self.outside, self.observer.sent, gate)
-        self.human = Human(self.around, self.observer.jobs)
+        self.around = Surroundings(tape, scenario, self.log, redis, self.outside, self.observer.sent, gate, locks)
         self.processes = Processes(self.around)
+        self.human = Human(self.around, self.observer.jobs, self.processes.unproven)
         self.faults = Faults(self.around, self.processes, self.human, self.observer, self._pass_time)
 
     def go(self) -> None:
@@ -77,7 +79,7 @@ class Run:
         self._storm()
         self._calm()
         expected = [one.job_id for one in self.around.scenario.submissions]
-        check_end(self.observer, self.outside, expected)
+        check_end(self.observer, self.outside, expected, mended=self.around.lasting is None)
         self._check_folds()
         check_proofs(self.log.topics[Topic.JOBS_EVENTS], self.observer, self.outside)
 
@@ -166,7 +168,7 @@ class Run:
         effect = self.outside.land(call)
         self.outside.settle()
         if effect is not None:
-            check_effect(effect, self.outside, self.human.retries)
+            check_effect(effect, self.outside, self.human.retries, self.observer, self.human.lies)
 
     def _answer(self, call: Call) -> None:
         call.answered = True
@@ -232,7 +234,7 @@ def simulate(
     """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too."""
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
-    run = Run(tape, gate=ablation.gate, codec=codec, longest=longest)
+    run = Run(tape, gate=ablation.gate, locks=ablation.locks, codec=codec, longest=longest)
     run.around.trace = [] if traced else None
     broken, rule = "", ""
     try:

@@ -1,6 +1,7 @@
 """What a seed's jobs look like: tools of every class, chains that make runs, the ledger's policy and limits."""
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from aetheris.ledger.core.limits import Limits, QuarantineLimits
@@ -83,6 +84,17 @@ POLICIES: tuple[Policy, ...] = tuple(
 )
 
 
+class Lasting(Enum):
+    """What is not mended."""
+
+    CALLS_LOST = auto()
+    """No request of a tool reaches the outside any more."""
+    NOBODY_KNOWS = auto()
+    """Every question to the outside is answered with "unknown"."""
+    NOBODY_ANSWERS = auto()
+    """No question whether a call took effect is answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """What is asked for, and under which terms."""
@@ -93,6 +105,8 @@ class Scenario:
     humans_resolve: bool
     """Whether a human answers for parked calls in the end."""
     faults: int
+    lasting: Lasting | None
+    """What goes wrong for ever, behind the other faults, too."""
 
 
 def registered(name: str, version: str) -> RegistryEntry | None:
@@ -112,7 +126,8 @@ def draw_scenario(tape: Tape) -> Scenario:
     policy, limits = tape.pick(POLICIES), _limits(tape)
     humans_resolve, faults = not tape.chance(0.3), tape.below(LEAST_FAULTS + 8, LEAST_FAULTS)
     goals = (_goal(f"job-{jobs}"),) if tape.chance(0.33) else ()
-    return Scenario((*submissions, *goals), policy, limits, humans_resolve, faults)
+    lasting = tape.pick((None, None, None, None, None, None, *Lasting))
+    return Scenario((*submissions, *goals), policy, limits, humans_resolve, faults, lasting)
 
 
 def draw_answer(tape: Tape) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.testkit.simulation.log import Entry, SimLog
-from aetheris.testkit.simulation.scenario import Scenario
+from aetheris.testkit.simulation.scenario import Lasting, Scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.tape import Tape
 from aetheris.testkit.simulation.world import Call, Course, Outside
@@ -58,6 +58,8 @@ class Surroundings:
     """Told of every call before it goes out."""
     gate: str = "log"
     """What clears a call: `log` (the read-back); for ablations `none` or `redis`."""
+    locks: str = "inherited"
+    """Who holds the lock on a worker's name: its children too; for an ablation `own`."""
     calm: bool = False
     """No faults any more: whoever reads takes everything, calls go well."""
     now_s: float = 0.0
@@ -74,6 +76,11 @@ class Surroundings:
         """An id that was never given before."""
         self._fresh += 1
         return f"{kind}{self._fresh}"
+
+    @property
+    def lasting(self) -> Lasting | None:
+        """What goes wrong now and for ever."""
+        return self.scenario.lasting if self.calm else None
 
     def say(self, text: str) -> None:
         """A line of the printed history."""

@@ -26,6 +26,8 @@ class Course(Enum):
     """The connection is, while the request is under way: it may still arrive."""
     LATE = auto()
     """The caller gives up; the call takes effect afterwards."""
+    ORPHANED = auto()
+    """A child of the caller makes it, and lives on when the caller crashes."""
 
 
 SETTLES_S = 4.0
@@ -40,6 +42,7 @@ LATEST_S = 30.0
 NEVER_LANDS = frozenset({Course.REFUSED, Course.FAILED, Course.REQUEST_LOST})
 EARLY = frozenset({Course.RESET, Course.LATE})
 """What the caller hears of before the request has arrived."""
+_LONG = frozenset({Course.LATE, Course.ORPHANED})
 RAISES = frozenset({Course.REQUEST_LOST, Course.ANSWER_LOST, Course.RESET})
 """The caller's own code does, and can act no more; of a call that is LATE, it may."""
 
@@ -58,6 +61,8 @@ class Call:
     effect_class: EffectClass
     irreversible: bool
     content: tuple[str, int]
+    life: tuple[str, str]
+    """worker_id and incarnation of its sender."""
     course: Course
     sent_s: float
     lands_from_s: float
@@ -165,7 +170,8 @@ def call_of(tried: Try, course: Course, now_s: float, slow: float) -> Call:
         effect_class=entry.effect_class,
         irreversible=entry.irreversible,
         content=(started.content_key, started.occurrence),
+        life=(started.worker_id, started.incarnation),
         course=course,
         sent_s=now_s,
-        lands_from_s=now_s + slow * (LATEST_S if course is Course.LATE else SLOWEST_S),
+        lands_from_s=now_s + slow * (LATEST_S if course in _LONG else SLOWEST_S),
     )

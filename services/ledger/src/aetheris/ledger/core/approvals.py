@@ -57,12 +57,20 @@ def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
 def ask_human(of: Key, call: Invocation, rule: Rule, cost: float | None, *, terms: Terms, now: Now) -> Emit:
     """approval_requested and job_waiting: from here on the log waits, not the request.
 
-    Of a call that is retried by hand too: whatever the rule's effect, its approvers decide anew about this very try.
+    Of a call that is retried by hand too: whatever the rule's effect, its approvers decide anew about this very try,
+    and who edited the call is none of them.
     """
-    expires_at = due_after(now, rule.expires_s)
-    return settlement.emit(
-        of, *_requested(of, call, rule, cost, terms=terms, form_at=now.wall.isoformat(), expires_at=expires_at)
+    asking = _requested(
+        of,
+        call,
+        rule,
+        cost,
+        terms=terms,
+        form_at=now.wall.isoformat(),
+        expires_at=due_after(now, rule.expires_s),
+        edited_by=next((asked.edited_by for asked, _ in reversed(of.state.answered)), None),
     )
+    return settlement.emit(of, *asking)
 
 
 def answer(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from typing import Protocol
 
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
@@ -15,7 +16,7 @@ from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
-from aetheris.testkit.simulation.scenario import draw_answer
+from aetheris.testkit.simulation.scenario import Lasting, draw_answer
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
 from aetheris.testkit.simulation.world import Call, Course, call_of
 from aetheris.tool_executor.core import reports
@@ -50,6 +51,18 @@ class Running:
     events: tuple[Event, ...] = ()
 
 
+class Ends(Protocol):
+    """What becomes of a process that ends by itself."""
+
+    def stand_down(self, actor: "Executor") -> None:
+        """It has read that it has ended."""
+        ...
+
+    def leave_children(self, actor: "Executor") -> None:
+        """It crashes, and what it had started lives on."""
+        ...
+
+
 class Executor:
     """One executor process on the partition. Several may own it at once; all but one are zombies."""
 
@@ -58,6 +71,7 @@ class Executor:
         around: Surroundings,
         worker: Worker,
         start: int,
+        ends: "Ends",
         *,
         owner: bool = True,
         grants: int | None = None,
@@ -73,6 +87,8 @@ class Executor:
             worker, lambda _: REFUSAL if self._refuses() else None, lambda call: EffectKind(call.entry.node.kind)
         )
         self.writer = around.log.writer(self.name)
+        self._ends = ends
+        self._ended = False
         self._around = around
         self._verdicts: dict[str, Running] = {}
         self._declaring = 0
@@ -147,14 +163,25 @@ class Executor:
 
     def _evolve(self, entry: Entry) -> ReadBack | None:
         body, offset = entry.body, entry.record.offset
+        if isinstance(body, ev.WorkerEnded) and self._is_own(body):
+            self._ended = True
+        if self._ended:
+            return None
         if isinstance(body, UNREAD):
             self.core.pass_over(offset)
             return None
         return self.core.evolve(body, offset)
 
+    def _is_own(self, end: ev.WorkerEnded) -> bool:
+        return (end.worker_id, end.incarnation) == (self.worker.worker_id, self.worker.incarnation)
+
     def _round(self) -> None:
         batch = self.reader.read()
-        for told in self._fold(batch[Topic.JOBS_EVENTS]):
+        returned = self._fold(batch[Topic.JOBS_EVENTS])
+        if self._ended:
+            self._ends.stand_down(self)
+            return
+        for told in returned:
             self._clear(told)
         for entry in batch[Topic.TOOLS_GRANTS]:
             self.core.receive(Taken(entry.body, entry.id, entry.record.offset))
@@ -221,7 +248,7 @@ class Executor:
             self._say(tried, won=False)
 
     def _call(self, running: Running) -> None:
-        course = self._around.courses.pop() if self._around.courses else Course.ANSWERED
+        course = self._around.courses.pop() if self._around.courses else self._usual(running)
         slow = 0.0 if course is Course.ANSWERED else self._around.tape.below(10) / 10
         call = call_of(running.tried, course, self._around.now_s, slow)
         if running.tried.started.kind is EffectKind.LLM:
@@ -231,6 +258,12 @@ class Executor:
         self.sent.append(call)
         self._around.sent(call)
         self._around.outside.send(call)
+        if course is Course.ORPHANED:
+            self._ends.leave_children(self)
+
+    def _usual(self, running: Running) -> Course:
+        is_lost = self._around.lasting is Lasting.CALLS_LOST and running.tried.started.kind is not EffectKind.LLM
+        return Course.REQUEST_LOST if is_lost else Course.ANSWERED
 
     def _keep(self, running: Running) -> None:
         running.events = _report(running.tried, running.said)

@@ -7,7 +7,19 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState, KeyState, St
-from aetheris.protocol.messages.commands import Cancel, CancelContract, Pause, Resolve, Respond, Resume, Signal, Submit
+from aetheris.protocol.fold.workers import HUMAN
+from aetheris.protocol.messages.commands import (
+    Cancel,
+    CancelContract,
+    Ended,
+    Pause,
+    Resolve,
+    Respond,
+    Resume,
+    Signal,
+    Submit,
+    WorkerEntry,
+)
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.testkit.simulation.log import Batch, Body
@@ -25,18 +37,24 @@ class Human:
 
     name = "human"
 
-    def __init__(self, around: Surroundings, jobs: Jobs) -> None:
+    def __init__(self, around: Surroundings, jobs: Jobs, unproven: dict[tuple[str, str], None]) -> None:
         self.retries: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the tries that a human took the risk of."""
         self.interesting: dict[str, None] = {}
         """Jobs about which something may be left to say."""
+        self.lies: dict[tuple[str, str], None] = {}
+        """Lives that he said had ended, and that had not."""
         self._around = around
         self._jobs = jobs
+        self._unproven = unproven
         self._writer = around.log.writer(self.name)
         self._said: set[tuple[str, ...]] = set()
 
     def actions(self) -> Iterable[Action]:
-        """Answers to what the log asks, each once."""
+        """Answers to what the log asks, each once; and the end of a worker that nothing proves."""
+        for life in tuple(self._unproven):
+            if self._resolves():
+                yield Action(f"human says that {'/'.join(life)} has ended", self._ending(life))
         for job_id in tuple(self.interesting):
             job = self._jobs[job_id]
             open_ = [*self._open(job)]
@@ -78,6 +96,14 @@ class Human:
             )
         )
 
+    def end_worker(self, life: tuple[str, str], *, lives: bool) -> None:
+        """His word that a worker has ended; false where it `lives`."""
+        if lives:
+            self.lies[life] = None
+        ended = Ended(incarnation=life[1], how=HUMAN, by="bob", evidence="looked")
+        entry = WorkerEntry(worker_id=life[0], live=None, ended=(ended,))
+        self._writer.append([Batch(Topic.WORKERS, ((self._around.fresh("worker-"), entry),))])
+
     def revise(self, job: JobState, diff: Mapping[str, Any]) -> None:
         """A new revision of the plan, on top of the one in force."""
         planned = PlanGenerated(
@@ -113,6 +139,13 @@ class Human:
                     yield Action(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
             if state.st is St.PARKED and self._resolves() and self._unsaid("resolve", key, str(state.t)):
                 yield Action(f"human resolves {state.node_id}", self._resolving(job, key, state))
+
+    def _ending(self, life: tuple[str, str]) -> Callable[[], None]:
+        def do() -> None:
+            self._unproven.pop(life, None)
+            self.end_worker(life, lives=False)
+
+        return do
 
     def _cancelling(self, job: JobState) -> Callable[[], None]:
         def do() -> None:

@@ -15,7 +15,7 @@ from aetheris.protocol.messages.events import (
     JobSealed,
 )
 from aetheris.testkit.simulation.log import Batch
-from aetheris.testkit.simulation.scenario import TENANT
+from aetheris.testkit.simulation.scenario import TENANT, Lasting
 from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
 
 ROLE = "verifier"
@@ -40,7 +40,8 @@ class Verifier:
         """Reading, answering, sealing."""
         if self.reader.has_more():
             yield Action(f"{self.name} takes a round", self._round)
-        for place in range(len(self._asked)):
+        silent = self._around.lasting is Lasting.NOBODY_ANSWERS
+        for place in [place for place, (_, asked) in enumerate(self._asked) if asked.what == "confirm" or not silent]:
             yield Action(f"{self.name} probes", lambda place=place: self._answer(place))
         if self._ended:
             yield Action(f"{self.name} seals {self._ended[0]}", self._seal)
@@ -64,7 +65,7 @@ class Verifier:
             return
         effect = self._around.outside.found(question.external_key)
         answer = Answer.FOUND if effect is not None else Answer.NOT_FOUND
-        if not self._around.calm and self._around.tape.chance(0.15):
+        if self._nobody_knows():
             effect, answer = None, Answer.UNKNOWN
         probed = InvocationProbed(
             job_id=question.job_id,
@@ -92,7 +93,7 @@ class Verifier:
             "resource": {},
             "mode": question.mode,
         }
-        if not self._around.calm and self._around.tape.chance(0.15):
+        if self._nobody_knows():
             event: Answered = ConfirmationFailed(**said, reason="unknown")
         elif self._around.outside.found(question.external_key) is not None:
             event = EffectConfirmed(**said)
@@ -101,6 +102,11 @@ class Verifier:
         self._around.say(f"    what {question.node_id} did: {event.event_type}")
         cause = f"{question.invocation_id} {question.ask}"
         self._append(event_id(question.job_id, event.event_type, cause), event, lambda: self._answered(offset))
+
+    def _nobody_knows(self) -> bool:
+        if self._around.calm:
+            return self._around.lasting is Lasting.NOBODY_KNOWS
+        return self._around.tape.chance(0.15)
 
     def _answered(self, offset: int) -> None:
         self._asked = [held for held in self._asked if held[0] != offset]
