@@ -44,7 +44,7 @@ class Jobs:
         for job in jobs:
             self.births[job] = len(self.world.log)
             birth = created().model_copy(update={"tenant": tenant})
-            self.ledger.add(of(job, birth), of(job, planned(PLAN)))
+            self.ledger.add(of(job, birth), of(job, planned(self.world.plan)))
 
     def ask(self, *jobs: str, node: str = "a") -> None:
         for job in jobs:
@@ -163,13 +163,11 @@ def test_a_success_in_between_begins_the_count_anew(jobs: Jobs) -> None:
 
 
 def test_one_job_alone_stops_nobody(jobs: Jobs) -> None:
+    jobs.world.plan = graph({"id": "a", "retry": {"max_attempts": 50}}, act=PIN)
     jobs.born("f1", "w1")
-    for node in ("a", "b"):
-        for _ in range(AFTER):
-            if jobs.ledger.core.jobs["f1"].state.keys.get(idempotency_key("f1", node, "act", None)) is not None:
-                jobs.ledger.sleep(60)
-            nonce = jobs.began("f1", node)
-            jobs.ended("f1", nonce, node=node)
+    for _ in range(2 * AFTER):
+        jobs.ended("f1", jobs.began("f1"))
+    assert jobs.ledger.core.jobs["f1"].state.keys[idempotency_key("f1", "a", "act", None)].attempts == 2 * AFTER
     jobs.ask("w1")
     assert jobs.granted("w1") == ["w1"]
     jobs.fails("f2")
@@ -202,6 +200,21 @@ def test_what_says_nothing_of_the_tool_does_not_count(jobs: Jobs, outcome: str, 
     jobs.born("w1")
     jobs.ask("w1")
     assert jobs.granted("w1") == ["w1"]
+
+
+def test_what_says_nothing_of_the_tool_is_no_success_either(jobs: Jobs) -> None:
+    jobs.fails("f1", "f2", "f3")
+    jobs.born("refused")
+    jobs.ended("refused", jobs.began("refused"), "permanent_failure", error="HTTP 404")
+    jobs.fails("f4")
+    assert jobs.words() == ["begun"]
+
+
+def test_what_has_no_tool_is_not_held() -> None:
+    plan = graph({"id": "a", "kind": "time", "tool": None})
+    jobs = Jobs(World(plan, limits=limits(quarantine=QUARANTINE)))
+    jobs.fails(*(f"f{number}" for number in range(AFTER)))
+    assert jobs.words() == []
 
 
 @pytest.mark.parametrize(

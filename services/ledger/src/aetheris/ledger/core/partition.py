@@ -411,7 +411,7 @@ class Partition:
             ask_anew(tried, job.state.keys[event.idempotency_key])
         elif tried.cause is not None:
             return
-        if self._live and tried.cause is None:
+        if self._live:
             self._judge_tool(job, event, now)
         tried.cause = tried.cause or event.error_class
         self._put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
