@@ -22,6 +22,7 @@ from aetheris.cli.app import app
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Respond
 from aetheris.sdk.client import AsyncClient
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import Outside, running_outside, until
@@ -231,6 +232,7 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
     assert respond(system, "bob", request, "edit", data={"tag": after}).status_code == 200
     back = respond(system, "bob", said.json()["next_request_id"], "edit", data={"tag": before})
     assert (back.status_code, back.json()["error"]["code"]) == (409, "edited_back")
+    past_the_gateway(system, job, new, {"tag": before})
     assert wait_asked(system, job) == new
     assert respond(system, "carol", new, "approve").status_code == 200
     system.wait_ended([job])
@@ -238,6 +240,19 @@ def test_an_edit_voids_the_yes_of_before_and_only_the_new_call_runs(system: Syst
     assert (outside.count(before), outside.count(after)) == (0, 1)
     system.verified(job)
     assert system.api.get(f"/ecs/status/{request}").json()["status"] == "edited"
+
+
+def past_the_gateway(system: System, job: str, request: str, data: dict[str, Any]) -> None:
+    """An edit that the gateway would refuse: the ledger writes nothing, and an operator hears why."""
+    said = {"job_id": job, "by": "bob", "tenant": "acme", "request_id": request, "action": "edit", "data": data}
+    system.forge(Topic.JOBS_COMMANDS, job, Respond.model_validate(said | {"as_of": -1}), "/gateway/rogue")
+    lines = system.data / "logs" / "ledger-0.log"
+    until(lambda: "a person's word decides nothing" in lines.read_text(), 30)
+    (told,) = [json.loads(line) for line in lines.read_text().splitlines() if "word decides nothing" in line]
+    assert (told["job_id"], told["why"].split(":")[0]) == (
+        job,
+        "the step had these arguments before, and that call was edited",
+    )
 
 
 def test_other_arguments_do_not_run_on_an_approval(system: System, outside: Outside) -> None:

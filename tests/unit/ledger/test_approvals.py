@@ -226,8 +226,31 @@ def test_an_edit_that_the_pinned_schema_does_not_take_changes_nothing(data: dict
 def test_an_edit_back_to_what_was_changed_before_is_refused() -> None:
     ledger = asked()
     respond(ledger, "edit", data={"amount": 400})
-    respond(ledger, "edit", args=PAID | {"amount": 400}, name="cmd-2", data={"amount": 5000})
+    changed = PAID | {"amount": 400}
+    respond(ledger, "edit", args=changed, name="cmd-2", data={"amount": 5000})
     assert ledger.written().count("approval_requested") == 2
+    (said,) = ledger.core.unheard
+    assert (said.job_id, said.command_id) == (JOB, "cmd-2")
+    assert said.why.startswith("the step had these arguments before, and that call was edited")
+    respond(ledger, "approve", by="carol", args=changed, name="cmd-3")
+    assert len(ledger.grants) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "fields", "why"),
+    [
+        ("approve", {"by": "ann"}, "who submitted the job may not approve this: somebody else must"),
+        ("reject", {"tenant": "other"}, "the job is another tenant's"),
+        ("edit", {"data": {"amount": 0}}, "the answer does not fit the form"),
+    ],
+)
+def test_of_a_word_that_decides_nothing_an_operator_hears(action: str, fields: dict[str, Any], why: str) -> None:
+    ledger = asked()
+    respond(ledger, action, **fields)
+    assert [said.why for said in ledger.core.unheard] == [why]
+    respond(ledger, "approve", name="cmd-2")
+    respond(ledger, "approve", name="cmd-2")  # as a ledger that is started again reads it
+    assert len(ledger.grants) == len(ledger.core.unheard) == 1
 
 
 def test_a_policy_has_its_say_about_what_an_edit_makes() -> None:
@@ -352,6 +375,7 @@ def test_a_form_of_the_plan_ends_with_what_the_human_said() -> None:
     fill(ledger, request, "approve")
     fill(ledger, request, "edit", way="left")
     assert ledger.written() == ["job_waiting"]
+    assert [said.why for said in ledger.core.unheard] == ["the answer does not fit the form"] * 3
     fill(ledger, request, "approve", way="left")
     fill(ledger, request, "approve", way="right")
     assert ledger.written() == ["job_waiting", "wait_completed"]

@@ -1173,6 +1173,9 @@ def test_a_human_resolves_what_is_parked(parked: Ledger, verdict: str, outcome: 
     assert not parked.state().sure or outcome is None
 
 
+WHOSE = "who submitted the job may not resolve its calls in doubt: somebody else must"
+
+
 @pytest.mark.parametrize("verdict", ["happened", "not_executed", "retry"])
 @pytest.mark.parametrize("word", [{"by": "ann"}, {"tenant": "other"}])
 def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, word: dict[str, str]) -> None:
@@ -1180,6 +1183,8 @@ def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, word: di
     parked.resolve(verdict, **word)
     assert parked.written() == log
     assert (parked.state().st, parked.core.open_command()) == (St.PARKED, None)
+    (said,) = parked.core.unheard
+    assert said.why == ("the job is another tenant's" if "tenant" in word else WHOSE)
 
 
 @pytest.mark.parametrize(

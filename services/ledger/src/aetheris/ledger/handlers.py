@@ -254,6 +254,11 @@ class LedgerHandler(PartitionHandler):
             self._edge.metrics.count(Metric.CONTRADICTED, traceparent=traceparent, via=said.via.value)
         self._partition.contradictions.clear()
 
+    def _tell_of_unheard(self) -> None:
+        for said in self._partition.unheard:
+            _log.warning("a person's word decides nothing", job_id=said.job_id, command=said.command_id, why=said.why)
+        self._partition.unheard.clear()
+
     async def _round(self) -> None:
         now = self._now()
         facts = await self._edge.stores.facts(self._partition.look(now), self._ring)
@@ -261,6 +266,7 @@ class LedgerHandler(PartitionHandler):
         decisions = self._partition.decide(facts, now)
         tell_unjudged(self._partition.unjudged, self._edge.metrics)
         await self._tell_of_quarantines()
+        self._tell_of_unheard()
         if self._confirmed:
             decisions += [View(line) for line in self._confirmed]
             self._confirmed.clear()

@@ -11,6 +11,7 @@ from aetheris.ledger.core.decisions import Emit, Now, Written
 from aetheris.ledger.core.memory import Asked, LiveJob, Terms
 from aetheris.ledger.core.policy import PolicyEffect, Rule, Verdict
 from aetheris.ledger.core.settlement import Key, written
+from aetheris.ledger.core.waits import UNFIT
 from aetheris.protocol.base import recordable
 from aetheris.protocol.fold.state import Entry, JobState, KeyState
 from aetheris.protocol.messages import events as ev
@@ -75,17 +76,19 @@ def ask_human(of: Key, call: Invocation, rule: Rule, cost: float | None, *, term
 
 def answer(
     job: LiveJob, key: str, asked: Asked, command: Respond, command_id: str, *, terms: Terms, now: Now
-) -> Emit | None:
-    """What a human's answer becomes; None where it decides nothing: he may not, or there is nothing to change."""
+) -> Emit | str:
+    """What a human's answer becomes, or why it decides nothing and the request stays open."""
     of = Key(job.state, key, job.state.keys[key])
     requested = of.state.requested
     created = job.state.created
-    if requested is None or command.tenant != created.tenant:
-        return None
-    if command.request_id != request_id(job.state.job_id, of.state.node_id, key, requested.generation):
-        return None
-    if may_not_answer(requested, command.action, created.submitted_by, command.by) is not None:
-        return None
+    if command.tenant != created.tenant:
+        return "the job is another tenant's"
+    open_request = requested and request_id(job.state.job_id, of.state.node_id, key, requested.generation)
+    if requested is None or command.request_id != open_request:
+        return "another request about the call is open"
+    may_not = may_not_answer(requested, command.action, created.submitted_by, command.by)
+    if may_not is not None:
+        return may_not
     if is_past(requested, now):
         return expired(of, requested, caused_by=command_id)
     entry = job.state.entry(of.state.node_id)
@@ -95,8 +98,8 @@ def answer(
     if command.action == "approve":
         return settlement.emit(of, _decided(of, requested, command, command_id))
     if command.action == "edit":
-        if of.state.needs_yes:  # what was tried may have acted: other arguments would be a second call of the node
-            return None
+        if of.state.needs_yes:
+            return "what was tried may have acted: other arguments would be a second call of the step"
         return _edit(job, of, entry, command, command_id, terms=terms, now=now)
     no = _rejected(of, RejectReason.APPROVAL, "a human said no", command_id)
     return settlement.emit(of, _decided(of, requested, command, command_id), no)
@@ -115,7 +118,7 @@ def is_past(requested: ev.ApprovalRequested, now: Now) -> bool:
 
 def _edit(
     job: LiveJob, of: Key, entry: Entry, command: Respond, command_id: str, *, terms: Terms, now: Now
-) -> Emit | None:
+) -> Emit | str:
     """A new call of the same node, which needs an approval of its own; the old one is rejected.
 
     The new key comes before the old one's rejection, so that nobody takes the node for settled in between.
@@ -123,15 +126,16 @@ def _edit(
     requested = of.state.requested
     schema = _pinned_schema(entry, terms)
     if requested is None or schema is None:
-        return None
+        return "the schema that the tool was pinned with is not registered any more"
     try:
         args = edited(requested, schema, command.data)
     except AnswerRefused:
-        return None
+        return UNFIT
     node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
     call = call_with(job.state, Entry(entry.revision, node, entry.pin), {})
-    if had_before(job.state, call.node_id, entry.node.tool_name, args) is not None:
-        return None  # who asked is told by the gateway, before it is written
+    before = had_before(job.state, call.node_id, entry.node.tool_name, args)
+    if before is not None:
+        return before
     new = Key(job.state, call.key, KeyState(call.node_id))
     verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     decided = _decided(of, requested, command, command_id, data=args)

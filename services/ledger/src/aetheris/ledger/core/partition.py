@@ -76,6 +76,15 @@ class _Word:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A person's word that decides nothing, past the gateway, which refuses such words; what is open stays open."""
+
+    job_id: str
+    command_id: str
+    why: str
+
+
 class Partition:
     """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how."""
 
@@ -109,6 +118,8 @@ class Partition:
         self._restored_at = -1
         self.contradictions: list[ev.ToolInvocationFinished] = []
         """Successes that came after their key was settled otherwise, for an operator to hear of."""
+        self.unheard: list[Unheard] = []
+        """For an operator to hear of as well."""
 
     # reading
 
@@ -770,7 +781,7 @@ class Partition:
     def _decide_word(self, job: LiveJob, held: _Word, now: Now) -> list[Decision]:
         match held.command:
             case Resolve() as command:
-                return self._resolve(job, command, held.id)
+                return self._resolve(job, command, held)
             case Respond() as command:
                 return self._respond(job, command, held, now)
             case Signal() as command:
@@ -780,15 +791,18 @@ class Partition:
             case _:
                 return []
 
-    def _resolve(self, job: LiveJob, command: Resolve, command_id: str) -> list[Decision]:
+    def _resolve(self, job: LiveJob, command: Resolve, held: _Word) -> list[Decision]:
         """What a human's word on a parked key becomes; the first one counts, the fold sees to that."""
         key = job.parked.get(command.execution_id)
         if key is None:
             return []
         of, created = Key(job.state, key, job.state.keys[key]), job.state.created
-        if command.tenant != created.tenant or may_not_resolve(of.state, created.submitted_by, command.by) is not None:
-            return []
-        return [_RESOLUTIONS[command.verdict](of, command, command_id)]
+        if command.tenant != created.tenant:
+            return self._turn_down(held, "the job is another tenant's")
+        may_not = may_not_resolve(of.state, created.submitted_by, command.by)
+        if may_not is not None:
+            return self._turn_down(held, may_not)
+        return [_RESOLUTIONS[command.verdict](of, command, held.id)]
 
     def _respond(self, job: LiveJob, command: Respond, held: _Word, now: Now) -> list[Decision]:
         """What an answer to a request becomes; nothing for one that was answered before."""
@@ -803,16 +817,22 @@ class Partition:
         )
         if emit is None:
             return []
+        if isinstance(emit, str):
+            return self._turn_down(held, emit)
         job.asked.pop(key, None)
         job.awaited.pop(command.request_id, None)
         return [emit]
 
-    def _answer_form(self, job: LiveJob, key: str, command: Respond, held: _Word, now: Now) -> Emit | None:
+    def _answer_form(self, job: LiveJob, key: str, command: Respond, held: _Word, now: Now) -> Emit | str | None:
         """What an answer to a form of the plan becomes; past its time, the clock's word goes before it."""
         waiting = job.keys.get(key)
         if not isinstance(waiting, Waiting) or command.request_id not in job.awaited or waiting.due_s <= now.mono_s:
             return None
         return waits.answered(Key(job.state, key, job.state.keys[key]), waiting.event, command, held.id)
+
+    def _turn_down(self, held: _Word, why: str) -> list[Decision]:
+        self.unheard.append(Unheard(held.command.job_id, held.id, why))
+        return []
 
     def _call_off(self, job: LiveJob, command: CancelContract, command_id: str) -> list[Decision]:
         """What waits ends at once; what is under way is settled first, and not tried again."""

@@ -25,6 +25,9 @@ _ACTIONS: Mapping[str, Mapping[str, str]] = {
 
 WAIT_TYPES: Mapping[Kind, WaitType] = {Kind.WAIT: "signal", Kind.TIMER: "timer", Kind.HUMAN: "human"}
 
+UNFIT = "the answer does not fit the form"
+"""Why an answer decides nothing; what was said in it is for nobody's log."""
+
 
 def begun(of: Key, call: Invocation, now: Now) -> Emit:
     """The node waits from here on; its due time is computed once, and is in the log."""
@@ -44,21 +47,24 @@ def begun(of: Key, call: Invocation, now: Now) -> Emit:
     return settlement.emit(of, written(event, of.key))
 
 
-def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | None:
-    """What a human said to a form of the plan; None where he may not, or where it does not fit the form."""
+def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | str:
+    """What a human said to a form of the plan, or why it decides nothing."""
     created = of.job.created
-    if waiting.form is None or command.tenant != created.tenant:
-        return None
-    if may_not_answer(waiting, command.action, created.submitted_by, command.by) is not None:
-        return None
+    if waiting.form is None:
+        return UNFIT
+    if command.tenant != created.tenant:
+        return "the job is another tenant's"
+    may_not = may_not_answer(waiting, command.action, created.submitted_by, command.by)
+    if may_not is not None:
+        return may_not
     if command.action == "reject":
         return settlement.emit(of, refused(of, command, command_id))
     try:
         data = answers(fields_in(waiting.form), command.data) if command.action == "approve" else None
     except AnswerRefused:
-        return None
+        data = None
     if data is None:
-        return None
+        return UNFIT
     return settlement.emit(of, ended(of, waiting, data, command_id, by=command.by, comment=command.comment))
 
 
