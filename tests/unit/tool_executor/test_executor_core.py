@@ -219,7 +219,7 @@ def test_a_refused_call_is_never_declared_as_one_to_run() -> None:
     tried = made.declared("a")
     assert tried.refusal is refusal
     assert made.log(tried.started) is None
-    assert made.log(reports.failed(tried, refusal.outcome, refusal.error)) is None
+    assert made.log(reports.failed(tried.started, refusal.outcome, refusal.error)) is None
     assert made.core.jobs[JOB].keys[key_of("a")].x == 2
 
 

@@ -1,10 +1,13 @@
 """The executor's edge without a broker: a partition fed by hand, and what it appends."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from aetheris.protocol.base.keys import idempotency_key, trace_id
 from aetheris.protocol.base.records import Draft, Group, Record
@@ -37,7 +40,7 @@ from aetheris.tool_executor.performing import Performer, Scribe
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
-from tests.testkit.histories import JOB, about, created, graph, planned
+from tests.testkit.histories import JOB, about, created, finished, graph, planned
 
 NOWHERE = Redis("redis://127.0.0.1:9/0")
 OTHERS = 6
@@ -118,6 +121,7 @@ class Bench:
             quarantine=self._refuse,
             wake=lambda: None,
         )
+        self.parts = parts
         self.handler = ExecutorHandler(parts)
         self.refuses: Callable[[Group], bool] = lambda _group: False
         self.after_append: Callable[[], None] = lambda: None
@@ -187,6 +191,15 @@ class Bench:
         await self.handler.handle({Topic.TOOLS_GRANTS: [self._record(self._draft(Topic.TOOLS_GRANTS, granted), 0)]})
         return key
 
+    async def come_back(self, *, is_restored: bool) -> None:
+        """The partition is taken away undrained, and given back; its first `started` is read by then, or later."""
+        kind = b"io.aetheris.tool_invocation_started.v1"
+        started = next(at for at, one in enumerate(self.records) if ("ce_type", kind) in one.headers)
+        self._read = len(self.records) if is_restored else started
+        self.handler = ExecutorHandler(self.parts)
+        self.handler.fold(self.records[: self._read])
+        await self.handler.restored()
+
     async def declared(self) -> ev.ToolInvocationStarted:
         await asyncio.gather(*self.tasks)
         (started,) = [event for event in self.events() if isinstance(event, ev.ToolInvocationStarted)]
@@ -217,6 +230,40 @@ async def test_what_was_declared_and_not_read_back_is_reported_as_not_executed(t
     assert isinstance(last, ev.ToolInvocationFinished)
     assert (last.outcome, last.error) == (Outcome.RETRYABLE, "NotExecuted: the executor stopped before it")
     assert isinstance(bench.events()[-2], ev.ToolInvocationStarted)
+
+
+async def test_a_start_that_is_read_after_its_partition_came_back_is_said_not_to_have_run(tmp_path: Path) -> None:
+    """As where a leader is away: the lease lapses, the call is parked, and nobody waits for its `started` any more."""
+    for is_parked, is_restored in itertools.product((False, True), (False, True)):
+        bench = Bench(tmp_path)
+        await bench.grant("act")
+        nonce = (await bench.declared()).invocation_id
+        if is_parked:
+            await bench.write(about(ev.InvocationParked, "a", invocation_id=nonce, reason="nobody knows"))
+        await bench.come_back(is_restored=is_restored)
+        await bench.settle()
+        (said,) = [event for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
+        assert said.invocation_id == nonce
+        assert (said.outcome, said.error) == (
+            Outcome.RETRYABLE,
+            "NotExecuted: its partition was given back before the call",
+        )
+
+
+@pytest.mark.parametrize("lie", [None, "human", "ledger", "executor"])
+async def test_of_a_call_that_was_begun_it_is_never_said(tmp_path: Path, lie: str | None) -> None:
+    """Its report is lost; a void word about its end changes nothing."""
+    bench = Bench(tmp_path)
+    bench.refuses = lambda group: _has("output_hash")(group) or _has("error_class")(group)
+    await bench.grant("act")
+    await bench.settle()
+    nonce = (await bench.declared()).invocation_id
+    bench.refuses = lambda _group: False
+    if lie is not None:
+        await bench.write(finished("b", nonce, outcome="permanent_failure", via=lie))
+    await bench.come_back(is_restored=True)
+    await bench.settle()
+    assert "NotExecuted" not in str([event.model_dump() for event in bench.events()])
 
 
 async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -22,13 +22,14 @@ from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
 from aetheris.runtime.redis.bell import Bell
 from aetheris.runtime.telemetry.metrics import Metrics
+from aetheris.runtime.telemetry.tracer import Traced
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.unjudged import tell_unjudged
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
 from aetheris.tool_executor.heartbeat import Heartbeat, Watched
 from aetheris.tool_executor.identity import exit_at_once
-from aetheris.tool_executor.performing import Performer, Report, Scribe, lasts_s
+from aetheris.tool_executor.performing import Performer, Report, Scribe, lasts_s, traced
 from aetheris.tool_executor.slots import Slots
 from aetheris.tool_executor.tools import Calls
 
@@ -63,6 +64,8 @@ class Parts:
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
     """Reads the authority at once."""
+    begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Job → the nonces that were, are or may yet be called in this life, until it is sealed; no other has acted."""
     stand_down: Callable[[str], None] = exit_at_once
     """Ends this process: the log says that its incarnation has ended."""
 
@@ -79,7 +82,7 @@ class ExecutorHandler(PartitionHandler):
         self._closing = False
 
     def fold(self, records: Sequence[Record]) -> None:
-        """History: nothing of it was declared in this life."""
+        """History: what of it was declared in this life was withdrawn when the partition was given back."""
         for record in records:
             self._evolve(record)
 
@@ -88,7 +91,8 @@ class ExecutorHandler(PartitionHandler):
         self._core.pass_over(start - 1)
 
     async def restored(self) -> None:
-        """What is open in the log is the ledger's to judge; what is granted will be read."""
+        """What is open in the log is the ledger's to judge, but what this process knows it never called."""
+        self._report_strays()
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Fold, start what won, then declare what was granted; appends go on in the background.
@@ -98,6 +102,7 @@ class ExecutorHandler(PartitionHandler):
         returned = [told for record in batch.get(Topic.JOBS_EVENTS, ()) if (told := self._evolve(record)) is not None]
         for told in returned:
             self._clear(told)
+        self._report_strays()
         for record in batch.get(Topic.TOOLS_GRANTS, ()):
             self._receive(record)
         self._take_up()
@@ -135,6 +140,8 @@ class ExecutorHandler(PartitionHandler):
         if isinstance(decoded, Envelope):
             if isinstance(decoded.body, ev.WorkerEnded) and self._is_own(decoded.body):
                 self._parts.stand_down(decoded.body.how)
+            if isinstance(decoded.body, ev.JobSealed):
+                self._parts.begun.pop(decoded.body.job_id, None)
             returned = self._core.evolve(decoded.body, record.offset)
             tell_unjudged(self._core.unjudged, self._parts.metrics)
             return returned
@@ -229,8 +236,8 @@ class ExecutorHandler(PartitionHandler):
         """`started`, and where the call is refused, its end in the same group: nothing is reported unstarted."""
         events: list[Event] = [tried.started]
         if tried.refusal is not None:
-            events.append(reports.failed(tried, tried.refusal.outcome, tried.refusal.error))
-        return self._parts.scribe.write(tried, events)
+            events.append(reports.failed(tried.started, tried.refusal.outcome, tried.refusal.error))
+        return self._parts.scribe.write(traced(tried), events)
 
     def _clear(self, told: ReadBack) -> None:
         """Run what won, unless a record that has come with it forbids that: a reopen, or one that can't be read."""
@@ -242,8 +249,17 @@ class ExecutorHandler(PartitionHandler):
             self._parts.spawn(self._append([self._unexecuted(tried, reason)]))
         self._say(tried, won=told.won and reason is None)
 
+    def _report_strays(self) -> None:
+        """Of a try whose `started` came when nobody waited for it any more, as after a rebalance: it is not called."""
+        for job, started in self._core.strays(self._parts.begun):
+            of = Traced(started.job_id, started.idempotency_key, job.trace)
+            said = reports.not_executed(started, "its partition was given back before the call")
+            self._parts.spawn(self._append([self._parts.scribe.write(of, [said])]))
+
     def _say(self, tried: Try, *, won: bool) -> None:
         """To the run that waits for it; the first of a run has nobody waiting yet."""
+        if won:
+            self._parts.begun.setdefault(tried.started.job_id, set()).add(tried.nonce)
         waiting = self._verdicts.pop(tried.nonce, None)
         if waiting is not None:
             if not waiting.done():
@@ -337,7 +353,7 @@ class ExecutorHandler(PartitionHandler):
         return await won
 
     def _unexecuted(self, tried: Try, reason: str) -> Group:
-        return self._parts.scribe.write(tried, [reports.not_executed(tried, reason)])
+        return self._parts.scribe.write(traced(tried), [reports.not_executed(tried.started, reason)])
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:

@@ -83,11 +83,11 @@ class Scribe:
         self._clock = clock
         self._telemetry = telemetry
 
-    def write(self, tried: Try, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
+    def write(self, of: Traced, events: Sequence[Event], traceparent: bytes | None = None) -> tuple[Draft, ...]:
         """The records of one try's events, its first one naming the nonce."""
         parent = traceparent
         if parent is None and self._telemetry.on:
-            parent = self._telemetry.traceparent(_traced(tried))
+            parent = self._telemetry.traceparent(of)
         time, cause = self._clock.now().isoformat(), reports.cause_of(events)
         return tuple([self._draft(event, cause, time, parent) for event in events])
 
@@ -136,7 +136,7 @@ class Performer:
         else:
             said, parent = await self._call_untraced(tried)
         if not isinstance(said, Succeeded):
-            return Report(self._scribe.write(tried, [_unsuccessful(tried, said)], parent))
+            return Report(self._scribe.write(traced(tried), [_unsuccessful(tried, said)], parent))
         return await self._succeed(tried, said, parent)
 
     async def keep(self, tried: Try, report: Report) -> None:
@@ -146,7 +146,7 @@ class Performer:
         await report.keeping
         if report.parent is not None:
             self._telemetry.record(
-                _traced(tried),
+                traced(tried),
                 "put_effect",
                 report.begun_ns,
                 _ns(self._clock.now()),
@@ -187,12 +187,10 @@ class Performer:
         return said
 
     async def _call_traced(self, tried: Try) -> tuple[Said, bytes | None]:
-        traced, (name, attributes) = _traced(tried), _span_of(tried)
+        of, (name, attributes) = traced(tried), _span_of(tried)
         begun_ns = _ns(self._clock.now())  # a call that a crash cuts off leaves this one alone
-        self._telemetry.record(
-            traced, "begin", begun_ns, begun_ns, parent=tried.run.taken.parent, attributes=attributes
-        )
-        with self._telemetry.span(traced, name, parent=tried.run.taken.parent, attributes=attributes) as span:
+        self._telemetry.record(of, "begin", begun_ns, begun_ns, parent=tried.run.taken.parent, attributes=attributes)
+        with self._telemetry.span(of, name, parent=tried.run.taken.parent, attributes=attributes) as span:
             said = await self._call(tried, span.traceparent)
             error = _error_of(said)
             if error is not None:
@@ -208,7 +206,7 @@ class Performer:
             return said, None
         name, attributes = _span_of(tried)
         traceparent = self._telemetry.record(
-            _traced(tried),
+            traced(tried),
             name,
             _ns(begun),
             _ns(self._clock.now()),
@@ -228,7 +226,7 @@ class Performer:
 
     def unreported(self, tried: Try) -> tuple[Draft, ...]:
         """What is left to say where no report could be recorded: nobody knows what the call came to."""
-        return self._scribe.write(tried, [_lost(tried, REPORT_REFUSED)])
+        return self._scribe.write(traced(tried), [_lost(tried, REPORT_REFUSED)])
 
     async def _succeed(
         self, tried: Try, said: Succeeded, parent: bytes | None, inline_limit: int = recordable.INLINE_LIMIT
@@ -237,11 +235,11 @@ class Performer:
         try:
             kept = await self._keep(said, inline_limit)
         except BlobsUnreachable as error:
-            return Report(self._scribe.write(tried, [_lost(tried, type(error).__name__)], parent))
+            return Report(self._scribe.write(traced(tried), [_lost(tried, type(error).__name__)], parent))
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.inline, kept.ref)
-        drafts = self._scribe.write(tried, events, parent)
+        drafts = self._scribe.write(traced(tried), events, parent)
         value = reports.effect_value([one.value for one in drafts])
         begun_ns = 0 if parent is None else _ns(self._clock.now())
         keeping = self._effects.put(Effect(tried.started.job_id, key, tried.nonce, value))
@@ -253,7 +251,7 @@ class Performer:
         """The effect stands; that nobody can name it outside is its tool's fault."""
         started = tried.started
         _log.warning("irreversible effect without external id", tool=started.tool_name, job_id=started.job_id)
-        traceparent = self._telemetry.traceparent(_traced(tried))
+        traceparent = self._telemetry.traceparent(traced(tried))
         self._metrics.count(Metric.UNTRACEABLE, traceparent=traceparent, tool=started.tool_name)
 
     async def _keep(self, said: Succeeded, inline_limit: int) -> _Kept:
@@ -275,16 +273,17 @@ def lasts_s(tried: Try) -> float:
     return LONGEST_ANSWER_S if within_s is None else within_s
 
 
-def _traced(tried: Try) -> Traced:
+def traced(tried: Try) -> Traced:
+    """What its trace is of."""
     return Traced(tried.started.job_id, tried.started.idempotency_key, tried.run.trace)
 
 
 def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
     match said:
         case Retryable(reason):
-            return reports.failed(tried, Outcome.RETRYABLE, reason)
+            return reports.failed(tried.started, Outcome.RETRYABLE, reason)
         case Permanent(reason):
-            return reports.failed(tried, Outcome.PERMANENT, reason)
+            return reports.failed(tried.started, Outcome.PERMANENT, reason)
         case InDoubt(error_class, returned):
             return _lost(tried, error_class, returned=returned)
 
@@ -292,7 +291,7 @@ def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
 def _lost(tried: Try, error_class: str, *, returned: bool = False) -> Event:
     """What it came to is not known: to be tried again where it only read, else in doubt."""
     if tried.invocation.entry.effect_class is EffectClass.PURE:
-        return reports.failed(tried, Outcome.RETRYABLE, error_class)
+        return reports.failed(tried.started, Outcome.RETRYABLE, error_class)
     return reports.in_doubt(tried, error_class, returned=returned)
 
 

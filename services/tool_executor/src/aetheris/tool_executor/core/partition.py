@@ -1,7 +1,7 @@
 """Which grants become tries, and which tries may run (docs/guarantees.md, "Executor"); pure."""
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +139,7 @@ class Partition:
         self._turns: dict[str, int] = {}
         self._declared: dict[str, Try] = {}
         self._claimed: set[tuple[str, int]] = set()
+        self._strays: list[ev.ToolInvocationStarted] = []
         self._open: dict[int, None] = {}
         self._forgotten = SealedNames()
         self._unread = UnreadBirths()
@@ -269,6 +270,19 @@ class Partition:
             return "superseded before the call"
         return "the job waits for a newer version" if job.needs_upgrade else None
 
+    def strays(self, begun: Mapping[str, Container[str]]) -> list[tuple[JobState, ev.ToolInvocationStarted]]:
+        """Tries of this life that are in charge or parked, that nobody awaits here any more, and that were never begun.
+
+        Each is named once. `begun`: job → the nonces of all that was called in this life.
+        """
+        found = [(self.jobs[one.job_id], one) for one in self._strays if one.job_id in self.jobs]
+        self._strays.clear()
+        return [
+            (job, one)
+            for job, one in found
+            if _may_act(job, one) and one.invocation_id not in begun.get(one.job_id, ())
+        ]
+
     def withdraw(self) -> list[Try]:
         """The tries that were declared and not read back; they will not run."""
         tries = list(self._declared.values())
@@ -341,6 +355,8 @@ class Partition:
     def _read_back(self, event: ev.ToolInvocationStarted) -> ReadBack | None:
         tried = self._declared.pop(event.invocation_id, None)
         if tried is None:
+            if (event.worker_id, event.incarnation) == (self._worker.worker_id, self._worker.incarnation):
+                self._strays.append(event)
             return None
         self._claimed.discard((event.idempotency_key, event.token))
         job = self._born(tried)
@@ -376,6 +392,11 @@ class Partition:
             worker_id=self._worker.worker_id,
             incarnation=self._worker.incarnation,
         )
+
+
+def _may_act(job: JobState, started: ev.ToolInvocationStarted) -> bool:
+    state = job.keys.get(started.idempotency_key)
+    return state is not None and state.n == started.invocation_id and state.st in (St.STARTED, St.PARKED)
 
 
 def _in_charge(job: JobState, tried: Try) -> bool:

@@ -49,9 +49,8 @@ def succeeded(
     return finished, committed, changed
 
 
-def failed(tried: Try, outcome: Outcome, error: str) -> ev.ToolInvocationFinished:
+def failed(started: ev.ToolInvocationStarted, outcome: Outcome, error: str) -> ev.ToolInvocationFinished:
     """finished, for an outcome that took no effect."""
-    started = tried.started
     return ev.ToolInvocationFinished(
         job_id=started.job_id,
         node_id=started.node_id,
@@ -63,9 +62,9 @@ def failed(tried: Try, outcome: Outcome, error: str) -> ev.ToolInvocationFinishe
     )
 
 
-def not_executed(tried: Try, reason: str) -> ev.ToolInvocationFinished:
+def not_executed(started: ev.ToolInvocationStarted, reason: str) -> ev.ToolInvocationFinished:
     """This try certainly took no effect: it was never run."""
-    return failed(tried, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
+    return failed(started, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
 
 
 def in_doubt(tried: Try, error_class: str, *, returned: bool) -> ev.InvocationInDoubt:

@@ -203,7 +203,7 @@ class Executor:
     def _declare(self, tried: Try) -> None:
         events: list[Event] = [tried.started]
         if tried.refusal is not None:
-            events.append(reports.failed(tried, tried.refusal.outcome, tried.refusal.error))
+            events.append(reports.failed(tried.started, tried.refusal.outcome, tried.refusal.error))
         self._declaring += 1
         self._append([events], lambda: self._declared(tried))
 
@@ -229,7 +229,7 @@ class Executor:
             return
         reason = self.core.why_not(tried) if told.won else None
         if reason is not None:
-            self._append([(reports.not_executed(tried, reason),)])
+            self._append([(reports.not_executed(tried.started, reason),)])
         self._say(tried, won=told.won and reason is None)
 
     def _say(self, tried: Try, *, won: bool) -> None:
@@ -244,7 +244,7 @@ class Executor:
 
     def _withdraw(self) -> None:
         for tried in self.core.withdraw():
-            self._append([(reports.not_executed(tried, "the executor stopped before it"),)])
+            self._append([(reports.not_executed(tried.started, "the executor stopped before it"),)])
             self._say(tried, won=False)
 
     def _call(self, running: Running) -> None:
@@ -319,12 +319,12 @@ def _report(tried: Try, said: Said | None) -> tuple[Event, ...]:
         case Succeeded():
             return reports.succeeded(tried, said, digest(said.result), said.result)
         case Retryable(reason):
-            return (reports.failed(tried, Outcome.RETRYABLE, reason),)
+            return (reports.failed(tried.started, Outcome.RETRYABLE, reason),)
         case Permanent(reason):
-            return (reports.failed(tried, Outcome.PERMANENT, reason),)
+            return (reports.failed(tried.started, Outcome.PERMANENT, reason),)
         case InDoubt(error_class, returned):
             if tried.invocation.entry.effect_class is EffectClass.PURE:
-                return (reports.failed(tried, Outcome.RETRYABLE, error_class),)
+                return (reports.failed(tried.started, Outcome.RETRYABLE, error_class),)
             return (reports.in_doubt(tried, error_class, returned=returned),)
         case None:
             raise TypeError("a try reports what it was told")
