@@ -8,7 +8,7 @@ from tests.testkit.histories import fold, planned
 from tests.testkit.proof_histories import Log, clean, node, tool
 from tests.testkit.standalone import verified as verify
 
-AGAIN = {"args": {"amount": 2}}
+AGAIN: dict[str, Any] = {"args": {"amount": 2}}
 VOID: dict[str, list[dict[str, Any]]] = {
     "nothing": [],
     "no id": [{"kind": "tool", "tool": "refund"}],
