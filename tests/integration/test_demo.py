@@ -17,11 +17,11 @@ from aetheris.cli import streamfile
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.proofs import Violation
-from aetheris.rigs.demo import approve, refund, unknown
+from aetheris.rigs.demo import approve, late, refund, unknown
 from aetheris.rigs.demo.gate import Gate
 from aetheris.rigs.demo.kills import Kills
 from aetheris.rigs.demo.outside import Counts
-from aetheris.rigs.demo.paid import tag_of
+from aetheris.rigs.demo.paid import payment_of, tag_of
 from aetheris.rigs.demo.refund import ONCE, TWICE, Outcome, Proof
 from aetheris.rigs.demo.tamper import judge
 from tests.testkit.outside import LOG, logged, until
@@ -29,7 +29,16 @@ from tests.testkit.outside import LOG, logged, until
 PROVEN = Proof(online_ok=True, offline_ok=True, tampered_ok=False, complaint=Violation(1, "rule", "event", 1, "why"))
 PAID = tag_of(approve.PAYEE, approve.CHANGED)
 APPROVED = approve.Outcome(403, 403, 409, 409, (PAID,), verified=True)
-SETTLED = unknown.Outcome(unknown.Counts(2, 2), unknown.Counts(1, 1), "probe", "human", waited=True, verified=True)
+ONCE_PAID = late.Paid(1, "probe", ("not_found", "found"), verified=True)
+SETTLED = unknown.Outcome(
+    unknown.Counts(2, 2),
+    unknown.Counts(1, 1),
+    "probe",
+    "human",
+    waited=True,
+    verified=True,
+    late=unknown.Late(2, ONCE_PAID),
+)
 GOOD = Outcome(naive=TWICE, aetheris=ONCE, kills=Kills(8, 1, 1, [1.0]), proof=PROVEN)
 
 
@@ -83,6 +92,8 @@ def test_what_nobody_heard_of_is_settled_by_evidence_or_by_a_human(
     for line in (
         "mails in the mailbox 2 1",
         "calls in the webhook's book 2 1",
+        "payments in the bank's book 2 1",
+        "the payment was settled by trying again probe (not_found, found)",
         "the mail was settled by trying again probe",
         "the webhook's call was settled by trying again human",
         "verify nothing to verify holds",
@@ -91,6 +102,8 @@ def test_what_nobody_heard_of_is_settled_by_evidence_or_by_a_human(
         assert line in told
     assert len(list((tmp_path / "demo" / "maildir" / "new").iterdir())) == 3
     assert [call["tag"] for call in logged(tmp_path / "demo" / "webhook" / LOG)].count(unknown.TEXT) == 1
+    paid = [payment["tag"] for payment in logged(tmp_path / "demo" / "bank" / LOG)]
+    assert sorted(paid) == [payment_of(late.NAIVE_ORDER)] * 2 + [payment_of(late.ORDER)]
     until(lambda: running_with(tmp_path) == [], 40)
 
 
@@ -195,6 +208,11 @@ def test_so_it_does_where_a_human_is_asked(
         replace(SETTLED, call_by="probe"),
         replace(SETTLED, waited=False),
         replace(SETTLED, verified=False),
+        replace(SETTLED, late=unknown.Late(1, ONCE_PAID)),
+        replace(SETTLED, late=unknown.Late(2, replace(ONCE_PAID, payments=2))),
+        replace(SETTLED, late=unknown.Late(2, replace(ONCE_PAID, by="executor"))),
+        replace(SETTLED, late=unknown.Late(2, replace(ONCE_PAID, answers=("found",)))),
+        replace(SETTLED, late=unknown.Late(2, replace(ONCE_PAID, verified=False))),
     ],
 )
 def test_so_it_does_where_links_are_lost(off: unknown.Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

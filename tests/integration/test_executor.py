@@ -233,6 +233,10 @@ class World:
         await self.until(found)
         return found()
 
+    async def answered(self, job_id: str) -> None:
+        """Its call has ended, or was withdrawn with its partition."""
+        await self.until(lambda: "tool_invocation_finished" in self.types(job_id))
+
     def _draft(self, topic: Topic, body: Any, key: str) -> Draft:
         return draft(topic, body, key=key, id=uuid.uuid4().hex, source="test", time="2026-01-01T00:00:00Z")
 
@@ -352,6 +356,28 @@ async def test_of_two_executors_that_both_think_it_theirs_one_runs(
                 raced = any(world.types(job_id).count("tool_invocation_started") > 5 for job_id in fresh)
     assert {CALLS[f"aetheris:{job_id}:{node['id']}:0"] for job_id in jobs for node in nodes} == {1}
     assert raced, "no race took place"
+
+
+async def test_what_is_called_while_its_partition_goes_and_comes_back_is_no_stray(world: World) -> None:
+    """Another executor comes and leaves: what the first is calling all the while is called once, and never denied."""
+    gate = uuid.uuid4().hex
+    note_it: dict[str, Any] = {"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}}
+    jobs = [await world.job(note_it) for _ in range(12)]
+    guest = world.settings.model_copy(update={"worker_id": f"{world.settings.worker_id}-guest"})
+    async with executing(world.settings):
+        for job_id in jobs:
+            await world.grant(job_id, "a")
+        await world.until(lambda: all("tool_invocation_started" in world.types(job_id) for job_id in jobs))
+        async with executing(guest), asyncio.timeout(DEADLINE_S):
+            while not world.started_by(guest.worker_id):
+                await world.answered(await world.granted_noop())
+        for noop_id in [await world.granted_noop() for _ in range(12)]:
+            await world.answered(noop_id)
+        assert [world.types(job_id) for job_id in jobs] == [["tool_invocation_started"]] * 12
+        RELEASE[gate].set()
+        for job_id in jobs:
+            await world.settled(job_id)
+    assert [CALLS[f"aetheris:{job_id}:a:0"] for job_id in jobs] == [1] * 12
 
 
 async def test_how_a_call_ends_decides_what_is_reported(world: World) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from aetheris.planner.core.decisions import Load, Refused
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.canonical import digest
@@ -12,7 +14,7 @@ from aetheris.protocol.messages.commands import Cancel, Submit
 from aetheris.protocol.messages.events import BlobRef, Event
 from aetheris.protocol.plan.graph import EffectClass, EffectKind, ToolPin
 from aetheris.protocol.plan.prompts import Brief, Limits, first_graph
-from aetheris.protocol.planning.invocation import invocation
+from aetheris.protocol.planning.invocation import NotReady, invocation
 from aetheris.protocol.planning.schemas import graph_json
 from tests.testkit.histories import JOB, TENANT
 from tests.unit.planner.test_planner_core import Planner, World, of_type, requests, said
@@ -209,6 +211,22 @@ def test_a_model_is_told_what_surely_failed_and_goes_on() -> None:
     (end,) = of_type(planner.world, ev.JobCompleted)
     assert end.result == {"turn-3": END}
     assert [turn["results"][0] for turn in prompt(planner, "turn-3")] == [turn["results"][0], {"v": 1}]
+
+
+def test_only_a_question_that_could_never_be_asked_is_replaced() -> None:
+    """So no revision that is made here replaces a node that a human is asked about (ledger.core.approvals.answer)."""
+    planner = born()
+    happen(planner, "turn-1", LOOK)
+    happen(planner, "turn-1.1", {"v": 1})
+    planner.happens(*failed(planner, "turn-1.2"))
+    replaced = state(planner).entry("turn-2", revision=1)
+    assert replaced is not None
+    with pytest.raises(NotReady):
+        invocation(state(planner), replaced)
+    happen(planner, "turn-2", {"model": "fast", "calls": CALLS[:1]})
+    happen(planner, "turn-3", END)
+    entries = state(planner).entries
+    assert {name: len(of) for name, of in entries.items()} == dict.fromkeys(entries, 1) | {"turn-2": 2}
 
 
 def test_whoever_takes_over_tells_the_same_of_what_failed() -> None:

@@ -1,7 +1,7 @@
 """The plan revisions of a history: what each node's entry was at any place in the log."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
 from typing import Any, cast
 
@@ -12,24 +12,26 @@ _DEFAULTS: dict[str, Any] = {"kind": "tool", "args": {}, "depends_on": [], "occu
 
 
 class Plans:
-    """The first plan_generated of each revision; revisions follow each other without a gap."""
+    """The first plan of each revision; revisions follow each other without a gap. What is no plan changes nothing."""
 
     def __init__(self) -> None:
         self._places: list[int] = []
         self._nodes: dict[str, list[tuple[int, Body]]] = {}
         self._tools: dict[str, list[tuple[int, Body]]] = {}
+        self._needs: dict[str, set[str]] = {}
         self._orders: dict[int, list[str]] = {}
         self.effective: set[int] = set()
 
     def add(self, fact: Fact) -> None:
-        """Take a plan_generated; a repeated revision, a gap, or a plan without nodes changes nothing."""
+        """Take a plan_generated; a repeated revision, a gap, or what is no plan changes nothing."""
         revision = fact.body.get("revision")
         if not isinstance(revision, int) or isinstance(revision, bool) or revision != len(self._places):
             return
         part = _mapping(fact.body.get("task_graph" if revision == 0 else "diff"))
         entries = entries_of(fact)
-        if not entries:
+        if not self._is_graph(entries, self._tools.keys() | _mapping(part.get("tools")).keys()):
             return
+        self._needs |= {_text(entry, "id"): _needs(entry) for entry in entries}
         for entry in entries:
             self._nodes.setdefault(str(entry.get("id")), []).append((revision, entry))
         for name, entry in _mapping(part.get("tools")).items():
@@ -37,6 +39,20 @@ class Plans:
         self._places.append(fact.at)
         self._orders.clear()
         self.effective.add(fact.at)
+
+    def _is_graph(self, entries: Sequence[Body], tools: Set[str]) -> bool:
+        """Ids that stand once, tools that are pinned, and needs that the plan then meets, none of them in a circle?"""
+        added = {_text(entry, "id"): _needs(entry) for entry in entries}
+        if not added or "" in added or len(added) < len(entries):
+            return False
+        if not all(entry.get("tool") is None or _is_one_of(tools, entry.get("tool")) for entry in entries):
+            return False
+        planned = self._needs | added
+        if any(needed not in planned for needs in added.values() for needed in needs):
+            return False
+        replaces = any(name in self._needs for name in added)
+        among = planned if replaces else added  # what was there needs nothing that is new
+        return len(_in_order(among)) == len(among)
 
     def since(self, node_id: str, revision: int) -> int:
         """The revision that a node's entry in a revision came with; −1 where it has none."""
@@ -52,8 +68,7 @@ class Plans:
 
     def is_needed(self, node_id: str, revision: int) -> bool:
         """Does a node of a revision come after another, or use its result?"""
-        entries = (self.node(name, revision) for name in self._nodes)
-        return any(node_id in _dependencies(one) or refers_to(one.get("args"), node_id) for one in entries)
+        return any(node_id in _needs(self.node(name, revision)) for name in self._nodes)
 
     def in_force(self, at: int) -> int:
         """The revision in force just before a place in the log; −1 where there is none."""
@@ -83,39 +98,30 @@ class Plans:
         )
 
     def order(self, revision: int) -> list[str]:
-        """The node ids of a revision in topological order: Kahn, ties by the bytes of the id.
-
-        What lies in a cycle, which no valid plan has, comes last.
-        """
+        """The node ids of a revision in topological order: Kahn, ties by the bytes of the id."""
         if revision not in self._orders:
             self._orders[revision] = self._order(revision)
         return self._orders[revision]
 
     def _order(self, revision: int) -> list[str]:
         entries = {name: self.node(name, revision) for name in self._nodes}
-        needs = {name: _dependencies(entry) for name, entry in entries.items() if entry}
-        followers: dict[str, list[str]] = {name: [] for name in needs}
-        open_needs: dict[str, int] = {}
-        for name, required in needs.items():
-            present = required & needs.keys()
-            open_needs[name] = len(present)
-            for needed in present:
-                followers[needed].append(name)
-        order = _drain(open_needs, followers)
-        return order + sorted(needs.keys() - set(order), key=id_bytes)
+        return _in_order({name: _dependencies(entry) for name, entry in entries.items() if entry})
 
 
-def refers_to(part: object, node_id: str) -> bool:
-    """Does a part of a node's arguments stand for a result of another node?"""
+def references(part: object) -> Iterator[str]:
+    """The nodes whose results a part of a node's arguments stands for."""
     if isinstance(part, list):
-        return any(refers_to(inner, node_id) for inner in cast("list[object]", part))
+        for inner in cast("list[object]", part):
+            yield from references(inner)
     if not isinstance(part, dict):
-        return False
+        return
     held = cast("Body", part)
     target = held.get("$ref")
     if len(held) == 1 and isinstance(target, str):
-        return target.partition("#")[0] == node_id
-    return any(refers_to(inner, node_id) for inner in held.values())
+        yield target.partition("#")[0]
+        return
+    for inner in held.values():
+        yield from references(inner)
 
 
 def is_declared(undo: Body, undone: Body) -> bool:
@@ -146,6 +152,18 @@ def id_bytes(name: str) -> bytes:
     return name.encode(errors="surrogatepass")
 
 
+def _in_order(needs: Mapping[str, set[str]]) -> list[str]:
+    """Of what is named among the rest only; without what comes after itself."""
+    followers: dict[str, list[str]] = {name: [] for name in needs}
+    open_needs: dict[str, int] = {}
+    for name, required in needs.items():
+        present = required & needs.keys()
+        open_needs[name] = len(present)
+        for needed in present:
+            followers[needed].append(name)
+    return _drain(open_needs, followers)
+
+
 def _drain(open_needs: dict[str, int], followers: Mapping[str, list[str]]) -> list[str]:
     ready = [(id_bytes(name), name) for name, count in open_needs.items() if count == 0]
     heapify(ready)
@@ -163,6 +181,14 @@ def _drain(open_needs: dict[str, int], followers: Mapping[str, list[str]]) -> li
 def _dependencies(entry: Body) -> set[str]:
     listed = entry.get("depends_on")
     return set(map(str, cast("list[Any]", listed))) if isinstance(listed, list) else set()
+
+
+def _is_one_of(names: Set[str], value: object) -> bool:
+    return isinstance(value, str) and value in names
+
+
+def _needs(entry: Body) -> set[str]:
+    return _dependencies(entry) | set(references(entry.get("args")))
 
 
 def _version(entries: list[tuple[int, Body]], revision: int) -> tuple[int, Body]:

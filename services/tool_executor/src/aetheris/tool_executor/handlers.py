@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -64,8 +64,6 @@ class Parts:
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
     """Reads the authority at once."""
-    begun: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-    """Job → the nonces that were, are or may yet be called in this life, until it is sealed; no other has acted."""
     stand_down: Callable[[str], None] = exit_at_once
     """Ends this process: the log says that its incarnation has ended."""
 
@@ -141,7 +139,7 @@ class ExecutorHandler(PartitionHandler):
             if isinstance(decoded.body, ev.WorkerEnded) and self._is_own(decoded.body):
                 self._parts.stand_down(decoded.body.how)
             if isinstance(decoded.body, ev.JobSealed):
-                self._parts.begun.pop(decoded.body.job_id, None)
+                self._parts.performer.begun.pop(decoded.body.job_id, None)
             returned = self._core.evolve(decoded.body, record.offset)
             tell_unjudged(self._core.unjudged, self._parts.metrics)
             return returned
@@ -251,7 +249,7 @@ class ExecutorHandler(PartitionHandler):
 
     def _report_strays(self) -> None:
         """Of a try whose `started` came when nobody waited for it any more, as after a rebalance: it is not called."""
-        for job, started in self._core.strays(self._parts.begun):
+        for job, started in self._core.strays(self._parts.performer.begun):
             of = Traced(started.job_id, started.idempotency_key, job.trace)
             said = reports.not_executed(started, "its partition was given back before the call")
             self._parts.spawn(self._append([self._parts.scribe.write(of, [said])]))
@@ -259,7 +257,7 @@ class ExecutorHandler(PartitionHandler):
     def _say(self, tried: Try, *, won: bool) -> None:
         """To the run that waits for it; the first of a run has nobody waiting yet."""
         if won:
-            self._parts.begun.setdefault(tried.started.job_id, set()).add(tried.nonce)
+            self._parts.performer.begin(tried)
         waiting = self._verdicts.pop(tried.nonce, None)
         if waiting is not None:
             if not waiting.done():

@@ -128,6 +128,12 @@ class Performer:
         self._metrics = metrics
         self._clock = clock
         self._crash = crash
+        self.begun: dict[str, set[str]] = {}
+        """Job → the nonces that this process called, calls or may yet call, until the job is sealed."""
+
+    def begin(self, tried: Try) -> None:
+        """Its `started` won: from here on this process may have called it."""
+        self.begun.setdefault(tried.started.job_id, set()).add(tried.nonce)
 
     async def perform(self, tried: Try) -> Report:
         """Call, begin to keep the effect, and draft the report; a try runs only after its `started` won."""

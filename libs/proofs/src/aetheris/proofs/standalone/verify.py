@@ -27,7 +27,7 @@ import re
 import sys
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -359,15 +359,17 @@ class Entry:
 NO_ENTRY = Entry()
 
 
-def needs(says: dict[str, Any], node: str) -> bool:
-    """Does a node come after another, or use its result?"""
-    return node in map(str, listed(says.get("depends_on"))) or refers_to(says.get("args"), node)
+def needs(says: dict[str, Any]) -> set[str]:
+    """The nodes that a node comes after, or whose results it uses."""
+    return {*map(str, listed(says.get("depends_on"))), *references(says.get("args"))}
 
 
-def refers_to(part: Any, node: str) -> bool:
+def references(part: Any) -> Iterator[str]:
     if isinstance(part, dict) and len(part) == 1 and isinstance(part.get("$ref"), str):
-        return part["$ref"].partition("#")[0] == node
-    return any(refers_to(inner, node) for inner in (part.values() if isinstance(part, dict) else listed(part)))
+        yield part["$ref"].partition("#")[0]
+        return
+    for inner in part.values() if isinstance(part, dict) else listed(part):
+        yield from references(inner)
 
 
 def entry_hash(says: dict[str, Any]) -> str:
@@ -440,6 +442,7 @@ class Job:
         self.by_type: dict[str, list[Record]] = defaultdict(list)
         self.plans: list[Record] = []  # one for each revision
         self.entries: dict[str, list[Entry]] = defaultdict(list)  # of each node, oldest first
+        self.needs: dict[str, set[str]] = {}  # of each node, as its newest entry has it
         self.tools: dict[str, dict[str, Any]] = {}
         self.calls: dict[str, Call] = defaultdict(Call)
         self.calls_of: dict[str, dict[str, Call]] = defaultdict(dict)  # by node
@@ -493,22 +496,40 @@ class Job:
     # Plans.
 
     def plan_generated(self, plan: Record, _call: Call) -> None:
-        """The first of each revision, without a gap, adds nodes; behind a stop only such as undo what was done."""
+        """The first graph of each revision, without gaps, adds nodes; behind a stop only such as undo what was done."""
         revision = plan.body.get("revision")
         part = plan.body.get("task_graph" if revision == 0 else "diff")
         entries = [mapping(item) for item in listed(mapping(part).get("nodes"))]
         late = self.by_type["job_stopping"] or any(says.get("compensates") for says in entries)
         if late and not (self.may_compensate() and all(map(self.undoes, entries))):
             return
-        if type(revision) is not int or revision != len(self.plans) or not entries:
+        tools = self.tools | {name: mapping(tool) for name, tool in mapping(mapping(part).get("tools")).items()}
+        if type(revision) is not int or revision != len(self.plans) or not self.is_graph(entries, tools):
             return
+        self.needs |= {says["id"]: needs(says) for says in entries}
         self.found += broken(plan, plan_hash_mismatch=plan.text("plan_hash") != json_hash(part))
         self.plans.append(plan)
-        self.tools |= {name: mapping(tool) for name, tool in mapping(mapping(part).get("tools")).items()}
+        self.tools = tools
         for says in entries:
             tool = says.get("tool")
             pinned = self.tools.get(tool, {}) if isinstance(tool, str) else {}
             self.entries[str(says.get("id"))].append(Entry(revision, says, pinned))
+
+    def is_graph(self, entries: list[dict[str, Any]], tools: dict[str, dict[str, Any]]) -> bool:
+        """Do they have ids, each its own, tools that are pinned, and needs that the plan then meets, in no circle?"""
+        ids = {name for name in (says.get("id") for says in entries) if isinstance(name, str) and name}
+        called = [tool for tool in (says.get("tool") for says in entries) if tool is not None]
+        if not ids or len(ids) < len(entries) or not all(isinstance(tool, str) and tool in tools for tool in called):
+            return False
+        added = {says["id"]: needs(says) for says in entries}
+        planned = self.needs | added
+        if any(not needed <= planned.keys() for needed in added.values()):
+            return False
+        try:  # what was there needs nothing that is new
+            TopologicalSorter(planned if ids & self.needs.keys() else added).prepare()
+        except CycleError:
+            return False
+        return True
 
     def may_compensate(self) -> bool:
         """Stopped, not ended, nothing open; and a human said so, or nothing may have taken effect unseen."""
@@ -888,7 +909,7 @@ class Job:
         calls = self.calls_of[node].values() if node in self.calls_of else []
         harmless = self.entry(node).is_harmless
         nothing = all(call.settled and call.outcome != "success" and (call.sure or harmless) for call in calls)
-        needed = any(needs(entry.says, node) for entry in self.planned().values())
+        needed = any(node in needed for needed in self.needs.values())
         return not asked or "permanent_failure" not in reports or not nothing or needed
 
     def planned(self) -> dict[str, Entry]:
@@ -1029,20 +1050,19 @@ def outcome_hash(job: Job, blobs: dict[str, bytes]) -> tuple[str, list[Finding]]
 
 
 def in_order(job: Job) -> list[str]:
-    """Node ids in topological order (Kahn; ties by the bytes of the id); what lies in a cycle comes last."""
+    """Node ids in topological order (Kahn; ties by the bytes of the id)."""
     entries = job.planned()
-    sorter: TopologicalSorter[str] = TopologicalSorter()
-    for name, entry in entries.items():
-        sorter.add(name, *(entries.keys() & set(map(str, listed(entry.says.get("depends_on"))))))
-    with suppress(CycleError):
-        sorter.prepare()
+    sorter = TopologicalSorter(
+        {name: map(str, listed(entry.says.get("depends_on"))) for name, entry in entries.items()}
+    )
+    sorter.prepare()
     order: list[str] = []
     ready: list[tuple[bytes, str]] = []
     while True:
         for name in sorter.get_ready():
             heappush(ready, (as_bytes(name), name))
         if not ready:
-            return order + sorted(entries.keys() - set(order), key=as_bytes)
+            return order
         order.append(heappop(ready)[1])
         sorter.done(order[-1])
 

@@ -7,9 +7,11 @@ from contextlib import closing
 
 import httpx
 
-from aetheris.rigs.demo.messages import letter, payload
+from aetheris.rigs.demo.messages import letter, payload, payment
+from aetheris.rigs.demo.paid import payment_of
 
 TRIES = 3
+PATIENCE_S = 1.0
 
 
 def mail(host: str, port: int, to: str, text: str) -> int:
@@ -27,6 +29,19 @@ def webhook(url: str, text: str) -> int:
 
     def once() -> None:
         httpx.post(f"{url}/effect", json=payload(text), trust_env=False).raise_for_status()
+
+    return _until_it_works(once)
+
+
+def pay(url: str, order: str) -> int:
+    """Pay unless it is paid already, however often it takes; gives the tries. The way of the first is slow."""
+    slow = iter(({"hold": order},))
+
+    def once() -> None:
+        book = httpx.get(f"{url}/effects", trust_env=False).raise_for_status().json()
+        if payment_of(order) not in {line["tag"] for line in book}:
+            asked = f"{url}/effect"
+            httpx.post(asked, json=payment(order, ""), params=next(slow, {}), trust_env=False, timeout=PATIENCE_S)
 
     return _until_it_works(once)
 

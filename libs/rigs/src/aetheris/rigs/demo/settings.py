@@ -10,6 +10,9 @@ STRIPE_KEY = "sk_test_demo"  # localstripe takes any key of this form
 SETTLES_WITHIN_S = 2.0
 """Of all the demo's tools: the servers are on this machine, and a request that was sent is with them at once."""
 
+UNDER_WAY_S = 10.0
+"""Of a payment, whose way is slow: long enough for the demo to let go what it holds back, once the bank was asked."""
+
 
 @dataclass(frozen=True)
 class Places:

@@ -103,6 +103,16 @@ def verified_with_seal(system: System, job_id: str) -> Mapping[str, Any]:
     raise DemoError("the verifier has not sealed the job")
 
 
+def settled_by(system: System, job_id: str, node_id: str) -> str:
+    """By what way the one success of a step came into the log."""
+    ways = [
+        event.data["via"]
+        for event in system.client.events(job_id)
+        if event.type == "tool_invocation_finished" and event.data["node_id"] == node_id
+    ]
+    return ", ".join(ways)
+
+
 def await_status(system: System, job_id: str, status: str) -> Job:
     """The job, once it has come to rest as told. Raises: DemoError: it rests otherwise, or not in time."""
     deadline = time.monotonic() + END_WITHIN_S

@@ -1,4 +1,4 @@
-"""`aetheris demo unknown`: the link is lost when a call has taken effect; settled by evidence, or by a human."""
+"""`aetheris demo unknown`: answers are lost, and a request comes late; settled by evidence, or by a human."""
 
 import mailbox
 import shutil
@@ -15,13 +15,13 @@ from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.local import APPROVER
 from aetheris.rigs.chaos.outside import Outside, running_outside, until
-from aetheris.rigs.demo import naive_loop, servers
+from aetheris.rigs.demo import late, naive_loop, servers
 from aetheris.rigs.demo.gate import Gate
 from aetheris.rigs.demo.kills import DemoError
 from aetheris.rigs.demo.outside import answers_as_mail_server
 from aetheris.rigs.demo.progress import Say
 from aetheris.rigs.demo.servers import MissingServerError
-from aetheris.rigs.demo.stage import await_status, tell, verified_with_seal
+from aetheris.rigs.demo.stage import await_status, settled_by, tell, verified_with_seal
 from aetheris.rigs.demo.system import System, check_free, running
 
 CUSTOMER = "ada@example.org"
@@ -40,6 +40,19 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Late:
+    """Payments that the loop made, and what came of the one on Aetheris."""
+
+    naive: int
+    aetheris: late.Paid
+
+    @property
+    def as_promised(self) -> bool:
+        """Two by the loop, though it looks first; one on Aetheris."""
+        return self.naive == 2 and self.aetheris.as_promised
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What the demo has shown; `mail_by` and `call_by` say what settled each call."""
 
@@ -49,20 +62,23 @@ class Outcome:
     call_by: str
     waited: bool
     verified: bool
+    late: Late
 
     @property
     def as_promised(self) -> bool:
         """Two of each by the loop, one of each on Aetheris: by a probe, and by a human who was waited for."""
         counts = (self.naive, self.aetheris) == (Counts(2, 2), Counts(1, 1))
-        return counts and (self.mail_by, self.call_by) == ("probe", "human") and self.waited and self.verified
+        settled = (self.mail_by, self.call_by) == ("probe", "human") and self.waited
+        return counts and settled and self.verified and self.late.as_promised
 
 
 @dataclass(frozen=True)
 class World:
-    """A mail server and a webhook, each behind a gate that can drop a link."""
+    """A mail server and a webhook, each behind a gate that can drop a link; and a bank."""
 
     maildir: Path
     hook: Outside
+    bank: Outside
     mail_gate: Gate
     hook_gate: Gate
 
@@ -95,20 +111,23 @@ def run(data: Path | None, keep: bool) -> int:
 def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
     check_free(folder)
     shutil.rmtree(folder / "demo", ignore_errors=True)  # of an earlier run on this folder
-    say.headline("The outside: a mail server (aiosmtpd) and a webhook; each takes what it is sent, and drops no repeat")
+    say.headline(
+        "The outside: a mail server (aiosmtpd), a webhook and a bank; each takes all it is sent, drops no repeat"
+    )
     with _world(folder / "demo") as world:
-        naive = _naive(world, say)
+        naive, paid = _naive(world, say), late.naive(world.bank, say)
         env = {
             "AETHERIS_TOOLS": "aetheris.rigs.demo.messages",
             "AETHERIS_POLICY": str(Path(__file__).with_name("unknown_policy.toml")),
             "DEMO_SMTP": f"127.0.0.1:{world.mail_gate.port}",
             "DEMO_MAILDIR": str(world.maildir),
             "DEMO_WEBHOOK_URL": world.hook_url,
+            "DEMO_BANK_URL": world.bank.url,
         }
-        say.headline("The same two calls on Aetheris")
+        say.headline("The same three calls on Aetheris")
         say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
         with running(folder, env, say, keep=keep) as system:
-            return _on_aetheris(system, world, naive, say)
+            return _on_aetheris(system, world, naive, paid, say=say)
 
 
 def _naive(world: World, say: Say) -> Counts:
@@ -123,7 +142,7 @@ def _naive(world: World, say: Say) -> Counts:
     return counts
 
 
-def _on_aetheris(system: System, world: World, naive: Counts, say: Say) -> Outcome:
+def _on_aetheris(system: System, world: World, naive: Counts, paid: int, *, say: Say) -> Outcome:
     world.lose_links()
     mail = {"id": "mail", "tool": "send_mail", "args": {"to": CUSTOMER, "text": TEXT}}
     call = {"id": "call", "tool": "call_webhook", "args": {"text": TEXT}, "depends_on": ["mail"]}
@@ -142,9 +161,11 @@ def _on_aetheris(system: System, world: World, naive: Counts, say: Say) -> Outco
     await_status(system, job_id, "completed")
     counts = world.counts(TEXT)
     say.step(f"the job has completed. There are {_words(counts)}")
-    mail_by, call_by = _settled_by(system, job_id, "mail"), _settled_by(system, job_id, "call")
+    mail_by, call_by = settled_by(system, job_id, "mail"), settled_by(system, job_id, "call")
     verified = bool(verified_with_seal(system, job_id)["ok"])
-    return Outcome(naive, counts, mail_by, call_by, waited, verified)
+    say.headline("A payment that is slow on its way, and an executor that is killed meanwhile")
+    paid_late = Late(paid, late.on_aetheris(system, world.bank, say))
+    return Outcome(naive, counts, mail_by, call_by, waited, verified, paid_late)
 
 
 _TOLD = {
@@ -171,16 +192,6 @@ def _resolve(system: System, job_id: str, evidence: str) -> None:
         raise DemoError(f"aetheris resolve: {ran.stderr.strip()}")
 
 
-def _settled_by(system: System, job_id: str, node_id: str) -> str:
-    """By what way the one success of a step came into the log."""
-    ways = [
-        event.data["via"]
-        for event in system.client.events(job_id)
-        if event.type == "tool_invocation_finished" and event.data["node_id"] == node_id
-    ]
-    return ", ".join(ways)
-
-
 @contextmanager
 def _world(folder: Path) -> Generator[World]:
     maildir, port = folder / "maildir", free_port()
@@ -189,21 +200,25 @@ def _world(folder: Path) -> Generator[World]:
         until(lambda: answers_as_mail_server(port), _START_WITHIN_S)
         with (
             running_outside(folder / "webhook") as hook,
+            running_outside(folder / "bank") as bank,
             Gate(port) as mail_gate,
             Gate(int(hook.url.rpartition(":")[2])) as hook_gate,
         ):
-            yield World(maildir, hook, mail_gate, hook_gate)
+            yield World(maildir, hook, bank, mail_gate, hook_gate)
     finally:
         end(server, _STOP_WITHIN_S)
 
 
 def _show(outcome: Outcome, say: Say) -> None:
+    paid = outcome.late.aetheris
     rows = [
         ("mails in the mailbox", str(outcome.naive.mails), str(outcome.aetheris.mails)),
         ("calls in the webhook's book", str(outcome.naive.calls), str(outcome.aetheris.calls)),
+        ("payments in the bank's book", str(outcome.late.naive), str(paid.payments)),
         ("the mail was settled by", "trying again", outcome.mail_by),
         ("the webhook's call was settled by", "trying again", outcome.call_by),
-        ("verify", "nothing to verify", "holds" if outcome.verified else "fails"),
+        ("the payment was settled by", "trying again", f"{paid.by} ({', '.join(paid.answers)})"),
+        ("verify", "nothing to verify", "holds" if outcome.verified and paid.verified else "fails"),
     ]
     say.table(("counted at the other side", "naive loop", "Aetheris"), rows)
 

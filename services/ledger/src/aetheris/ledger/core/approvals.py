@@ -92,7 +92,7 @@ def answer(
     if is_past(requested, now):
         return expired(of, requested, caused_by=command_id)
     entry = job.state.entry(of.state.node_id)
-    if entry is None or not entry.same_as(asked.entry):
+    if entry is None or not entry.same_as(asked.entry):  # by another planner: ours replaces nothing that was asked for
         mismatch = _rejected(of, RejectReason.APPROVAL_MISMATCH, "the plan has changed", command_id)
         return settlement.emit(of, mismatch)
     if command.action == "approve":
