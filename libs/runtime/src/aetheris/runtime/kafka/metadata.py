@@ -26,4 +26,4 @@ async def _learn_on(client: AIOKafkaClient) -> NoReturn:
 
 def mend() -> None:
     """From now on, in this process."""
-    AIOKafkaClient._md_synchronizer = _learn_on  # pyright: ignore[reportPrivateUsage]
+    setattr(AIOKafkaClient, "_md_synchronizer", _learn_on)  # noqa: B010  declared private
