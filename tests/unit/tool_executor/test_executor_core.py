@@ -448,3 +448,41 @@ def test_who_has_no_grant_left_has_no_turn_left() -> None:
     assert made.core.is_due()
     made.core.next_grant()
     assert made.core._turns == {}
+
+
+MINE = {"worker_id": "w-1", "incarnation": "i-1"}
+
+
+def stray(nonce: str = "n1", token: int = 1, node: str = "a") -> ev.ToolInvocationStarted:
+    """A `started` of this life that nobody here waits for."""
+    return started(node, nonce, token=token).model_copy(update=MINE)
+
+
+def parked(nonce: str) -> ev.InvocationParked:
+    return about(ev.InvocationParked, "a", invocation_id=nonce, reason="nobody knows")
+
+
+def test_what_this_life_declared_and_nobody_awaits_is_told_once() -> None:
+    for more in ((), (parked("n1"),)):
+        made = bench()
+        made.log(stray(), *more)
+        assert [one.invocation_id for _, one in made.core.strays({})] == ["n1"]
+        assert made.core.strays({}) == []
+
+
+def test_no_stray_is_what_was_begun_or_is_another_lifes_or_can_act_no_more() -> None:
+    reopened = about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="policy")
+    made = bench()
+    made.log(stray())
+    assert made.core.strays({JOB: {"n1"}}) == []
+    for events in (
+        (started("a", "n1"),),
+        (stray(), finished("a", "n1")),
+        (stray(), reopened),
+        (stray(), reopened, started("a", "n2", token=2)),
+        (stray(node="none"),),
+        (stray(), sealed()),
+    ):
+        made = bench()
+        made.log(*events)
+        assert made.core.strays({}) == []
