@@ -65,8 +65,12 @@ def failed(system: System, *nodes: dict[str, Any], **options: str) -> str:
     assert answer.status_code == 202, answer.text
     job = answer.json()["job_id"]
     system.wait_status(job, "failed", 60)
-    until(lambda: any(one["type"] == "job_sealed" for one in system.api.get(f"/jobs/{job}/events").json()), 60)
+    until_sealed(system, job)
     return job
+
+
+def until_sealed(system: System, job: str) -> None:
+    until(lambda: any(one["type"] == "job_sealed" for one in system.api.get(f"/jobs/{job}/events").json()), 60)
 
 
 def payments(tag: str, *, third: str, hold: str = "") -> list[dict[str, Any]]:
@@ -93,6 +97,7 @@ def test_three_payments_of_which_the_third_failed_are_three_payments(
         held.unlink()
     system.wait_ended([second], 120)
     assert system.job(second)["status"] == "completed"
+    until_sealed(system, second)
     assert [outside.count(f"{tag}-{number}") for number in (1, 2, 3)] == [1, 1, 1]
     assert [one["job_id"] for one in system.verified(second)["continued"]] == [job]
     answer = system.api.get(f"/jobs/{second}/evidence")
