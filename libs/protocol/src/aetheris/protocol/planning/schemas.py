@@ -49,15 +49,18 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     """
     try:
         size = len(canonical(schema))
-        _made(schema)
-    except (InvalidArgs, RecursionError, ValueError) as error:
-        raise SchemaRefused(f"its schema is none ({type(error).__name__}){_pattern(error)}") from None
+    except (InvalidArgs, RecursionError) as error:
+        raise SchemaRefused(f"its schema is none ({type(error).__name__})") from None
     if size > MAX_SCHEMA_BYTES:
         raise SchemaRefused(f"its schema has more than {MAX_SCHEMA_BYTES} bytes")
     if schema.get("type") != "object":
         raise SchemaRefused("its schema is not one of an object")
     if _points_elsewhere(schema):
         raise SchemaRefused("its schema points to another document")
+    try:
+        _made(schema)
+    except ValueError as error:
+        raise SchemaRefused(f"its schema is none ({type(error).__name__}){_pattern(error)}") from None
 
 
 def _points_elsewhere(part: Any) -> bool:

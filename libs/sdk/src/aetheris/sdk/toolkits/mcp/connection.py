@@ -40,6 +40,7 @@ from mcp_types import Tool as ListedTool
 from pydantic import TypeAdapter
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
+from aetheris.sdk import remains
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, NotExecuted
 from aetheris.sdk.toolkits.mcp.servers import SecretName, Server, Setting
@@ -122,6 +123,7 @@ class Connection:
             await asyncio.wait({self._holding})
 
     async def _sent(self, live: _Live, request: CallToolRequest) -> CallToolResult:
+        remains.unsure()  # what a server starts may outlive it, and its session serves other calls too
         session = live.client.session
         sending = asyncio.ensure_future(session.send_request(request, _ANSWER))
         losing = asyncio.ensure_future(live.lost.wait())
