@@ -68,44 +68,6 @@ async def test_a_leader_that_wakes_and_has_less_than_was_read_is_not_believed(cl
     await appender.stop()
 
 
-async def test_a_fetch_from_a_leader_that_is_stopped_is_left_for_the_next_leader(
-    cluster: Cluster, log: KafkaLog
-) -> None:
-    """Long before it is given up: the reader is not broken by it, and nobody tells it who leads."""
-    topic = f"leaders-{uuid.uuid4().hex[:8]}"
-    await cluster.create(topic)
-    appender = log.appender()
-    await appender.start()
-    async with asyncio.timeout(DEADLINE_S):
-        for turn in range(ROUNDS):
-            alone = KafkaLog(cluster.address)
-            await alone.start()
-            await appender.append([(Draft(topic, b"k", b"before"),)])
-            reader = alone.reader()
-            await reader.start()
-            reader.assign({(topic, 0): (await alone.end_offsets([(topic, 0)]))[topic, 0] - 1})
-            assert await _polled(reader) == b"before"
-            reading = asyncio.create_task(_polled(reader))
-            await asyncio.sleep(0.2)
-            leader = await cluster.leader(topic)
-            cluster.stop(leader)
-            await cluster.leader(topic, but=leader)
-            await appender.append([(Draft(topic, b"k", b"behind %d" % turn),)])
-            assert await reading == b"behind %d" % turn
-            cluster.wake(leader)
-            await reader.stop()
-            await alone.stop()
-    await appender.stop()
-
-
-async def _polled(reader: Reader) -> bytes:
-    """The next record's value; a reader that breaks fails the test."""
-    while True:
-        for records in (await reader.poll(1.0)).values():
-            for record in records:
-                return record.value
-
-
 async def _next(reader: Reader) -> bytes:
     while True:
         try:
@@ -169,4 +131,42 @@ async def test_a_pump_follows_leaders_that_are_stopped_and_woken(cluster: Cluste
     assert set(acknowledged) <= seen
     pumping.cancel()
     await asyncio.gather(pumping, return_exceptions=True)
+    await appender.stop()
+
+
+async def _polled(reader: Reader) -> bytes:
+    """The next record's value; a reader that breaks fails the test."""
+    while True:
+        for records in (await reader.poll(1.0)).values():
+            for record in records:
+                return record.value
+
+
+async def test_a_fetch_from_a_leader_that_is_stopped_is_left_for_the_next_leader(
+    cluster: Cluster, log: KafkaLog
+) -> None:
+    """Long before it is given up: the reader is not broken by it, and nobody tells it who leads."""
+    topic = f"leaders-{uuid.uuid4().hex[:8]}"
+    await cluster.create(topic)
+    appender = log.appender()
+    await appender.start()
+    async with asyncio.timeout(DEADLINE_S):
+        for turn in range(ROUNDS):
+            alone = KafkaLog(cluster.address)
+            await alone.start()
+            await appender.append([(Draft(topic, b"k", b"before"),)])
+            reader = alone.reader()
+            await reader.start()
+            reader.assign({(topic, 0): (await alone.end_offsets([(topic, 0)]))[topic, 0] - 1})
+            assert await _polled(reader) == b"before"
+            reading = asyncio.create_task(_polled(reader))
+            await asyncio.sleep(0.2)
+            leader = await cluster.leader(topic)
+            cluster.stop(leader)
+            await cluster.leader(topic, but=leader)
+            await appender.append([(Draft(topic, b"k", b"behind %d" % turn),)])
+            assert await reading == b"behind %d" % turn
+            cluster.wake(leader)
+            await reader.stop()
+            await alone.stop()
     await appender.stop()
