@@ -92,7 +92,10 @@ def ended(effect_class: str, *more: Event, via: ev.Via = ev.Via.LEDGER) -> dict[
 def test_a_job_that_failed_without_being_sure_says_so() -> None:
     view = ended("opaque")
     assert view["status"] == "failed"
-    assert "; whether a took effect is not known. Look outside for aetheris:job-1:a:0;" in view["why"]
+    assert (
+        "; whether a took effect is not known. Look outside for aetheris:job-1:a:0, and say what you found: aetheris"
+        in view["why"]
+    )
 
 
 def test_what_is_known_is_not_said_to_be_unknown() -> None:

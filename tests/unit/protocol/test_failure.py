@@ -16,7 +16,10 @@ START = h.started("a", "n1")
 PARKED = h.about(ev.InvocationParked, "a", invocation_id="n1", reason="nobody knows")
 OTHER = ev.DuplicateOf(job_id="job-0", node_id="pay", execution_id="x")
 GO_ON = "To go on with what is left: aetheris continue job-1 [--plan FILE]"
-LOOK = "Look outside for aetheris:job-1:a:0; a job that ended so is not continued"
+LOOK = (
+    "Look outside for aetheris:job-1:a:0, and say what you found: "
+    "aetheris continue job-1 --settle a=happened|not_executed --evidence TEXT"
+)
 
 
 def ended(error: str, node_id: str | None = "a", **more: Any) -> ev.JobFailed:
