@@ -1,6 +1,7 @@
 """One job waits, thousands of records of others follow: a restart reads its checkpoint, and the log from the mark."""
 
 import json
+import uuid
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,8 @@ def pieces(world: World, topic: Topic, partition: int) -> int:
 
 def test_a_restart_reads_only_from_the_mark_and_the_job_goes_on(world: World) -> None:
     system = world.system
-    job = system.submit(*waiting("old"))
+    tag = uuid.uuid4().hex
+    job = system.submit(*waiting(tag))
     system.wait_status(job, "waiting", PATIENCE_S)
     partition = partition_of(job, 4)
     others(world, partition, 8 * EVERY)
@@ -95,7 +97,7 @@ def test_a_restart_reads_only_from_the_mark_and_the_job_goes_on(world: World) ->
     system.verified(job)
     told = system.api.get(f"/jobs/{job}/events").json()
     assert sum("state_checkpointed" in one["type"] for one in told) == 1
-    assert [world.outside.count(tag) for tag in ("old-first", "old-second")] == TOLD
+    assert [world.outside.count(one) for one in (f"{tag}-first", f"{tag}-second")] == TOLD
 
 
 def _restarted(world: World, part: str, partition: int) -> dict[str, Any]:
@@ -112,7 +114,8 @@ def _restarted(world: World, part: str, partition: int) -> dict[str, Any]:
 
 def test_kills_while_checkpoints_are_written_leave_no_false_one(world: World) -> None:
     system = world.system
-    jobs = [system.submit(*waiting(f"killed-{number}")) for number in range(4)]
+    tags = [uuid.uuid4().hex for _ in range(4)]
+    jobs = [system.submit(*waiting(tag)) for tag in tags]
     for job in jobs:
         system.wait_status(job, "waiting", PATIENCE_S)
     before = system.ends(Topic.CHECKPOINTS)
@@ -128,7 +131,7 @@ def test_kills_while_checkpoints_are_written_leave_no_false_one(world: World) ->
         said = system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go", "payload": 1})
         assert said.status_code in (200, 202), said.text
     system.wait_ended(jobs, PATIENCE_S)
-    for number, job in enumerate(jobs):
+    for tag, job in zip(tags, jobs, strict=True):
         assert system.job(job)["status"] == "completed"
         system.verified(job)
-        assert [world.outside.count(f"killed-{number}-{tag}") for tag in ("first", "second")] == TOLD
+        assert [world.outside.count(f"{tag}-{step}") for step in ("first", "second")] == TOLD

@@ -22,7 +22,8 @@ READY_WITHIN_S = 90.0
 def test_a_thousand_parked_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     with running_outside(tmp_path / "outside") as outside:
-        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
+        # No quarantine: every call of this tool fails, and all of them must be parked.
+        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_QUARANTINE_AFTER": "0"} | outside.env
         with running_system(data, env) as system:
             jobs = [system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": str(n)}}) for n in range(PARKED)]
             until(lambda: _waiting(system) == PARKED, 120)
