@@ -28,6 +28,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.log.interface import LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.effects import EffectStore
@@ -137,13 +138,21 @@ class World:
 
     async def _watch(self) -> None:
         places = [(str(Topic.JOBS_EVENTS), number) for number in range(await self.log.partitions(Topic.JOBS_EVENTS))]
+        following = await self.log.beginning_offsets(places)
+        while True:  # a broker that stands breaks a reader
+            with suppress(LogUnreachable):
+                await self._read(following)
+
+    async def _read(self, following: dict[Place, int]) -> None:
+        """From there on; `following` keeps up."""
         reader = self.log.reader()
         await reader.start()
         try:
-            reader.assign(await self.log.beginning_offsets(places))
+            reader.assign(following)
             while True:
-                for records in (await reader.poll(1.0)).values():
+                for place, records in (await reader.poll(1.0)).items():
                     self.records += [one for record in records if isinstance(one := _decoded(record), Envelope)]
+                    following[place] = await reader.position(place)
                 async with self._arrived:
                     self._arrived.notify_all()
         finally:
