@@ -47,8 +47,10 @@ export PROBE
 demo: setup ## an agent's job, killed in the middle, on real Kafka and Valkey
 	@$(RUN)/aetheris demo refund
 
+# Files of tests, each on parts of its own; more of them need more memory: 2 GiB each.
+TESTS_AT_ONCE ?= 2
 test: setup ## all tests, on the real parts
-	@$(RUN)/pytest
+	@$(RUN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile
 
 model: setup ## the protocol's model: what must hold holds, what must fail fails
 	@$(RUN)/python docs/model/check.py
