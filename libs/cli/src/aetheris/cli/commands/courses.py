@@ -111,7 +111,7 @@ def why(
     external_id: Annotated[str | None, typer.Option(help="What the outside calls it, such as re_123.")] = None,
     tool: Annotated[str | None, typer.Option(help="Only effects of this tool.")] = None,
     since: Annotated[str | None, typer.Option(help="Only effects from this time on (RFC 3339).")] = None,
-    where: Annotated[list[str] | None, typer.Option(help="Only where an argument is so: amount>100.")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="Only where this holds (CEL): args.amount > 100.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,

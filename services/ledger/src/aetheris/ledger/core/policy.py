@@ -1,25 +1,20 @@
 """The policy: rules in order, the first that matches decides (docs/policy.md)."""
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from aetheris.protocol.base.conditions import Condition
 from aetheris.protocol.base.faults import first_fault, toml_error_line, toml_line
 from aetheris.protocol.planning.gate import Deciders
 
-if TYPE_CHECKING:
-    import cel
-
 NO_RULE = "(no rule matches)"
-_BOUND = re.compile(r"\.(?:all|exists|exists_one|filter|map)\(\s*([A-Za-z_]\w*)\s*,")
-"""The names that a condition binds itself, as x in `args.to.exists(x, x == 'ann')`."""
 
 Facts = Mapping[str, Any]
 """What a condition may look at: args, job, tool, node."""
@@ -105,9 +100,7 @@ class Rule(_Strict):
         if self.is_limited and self.effect is PolicyEffect.DENY:
             raise ValueError("budget, rate: not with effect deny")
         if self.when is not None:
-            unknown = set(self._condition.variables()) - KNOWN_FACTS - set(_BOUND.findall(self.when))
-            if unknown:
-                raise ValueError(f"when: there is no {', '.join(sorted(unknown))}; there are args, job, tool and node")
+            _ = self._condition
         return self
 
     @property
@@ -137,19 +130,11 @@ class Rule(_Strict):
         Raises:
             Exception: it can't be said of this call, such as for an argument that is missing.
         """
-        answer = self._condition.execute(dict(facts))
-        if not isinstance(answer, bool):
-            raise TypeError("a condition is true or false")
-        return answer
+        return self._condition.holds(facts)
 
     @cached_property
-    def _condition(self) -> "cel.Program":
-        import cel  # noqa: PLC0415  it brings a command line along: a fifth of the time in which the ledger starts
-
-        try:
-            return cel.compile(self.when or "true")
-        except ValueError as error:
-            raise ValueError(f"when: {' '.join(str(error).split())}") from None
+    def _condition(self) -> Condition:
+        return Condition("when", self.when or "true", KNOWN_FACTS)
 
 
 _DENY = Rule(name=NO_RULE, tools=("*",), effect=PolicyEffect.DENY)
