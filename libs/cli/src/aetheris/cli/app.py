@@ -19,6 +19,7 @@ PLACES = {
     "up": "system",
     "down": "system",
     "doctor": "system",
+    "check": "check",
     "config": "config",
     "submit": "jobs",
     "run": "jobs",
