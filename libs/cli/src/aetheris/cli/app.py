@@ -26,6 +26,8 @@ PLACES = {
     "jobs": "jobs",
     "job": "jobs",
     "events": "jobs",
+    "result": "results",
+    "logs": "logs",
     "cancel": "jobs",
     "pause": "pausing",
     "resume": "pausing",
