@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ def context(node: str = "n") -> ToolContext:
     return ToolContext("k", 1, "i", "job-1", node)
 
 
-async def said(one: AnyTool, *, told: bool = True, **args: Any) -> list[Mapping[str, Any]]:
+async def said(one: AnyTool, *, told: bool = True, **args: Any) -> Sequence[Mapping[str, Any]]:
     output = ToolOutput(lambda: REDACTOR, told=told)
     with structlog.testing.capture_logs() as lines, output.installed([one]), output.of(one, context()):
         await invoke(one, args, context(), REDACTOR, output.raised)
@@ -96,6 +96,18 @@ async def test_what_is_said_outside_of_a_call_goes_where_it_went(capsys: pytest.
     assert lines == []
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("outside\n", "warned\n")
+
+
+async def test_a_log_that_is_written_by_the_same_streams_is_no_call_s(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        output = ToolOutput()
+        with output.installed([breaks]):
+            structlog.configure(logger_factory=structlog.PrintLoggerFactory())
+            with output.of(breaks, context()):
+                await invoke(breaks, {}, context(), raised=output.raised)
+    finally:
+        structlog.reset_defaults()
+    assert capsys.readouterr().out.count("tool raised") == 1
 
 
 async def test_a_line_without_end_is_cut() -> None:

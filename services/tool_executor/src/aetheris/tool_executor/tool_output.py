@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -64,7 +64,8 @@ class ToolOutput:
         """What ended a call that may have taken effect: as Python would have shown it, from the tool's own line on."""
         call = _CALL.get()
         if call is not None and self._told:
-            _log.error("tool raised", **call.fields, error=type(error).__name__, traceback=self._shown(error))
+            fields = {**call.fields, "error": type(error).__name__, "traceback": self._shown(error)}
+            _say(logging.ERROR, "tool raised", fields)
 
     def write(self, call: _Call, stream: str, text: str) -> None:
         """Keep a line until it has ended, then say it."""
@@ -74,7 +75,7 @@ class ToolOutput:
                 call.begun[stream] = rest[:_LONGEST_HELD]
         for line in lines:
             if line and self._told:
-                _log.info("tool printed", **call.fields, stream=stream, line=self._line(line))
+                _say(logging.INFO, "tool printed", {**call.fields, "stream": stream, "line": self._line(line)})
 
     def record(self, call: _Call, record: logging.LogRecord) -> None:
         """A line that was logged with Python's own logging."""
@@ -84,7 +85,7 @@ class ToolOutput:
         if record.exc_info is not None and record.exc_info[1] is not None:
             fields["traceback"] = self._shown(record.exc_info[1])
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
-        _log.log(level, "tool logged", **fields)
+        _say(level, "tool logged", fields)
 
     @contextmanager
     def installed(self, tools: Iterable[AnyTool] = ()) -> Generator[None]:
@@ -150,6 +151,15 @@ class _Handler(logging.Handler):
                 self._output.record(call, record)
         elif logging.lastResort is not None and record.levelno >= logging.lastResort.level:
             logging.lastResort.handle(record)
+
+
+def _say(level: int, event: str, fields: Mapping[str, Any]) -> None:
+    """In nobody's name: the log may be written by way of the very streams that are listened to."""
+    before = _CALL.set(None)
+    try:
+        _log.log(level, event, **fields)
+    finally:
+        _CALL.reset(before)
 
 
 def _from_tool(error: BaseException) -> Any:

@@ -45,7 +45,8 @@ def watching(tools: Iterable[AnyTool], blocked: Blocked = say, after_s: float = 
             last, now = beaten[0], time.monotonic()
             if now - last < after_s or last == told:
                 continue
-            found = _tool_in(sys._current_frames().get(thread), codes)
+            frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  the only way to see another thread's
+            found = _tool_in(frames.get(thread), codes)
             if found is not None and beaten[0] == last:
                 told = last
                 blocked(*found, now - last)
