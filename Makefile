@@ -61,6 +61,7 @@ model-full: setup ## the same at larger bounds: an hour
 SEEDS ?= 5000
 simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints its shortest history
 	@$(RUN)/python -m aetheris.testkit.simulation --seeds $(SEEDS)
+	@$(RUN)/python -m aetheris.testkit.simulation.brokers --seeds $$(( ($(SEEDS) + 9) / 10 ))
 
 mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time, where it has changed
 	@$(RUN)/python -m tests.mutants
