@@ -41,6 +41,7 @@ PLACES = {
     "reject": "approvals",
     "tools": "jobs",
     "models": "jobs",
+    "worker": "worker",
     "workers": "workers",
     "subscribe": "subscribe",
     "mcp": "mcp",
