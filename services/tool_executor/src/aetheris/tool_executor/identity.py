@@ -19,7 +19,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.ids import fresh_id
 from aetheris.runtime.log.interface import Appender, Log
 from aetheris.runtime.log.table import Table
-from aetheris.runtime.process.lifecycle import REFUSED_STATUS
+from aetheris.runtime.process.lifecycle import AGAIN_STATUS
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.lock import Lock, WorkerIdTaken
 from aetheris.tool_executor.registering import announce
@@ -40,7 +40,7 @@ StandDown = Callable[[str], None]
 def exit_at_once(how: str) -> None:
     """No drain: others rely on it that this incarnation acts no more."""
     _log.error("this incarnation was declared ended, and ends at once: what it was at is settled by others", how=how)
-    os._exit(REFUSED_STATUS)
+    os._exit(AGAIN_STATUS)
 
 
 @asynccontextmanager

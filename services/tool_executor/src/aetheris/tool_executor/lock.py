@@ -39,6 +39,7 @@ class WorkerIdTaken(Refused):
     """Somebody else lives under this worker_id, or may: the message says what to do."""
 
     code = "worker_id_taken"
+    passes = True
 
 
 class Lock:

@@ -5,12 +5,20 @@ class Refused(Exception):
     """The surroundings are unsafe or incomplete; the message is for the operator, and logged as it stands."""
 
     code = "refused"
+    passes = False
+    """Whether it may pass without anybody changing this process's settings or files: another start makes sense."""
 
 
 class SettingInvalid(Refused):
     """An environment variable has a value that its setting doesn't take."""
 
     code = "setting_invalid"
+
+
+class ToolsRefused(Refused):
+    """Tools that are named can't be loaded: mend the module that the message names, then start again."""
+
+    code = "tools_refused"
 
 
 def refusal(error: BaseException) -> Refused | None:
