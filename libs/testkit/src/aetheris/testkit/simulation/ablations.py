@@ -147,7 +147,10 @@ def _no_requests(_: Any) -> Any:
 
 
 def _whatever_was_begun(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda core, _: real(core, {})
+    def strays(core: Any, _begun: Any) -> Any:
+        return real(core, {})
+
+    return strays
 
 
 def _always(value: object) -> Replace:
