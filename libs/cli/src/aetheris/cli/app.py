@@ -16,6 +16,7 @@ from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
 
 PLACES = {
+    "init": "init",
     "up": "system",
     "down": "system",
     "doctor": "system",
