@@ -242,7 +242,10 @@ class Processes:
         if held:
             held[0].owner = True  # it had not noticed that it was not
             return
-        self.executors.append(Executor(part, worker, self._start(part, executor.ROLE), self, begun=begun))
+        made = Executor(part, worker, self._start(part, executor.ROLE), self, begun=begun)
+        self.executors.append(made)
+        if made.has_ended:
+            self.stand_down(made)
 
     def _later(self, name: str, start: Callable[[], None]) -> None:
         action = Action(name, lambda: self._restart(action, start))

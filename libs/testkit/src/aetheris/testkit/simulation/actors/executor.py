@@ -91,7 +91,7 @@ class Executor:
         )
         self.writer = around.log.writer(self.name)
         self._ends = ends
-        self._ended = False
+        self.has_ended = False
         self.around = around
         self._verdicts: dict[str, Running] = {}
         self._declaring = 0
@@ -174,8 +174,8 @@ class Executor:
     def _evolve(self, entry: Entry) -> ReadBack | None:
         body, offset = entry.body, entry.record.offset
         if isinstance(body, ev.WorkerEnded) and self._is_own(body):
-            self._ended = True
-        if self._ended:
+            self.has_ended = True
+        if self.has_ended:
             return None
         if isinstance(body, UNREAD):
             self.core.pass_over(offset)
@@ -188,7 +188,7 @@ class Executor:
     def _round(self) -> None:
         batch = self.reader.read()
         returned = self._fold(batch[Topic.JOBS_EVENTS])
-        if self._ended:
+        if self.has_ended:
             self._ends.stand_down(self)
             return
         for told in returned:
