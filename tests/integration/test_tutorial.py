@@ -18,6 +18,7 @@ def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
     assert '"refunded": 42' in said
     assert "letter is parked" in said
     assert "worker_ended" in said
+    assert "executor-0 exited with -9" in said
     assert sorted(path.name.split("_")[0] for path in (tmp_path / "shop" / "outside").iterdir()) == [
         "aetheris",
         "letter",
