@@ -318,9 +318,12 @@ def test_a_whole_id_is_not_looked_for_and_what_begins_no_job_is_refused(gateway:
     assert ("/jobs" in [path for _, path, *_ in gateway.asked]) is (given == "none-such")
 
 
-def asking(gateway: Gateway, *nodes: str) -> None:
+def asking(gateway: Gateway, *nodes: str, status: str = "running") -> None:
     steps = [PARKED | {"node_id": node, "request_id": f"{LISTED[0]}:{node}"} for node in nodes]
-    gateway.answers["GET", f"/jobs/{LISTED[0]}"] = (200, SUMMARY | {"job_id": LISTED[0], "steps": steps})
+    gateway.answers["GET", f"/jobs/{LISTED[0]}"] = (
+        200,
+        SUMMARY | {"job_id": LISTED[0], "status": status, "steps": steps},
+    )
 
 
 def test_a_job_that_asks_one_thing_is_approved_by_its_own_id(gateway: Gateway) -> None:
@@ -334,7 +337,7 @@ def test_a_job_that_asks_one_thing_is_approved_by_its_own_id(gateway: Gateway) -
 
 @pytest.mark.parametrize(("nodes", "code"), [((), 1), (("a", "b"), 2)])
 def test_a_job_that_asks_nothing_or_much_is_not_approved(gateway: Gateway, nodes: tuple[str, ...], code: int) -> None:
-    asking(gateway, *nodes)
+    asking(gateway, *nodes, status="running" if nodes else "completed")
     shown = call("reject", LISTED[0])
     assert (shown.exit_code, all(f"{LISTED[0]}:{node}" in shown.stderr for node in nodes)) == (code, True)
     assert {method for method, *_ in gateway.asked} == {"GET"}

@@ -16,6 +16,7 @@ from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
 
 PLACES = {
+    "init": "init",
     "up": "system",
     "down": "system",
     "doctor": "system",
@@ -41,6 +42,7 @@ PLACES = {
     "reject": "approvals",
     "tools": "jobs",
     "models": "jobs",
+    "worker": "worker",
     "workers": "workers",
     "subscribe": "subscribe",
     "mcp": "mcp",

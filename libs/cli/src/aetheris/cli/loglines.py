@@ -75,7 +75,7 @@ class LogFile:
 
     def _lines(self, content: bytes) -> Iterator[LogLine]:
         for raw in content.decode(errors="replace").splitlines():
-            line = _line(self.part, raw, self._time)
+            line = log_line(self.part, raw, self._time)
             self._time = line.time
             yield line
 
@@ -93,7 +93,7 @@ def in_order(lines: Iterable[LogLine]) -> list[LogLine]:
     return sorted(lines, key=lambda line: line.time)
 
 
-def _line(part: str, raw: str, time: str) -> LogLine:
+def log_line(part: str, raw: str, time: str) -> LogLine:
     """A line without a time of its own has that of the one before it."""
     try:
         value = json.loads(raw) if raw.startswith("{") else None

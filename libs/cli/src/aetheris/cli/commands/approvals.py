@@ -1,6 +1,7 @@
 """`aetheris approvals | approve | reject`: requests to humans, and their answers."""
 
 import json
+import time
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,10 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object
 from aetheris.cli.job_ids import whole_id
 from aetheris.protocol.planning.approvals import job_of
-from aetheris.sdk.client import Action, Approval, Asked, Client, Responded
+from aetheris.sdk.client import Action, Approval, Asked, Client, Job, Responded
+
+_ABOUT_TO_ASK_S = 10.0
+_LOOK_AGAIN_S = 0.2
 
 RequestId = Annotated[
     str,
@@ -84,15 +88,17 @@ def reject(
 
 
 def _request_of(client: Client, given: str) -> str:
-    """The request that is meant: its own id, or the only open one of a job.
+    """The request that is meant: its own id, or the only open one of a job, which may be about to ask.
 
     Raises:
         CommandError: the job asks nothing now, or several things; names them.
     """
     if job_of(given) is not None:
         return given
-    job = client.job(whole_id(client, given))
-    open_ = {step.node_id: step.request_id for step in job.steps if step.request_id is not None}
+    job_id = whole_id(client, given)
+    until_s = time.monotonic() + _ABOUT_TO_ASK_S
+    while not (open_ := _open_requests(job := client.job(job_id))) and not job.ended and time.monotonic() < until_s:
+        time.sleep(_LOOK_AGAIN_S)
     if not open_:
         raise CommandError(Exit.FAILED, "nothing_asked", f"the job asks nothing now: it is {job.status}")
     if len(open_) > 1:
@@ -101,6 +107,11 @@ def _request_of(client: Client, given: str) -> str:
     ((node, request),) = open_.items()
     progress(node, request)
     return request
+
+
+def _open_requests(job: Job) -> dict[str, str]:
+    """Node → what a human is asked about it."""
+    return {step.node_id: step.request_id for step in job.steps if step.request_id is not None}
 
 
 def _oldest(client: Client, limit: int) -> list[Approval]:

@@ -165,13 +165,19 @@ def jobs(
             table(("job", "status", "created", "by"), rows)
 
 
-def job(job_id: JobId, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+def job(
+    job_id: JobId,
+    *,
+    wait_s: Annotated[int, typer.Option("--wait", min=0, max=60, help="Seconds to wait for its end before.")] = 0,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
     """Show where a job stands; where it does not go on or has failed, why, and what to do."""
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
             job_id = whole_id(client, job_id)
-            found = client.job(job_id)
+            found = client.job(job_id, wait_s=wait_s or None)
         _print_job(found, as_json=as_json)
 
 

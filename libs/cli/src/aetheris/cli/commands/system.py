@@ -17,7 +17,7 @@ from aetheris.cli.embedded.services import with_counts
 def up(
     data: local.Data = local.DEFAULT_DATA,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")] = False,
-    executors: Annotated[int, typer.Option(min=1, max=16, help="Executor processes.")] = 1,
+    executors: Annotated[int, typer.Option(min=0, max=16, help="Executor processes.")] = 1,
     tools: Annotated[str | None, typer.Option(envvar="AETHERIS_TOOLS", help="Modules of tools, a comma list.")] = None,
     as_json: Json = False,
 ) -> None:
