@@ -23,7 +23,7 @@ PLAN = {"nodes": [{"id": "a", "tool": "act"}]}
 
 
 def entry_of(**declared: Any) -> RegistryEntry:
-    @tool("act", **declared)
+    @tool("act", **({"effect_class": "opaque", "irreversible": False} | declared))
     def act() -> None: ...
 
     return RegistryEntry.model_validate(act.registry_entry())

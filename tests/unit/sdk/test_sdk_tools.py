@@ -71,7 +71,7 @@ def test_defaults_applied_from_the_schema_bind_like_absent_ones() -> None:
 
 
 def test_a_tool_is_still_a_function() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def double(x: int) -> int:
         return 2 * x
 
@@ -80,7 +80,7 @@ def test_a_tool_is_still_a_function() -> None:
 
 
 def test_arguments_may_have_any_python_name() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def odd(schema: str, model_config: int, copy: bool, _id: str = "x") -> None:
         """Names that pydantic keeps for itself."""
 
@@ -94,7 +94,7 @@ def test_the_same_signature_has_the_same_hash_whatever_its_words() -> None:
         def look(order_id: str, deep: bool = False) -> None: ...
 
         look.__doc__ = words
-        return tool()(look)
+        return tool(effect_class="pure")(look)
 
     assert declared("One.").schema_hash == declared("Another.").schema_hash
 
@@ -124,7 +124,7 @@ def test_a_probeable_tool_needs_a_probe() -> None:
 
 
 def test_a_probe_makes_no_tool_probeable() -> None:
-    @tool(effect_class="opaque")
+    @tool(effect_class="opaque", irreversible=False)
     def send() -> None: ...
 
     with pytest.raises(DeclarationError, match="effect_class='probeable'"):
@@ -154,7 +154,7 @@ def _beyond_json(value: int = 2**60) -> None: ...
 )
 def test_what_json_cannot_say_is_refused_at_declaration(function: Any) -> None:
     with pytest.raises(DeclarationError, match=r"^tool@1: "):
-        tool("tool")(function)
+        tool("tool", effect_class="pure")(function)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_what_json_cannot_say_is_refused_at_declaration(function: Any) -> None:
 )
 def test_a_declaration_that_contradicts_itself_is_refused(declared: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError):
-        tool(**declared)(lambda: None)
+        tool(**({"effect_class": "idempotent"} | declared))(lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_what_cannot_be_taken_back_must_be_able_to_name_its_effect() -> None:
         return {"amount": amount}
 
     with pytest.raises(DeclarationError, match="external_id"):
-        tool(irreversible=True)(wire)
-    assert tool()(wire).irreversible is False
+        tool(effect_class="opaque", irreversible=True)(wire)
+    assert tool(effect_class="opaque", irreversible=False)(wire).irreversible is False
 
     async def pay(amount: int) -> Result | Partial:
         return Result({"amount": amount}, "p_1")
 
-    assert tool(irreversible=True)(pay).irreversible
+    assert tool(effect_class="opaque", irreversible=True)(pay).irreversible
