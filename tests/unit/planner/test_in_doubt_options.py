@@ -23,7 +23,7 @@ PLAN = {"nodes": [{"id": "a", "tool": "act"}]}
 
 
 def entry_of(**declared: Any) -> RegistryEntry:
-    @tool("act", **({"effect_class": "opaque", "irreversible": False} | declared))
+    @tool("act", **(dict[str, Any]({"effect_class": "opaque", "irreversible": False}) | declared))
     def act() -> None: ...
 
     return RegistryEntry.model_validate(act.registry_entry())

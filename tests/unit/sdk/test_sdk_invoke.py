@@ -55,11 +55,11 @@ def raising(error: BaseException) -> Callable[[], Any]:
 async def both_ways(act: Callable[[], Any], effect_class: Any = "opaque", **declared: Any) -> Outcome:
     """The outcome of `act` as a sync and as an async tool, which must be the same."""
 
-    @tool("sync", effect_class=effect_class, **declared)
+    @tool("sync", effect_class=effect_class, **(dict[str, Any]({"irreversible": False}) | declared))
     def in_thread() -> Any:
         return act()
 
-    @tool("async", effect_class=effect_class, **declared)
+    @tool("async", effect_class=effect_class, **(dict[str, Any]({"irreversible": False}) | declared))
     async def in_loop() -> Any:
         return act()
 
@@ -143,11 +143,11 @@ async def test_the_authors_message_is_cut() -> None:
 async def test_a_timeout_is_no_outcome(effect_class: Any, expected: Outcome) -> None:
     release = threading.Event()
 
-    @tool("sync", effect_class=effect_class, timeout_s=0.05)
+    @tool("sync", effect_class=effect_class, irreversible=False, timeout_s=0.05)
     def hangs() -> None:
         release.wait(30)
 
-    @tool("async", effect_class=effect_class, timeout_s=0.05)
+    @tool("async", effect_class=effect_class, irreversible=False, timeout_s=0.05)
     async def sleeps() -> None:
         await asyncio.Event().wait()
 

@@ -41,7 +41,9 @@ def release() -> Generator[threading.Event]:
 async def returned(act: Callable[[], Any], **declared: Any) -> bool:
     """What is said of a call of a tool that is made of `act`."""
     outcome = await invoke(
-        tool("act", **({"effect_class": "opaque", "irreversible": False} | declared))(act), {}, context()
+        tool("act", **(dict[str, Any]({"effect_class": "opaque", "irreversible": False}) | declared))(act),
+        {},
+        context(),
     )
     assert isinstance(outcome, InDoubt)
     return outcome.returned

@@ -174,7 +174,7 @@ def test_what_json_cannot_say_is_refused_at_declaration(function: Any) -> None:
 )
 def test_a_declaration_that_contradicts_itself_is_refused(declared: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError):
-        tool(**({"effect_class": "idempotent"} | declared))(lambda: None)
+        tool(**(dict[str, Any]({"effect_class": "idempotent"}) | declared))(lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_is_probeable_has_a_bound_for_what_is_under_way(
     effect_class: Any, stated: float | None, bound_s: float | None
 ) -> None:
     """Unstated, its timeout: in its entry, in the pin, and where an entry or a pin lacks it."""
-    made = tool("act", effect_class=effect_class, timeout_s=20, settles_within_s=stated)(_added)
+    made = tool("act", effect_class=effect_class, irreversible=False, timeout_s=20, settles_within_s=stated)(_added)
     if effect_class == "probeable":
         made.probe(_found)
     entry = RegistryEntry.model_validate(made.registry_entry())
