@@ -13,6 +13,12 @@ class SettingInvalid(Refused):
     code = "setting_invalid"
 
 
+class WorkerIdTaken(Refused):
+    """Somebody else lives under this worker_id, or may: the message says what to do."""
+
+    code = "worker_id_taken"
+
+
 def refusal(error: BaseException) -> Refused | None:
     """The refusal in an error or a group of errors, if there is one."""
     if isinstance(error, BaseExceptionGroup):
