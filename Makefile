@@ -47,8 +47,10 @@ export PROBE
 demo: setup ## an agent's job, killed in the middle, on real Kafka and Valkey
 	@$(RUN)/aetheris demo refund
 
+# Files of tests, each on parts of its own; more of them need more memory: 2 GiB each.
+TESTS_AT_ONCE ?= 2
 test: setup ## all tests, on the real parts
-	@$(RUN)/pytest
+	@$(RUN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile
 
 model: setup ## the protocol's model: what must hold holds, what must fail fails
 	@$(RUN)/python docs/model/check.py
@@ -59,6 +61,7 @@ model-full: setup ## the same at larger bounds: an hour
 SEEDS ?= 5000
 simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints its shortest history
 	@$(RUN)/python -m aetheris.testkit.simulation --seeds $(SEEDS)
+	@$(RUN)/python -m aetheris.testkit.simulation.brokers --seeds $$(( ($(SEEDS) + 9) / 10 ))
 
 mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time, where it has changed
 	@$(RUN)/python -m tests.mutants

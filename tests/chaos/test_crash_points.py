@@ -14,7 +14,7 @@ import pytest
 
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE, ExecutorPoint
-from aetheris.testkit.scripted_model import running_model
+from aetheris.testing.scripted_model import running_model
 from tests.testkit.agents import write_models
 from tests.testkit.outside import Outside, running_outside, until
 from tests.testkit.system import ENDED, REPOSITORY, System, running_system

@@ -236,7 +236,7 @@ def test_the_command_line_submits_a_goal_and_shows_what_came_of_it(world: World)
     assert " llm " in (rows := said("effects", job))
     assert "tokens, 0.0" in rows
     assert "decision plan" in said("trace", job)
-    why = said("why", "--tool", "poke_idempotent", "--where", "tag=planned")
+    why = said("why", "--tool", "poke_idempotent", "--where", "args.tag == 'planned'")
     assert [
         word
         for word in ("effect", "step", "plan revision 1", "decision", "used turn-1: llm", "goal plan")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aetheris.cli import local
-from aetheris.testkit.scripted_model import ScriptedModel, running_model
+from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import Outside, running_outside, until
 from tests.testkit.system import REPOSITORY, System, running_system

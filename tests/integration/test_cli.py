@@ -104,6 +104,11 @@ def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
     assert aetheris.json("job", job_id)["status"] == "completed"
     assert aetheris("cancel", job_id).returncode == 1
 
+    assert aetheris.json("job", job_id[:18])["job_id"] == job_id
+    assert aetheris.json("result", job_id[:18]) == {"two": {"poked": f"{tag}-2"}}
+    assert aetheris.json("result", job_id, "one") == {"poked": f"{tag}-1"}
+    assert aetheris("logs", "--part", "executor").stdout.count("restored") >= 1
+
     followed = aetheris("events", job_id, "--follow", "--json")  # ends by itself: with the seal
     events = [json.loads(line) for line in followed.stdout.splitlines()]
     assert events[-1]["type"] == "job_sealed"
@@ -209,6 +214,8 @@ def test_what_is_wrong_is_said_by_the_exit_code(aetheris: Command) -> None:
     assert aetheris("job", "no-such-job").returncode == 4
     assert aetheris("verify", "no-such-job").returncode == 4
     assert aetheris("doctor").returncode == 0
+    bogus = aetheris("jobs", "--status", "bogus")
+    assert (bogus.returncode, "needs_upgrade, completed, failed" in bogus.stderr) == (2, True)
 
 
 def test_down_ends_everything_and_up_finds_the_jobs_again(aetheris: Command) -> None:

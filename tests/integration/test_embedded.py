@@ -22,7 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import TopicPartition
 
 from aetheris.cli.embedded import bytecode, doctor, forking, jars, lifecycle
-from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError
+from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError, RefusedError
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, fetch_jars, locked_jars
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.plan import PartState, State, log_path
@@ -294,6 +294,42 @@ def test_a_forked_service_that_keeps_exiting_fails_up(data: Path, monkeypatch: p
     assert part(data, "planner-0").pid is None
     assert "exited with 7" in log_path(data, "supervisor").read_text()
     assert "BROKEN" in log_path(data, "planner-0").read_text()
+
+
+REFUSING = """
+import json, sys
+print(json.dumps({"event": "refuses to run", "reason": "shop.py:3: no tools"}), file=sys.stderr)
+sys.exit(78)
+"""
+
+
+def test_a_service_that_refuses_to_run_is_not_started_again_and_up_says_why(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = (*SERVICES, Service("refusing", (sys.executable, "-c", REFUSING)))
+    monkeypatch.setattr(lifecycle, "STARTS_BEFORE_GIVING_UP", 100)
+    with pytest.raises(RefusedError, match=r"refusing-0 refuses to run: shop\.py:3: no tools\. Mend it"):
+        lifecycle.up(data, services=refusing, progress=Lines())
+    assert lifecycle.supervisor_pid(data) is None
+    assert part(data, "refusing-0").incarnation == 1
+    with pytest.raises(RefusedError):  # by what it says now, whatever the former one has left
+        lifecycle.up(data, services=refusing, progress=Lines())
+    lifecycle.up(data, services=SERVICES, progress=Lines())
+
+
+def test_a_service_that_may_be_let_in_later_is_started_again(data: Path, tmp_path: Path) -> None:
+    once = f"import os, sys\nif not os.path.exists({str(tmp_path / 'seen')!r}):\n open({str(tmp_path / 'seen')!r}, 'w')"
+    later = f"{once}\n sys.exit(75)\n{STAND_IN}"
+    lifecycle.up(data, services=(Service("later", (sys.executable, "-c", later)),), progress=Lines())
+    assert part(data, "later-0").incarnation == 2
+
+
+def test_what_a_forked_service_says_as_it_exits_is_in_its_log(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "says_why.py").write_text("import sys\nsys.exit('it is for this reason')\n")
+    monkeypatch.setenv("PYTHONPATH", str(data))
+    with pytest.raises(NotReadyError):
+        lifecycle.up(data, services=(Service("mute", (sys.executable, "-m", "says_why")),), progress=Lines())
+    assert "it is for this reason" in log_path(data, "mute-0").read_text()
 
 
 def test_up_twice_starts_nothing_twice(data: Path) -> None:

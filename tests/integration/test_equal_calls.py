@@ -17,7 +17,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from aetheris.cli import local
 from aetheris.sdk.pydantic_ai import LedgeredToolset, StillRunning
-from aetheris.testkit.scripted_model import ScriptedModel, running_model
+from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import Outside, running_outside
 from tests.testkit.system import System, running_system

@@ -231,7 +231,7 @@ async def test_a_servers_settings_may_name_secrets(tmp_path: Path) -> None:
     ("text", "rule"),
     [
         ("{", "not readable as JSON"),
-        ("{}", "mcpServers: Field required"),
+        ("{}", "mcpServers: is missing"),
         ('{"mcpServers": {"a b": {"command": "x"}}}', "mcpServers.a b"),
         ('{"mcpServers": {"a": {}}}', "mcpServers.a: either command or url"),
         ('{"mcpServers": {"a": {"command": "x", "url": "http://x"}}}', "either command or url"),

@@ -23,7 +23,7 @@ from tests.testkit.services import asked
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PATIENCE_S = 60.0
-REFUSED = 78
+AGAIN = 75
 PARTITIONS = 4
 SERVICES = ("planner", "ledger", "verifier")
 
@@ -44,7 +44,7 @@ class Process:
 
     def refused(self) -> bool:
         """Whether it has ended because its name is another's."""
-        return self.process.wait(PATIENCE_S) == REFUSED and "worker_id_taken" in self.log.read_text()
+        return self.process.wait(PATIENCE_S) == AGAIN and "worker_id_taken" in self.log.read_text()
 
 
 @dataclass(frozen=True)

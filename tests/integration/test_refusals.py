@@ -20,6 +20,8 @@ from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.safekeeping import StoreRefused, check_store
 
 REFUSED = 78
+AGAIN = 75
+"""What is wrong lies with others, who may mend it at any time."""
 
 
 def start(service: str, **env: str) -> tuple[int, str, str]:
@@ -49,7 +51,7 @@ def test_no_seal_key(tmp_path: Path) -> None:
 def test_brokers_that_could_lose_a_record(kafka: str, tmp_path: Path) -> None:
     asyncio.run(ensure_topics(kafka, 4))
     code, kind, reason = start("planner", AETHERIS_KAFKA=kafka, AETHERIS_DATA=str(tmp_path))
-    assert (code, kind) == (REFUSED, "broker_refused")
+    assert (code, kind) == (AGAIN, "broker_refused")
     assert "aetheris.jobs.events.v1: min.insync.replicas must be at least 2" in reason
     assert "aetheris.jobs.events.v1: must have at least 2 replicas" in reason
 

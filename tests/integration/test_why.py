@@ -183,9 +183,9 @@ def test_effects_of_all_jobs_are_found_by_tool_time_and_argument(world: World, j
     tag = fresh("why-other")
     other = world.system.submit(poke("one", tag))
     world.system.wait_status(other, "completed")
-    found = world.why(tool="poke_probeable", where="tag~why")
+    found = world.why(tool="poke_probeable", where="args.tag.contains('why')")
     assert [one["facts"]["job_id"] for one in found if one["facts"]["job_id"] in (other, job)] == [other, job]
-    assert [one["facts"]["job_id"] for one in world.why(where=f"tag={tag}")] == [other]
+    assert [one["facts"]["job_id"] for one in world.why(where=f"args.tag == '{tag}'")] == [other]
     assert world.why(since="2999-01-01T00:00:00Z") == []
     assert world.why(tool="poke_probeable", since=found[0]["facts"]["created_at"]) == found[:1]
     assert world.system.api.get("/effects", params={"where": "tag"}).status_code == 400

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aetheris.testkit.scripted_model import Script, ScriptedModel, running_model
+from aetheris.testing.scripted_model import Script, ScriptedModel, running_model
 from tests.testkit.outside import Outside, running_outside
 from tests.testkit.system import System, running_system
 

@@ -91,7 +91,7 @@ def test_effects_and_their_reasons_come_from_the_file_alone(stream: str) -> None
     assert why.exit_code == 0
     for part in ("effect refund re_123", "approve by alice", "step pay", "lookup: find", "goal"):
         assert part in why.stdout
-    found = json.loads(call("why", stream, "--tool", "refund", "--where", "amount>100", "--json").stdout)
+    found = json.loads(call("why", stream, "--tool", "refund", "--where", "args.amount > 100", "--json").stdout)
     assert found["facts"]["external_id"] == "re_123"
 
 

@@ -279,3 +279,90 @@ def test_jobs_follows_the_pages(gateway: Gateway) -> None:
     gateway.answers["GET", "/jobs"] = (200, {"jobs": [SUMMARY], "cursor": "more"})
     shown = call("jobs", "--limit", "3", "--json")
     assert len(json.loads(shown.stdout)) == 3
+
+
+def test_a_status_that_no_job_can_have_is_the_gateway_s_to_refuse(gateway: Gateway) -> None:
+    refused = {"error": {"code": "bad_request", "message": "status: must be one of …", "details": {"field": "status"}}}
+    gateway.answers["GET", "/jobs"] = (400, refused)
+    shown = call("jobs", "--status", "bogus")
+    assert (shown.exit_code, "must be one of" in shown.stderr) == (2, True)
+
+
+LISTED = ("01935aaa-1111-7000-8000-000000000001", "01935aaa-2222-7000-8000-000000000002")
+
+
+def listed(gateway: Gateway, *jobs: str) -> None:
+    page = {"jobs": [SUMMARY | {"job_id": job} for job in jobs], "cursor": None}
+    gateway.answers["GET", "/jobs"] = (200, page)
+    for job in jobs:
+        gateway.answers["GET", f"/jobs/{job}"] = (200, SUMMARY | {"job_id": job})
+
+
+def test_the_beginning_of_an_id_will_do(gateway: Gateway) -> None:
+    listed(gateway, *LISTED)
+    shown = call("job", "01935aaa-2", "--json")
+    assert (shown.exit_code, json.loads(shown.stdout)["job_id"]) == (0, LISTED[1])
+
+
+def test_where_several_jobs_begin_so_they_are_named_and_nothing_is_done(gateway: Gateway) -> None:
+    listed(gateway, *LISTED)
+    shown = call("cancel", "01935aaa")
+    assert (shown.exit_code, [one in shown.stderr for one in LISTED]) == (2, [True, True])
+    assert {method for method, *_ in gateway.asked} == {"GET"}
+
+
+@pytest.mark.parametrize("given", [LISTED[0], "019", "none-such"])
+def test_a_whole_id_is_not_looked_for_and_what_begins_no_job_is_refused(gateway: Gateway, given: str) -> None:
+    listed(gateway, LISTED[1])
+    assert call("job", given).exit_code == 4
+    assert ("/jobs" in [path for _, path, *_ in gateway.asked]) is (given == "none-such")
+
+
+def asking(gateway: Gateway, *nodes: str, status: str = "running") -> None:
+    steps = [PARKED | {"node_id": node, "request_id": f"{LISTED[0]}:{node}"} for node in nodes]
+    gateway.answers["GET", f"/jobs/{LISTED[0]}"] = (
+        200,
+        SUMMARY | {"job_id": LISTED[0], "status": status, "steps": steps},
+    )
+
+
+def test_a_job_that_asks_one_thing_is_approved_by_its_own_id(gateway: Gateway) -> None:
+    listed(gateway, LISTED[0])
+    asking(gateway, "a")
+    answer = {"request_id": f"{LISTED[0]}:a", "action": "approve", "event": "approval_decided"}
+    gateway.answers["POST", "/ecs/respond"] = (200, answer)
+    assert call("approve", "01935aaa").exit_code == 0
+    assert gateway.sent()["request_id"] == f"{LISTED[0]}:a"
+
+
+@pytest.mark.parametrize(("nodes", "code"), [((), 1), (("a", "b"), 2)])
+def test_a_job_that_asks_nothing_or_much_is_not_approved(gateway: Gateway, nodes: tuple[str, ...], code: int) -> None:
+    asking(gateway, *nodes, status="running" if nodes else "completed")
+    shown = call("reject", LISTED[0])
+    assert (shown.exit_code, all(f"{LISTED[0]}:{node}" in shown.stderr for node in nodes)) == (code, True)
+    assert {method for method, *_ in gateway.asked} == {"GET"}
+
+
+def test_a_result_is_the_job_s_or_a_step_s(gateway: Gateway) -> None:
+    gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": "completed", "result": {"a": {"v": 1}}})
+    contract = {
+        "execution_id": "x",
+        "node_id": "a",
+        "action_type": "tool",
+        "outcome": "success",
+        "has_effect": "confirmed",
+    }
+    done, open_ = (
+        contract | {"status": "completed", "result": {"v": 1}},
+        contract | {"node_id": "b", "status": "running"},
+    )
+    gateway.answers["GET", "/jobs/j1/contracts"] = (200, {"contracts": [done, open_]})
+    assert json.loads(call("result", "j1").stdout) == {"a": {"v": 1}}
+    assert json.loads(call("result", "j1", "a").stdout) == {"v": 1}
+    assert (call("result", "j1", "b").exit_code, call("result", "j1", "c").exit_code) == (1, 2)
+
+
+def test_a_job_that_has_not_completed_has_no_result_and_says_why(gateway: Gateway) -> None:
+    gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": "waiting", "why": "a waits for approval"})
+    shown = call("result", "j1")
+    assert (shown.exit_code, "a waits for approval" in shown.stderr) == (1, True)

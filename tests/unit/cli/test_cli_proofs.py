@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
 from aetheris.cli.streamfile import Stream
+from aetheris.sdk.client import JobPage
 from tests.testkit.evidence import KEY, TRUSTED, bundle_of, sealed
 from tests.testkit.proof_histories import JOB, Log, clean
 from tests.testkit.refused import record_json
@@ -159,6 +160,9 @@ class Evidence:
 
     def __exit__(self, *_: object) -> None:
         """Nothing to close."""
+
+    def jobs(self, **_: object) -> JobPage:
+        return JobPage(jobs=())
 
     def raw_stream(self, job_id: str) -> dict[str, Any]:
         stream = stream_of(self._log)

@@ -58,3 +58,19 @@ def test_what_never_started_is_told_with_its_reason() -> None:
     assert lines(("invocation_rejected", {"reason": "duplicate_of", "detail": "key k"})) == [
         "a rejected duplicate_of: key k"
     ]
+
+
+def test_it_says_what_a_job_waits_for_and_who_ends_that() -> None:
+    waits = {"job_id": "j1", "correlation_key": "go", "due_at": "soon"}
+    assert lines(
+        ("approval_requested", waits),
+        ("job_waiting", {**waits, "wait_type": "approval"}),
+        ("job_waiting", {**waits, "wait_type": "signal"}),
+        ("job_waiting", {**waits, "wait_type": "timer"}),
+        ("job_waiting", {**waits, "wait_type": "resolve", "node_id": None}),
+    ) == [
+        "a waits for approval: `aetheris approve j1 --as …`",
+        "a waits for a signal: `aetheris signal j1 go`",
+        "a waits until soon",
+        "job waits for a word: failed and not sure: `aetheris cancel j1`, with or without --compensate",
+    ]

@@ -19,7 +19,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event, RejectReason
 from aetheris.protocol.planning.invocation import Invocation, invocation
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
-from tests.unit.ledger.test_ledger_core import START, limits
+from tests.testkit.ledgers import START, limits
 
 NOW = Now(100.0, START)
 OTHER = {"x": 1}

@@ -13,7 +13,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Respond
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, graph, key_of, planned, started
-from tests.unit.ledger.test_ledger_core import Ledger, World
+from tests.testkit.ledgers import Ledger, Surroundings
 
 SCHEMA = {
     "type": "object",
@@ -34,8 +34,8 @@ def pay(*more: dict[str, Any], args: dict[str, Any] = PAID) -> dict[str, Any]:
     return graph({"id": "a", "tool": "pay", "args": args}, *more, pay=pin)
 
 
-def world(policy: str = PAY, plan: dict[str, Any] | None = None) -> World:
-    made = World(plan or pay(), parse(policy))
+def world(policy: str = PAY, plan: dict[str, Any] | None = None) -> Surroundings:
+    made = Surroundings(plan or pay(), parse(policy))
     made.tools["pay"] = RegistryEntry.model_validate(
         {"name": "pay", "version": "1", "schema": SCHEMA, "schema_hash": "pay-1", "effect_class": "probeable"}
     )
@@ -346,7 +346,7 @@ FORM = {"title": "Which way?", "fields": [{"name": "way", "type": "select", "lab
 def form_asked(**wait: Any) -> tuple[Ledger, str]:
     node = {"id": "a", "kind": "human", "tool": None, "form": FORM, "args": {"order": "o-1"}}
     plan = graph(node | ({"wait": wait} if wait else {}))
-    ledger = World(plan, Policy([])).ledger()
+    ledger = Surroundings(plan, Policy([])).ledger()
     ledger.request("a")
     waiting = ledger.world.log[-1]
     assert isinstance(waiting, ev.JobWaiting)

@@ -10,7 +10,7 @@ from aetheris.protocol.fold.state import Settled, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolRequest
 from tests.testkit.histories import JOB, finished, graph, key_of, started
-from tests.unit.ledger.test_ledger_core import Ledger, World
+from tests.testkit.ledgers import Ledger, Surroundings
 
 ARGS = {name: {"n": place} for place, name in enumerate("abcdef", start=1)}
 NODES: tuple[dict[str, Any], ...] = tuple({"id": name, "args": args} for name, args in ARGS.items())
@@ -18,7 +18,7 @@ NODES: tuple[dict[str, Any], ...] = tuple({"id": name, "args": args} for name, a
 
 def ledger(limit: str, effect: str = "allow") -> Ledger:
     policy = parse(f'[[rules]]\nname = "few"\ntools = ["*"]\neffect = "{effect}"\n{limit}')
-    return World(graph(*NODES), policy).ledger()
+    return Surroundings(graph(*NODES), policy).ledger()
 
 
 def rejected(of: Ledger) -> dict[str, Any]:

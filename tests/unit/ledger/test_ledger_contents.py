@@ -19,7 +19,7 @@ from aetheris.protocol.messages.events import DuplicateOf, Event
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.views.standing import job_view
 from tests.testkit.histories import TENANT, about, created, finished, graph, key_of, planned, started
-from tests.unit.ledger.test_ledger_core import limits
+from tests.testkit.ledgers import limits
 
 WINDOW_S = 60.0
 START = datetime(2030, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond, Signal
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
-from tests.unit.ledger.test_ledger_core import TTL_S, World, effect, one
+from tests.testkit.ledgers import TTL_S, Surroundings, effect, one
 
 PAUSED = ev.JobPaused(job_id=JOB, number=1, by="bob")
 RESUMED = ev.JobResumed(job_id=JOB, number=1, by="bob")
@@ -16,7 +16,7 @@ LONG_S = 100 * TTL_S
 
 
 def test_a_request_waits_without_a_round_until_the_job_is_resumed() -> None:
-    ledger = World(one("opaque")).ledger()
+    ledger = Surroundings(one("opaque")).ledger()
     ledger.add(PAUSED)
     ledger.request("a")
     ledger.sleep(LONG_S)
@@ -28,7 +28,7 @@ def test_a_request_waits_without_a_round_until_the_job_is_resumed() -> None:
 
 
 def test_what_was_granted_before_is_granted_again_behind_the_end() -> None:
-    ledger = World(one("opaque")).ledger()
+    ledger = Surroundings(one("opaque")).ledger()
     ledger.request("a")
     ledger.add(PAUSED, started("a", "n1"))  # void: it came behind the pause
     ledger.sleep(LONG_S)
@@ -38,7 +38,7 @@ def test_what_was_granted_before_is_granted_again_behind_the_end() -> None:
 
 
 def test_doubts_are_settled_and_reopened_calls_wait() -> None:
-    ledger = World(one("idempotent")).ledger()
+    ledger = Surroundings(one("idempotent")).ledger()
     ledger.add(started("a", "n1"), PAUSED)
     ledger.lease_lapses()
     ledger.sleep(LONG_S)
@@ -49,7 +49,7 @@ def test_doubts_are_settled_and_reopened_calls_wait() -> None:
 
 
 def test_an_effect_that_is_known_settles_a_call() -> None:
-    world = World(one("idempotent"))
+    world = Surroundings(one("idempotent"))
     ledger = world.ledger()
     ledger.add(started("a", "n1"), PAUSED)
     world.effects[key_of("a")] = {"n1": effect("a", "n1", {"v": 1})}
@@ -59,7 +59,7 @@ def test_an_effect_that_is_known_settles_a_call() -> None:
 
 def test_the_time_of_another_try_goes_on_counting() -> None:
     retry = {"max_attempts": 3, "backoff_s": 60, "max_backoff_s": 60}
-    ledger = World(one("opaque", retry=retry)).ledger()
+    ledger = Surroundings(one("opaque", retry=retry)).ledger()
     ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"), PAUSED)
     ledger.sleep(1)
     ledger.add(RESUMED)
@@ -69,7 +69,7 @@ def test_the_time_of_another_try_goes_on_counting() -> None:
 
 
 def test_an_approval_may_be_given_and_nothing_starts_of_it() -> None:
-    ledger = World(ASKED, parse('[[rules]]\nname = "ask"\ntools = ["*"]\neffect = "approval"')).ledger()
+    ledger = Surroundings(ASKED, parse('[[rules]]\nname = "ask"\ntools = ["*"]\neffect = "approval"')).ledger()
     ledger.request("a")
     ledger.add(PAUSED)
     yes = Respond(
@@ -85,13 +85,13 @@ def test_an_approval_may_be_given_and_nothing_starts_of_it() -> None:
 
 
 def test_a_wait_that_had_begun_ends_by_its_signal_and_by_its_time() -> None:
-    ledger = World(ASKED).ledger()
+    ledger = Surroundings(ASKED).ledger()
     ledger.request("w")
     ledger.add(PAUSED)
     ledger.core.hear(Signal(job_id=JOB, by="ben", tenant=TENANT, as_of=-1, correlation_key="go", payload=1), "c", 7)
     ledger.settle()
     assert ledger.written()[-1] == "wait_completed"
-    timed = World(TIMED).ledger()
+    timed = Surroundings(TIMED).ledger()
     timed.request("w")
     timed.add(PAUSED)
     timed.sleep(11)
@@ -99,7 +99,7 @@ def test_a_wait_that_had_begun_ends_by_its_signal_and_by_its_time() -> None:
 
 
 def test_a_stop_ends_what_a_pause_held() -> None:
-    ledger = World(one("idempotent")).ledger()
+    ledger = Surroundings(one("idempotent")).ledger()
     again = about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="policy")
     ledger.add(started("a", "n1"), PAUSED, again)
     ledger.add(ev.JobStopping(job_id=JOB, by="planner", reason="node b failed", up_to_revision=0))

@@ -11,7 +11,7 @@ from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
 from aetheris.protocol.messages.events import Event, RejectReason, Via
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
-from tests.unit.ledger.test_ledger_core import Ledger, World
+from tests.testkit.ledgers import Ledger, Surroundings
 from tests.unit.protocol.test_contracts import PARKED, YES, failed, rejected
 
 ASK = '[[rules]]\nname = "r"\ntools = ["*"]\neffect = "approval"\n'
@@ -54,7 +54,7 @@ def commands() -> dict[str, Any]:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("asked", commands())
 def test_only_what_its_state_allows_is_written(state: str, asked: str) -> None:
-    ledger: Ledger = World(graph({"id": "a"}), parse(ASK)).ledger()
+    ledger: Ledger = Surroundings(graph({"id": "a"}), parse(ASK)).ledger()
     ledger.add(*STATES[state])
     before = list(ledger.world.log)
     ledger.core.hear(commands()[asked], "cmd-1", 7)

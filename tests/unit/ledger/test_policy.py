@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.policy import NO_RULE, Policy, PolicyEffect, PolicyError, Verdict, parse
-from aetheris.ledger.policy_file import load
+from aetheris.ledger.policy_file import PolicyFileInvalid, load
 
 
 def judge(policy: Policy, tool: str, *, irreversible: bool = False, **args: Any) -> Verdict:
@@ -59,14 +59,14 @@ def test_what_no_rule_matches_is_denied() -> None:
 def test_an_unusable_file_is_refused_and_names_the_rule(text: str, names: str, tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(text)
-    with pytest.raises(PolicyError) as refused:
+    with pytest.raises(PolicyFileInvalid) as refused:
         load(path)
     assert names in str(refused.value)
     assert str(path) in str(refused.value)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="No such file"):
+    with pytest.raises(PolicyFileInvalid, match="No such file"):
         load(tmp_path / "none.toml")
 
 

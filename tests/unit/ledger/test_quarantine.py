@@ -10,7 +10,7 @@ from aetheris.protocol.fold.state import St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import TENANT, about, created, finished, graph, planned, started
-from tests.unit.ledger.test_ledger_core import TTL_S, Ledger, World, limits
+from tests.testkit.ledgers import TTL_S, Ledger, Surroundings, limits
 
 AFTER, FIRST_S, LONGEST_S, TIMEOUT_S = 4, 10.0, 30.0, 3.0
 QUARANTINE = QuarantineLimits(after=AFTER, jobs=2, first_s=FIRST_S, longest_s=LONGEST_S)
@@ -34,7 +34,7 @@ def of(job: str, event: Event) -> Any:
 class Jobs:
     """A ledger with jobs of one plan, and what becomes of their calls."""
 
-    def __init__(self, world: World, births: dict[str, int] | None = None) -> None:
+    def __init__(self, world: Surroundings, births: dict[str, int] | None = None) -> None:
         self.world = world
         self.births = births if births is not None else {}
         self.ledger: Ledger = world.ledger()
@@ -79,7 +79,7 @@ class Jobs:
 
 @pytest.fixture
 def jobs() -> Jobs:
-    return Jobs(World(PLAN, limits=limits(quarantine=QUARANTINE)))
+    return Jobs(Surroundings(PLAN, limits=limits(quarantine=QUARANTINE)))
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_what_says_nothing_of_the_tool_is_no_success_either(jobs: Jobs) -> None:
 
 def test_what_has_no_tool_is_not_held() -> None:
     plan = graph({"id": "a", "kind": "time", "tool": None})
-    jobs = Jobs(World(plan, limits=limits(quarantine=QUARANTINE)))
+    jobs = Jobs(Surroundings(plan, limits=limits(quarantine=QUARANTINE)))
     jobs.fails(*(f"f{number}" for number in range(AFTER)))
     assert jobs.words() == []
 
@@ -230,7 +230,7 @@ def test_what_has_no_tool_is_not_held() -> None:
 )
 def test_a_doubt_counts_where_the_try_itself_says_what_went_wrong(error_class: str, counts: bool) -> None:
     plan = graph({"id": "a"}, act={"effect_class": "opaque"})
-    jobs = Jobs(World(plan, limits=limits(quarantine=QUARANTINE)))
+    jobs = Jobs(Surroundings(plan, limits=limits(quarantine=QUARANTINE)))
     for number in range(AFTER):
         jobs.born(f"f{number}")
         doubt = about(ev.InvocationInDoubt, "a", invocation_id=jobs.began(f"f{number}"), error_class=error_class)
@@ -296,7 +296,7 @@ def test_a_wall_clock_decides_nothing(down: Jobs) -> None:
 
 def test_a_restart_from_any_prefix_forgets_it_and_counts_from_there(down: Jobs) -> None:
     for length in range(2, len(down.world.log) + 1):
-        world = World(PLAN, limits=down.world.limits)
+        world = Surroundings(PLAN, limits=down.world.limits)
         world.log, world.ids = down.world.log[:length], [""] * length
         again = Jobs(world, down.births)
         assert again.words() == []
@@ -309,7 +309,7 @@ def test_a_restart_from_any_prefix_forgets_it_and_counts_from_there(down: Jobs) 
 
 def test_zero_switches_it_off() -> None:
     off = limits(quarantine=QuarantineLimits(0, 1, FIRST_S, LONGEST_S))
-    jobs = Jobs(World(PLAN, limits=off))
+    jobs = Jobs(Surroundings(PLAN, limits=off))
     jobs.fails(*(f"f{number}" for number in range(50)))
     jobs.born("w1")
     jobs.ask("w1")

@@ -17,8 +17,8 @@ from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.views.contracts import Contracts
 from aetheris.protocol.views.standing import job_status, job_view
 from tests.testkit.histories import JOB, TENANT, about, graph, key_of, started
+from tests.testkit.ledgers import Ledger, Surroundings
 from tests.unit.ledger import test_approvals as approvals
-from tests.unit.ledger.test_ledger_core import Ledger, World
 
 PAID = {"to": "bob"}
 KEY = key_of("a", PAID, "pay")
@@ -27,9 +27,9 @@ ALLOW = '[[rules]]\nname = "free"\ntools = ["pay"]\neffect = "allow"\n'
 DENY = '[[rules]]\nname = "never"\ntools = ["pay"]\neffect = "deny"\n'
 
 
-def paying(policy: str, *, irreversible: bool = True) -> World:
+def paying(policy: str, *, irreversible: bool = True) -> Surroundings:
     plan = graph({"id": "a", "tool": "pay", "args": PAID}, pay={"irreversible": irreversible})
-    return World(plan, parse(policy))
+    return Surroundings(plan, parse(policy))
 
 
 def state(ledger: Ledger) -> KeyState:

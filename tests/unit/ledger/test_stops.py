@@ -15,7 +15,7 @@ from aetheris.protocol.messages.commands import RegistryEntry, Respond, Signal
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, graph, key_of, started
-from tests.unit.ledger.test_ledger_core import TTL_S, Ledger, World
+from tests.testkit.ledgers import TTL_S, Ledger, Surroundings
 
 PLAN = graph(
     {"id": "ask", "irreversible": True, "args": {"n": 1}},
@@ -61,7 +61,7 @@ class Course:
 
     def __init__(self) -> None:
         tools = {"act": RegistryEntry.model_validate(ENTRY)}
-        self.world = World(PLAN, load(None), tools=tools)
+        self.world = Surroundings(PLAN, load(None), tools=tools)
         self.ledger = Behind(self.world)
         assert self.ledger.job.revision == 0
         self.stop = list(STOP)

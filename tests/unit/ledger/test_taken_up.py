@@ -8,17 +8,17 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.tool_executor.core.partition import Drop, Partition, Taken, Try, Worker
 from tests.testkit.histories import JOB, finished, graph, key_of, started
-from tests.unit.ledger.test_ledger_core import BY_LOCK, TTL_S, Ledger, World
+from tests.testkit.ledgers import BY_LOCK, TTL_S, Ledger, Surroundings
 
 PLAN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c"}, act={"effect_class": "idempotent"})
 ENTRY = {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "idempotent"}
 GONE = ("w", "i1")
 
 
-def world(*, verifier: bool = True) -> World:
+def world(*, verifier: bool = True) -> Surroundings:
     """Node a has taken effect, by the worker's life i1; b builds on it."""
     tools = {"act": RegistryEntry.model_validate(ENTRY | {"verifier": verifier})}
-    made = World(PLAN, tools=tools)
+    made = Surroundings(PLAN, tools=tools)
     for event in (started("a", "n1"), finished("a", "n1")):
         made.log.append(event)
         made.ids.append("")

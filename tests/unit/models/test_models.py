@@ -13,7 +13,7 @@ import pytest
 from aetheris.models import Busy, Models, ModelsInvalid, ModelSpec, Refused, ShownTool, providers, read_models
 from aetheris.protocol.plan.prompts import Prompt, Turn
 from aetheris.protocol.planning.answers import understood
-from aetheris.testkit.scripted_model import AFTER_THE_SCRIPT, ScriptedModel, running_model
+from aetheris.testing.scripted_model import AFTER_THE_SCRIPT, ScriptedModel, running_model
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}, "additionalProperties": False}
 TOOLS = [ShownTool("look.up", "Finds one.", SCHEMA), ShownTool("look_up", "Another.", SCHEMA)]

@@ -1,4 +1,4 @@
-"""A job's options, from where they are said to where they are read: the ledger's decision is in test_ledger_core.py."""
+"""A job's options, from where they are said to where they are read; the ledger decides in test_ledger_doubt.py."""
 
 import json
 from typing import Any

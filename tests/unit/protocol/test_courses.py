@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.base.conditions import BadCondition, condition
+from aetheris.protocol.base.conditions import BadCondition, asked_condition
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
@@ -261,39 +261,49 @@ def test_effects_are_found_by_what_is_known_of_them() -> None:
     assert found_by(course, external_id="aetheris:job-1:pay:0") == ["pay"]
     assert found_by(course, tool="refund") == ["pay"]
     assert found_by(course, since="2026-01-01T00:00:05Z") == ["pay"]
-    assert found_by(course, where=["amount>100"]) == ["pay"]
-    assert found_by(course, where=["amount>250"]) == []
-    assert found_by(course, where=["order=o-1"]) == ["lookup"]
+    assert found_by(course, where=["args.amount > 100"]) == ["pay"]
+    assert found_by(course, where=["args.amount > 250"]) == []
+    assert found_by(course, where=["args.order == 'o-1'"]) == ["lookup"]
     with pytest.raises(BadCondition):
         found_by(course, since="soon")
 
 
+AMOUNT = {"a": {"b": 1}, "name": "Ann", "number": "007", "flag": True, "to": ["ann", "bob"], "high": 250.5}
+
+
 @pytest.mark.parametrize(
-    ("text", "holds"),
+    ("text", "found"),
     [
-        ("a/b=1", True),
-        ("a/b=1.0", True),
-        ("a/b=true", False),
-        ("a/b!=2", True),
-        ("a/b<=1", True),
-        ("a/b<x", False),
-        ("a/c=1", False),
-        ("a/c!=1", False),
-        ("name~nn", True),
-        ('name="Ann"', True),
-        ("number=007", True),
-        ("flag=true", True),
-        ("flag>0", False),
+        ("args.amount.a.b == 1", True),
+        ("args.amount.a.b == 1.0", True),
+        ("args.amount.high > 250", True),
+        ("args.amount.a.c == 1", False),
+        ("args.amount.a.c != 1", False),
+        ("args.amount.name.contains('nn') && args.amount.flag", True),
+        ("args.amount.to.exists(one, one == 'bob')", True),
+        ("args.amount.number == 7", False),
+        ("args.amount.name > 3", False),
+        ("args.amount.name", False),
     ],
 )
-def test_a_condition_compares_like_with_like(text: str, holds: bool) -> None:
-    assert condition(text).holds({"a": {"b": 1}, "name": "Ann", "number": "007", "flag": True}) is holds
+def test_a_condition_that_can_not_be_judged_finds_nothing(text: str, found: bool) -> None:
+    course = course_of(records(*refunded(AMOUNT)))
+    assert found_by(course, where=[text]) == (["pay"] if found else [])
 
 
-@pytest.mark.parametrize("text", ["", "amount", ">100", "=1"])
-def test_what_is_no_condition_is_refused(text: str) -> None:
-    with pytest.raises(BadCondition):
-        condition(text)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "where"),
+        ("args.amount >", "where"),
+        ("amount > 100", "there is no amount; there is args"),
+        ("args.a == " + "1" * 500, "at most 500 characters"),
+        ("[1].all(a, [1].all(b, [1].all(c, true)))", "at most 2 of all"),
+    ],
+)
+def test_what_is_no_condition_is_refused(text: str, says: str) -> None:
+    with pytest.raises(BadCondition, match=says):
+        asked_condition("where", text)
 
 
 def test_the_graph_says_what_each_step_took_from_which() -> None:

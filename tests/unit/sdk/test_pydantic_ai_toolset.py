@@ -20,7 +20,7 @@ from pydantic_ai.exceptions import ToolFailed
 from aetheris.protocol.base.ids import job_id_of
 from aetheris.sdk.equal_calls import MOST_TRIES
 from aetheris.sdk.pydantic_ai import LedgeredToolset
-from aetheris.testkit.scripted_model import ScriptedModel, running_model
+from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.outside import until
 
 README = Path(__file__).parents[3] / "README.md"

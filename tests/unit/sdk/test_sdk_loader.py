@@ -39,7 +39,8 @@ def test_modules_by_name(written: Path) -> None:
 def test_the_same_name_twice_is_an_error_that_names_both(written: Path) -> None:
     write(written, "first_tools", LOOK)
     write(written, "second_tools", LOOK.replace("order_id", "order"))
-    with pytest.raises(ToolboxError, match="second_tools: declares look@1 with another schema, and so does first_"):
+    places = r"second_tools\.py:2: declares look@1 with another schema, and so does .*first_tools\.py:2: give"
+    with pytest.raises(ToolboxError, match=places):
         load("first_tools,second_tools")
 
 
@@ -47,20 +48,50 @@ def test_the_same_name_twice_is_an_error_that_names_both(written: Path) -> None:
     ("body", "rule"),
     [
         ("", "has no tools"),
-        ("raise RuntimeError('hunter2')", r"cannot be imported \(RuntimeError\)"),
+        ("raise RuntimeError('hunter2')", "cannot be imported: RuntimeError$"),
         ("@tool(effect_class='probeable')\ndef send() -> None: ...\n", "has no probe"),
         ("@tool()\ndef send(*args: int) -> None: ...\n", "args must be an argument"),
     ],
 )
-def test_an_error_names_the_module(written: Path, body: str, rule: str) -> None:
+def test_an_error_names_the_file_and_the_line(written: Path, body: str, rule: str) -> None:
     write(written, "bad_tools", body)
-    with pytest.raises(ToolboxError, match=f"^bad_tools: .*{rule}"):
+    with pytest.raises(ToolboxError, match=rf"bad_tools(\.py:2)?: .*{rule}"):
         load("bad_tools")
 
 
 def test_a_module_that_is_not_there() -> None:
-    with pytest.raises(ToolboxError, match=r"^no_such_tools: cannot be imported \(ModuleNotFoundError\)"):
+    with pytest.raises(ToolboxError, match=r"^no_such_tools: there is no module no_such_tools in this folder"):
         load("no_such_tools")
+
+
+def test_what_a_module_imports_in_vain_is_named_where_it_stands(written: Path) -> None:
+    write(written, "needy_tools", "\nimport no_such_library\n")
+    with pytest.raises(ToolboxError, match=r"needy_tools\.py:3: .*No module named 'no_such_library'"):
+        load("needy_tools")
+
+
+def test_an_annotation_that_means_nothing_is_named_with_the_tool(written: Path) -> None:
+    (written / "odd_tools.py").write_text(
+        "from __future__ import annotations\n" + HEAD + "@tool(effect_class='pure')\ndef look(order: Nothing): ...\n"
+    )
+    with pytest.raises(ToolboxError, match=r"odd_tools\.py:3: look@1: an annotation can't be read: name 'Nothing'"):
+        load("odd_tools")
+
+
+def test_everything_wrong_is_found_at_once(written: Path) -> None:
+    write(written, "first_tools", LOOK)
+    write(written, "broken_tools", "def look(:\n")
+    write(written, "mute_tools", "@tool(effect_class='probeable')\ndef send() -> None: ...\n" + LOOK)
+    toolbox, faults = loader.examine("first_tools,broken_tools,mute_tools,nowhere_tools")
+    assert [tool.key for tool in toolbox] == ["look@1"]
+    found = [str(fault) for fault in faults]
+    for part in (
+        "broken_tools.py:2",
+        "mute_tools.py:2: send@1: is probeable",
+        "mute_tools.py:4: declares",
+        "nowhere_tools",
+    ):
+        assert sum(part in one for one in found) == 1, (part, found)
 
 
 @pytest.mark.parametrize("value", ["entry_tools", "entry_tools:look", "entry_tools:all_tools"])

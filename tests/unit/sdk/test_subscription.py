@@ -14,7 +14,8 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import JobCancelled, JobCompleted
 from aetheris.runtime.log.interface import LogGap
 from aetheris.sdk import subscription as subscriptions
-from aetheris.sdk.subscription import GROUPS, Received, Start, subscribe
+from aetheris.sdk.received import GROUPS, Received
+from aetheris.sdk.subscription import Start, subscribe
 from aetheris.testkit.memory import MemoryLog
 
 PAGE = Path(__file__).parents[3] / "docs" / "subscribing.md"

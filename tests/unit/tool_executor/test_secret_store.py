@@ -159,5 +159,5 @@ def test_a_file_of_secrets_that_cannot_be_used(tmp_path: Path, text: str, said: 
     with pytest.raises(SecretsFileInvalid, match=said) as refused:
         secrets_of(path)
     assert "hunter2" not in str(refused.value)
-    with pytest.raises(SecretsFileInvalid, match="FileNotFoundError"):
+    with pytest.raises(SecretsFileInvalid, match="No such file"):
         secrets_of(tmp_path / "none")

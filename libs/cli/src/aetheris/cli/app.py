@@ -16,15 +16,19 @@ from typer.main import get_command_from_info, get_group
 from typer.models import CommandInfo
 
 PLACES = {
+    "init": "init",
     "up": "system",
     "down": "system",
     "doctor": "system",
+    "check": "check",
     "config": "config",
     "submit": "jobs",
     "run": "jobs",
     "jobs": "jobs",
     "job": "jobs",
     "events": "jobs",
+    "result": "results",
+    "logs": "logs",
     "cancel": "jobs",
     "pause": "pausing",
     "resume": "pausing",
@@ -38,6 +42,7 @@ PLACES = {
     "reject": "approvals",
     "tools": "jobs",
     "models": "jobs",
+    "worker": "worker",
     "workers": "workers",
     "subscribe": "subscribe",
     "mcp": "mcp",

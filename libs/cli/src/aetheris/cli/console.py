@@ -17,7 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from aetheris.cli.embedded.errors import EmbeddedError
+from aetheris.cli.embedded.errors import EmbeddedError, RefusedError
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import InvalidName
 from aetheris.runtime.base.refusal import Refused
@@ -64,6 +64,8 @@ def errors_as_exits(*, as_json: bool = False) -> Generator[None]:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error))
     except Refused as error:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error))
+    except RefusedError as error:
+        found = CommandError(Exit.BAD_INPUT, "refused", str(error))
     except EmbeddedError as error:
         found = CommandError(Exit.UNREACHABLE, "not_ready", str(error))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A job's events as lines for humans: a line for each step as it starts, ends, or can't go on."""
+"""A job's events as lines for humans: a line for each step as it starts, ends, waits, or can't go on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +57,9 @@ class Steps:
             case "retry_scheduled":
                 return self._about(data, "waits", f"next try at {data.get('due_at', '')}")
             case "approval_requested":
-                return self._about(data, "waits", "for approval")
+                return self._about(data, "waits", f"for approval: `aetheris approve {_text(data, 'job_id')} --as …`")
+            case "job_waiting":
+                return self._waiting(data)
             case "approval_decided":
                 return self._about(data, _text(data, "decision"), f"by {data.get('approver', '')}")
             case "step_compensated":
@@ -76,6 +78,21 @@ class Steps:
         self._tools[node] = _text(data, "tool_name")
         self._attempts[node] = int(data.get("attempt_id", 0))
         return self._about(data, "started", _text(data, "external_key"))
+
+    def _waiting(self, data: Mapping[str, Any]) -> Line | None:
+        """What it waits for, and who ends that; an approval has a line of its own."""
+        job, key, until = (_text(data, name) for name in ("job_id", "correlation_key", "due_at"))
+        said = {
+            "signal": f"for a signal: `aetheris signal {job} {key}`",
+            "human": f"for an answer: `aetheris approvals`, then `aetheris approve {job} --answer …`",
+            "timer": f"until {until}",
+            "duplicate": f"for an equal call that is under way: {key}",
+            "resolve": f"for a word: failed and not sure: `aetheris cancel {job}`, with or without --compensate",
+            "confirmation": f"for a word: what it did is not confirmed: `aetheris signal {job} {key}`",
+        }.get(_text(data, "wait_type"))
+        if said is None:
+            return None
+        return Line(_text(data, "node_id") or "job", "", "waits", None, said)
 
     def _finished(self, data: Mapping[str, Any]) -> Line | None:
         outcome = _text(data, "outcome")

@@ -2,12 +2,13 @@
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from aetheris.protocol.base.faults import first_fault, placed, toml_error_line, toml_line
 from aetheris.protocol.plan.prompts import ModelName
 
 
@@ -54,34 +55,44 @@ def read_models(entries: Sequence[str]) -> dict[str, ModelSpec]:
     """
     found: dict[str, ModelSpec] = {}
     for entry in entries:
-        for spec in _file(Path(entry)) if entry.endswith(".toml") else [_spec({"name": entry, "model": entry}, entry)]:
+        for spec in _file(Path(entry)) if entry.endswith(".toml") else [_named(entry)]:
             if spec.name in found:
                 raise ModelsInvalid(f"{entry}: {spec.name} stands twice")
             found[spec.name] = spec
     return found
 
 
+def _named(entry: str) -> ModelSpec:
+    return _spec({"name": entry, "model": entry}, lambda _field: entry)
+
+
 def _file(path: Path) -> list[ModelSpec]:
     try:
-        parsed = tomllib.loads(path.read_text())
+        text = path.read_text()
+        parsed = tomllib.loads(text)
     except OSError as error:
         raise ModelsInvalid(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        raise ModelsInvalid(f"{path}: is not TOML") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ModelsInvalid(f"{placed(path, toml_error_line(error))}: is not TOML") from None
     entries = parsed.pop("models", None)
     if parsed or not isinstance(entries, list) or not entries:
         raise ModelsInvalid(f"{path}: holds [[models]] and nothing else")
-    return [_spec(entry, f"{path}: models[{place}]") for place, entry in enumerate(cast("list[Any]", entries))]
+    return [_of_file(path, text, index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
 
 
-def _spec(entry: Any, where: str) -> ModelSpec:
+def _of_file(path: Path, text: str, index: int, entry: Any) -> ModelSpec:
+    return _spec(entry, lambda field: f"{placed(path, toml_line(text, 'models', index, field))}: models[{index}]")
+
+
+def _spec(entry: Any, where: Callable[[str], str]) -> ModelSpec:
     try:
         spec = ModelSpec.model_validate(entry)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise ModelsInvalid(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        place, said = first_fault(error, ModelSpec.model_fields)
+        raise ModelsInvalid(f"{where(str(place[0]) if place else '')}: {'.'.join(map(str, place))}: {said}") from None
     if spec.api_key_env is not None and spec.base_url is None:
-        raise ModelsInvalid(f"{where}: api_key_env: only with base_url; a provider's client knows its own variable")
+        rule = "only with base_url; a provider's client knows its own variable"
+        raise ModelsInvalid(f"{where('api_key_env')}: api_key_env: {rule}")
     if ":" not in spec.model:
-        raise ModelsInvalid(f"{where}: model: must be provider:model, as pydantic-ai names it")
+        raise ModelsInvalid(f"{where('model')}: model: must be provider:model, as pydantic-ai names it")
     return spec

@@ -1,8 +1,10 @@
 """Finding tools: by module name, or by the entry point group `aetheris.tools` (docs/tools.md)."""
 
 import importlib
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -11,9 +13,12 @@ from aetheris.sdk.tools import AnyTool, Tool
 
 GROUP = "aetheris.tools"
 
+_NAMING = (ImportError, NameError, AttributeError, SyntaxError, KeyError)
+"""Errors whose words are names; what any other says may hold a value, and only its class and its line are told."""
+
 
 class ToolboxError(Exception):
-    """Tools that can't be loaded; the message names the module."""
+    """Tools that can't be loaded; the message names the file and the line, or the module, and what to do."""
 
 
 class UnknownTool(LookupError):
@@ -59,32 +64,75 @@ def load(modules: str = "") -> Toolbox:
         ToolboxError: a module that can't be imported or has no tools, a tool that can't be registered, or two
             tools under one name and version.
     """
-    names = [name.strip() for name in modules.split(",") if name.strip()]
-    sources = [(name, _import(name)) for name in names] if names else list(_installed())
+    toolbox, faults = examine(modules)
+    if faults:
+        raise faults[0]
+    return toolbox
+
+
+def examine(modules: str = "") -> tuple[Toolbox, list[ToolboxError]]:
+    """What of `load`'s tools can be loaded, and everything that can't."""
     found: dict[str, tuple[str, AnyTool]] = {}
-    for source, holder in sources:
-        for tool in _tools_of(source, holder):
-            _add(found, source, tool)
-    return Toolbox({key: tool for key, (_, tool) in found.items()})
+    faults: list[ToolboxError] = []
+    names = [name.strip() for name in modules.split(",") if name.strip()]
+    for source in names or [point.value for point in entry_points(group=GROUP)]:
+        try:
+            for tool in _tools_of(source, _holder(source)):
+                _take(found, source, tool, faults)
+        except ToolboxError as fault:
+            faults.append(fault)
+    return Toolbox({key: tool for key, (_, tool) in found.items()}), faults
+
+
+def _holder(source: str) -> object:
+    name, _, attribute = source.partition(":")
+    module = _import(name)
+    try:
+        return getattr(module, attribute) if attribute else module
+    except AttributeError:
+        raise ToolboxError(f"{source}: the module has no {attribute}") from None
 
 
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except DeclarationError as refused:
-        raise ToolboxError(f"{name}: {refused}") from refused
+        raise ToolboxError(f"{_at(refused.place, name)}: {refused}") from refused
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise ToolboxError(
+                f"{name}: there is no module {error.name} in this folder, nor is it installed:"
+                " mend its name, or start in the folder that holds it"
+            ) from error
+        raise ToolboxError(_cannot_be_imported(name, error)) from error
+    except SystemExit as error:  # a script that ends its process as it is imported
+        raise ToolboxError(_cannot_be_imported(name, error)) from error
     except Exception as error:
-        raise ToolboxError(f"{name}: cannot be imported ({type(error).__name__})") from error
+        raise ToolboxError(_cannot_be_imported(name, error)) from error
 
 
-def _installed() -> Iterator[tuple[str, object]]:
-    for point in entry_points(group=GROUP):
-        name, _, attribute = point.value.partition(":")
-        module = _import(name)
-        try:
-            yield point.value, getattr(module, attribute) if attribute else module
-        except AttributeError:
-            raise ToolboxError(f"{point.value}: the module has no {attribute}") from None
+def _cannot_be_imported(name: str, error: BaseException) -> str:
+    said = f": {error.msg if isinstance(error, SyntaxError) else error}" if isinstance(error, _NAMING) else ""
+    return f"{_at(_raised_at(error), name)}: {name} cannot be imported: {type(error).__name__}{said}"
+
+
+def _raised_at(error: BaseException) -> tuple[str, int] | None:
+    """The innermost line of what isn't installed: of the author's own, where it runs at all."""
+    if isinstance(error, SyntaxError) and error.filename is not None and error.lineno is not None:
+        return error.filename, error.lineno
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    own = [(f.filename, f.lineno) for f in frames if "site-packages" not in f.filename and f.lineno is not None]
+    after = [place for place in own if Path(place[0]) not in (Path(__file__), Path(importlib.__file__))]
+    return after[-1] if after else None
+
+
+def _at(place: tuple[str, int] | None, otherwise: str) -> str:
+    """A file and a line, seen from this folder where it lies below."""
+    if place is None:
+        return otherwise
+    path = Path(place[0])
+    here = Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{place[1]}"
 
 
 def _tools_of(source: str, holder: object) -> list[AnyTool]:
@@ -98,14 +146,19 @@ def _tools_of(source: str, holder: object) -> list[AnyTool]:
     return tools
 
 
-def _add(found: dict[str, tuple[str, AnyTool]], source: str, tool: AnyTool) -> None:
+def _take(found: dict[str, tuple[str, AnyTool]], source: str, tool: AnyTool, faults: list[ToolboxError]) -> None:
     try:
         tool.registry_entry()
     except DeclarationError as refused:
-        raise ToolboxError(f"{source}: {refused}") from refused
+        faults.append(ToolboxError(f"{_at(refused.place, source)}: {refused}"))
+        return
     first, known = found.setdefault(tool.key, (source, tool))
     if known is not tool:
         how = "the same" if known.schema_hash == tool.schema_hash else "another"
-        raise ToolboxError(
-            f"{source}: declares {tool.key} with {how} schema, and so does {first}: give one another version"
+        there = _at(known.place, first)
+        faults.append(
+            ToolboxError(
+                f"{_at(tool.place, source)}: declares {tool.key} with {how} schema, and so does {there}:"
+                " give one another name or version"
+            )
         )

@@ -17,7 +17,12 @@ from aetheris.protocol.planning.schemas import ArgsRefused, SchemaRefused, check
 
 
 class DeclarationError(TypeError):
-    """A tool that can't be registered as it is written; the message names the tool and the rule."""
+    """A tool that can't be registered as it is written; the message names the tool and the rule.
+
+    `place` is the function's file and line, where the tool is a function.
+    """
+
+    place: tuple[str, int] | None = None
 
 
 class BadArguments(ValueError):
@@ -90,7 +95,7 @@ def signature_of(function: Callable[..., Any], context: type, tool: str) -> Sign
     Raises:
         DeclarationError: a parameter without a type, `*args`, a default that JSON can't say.
     """
-    hints = get_type_hints(function, include_extras=True)
+    hints = hints_of(function, tool)
     parameters = list(inspect.signature(function).parameters.values())
     injected = bool(parameters) and hints.get(parameters[0].name) is context
     arguments = parameters[1:] if injected else parameters
@@ -99,6 +104,18 @@ def signature_of(function: Callable[..., Any], context: type, tool: str) -> Sign
     names = tuple(argument.name for argument in arguments)
     _check_defaults(tool, model, schema)
     return Signature(model, names, injected, schema, _schema_hash(tool, schema))
+
+
+def hints_of(function: Callable[..., Any], tool: str) -> dict[str, Any]:
+    """The types of a function's parameters, and of what it returns.
+
+    Raises:
+        DeclarationError: an annotation that means nothing where the function stands.
+    """
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise DeclarationError(f"{tool}: an annotation can't be read: {error}; import or define it") from None
 
 
 def _schema_hash(tool: str, schema: Mapping[str, Any]) -> str:
@@ -114,7 +131,10 @@ def _model(tool: str, arguments: list[inspect.Parameter], hints: Mapping[str, An
     try:
         return make(__config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
     except PydanticUserError as refused:
-        raise DeclarationError(f"{tool}: an argument's type has no schema ({refused.code})") from None
+        kinds = ", ".join(f"{one.name}: {getattr(hints[one.name], '__name__', hints[one.name])}" for one in arguments)
+        raise DeclarationError(
+            f"{tool}: an argument's type has no schema ({refused.code}) among {kinds}: take what JSON can say"
+        ) from None
     except SchemaError as refused:
         raise DeclarationError(f"{tool}: an argument's rule can't be used: {' '.join(str(refused).split())}") from None
 

@@ -4,44 +4,22 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Literal
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, Unknown, decode_event
-from aetheris.protocol.messages.events import Event
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.log.interface import Log, LogUnreachable, Membership, Place, Reader
+from aetheris.sdk.received import GROUPS, Received, received
 
 Start = Literal["beginning", "now"] | Mapping[int, int]
 """Where to begin: partition → offset, others at their beginning."""
-
-GROUPS = "aetheris.subscriber."
-"""What a subscriber's consumer group begins with: it is never that of a service."""
 
 _TOPIC = Topic.JOBS_EVENTS
 _POLL_S = 0.5
 _SILENCE_S = 10.0
 _RETRY_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A fact, and where it lies: (partition, offset) names the record for ever.
-
-    `id` is repeated where a writer that crashed said it again; `event` is None for what this version can't read.
-    """
-
-    partition: int
-    offset: int
-    id: str
-    type: str
-    job_id: str
-    time: str
-    event: Event | None
-    value: bytes
 
 
 class Subscription:
@@ -82,9 +60,9 @@ class Subscription:
                     if record.offset < self._positions.get(partition, record.offset + 1):
                         break  # the partition went to another member meanwhile
                     self._positions[partition] = record.offset + 1
-                    received = _received(record)
-                    if self._wanted(received):
-                        yield received
+                    found = received(record)
+                    if self._wanted(found):
+                        yield found
 
     async def done(self, received: Received) -> None:
         """The group need not see this event again, nor those before it in its partition; nothing without a group.
@@ -238,25 +216,3 @@ async def subscribe(
         await subscription.close()
         if isinstance(kafka, str):
             await log.stop()
-
-
-def _received(record: Record) -> Received:
-    try:
-        decoded: Envelope[Event] | Unknown | NeedsUpgrade | None = decode_event(record)
-    except Undecodable:
-        decoded = None
-    kind = _text(record, "ce_type").removeprefix("io.aetheris.")
-    return Received(
-        partition=record.partition,
-        offset=record.offset,
-        id=_text(record, "ce_id"),
-        type=kind.rpartition(".v")[0] or kind,
-        job_id=(record.key or b"").decode(errors="replace"),
-        time=_text(record, "ce_time"),
-        event=decoded.body if isinstance(decoded, Envelope) else None,
-        value=record.value,
-    )
-
-
-def _text(record: Record, header: str) -> str:
-    return (record.header(header) or b"").decode(errors="replace")

@@ -12,12 +12,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
+from types import CodeType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
 from aetheris.protocol.plan.graph import settling_s
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
-from aetheris.sdk.schema import DeclarationError, GivenSchema, Signature, signature_of
+from aetheris.sdk.schema import DeclarationError, GivenSchema, Signature, hints_of, signature_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +72,7 @@ class Tool(Generic[P, R]):
         update_wrapper(self, function)
         self._check(settles_within_s)
         self.signature: Signature | GivenSchema = schema or signature_of(function, ToolContext, self.key)
-        if irreversible and not _can_name(function):
+        if irreversible and not _can_name(function, self.key):
             rule = "is irreversible, so its effect must be traceable: return Result(value, external_id), with -> Result"
             raise DeclarationError(f"{self.key}: {rule}")
         if probe is not None:
@@ -84,6 +85,11 @@ class Tool(Generic[P, R]):
     def key(self) -> str:
         """name@version."""
         return f"{self.name}@{self.version}"
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The file and line of its function."""
+        return place_of(self.function)
 
     @property
     def pure(self) -> bool:
@@ -133,7 +139,9 @@ class Tool(Generic[P, R]):
             DeclarationError: probeable, but has no probe.
         """
         if self.effect_class == "probeable" and self.asks is None:
-            raise DeclarationError(f"{self.key}: is probeable, but has no probe: add @{self.name}.probe")
+            refused = DeclarationError(f"{self.key}: is probeable, but has no probe: add @{self.name}.probe")
+            refused.place = self.place
+            raise refused
         return {
             "name": self.name,
             "version": self.version,
@@ -211,31 +219,41 @@ def tool(
     """
 
     def declare(function: Callable[P, R]) -> Tool[P, R]:
-        return Tool(
-            function,
-            name=name or function.__name__,
-            version=version,
-            effect_class=effect_class,
-            irreversible=irreversible,
-            timeout_s=timeout_s,
-            settles_within_s=settles_within_s,
-            volatile=volatile,
-            on_in_doubt=on_in_doubt,
-            duplicate_scope=duplicate_scope,
-            duplicate_window_s=duplicate_window_s,
-            probe=probe,
-            kind=kind,
-        )
+        try:
+            return Tool(
+                function,
+                name=name or function.__name__,
+                version=version,
+                effect_class=effect_class,
+                irreversible=irreversible,
+                timeout_s=timeout_s,
+                settles_within_s=settles_within_s,
+                volatile=volatile,
+                on_in_doubt=on_in_doubt,
+                duplicate_scope=duplicate_scope,
+                duplicate_window_s=duplicate_window_s,
+                probe=probe,
+                kind=kind,
+            )
+        except DeclarationError as refused:
+            refused.place = place_of(function)
+            raise
 
     return declare
+
+
+def place_of(function: Callable[..., Any]) -> tuple[str, int] | None:
+    """The file and the line in which a function begins, its decorators first; None for what is no function."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else None
 
 
 AnyTool = Tool[..., Any]
 
 
-def _can_name(function: Callable[..., Any]) -> bool:
+def _can_name(function: Callable[..., Any], key: str) -> bool:
     """Whether what a function is declared to return can carry the outside's id."""
-    returned = get_type_hints(function).get("return")
+    returned = hints_of(function, key).get("return")
     kinds = get_args(returned) or (returned,)
     return returned is Any or any(kind in (Result, Partial) for kind in kinds)
 

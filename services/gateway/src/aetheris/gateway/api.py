@@ -22,7 +22,7 @@ from aetheris.gateway.courses import Asked, Courses
 from aetheris.gateway.feed import FeedClosed
 from aetheris.gateway.handlers import Jobs, Wait, ended
 from aetheris.gateway.tokens import Caller, Tokens
-from aetheris.gateway.views import Row
+from aetheris.gateway.views import STATUSES, Row
 from aetheris.gateway.workers import Workers
 from aetheris.protocol.views.contracts import Level
 from aetheris.runtime.process.health import Health
@@ -101,7 +101,7 @@ def _routes(jobs: Jobs, courses: Courses, keepalive_s: float) -> APIRouter:
     async def list_jobs(
         caller: Who, status: str | None = None, cursor: str | None = None, limit: str = "50"
     ) -> JSONResponse:
-        page = await jobs.page(caller, status, cursor, _number("limit", limit, 1, 200))
+        page = await jobs.page(caller, _listed(status), cursor, _number("limit", limit, 1, 200))
         return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
 
     @router.get("/jobs/{job_id}")
@@ -322,6 +322,13 @@ def _number(field: str, text: str, least: int, most: int = 2**53) -> int:
     if not re.fullmatch(r"[0-9]{1,16}", text) or not least <= int(text) <= most:
         raise BadRequest("bad_request", field, f"must be a whole number from {least} to {most}")
     return int(text)
+
+
+def _listed(status: str | None) -> str | None:
+    """A status that jobs are listed by; else an empty list would look like an answer."""
+    if status is not None and status not in STATUSES:
+        raise BadRequest("bad_request", "status", f"must be one of {', '.join(STATUSES)}")
+    return status
 
 
 async def _sse(jobs: Jobs, row: Row, after: int, keepalive_s: float) -> AsyncIterator[bytes]:

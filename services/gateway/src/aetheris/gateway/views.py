@@ -26,6 +26,9 @@ _REQUEST = "aetheris:gateway:request:"
 _ASKED = "aetheris:gateway:asked:"
 _TURN = "aetheris:gateway:turn:"
 
+STATUSES = ("submitted", "running", "waiting", "paused", "needs_upgrade", "completed", "failed", "cancelled")
+"""What a row may say of its job; finer words are the job's own view's."""
+
 REQUEST_TTL_MS = 24 * 3600 * 1000
 """How long the fast guard of an Idempotency-Key lives; after it jobs.index alone guards."""
 _BUILDING_TTL_MS = 3600 * 1000

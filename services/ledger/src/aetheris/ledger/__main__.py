@@ -4,15 +4,10 @@ import sys
 
 import aetheris.runtime.process.lean  # noqa: F401  # pyright: ignore[reportUnusedImport]  before all others
 from aetheris.ledger.app import serve
-from aetheris.ledger.core.policy import PolicyError
 from aetheris.ledger.policy_file import load
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.runtime.process import lifecycle
 
 if __name__ == "__main__":
     settings = lifecycle.settings_for(LedgerSettings, service="ledger")
-    try:
-        policy = load(settings.policy)
-    except PolicyError as error:
-        sys.exit(f"aetheris.ledger: {error}")
-    sys.exit(lifecycle.run(lambda stop: serve(settings, policy, stop), service="ledger"))
+    sys.exit(lifecycle.run(lambda stop: serve(settings, load(settings.policy), stop), service="ledger"))

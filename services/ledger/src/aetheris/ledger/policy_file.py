@@ -4,19 +4,29 @@ from importlib.resources import files
 from pathlib import Path
 
 from aetheris.ledger.core.policy import Policy, PolicyError, parse
+from aetheris.protocol.base.faults import placed
+from aetheris.runtime.base.refusal import Refused
+
+
+class PolicyFileInvalid(Refused):
+    """The file that AETHERIS_POLICY names can't be used: mend it, then start again."""
+
+    code = "policy_file_invalid"
 
 
 def load(path: Path | None) -> Policy:
     """The policy at `path`; None: the packaged one, where irreversible calls need a human's approval.
 
     Raises:
-        PolicyError: naming the file, and the rule.
+        PolicyFileInvalid: naming the file, the line and the rule.
     """
     if path is None:
         return parse(files("aetheris.ledger").joinpath("default_policy.toml").read_text())
     try:
         return parse(path.read_text())
     except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from None
-    except (PolicyError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: {error}") from None
+        raise PolicyFileInvalid(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PolicyFileInvalid(f"{path}: the policy is not TOML: it is no UTF-8") from None
+    except PolicyError as error:
+        raise PolicyFileInvalid(f"{placed(path, error.line)}: {error}") from None

@@ -11,7 +11,7 @@ import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import Refused, ToolsRefused
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
@@ -21,7 +21,7 @@ from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
-from aetheris.sdk.loader import Toolbox, load
+from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.sdk.threads import THREADS
 from aetheris.tool_executor import lock
@@ -72,6 +72,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         ModelsRefused: models are named, and can't be used.
         SecretsFileInvalid, McpServersRefused: the file of secrets, or of MCP servers, can't be used.
         SettingInvalid: AETHERIS_WORKER_ID is no name.
+        ToolsRefused: a module of tools can't be loaded.
         WorkerIdTaken: another process lives under this name, or may.
         Exception: whatever escaped; the next process restores from the log.
     """
@@ -80,7 +81,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
-    own = load(",".join(settings.tools)) if toolbox is None else toolbox
+    own = _named(settings.tools) if toolbox is None else toolbox
     name = worker_name(settings)
     async with AsyncExitStack() as closing:
         with of_the_engine():
@@ -106,6 +107,18 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
             await worker.run(stop)
+
+
+def _named(modules: Sequence[str]) -> Toolbox:
+    """The tools of the modules that the settings name.
+
+    Raises:
+        ToolsRefused: one can't be loaded.
+    """
+    try:
+        return load(",".join(modules))
+    except ToolboxError as fault:
+        raise ToolsRefused(str(fault)) from None
 
 
 def _tell_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:

@@ -20,7 +20,7 @@ from aetheris.runtime.base.ids import fresh_id
 from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.log.interface import Appender, Log
 from aetheris.runtime.log.table import Table
-from aetheris.runtime.process.lifecycle import REFUSED_STATUS
+from aetheris.runtime.process.lifecycle import AGAIN_STATUS
 from aetheris.runtime.process.lock import Lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.registering import announce
@@ -41,7 +41,7 @@ StandDown = Callable[[str], None]
 def exit_at_once(how: str) -> None:
     """No drain: others rely on it that this incarnation acts no more."""
     _log.error("this incarnation was declared ended, and ends at once: what it was at is settled by others", how=how)
-    os._exit(REFUSED_STATUS)
+    os._exit(AGAIN_STATUS)
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ class AnnouncementRefused(Refused):
     """Kafka will not have what this executor says of itself or of a tool: raise the topic's max.message.bytes."""
 
     code = "announcement_refused"
+    passes = True
 
 
 async def announce(appender: Appender, clock: Clock, entry: WorkerEntry) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TextIO, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from aetheris.protocol.base.faults import first_fault, placed, toml_error_line, toml_line
 from aetheris.protocol.base.references import SecretUse, is_secret_name, with_secrets
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.runtime.base.refusal import Refused
@@ -153,27 +154,34 @@ def secrets_of(path: Path | None) -> Secrets:
 
 def _declared(path: Path) -> Sequence[Secret]:
     try:
-        found = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SecretsFileInvalid(f"{path}: not readable as TOML ({type(error).__name__})") from None
+        text = path.read_text()
+        found = tomllib.loads(text)
+    except OSError as error:
+        raise SecretsFileInvalid(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SecretsFileInvalid(f"{path}: not readable as TOML: it is no UTF-8") from None
+    except tomllib.TOMLDecodeError as error:  # its words quote no value
+        raise SecretsFileInvalid(f"{placed(path, toml_error_line(error))}: not readable as TOML") from None
     entries = found.pop("secrets", [])
     if found or not isinstance(entries, list):
         raise SecretsFileInvalid(f"{path}: holds [[secrets]] and nothing else")
-    secrets = [_secret(path, index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
+    secrets = [_secret(path, text, index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
     names = [one.name for one in secrets]
-    for name in names:
-        if names.count(name) > 1:
-            raise SecretsFileInvalid(f"{path}: secret {name} stands twice")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            line = toml_line(text, "secrets", index, "name")
+            raise SecretsFileInvalid(f"{placed(path, line)}: secret {name} stands twice")
     return secrets
 
 
-def _secret(path: Path, index: int, entry: Any) -> Secret:
+def _secret(path: Path, text: str, index: int, entry: Any) -> Secret:
     try:
         secret = Secret.model_validate(entry)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in ("secrets", index, *first["loc"]))
-        raise SecretsFileInvalid(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from None
+        loc, said = first_fault(error, Secret.model_fields)
+        place = ".".join(map(str, ("secrets", index, *loc)))
+        line = toml_line(text, "secrets", index, loc[0] if loc else said.partition(":")[0])
+        raise SecretsFileInvalid(f"{placed(path, line)}: {place}: {said}") from None
     return secret if secret.file is None else secret.model_copy(update={"file": path.parent / secret.file})
 
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.refusal import ToolsRefused
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.http import HttpServer
@@ -13,7 +14,7 @@ from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
-from aetheris.sdk.loader import load
+from aetheris.sdk.loader import ToolboxError, load
 from aetheris.verifier.handlers import Parts, VerifierPartition
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import load_seal_keys
@@ -39,12 +40,15 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     """Audit, seal, probe and prove until `stop` is set.
 
     Raises:
-        SealKeyMissing, SealKeyUnusable, ToolboxError: what the settings name can't be used.
+        SealKeyMissing, SealKeyUnusable, ToolsRefused: what the settings name can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
     keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
-    toolbox = load(",".join(settings.tools))
+    try:
+        toolbox = load(",".join(settings.tools))
+    except ToolboxError as fault:
+        raise ToolsRefused(str(fault)) from None
     async with (
         runtime(settings, "verifier", stop) as parts,
         living(parts, GROUP, stop) as tenure,

@@ -1,17 +1,28 @@
 """`aetheris approvals | approve | reject`: requests to humans, and their answers."""
 
 import json
+import time
 from typing import Annotated, Any
 
 import typer
 
 from aetheris.cli import local
-from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, shown, table
+from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress, shown, table
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object
-from aetheris.sdk.client import Action, Approval, Asked, Client, Responded
+from aetheris.cli.job_ids import whole_id
+from aetheris.protocol.planning.approvals import job_of
+from aetheris.sdk.client import Action, Approval, Asked, Client, Job, Responded
 
-RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id, as `aetheris approvals` shows it.")]
+_ABOUT_TO_ASK_S = 10.0
+_LOOK_AGAIN_S = 0.2
+
+RequestId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="The request's id, as `aetheris approvals` shows it; or a job's, where it asks one thing."
+    ),
+]
 Comment = Annotated[str | None, typer.Option(help="Why; it is recorded with your name.")]
 
 
@@ -25,7 +36,7 @@ def approvals(
     """List what waits for a human, oldest first; with ID, show what is asked."""
     with errors_as_exits(as_json=as_json), connected(data) as client:
         if request_id is not None:
-            _print_request(client.request(request_id), as_json=as_json)
+            _print_request(client.request(_request_of(client, request_id)), as_json=as_json)
             return
         found = _oldest(client, limit)
         if as_json:
@@ -55,6 +66,7 @@ def approve(
         filled = json_object(answer, "--answer") if answer is not None else None
         action: Action = "edit" if edit is not None else "approve"
         with connected(data, who) as client:
+            request_id = _request_of(client, request_id)
             responded = client.respond(request_id, action, data=said or filled, comment=comment)
         _print_responded(responded, as_json=as_json)
 
@@ -70,8 +82,36 @@ def reject(
     """Say no: the call never starts."""
     with errors_as_exits(as_json=as_json):
         with connected(data, who) as client:
+            request_id = _request_of(client, request_id)
             responded = client.respond(request_id, "reject", comment=comment)
         _print_responded(responded, as_json=as_json)
+
+
+def _request_of(client: Client, given: str) -> str:
+    """The request that is meant: its own id, or the only open one of a job, which may be about to ask.
+
+    Raises:
+        CommandError: the job asks nothing now, or several things; names them.
+    """
+    if job_of(given) is not None:
+        return given
+    job_id = whole_id(client, given)
+    until_s = time.monotonic() + _ABOUT_TO_ASK_S
+    while not (open_ := _open_requests(job := client.job(job_id))) and not job.ended and time.monotonic() < until_s:
+        time.sleep(_LOOK_AGAIN_S)
+    if not open_:
+        raise CommandError(Exit.FAILED, "nothing_asked", f"the job asks nothing now: it is {job.status}")
+    if len(open_) > 1:
+        named = ", ".join(f"{node}: {request}" for node, request in open_.items())
+        raise CommandError(Exit.BAD_INPUT, "several_asked", f"ID: the job asks several things: {named}", field="ID")
+    ((node, request),) = open_.items()
+    progress(node, request)
+    return request
+
+
+def _open_requests(job: Job) -> dict[str, str]:
+    """Node → what a human is asked about it."""
+    return {step.node_id: step.request_id for step in job.steps if step.request_id is not None}
 
 
 def _oldest(client: Client, limit: int) -> list[Approval]:

@@ -10,6 +10,7 @@ from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_object
+from aetheris.cli.job_ids import whole_id
 from aetheris.protocol.base.ids import check_name
 
 
@@ -34,6 +35,7 @@ def continue_(
         wanted = read_object(plan) if plan is not None else None
         words = _words(settle or [], evidence)
         with connected(data, who) as client:
+            job_id = whole_id(client, job_id)
             submitted = client.continue_job(job_id, wanted, settle=words)
         if as_json:
             print_json(submitted.model_dump(mode="json"))

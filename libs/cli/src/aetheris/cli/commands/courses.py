@@ -25,6 +25,7 @@ from aetheris.cli.console import (
     table,
 )
 from aetheris.cli.gateway import connected
+from aetheris.cli.job_ids import whole_id
 from aetheris.cli.source import is_file, read_job
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.ids import check_name
@@ -66,7 +67,7 @@ def effects(target: Target, data: local.Data = local.DEFAULT_DATA, as_json: Json
         else:
             check_name(target, "ID")
             with connected(data) as client:
-                found = client.effects(target)
+                found = client.effects(whole_id(client, target))
         if as_json:
             print_json(found)
         else:
@@ -111,7 +112,7 @@ def why(
     external_id: Annotated[str | None, typer.Option(help="What the outside calls it, such as re_123.")] = None,
     tool: Annotated[str | None, typer.Option(help="Only effects of this tool.")] = None,
     since: Annotated[str | None, typer.Option(help="Only effects from this time on (RFC 3339).")] = None,
-    where: Annotated[list[str] | None, typer.Option(help="Only where an argument is so: amount>100.")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="Only where this holds (CEL): args.amount > 100.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
@@ -138,7 +139,7 @@ def _replay_of(target: str, to: str | None, data: Path, *, steps: bool) -> dict[
     if not is_file(target):
         check_name(target, "ID")
         with connected(data) as client:
-            return client.replay(target, to=to, steps=steps)
+            return client.replay(whole_id(client, target), to=to, steps=steps)
     try:
         records, large = read_job(Path(target), data)
         found, taken = replayed(records, to, large)
@@ -170,7 +171,7 @@ def _ledger_of(target: str, data: Path) -> dict[str, Any]:
         return found
     check_name(target, "ID")
     with connected(data) as client:
-        return client.ledger(target)
+        return client.ledger(whole_id(client, target))
 
 
 def _trace_of(target: str, data: Path) -> dict[str, Any]:
@@ -178,7 +179,7 @@ def _trace_of(target: str, data: Path) -> dict[str, Any]:
         return trace_of(_course(target, data))
     check_name(target, "ID")
     with connected(data) as client:
-        return client.trace(target)
+        return client.trace(whole_id(client, target))
 
 
 def _write_page(found: Mapping[str, Any], path: Path) -> None:

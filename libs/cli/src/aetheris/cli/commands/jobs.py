@@ -27,6 +27,7 @@ from aetheris.cli.console import (
 )
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_value, read_object
+from aetheris.cli.job_ids import whole_id
 from aetheris.cli.steps import Steps
 from aetheris.protocol.base.ids import check_name
 from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
@@ -60,7 +61,7 @@ PlanningBy = Annotated[Planning | None, typer.Option(help="With --goal: turn by 
 LimitsOf = Annotated[
     list[str] | None, typer.Option("--limit", help="With --goal: turns=N, calls=N, tokens=N or cost_usd=X; repeat.")
 ]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")]
 InDoubt = Annotated[
     OnInDoubt | None, typer.Option(help="What becomes of a call that stays in doubt; before what its tool declares.")
 ]
@@ -164,12 +165,19 @@ def jobs(
             table(("job", "status", "created", "by"), rows)
 
 
-def job(job_id: JobId, data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+def job(
+    job_id: JobId,
+    *,
+    wait_s: Annotated[int, typer.Option("--wait", min=0, max=60, help="Seconds to wait for its end before.")] = 0,
+    data: local.Data = local.DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
     """Show where a job stands; where it does not go on or has failed, why, and what to do."""
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
-            found = client.job(job_id)
+            job_id = whole_id(client, job_id)
+            found = client.job(job_id, wait_s=wait_s or None)
         _print_job(found, as_json=as_json)
 
 
@@ -185,6 +193,7 @@ def events(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
+            job_id = whole_id(client, job_id)
             if follow:
                 _interruptible(lambda: _follow_events(client, job_id, after, as_json=as_json))
                 return
@@ -207,6 +216,7 @@ def contracts(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
+            job_id = whole_id(client, job_id)
             found = client.contracts(job_id, level)
         if as_json:
             print_json([contract.model_dump(mode="json") for contract in found])
@@ -234,6 +244,7 @@ def cancel(
         if node is not None and compensate:
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--compensate: not with --node", field="--compensate")
         with connected(data) as client:
+            job_id = whole_id(client, job_id)
             if node is None:
                 answer = client.cancel(job_id, reason=reason, compensate=compensate)
             else:
@@ -255,6 +266,7 @@ def signal(
         check_name(job_id, "ID")
         value = None if payload is None else json_value(payload, "--payload")
         with connected(data, who) as client:
+            job_id = whole_id(client, job_id)
             answer = client.signal(job_id, key, value)
         _print_answer(answer, as_json=as_json)
 
@@ -280,6 +292,7 @@ def resolve(
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--result: only with --happened", field="--result")
         value = None if result is None else json_value(result, "--result")
         with connected(data, who) as client:
+            job_id = whole_id(client, job_id)
             step = _step(client.job(job_id), node)
             answer = client.resolve(job_id, step, verdict, evidence=evidence, result=value)
         _print_answer(answer, as_json=as_json)

@@ -8,6 +8,7 @@ from aetheris.cli import local
 from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import Json, errors_as_exits, print_json, shown
 from aetheris.cli.gateway import connected
+from aetheris.cli.job_ids import whole_id
 from aetheris.protocol.base.ids import check_name
 from aetheris.sdk.client import Commanded
 
@@ -26,6 +27,7 @@ def pause(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data, who) as client:
+            job_id = whole_id(client, job_id)
             answer = client.pause(job_id, reason=reason)
         _print(answer, as_json=as_json)
 
@@ -42,6 +44,7 @@ def resume(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data, who) as client:
+            job_id = whole_id(client, job_id)
             answer = client.resume(job_id, reason=reason)
         _print(answer, as_json=as_json)
 

@@ -24,6 +24,7 @@ from aetheris.cli.console import (
 )
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
+from aetheris.cli.job_ids import whole_id
 from aetheris.cli.streamfile import Stream
 from aetheris.protocol.base.ids import check_name
 
@@ -68,6 +69,8 @@ def export(
         check_name(job_id, "ID")
         if force and not stream:
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--force: only with --stream", field="--force")
+        with connected(data) as client:
+            job_id = whole_id(client, job_id)
         content, ok = _stream(job_id, data, force=force) if stream else _bundle(job_id, data)
         file = to if to is not None else Path(f"{job_id}.{'jsonl' if stream else 'zip'}")
         _write(content, file)
@@ -97,7 +100,7 @@ def _report(target: str, keys: Sequence[Path] | None, data: Path, *, from_log: b
         raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--public-key")
     check_name(target, "ID")
     with connected(data) as client:
-        return client.verify(target)
+        return client.verify(whole_id(client, target))
 
 
 def _is_file(target: str) -> bool:

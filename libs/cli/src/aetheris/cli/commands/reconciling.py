@@ -18,6 +18,7 @@ from aetheris.cli.console import (
     table,
 )
 from aetheris.cli.gateway import connected
+from aetheris.cli.job_ids import whole_id
 from aetheris.protocol.base.ids import check_name
 from aetheris.protocol.planning.confirmation import verdict
 from aetheris.sdk.client import Client, JobEvent, Reconciled
@@ -31,7 +32,7 @@ _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
 
 
 def reconcile(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")],
     *,
     wait_s: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the outside's answers.")] = 60.0,
     data: local.Data = local.DEFAULT_DATA,
@@ -41,6 +42,7 @@ def reconcile(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
+            job_id = whole_id(client, job_id)
             found = _completed(client, client.reconcile(job_id), time.monotonic() + wait_s)
         if as_json:
             print_json(found.model_dump(mode="json"))

@@ -12,6 +12,7 @@ from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits,
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
+from aetheris.cli.job_ids import whole_id
 from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency
 from aetheris.proofs.trust import TrustedKey
 from aetheris.protocol.base.ids import check_name
@@ -31,7 +32,7 @@ def checkpoint(*, to: To = None, data: local.Data = local.DEFAULT_DATA, as_json:
 
 @seals.command()
 def inclusion(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")],
     *,
     to: To = None,
     data: local.Data = local.DEFAULT_DATA,
@@ -41,6 +42,7 @@ def inclusion(
     with errors_as_exits(as_json=as_json):
         check_name(job_id, "ID")
         with connected(data) as client:
+            job_id = whole_id(client, job_id)
             _hand_over("inclusion", client.inclusion(job_id), to, as_json=as_json)
 
 

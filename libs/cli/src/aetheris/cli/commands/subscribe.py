@@ -15,7 +15,8 @@ from aetheris.protocol.messages.events import EVENTS
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import LogError
 from aetheris.runtime.process.settings import RuntimeSettings, load
-from aetheris.sdk.subscription import Received, Start, Subscription
+from aetheris.sdk.received import Received
+from aetheris.sdk.subscription import Start, Subscription
 from aetheris.sdk.subscription import subscribe as subscribed
 
 _GROUP = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from aetheris.cli import local
+from aetheris.cli.commands.check import startable
 from aetheris.cli.console import Exit, Json, end, errors_as_exits, fields, print_json, progress, table
 from aetheris.cli.embedded import doctor as examination
 from aetheris.cli.embedded import lifecycle
@@ -16,7 +17,7 @@ from aetheris.cli.embedded.services import with_counts
 def up(
     data: local.Data = local.DEFAULT_DATA,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")] = False,
-    executors: Annotated[int, typer.Option(min=1, max=16, help="Executor processes.")] = 1,
+    executors: Annotated[int, typer.Option(min=0, max=16, help="Executor processes.")] = 1,
     tools: Annotated[str | None, typer.Option(envvar="AETHERIS_TOOLS", help="Modules of tools, a comma list.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -24,6 +25,7 @@ def up(
     with errors_as_exits(as_json=as_json):
         if tools is not None:
             os.environ["AETHERIS_TOOLS"] = tools  # the services inherit it
+        startable()
         local.ensure_token(data)
         services = with_counts({"executor": executors})
         state = lifecycle.up(data, foreground=foreground, services=services, progress=progress)

@@ -15,7 +15,9 @@ from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, locked_jars, 
 from aetheris.cli.embedded.java import find_java
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import http_says, kafka_answers, redis_answers
+from aetheris.cli.embedded.refusals import REFUSED_STATUS, reason_in
 from aetheris.cli.embedded.valkey import server_binary
+from aetheris.cli.faults import checked
 
 _OLDEST_PYTHON = (3, 11)
 
@@ -34,13 +36,22 @@ def examine(data: Path) -> list[Finding]:
     """Look at everything that the embedded system of a data folder needs."""
     data = data.resolve()
     running = lifecycle.supervisor_pid(data) is not None
-    return [_python(), *_kafka(), *_valkey(), _disk(data), *_parts(data, running)]
+    return [_python(), *_kafka(), *_valkey(), _disk(data), *_given(), *_parts(data, running)]
 
 
 def _python() -> Finding:
     ok = sys.version_info >= _OLDEST_PYTHON
     remedy = "" if ok else "Install Python 3.11 or newer and set the environment up anew."
     return Finding("python", ok, platform.python_version(), remedy)
+
+
+def _given() -> Iterator[Finding]:
+    """Settings, tools and files, as `aetheris check` looks at them."""
+    found = checked()
+    for subject, detail in found.loaded:
+        yield Finding(subject, True, detail)
+    for fault in found.faults:
+        yield Finding(fault.subject, False, fault.detail, "Mend it; `aetheris check` looks again.")
 
 
 def _kafka() -> Iterator[Finding]:
@@ -116,6 +127,10 @@ def _running_parts(data: Path) -> Iterator[Finding]:
     for name, part in status.parts.items():
         said = http_says(part.health_port, "/readyz") if part.health_port is not None else {}
         reasons = "".join(f": {reason}" for reason in dict(said.get("unready") or {}).values())
+        if part.state.pid is None and part.state.last_exit == REFUSED_STATUS:
+            why = reason_in(part.log) or f"read {part.log}"
+            yield Finding(name, False, f"refuses to run: {why}", "Mend it, then `aetheris down` and `aetheris up`.")
+            continue
         detail = f"{'ready' if part.ready else 'not ready'}, incarnation {part.state.incarnation}{reasons}"
         yield Finding(name, part.ready, detail, "" if part.ready else f"Read {part.log}.")
         if away := dict(said.get("blobs_away") or {}):

@@ -6,6 +6,7 @@ EmbeddedError
 ├── PortTakenError    a port kept for this data folder is in use
 ├── DiskFullError     too little room for the log
 ├── NotReadyError     a part did not answer in time, or keeps exiting
+├── RefusedError      a part refuses to run with the settings or files that it is given
 └── NotRunningError   nothing runs on this data folder
 """
 
@@ -37,6 +38,10 @@ class DiskFullError(EmbeddedError):
 
 class NotReadyError(EmbeddedError):
     """A part did not become ready."""
+
+
+class RefusedError(EmbeddedError):
+    """A part refuses to run, and will as long as nobody mends what it names."""
 
 
 class NotRunningError(EmbeddedError):

@@ -127,13 +127,22 @@ def _become(module: str, parent: int, output: int, env: Mapping[str, str]) -> No
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = _status(end)
     except BaseException:  # noqa: BLE001  the end of a process like any other
         traceback.print_exc()
     finally:
         with suppress(Exception):
             _flush()
         os._exit(code)
+
+
+def _status(end: SystemExit) -> int:
+    """As Python's own end has it: what is no number is said, and is a failure."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    with suppress(OSError):
+        print(end.code, file=sys.stderr)  # noqa: T201  the log of the process
+    return 1
 
 
 def _take_over_signals() -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from aetheris.cli.embedded import kafka, valkey
 from aetheris.cli.embedded.bytecode import kept_bytecode
-from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError
+from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError, RefusedError
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
+from aetheris.cli.embedded.refusals import REFUSED_STATUS, reason_in
 from aetheris.cli.embedded.services import SERVICES, Service, http_port, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
 
@@ -260,18 +261,33 @@ def _state(data: Path, plan: Plan) -> State:
 
 
 def _give_up(data: Path, pending: Sequence[Part], former: Mapping[str, int], waited_s: float, *, alive: bool) -> None:
-    """Raises: NotReadyError, if waiting longer makes no sense."""
+    """Raises: NotReadyError, RefusedError, if waiting longer makes no sense."""
     if not alive:
         raise NotReadyError("The supervisor has ended", f"Read {log_path(data, 'supervisor')}.")
     starts = _starts(data)
+    _tell_refusals(data, [part.name for part in pending])
     for part in pending:
         tries = starts.get(part.name, 0) - former.get(part.name, 0)
         if tries >= STARTS_BEFORE_GIVING_UP:
-            raise NotReadyError(f"{part.name} keeps exiting", f"Read {log_path(data, part.name)}.")
+            reason = reason_in(log_path(data, part.name))
+            why = f": {reason.rstrip('.')}" if reason is not None else ""
+            raise NotReadyError(f"{part.name} keeps exiting{why}", f"Read {log_path(data, part.name)}.")
         if waited_s > READY_WITHIN_S:
             raise NotReadyError(
                 f"{part.name} was not ready after {READY_WITHIN_S:.0f} s", f"Read {log_path(data, part.name)}."
             )
+
+
+def _tell_refusals(data: Path, names: Sequence[str]) -> None:
+    """Raises: RefusedError, with each reason once; executor and verifier load the same tools."""
+    state = State.load(data)
+    if state is None or state.pid is None or state.pid != supervisor_pid(data):  # what an earlier one has left
+        return
+    refused = [name for name in names if name in state.parts and state.parts[name].last_exit == REFUSED_STATUS]
+    reasons = {reason_in(log_path(data, name)) or f"read {log_path(data, name)}": name for name in reversed(refused)}
+    if reasons:
+        said = "; ".join(f"{name} refuses to run: {reason.rstrip('.')}" for reason, name in reversed(reasons.items()))
+        raise RefusedError(said, "Mend it, then `aetheris up` again; `aetheris check` looks without starting anything.")
 
 
 def _starts(data: Path) -> dict[str, int]:

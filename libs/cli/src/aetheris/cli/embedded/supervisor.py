@@ -22,6 +22,7 @@ from aetheris.cli.embedded.forking import Forked, Template, runs_module
 from aetheris.cli.embedded.orphans import adopt, kill_orphans
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
 from aetheris.cli.embedded.processes import kill_group, spawn
+from aetheris.cli.embedded.refusals import REFUSED_STATUS
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_LAST_S = 5.0
@@ -78,11 +79,15 @@ class Child:
         return spawn(argv, log=self._log, env={**os.environ, **env})
 
     def reap(self) -> bool:
-        """Whether the process has ended since it was last asked; if so, a restart is scheduled."""
+        """Whether the process has ended since it was last asked; if so, and unless it refused, it will be restarted."""
         if self._process is None or (code := self._process.poll()) is None:
             return False
         kill_group(self._process.pid)
         self._gone(code)
+        if code == REFUSED_STATUS:
+            self._backoff_s = 0.0
+            _say(f"{self.part.name} exited with {code}: another start would end the same, so there is none")
+            return True
         if code == -signal.SIGKILL:
             self._backoff_s = 0.0  # it came from outside, and says nothing of whether the next one will hold out
         self._schedule()

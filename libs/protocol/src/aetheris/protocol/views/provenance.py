@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from aetheris.protocol.base.conditions import BadCondition, Condition, condition
+from aetheris.protocol.base.conditions import BadCondition, Condition, asked_condition
 from aetheris.protocol.fold.job_log import Told, moment_of
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
@@ -51,7 +51,7 @@ class Wanted:
         begin = moment_of(since) if since is not None else None
         if since is not None and begin is None:
             raise BadCondition("since", f"{since}: not a time (RFC 3339)")
-        return cls(external_id, tool, begin, tuple(condition(text) for text in where))
+        return cls(external_id, tool, begin, tuple(asked_condition("where", text) for text in where))
 
     def among(self, course: Course) -> list[dict[str, Any]]:
         """The effects of a job that are wanted, in log order."""
@@ -66,7 +66,15 @@ class Wanted:
         if self.since is not None and (written is None or written < self.since):
             return False
         call = course.calls.get(row["idempotency_key"])
-        return all(call is not None and one.holds(call.args) for one in self.where)
+        return all(call is not None and _holds(one, call.args) for one in self.where)
+
+
+def _holds(condition: Condition, args: Any) -> bool:
+    """Never where it can't be said: an argument is missing, or the two can't be compared."""
+    try:
+        return condition.holds({"args": args})
+    except Exception:  # noqa: BLE001  whatever the condition stumbles over
+        return False
 
 
 def planned_by(course: Course, revision: int) -> Tree:

@@ -5,6 +5,8 @@ class Refused(Exception):
     """The surroundings are unsafe or incomplete; the message is for the operator, and logged as it stands."""
 
     code = "refused"
+    passes = False
+    """Whether it may pass without anybody changing this process's settings or files: another start makes sense."""
 
 
 class SettingInvalid(Refused):
@@ -17,6 +19,13 @@ class WorkerIdTaken(Refused):
     """Somebody else lives under this worker_id, or may: the message says what to do."""
 
     code = "worker_id_taken"
+    passes = True
+
+
+class ToolsRefused(Refused):
+    """Tools that are named can't be loaded: mend the module that the message names, then start again."""
+
+    code = "tools_refused"
 
 
 def refusal(error: BaseException) -> Refused | None:

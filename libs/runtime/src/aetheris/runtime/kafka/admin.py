@@ -51,6 +51,7 @@ class BrokerRefused(Refused):
     """The brokers could lose or reorder what was acknowledged; the message names the keys to set."""
 
     code = "broker_refused"
+    passes = True
 
 
 @dataclass(frozen=True)

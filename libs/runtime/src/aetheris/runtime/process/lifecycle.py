@@ -34,7 +34,11 @@ _YOUNG_FACTS = 500_000
 """What the facts of 15,000 open steps and more come to: less than that is seldom open at once."""
 _OLDER = (33, 10)
 REFUSED_STATUS = 78
-"""As sysexits.h says it: something was found in an unconfigured or misconfigured state."""
+"""As sysexits.h says it: something was found in an unconfigured or misconfigured state. Another start ends the same."""
+AGAIN_STATUS = 75
+"""As sysexits.h says it: a temporary failure. What stands in the way lies elsewhere, and another start makes sense."""
+REFUSAL = "refuses to run"
+"""The event in the log that says why, under `reason`."""
 
 
 def run(main: Main, *, service: str, stop_deadline_s: float = 15.0) -> int:
@@ -139,13 +143,13 @@ def _status(ended: "asyncio.Future[None]") -> int:
     refused = refusal(error)
     if refused is not None:
         _log_refusal(refused)
-        return REFUSED_STATUS
+        return AGAIN_STATUS if refused.passes else REFUSED_STATUS
     log_crash(error)
     return _CRASHED
 
 
 def _log_refusal(refused: Refused) -> None:
-    structlog.get_logger(__name__).error("refuses to run", code=refused.code, reason=str(refused))
+    structlog.get_logger(__name__).error(REFUSAL, code=refused.code, reason=str(refused))
 
 
 def _classes(error: BaseException) -> list[str]:

@@ -1,24 +1,20 @@
 """The policy: rules in order, the first that matches decides (docs/policy.md)."""
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from aetheris.protocol.base.conditions import Condition
+from aetheris.protocol.base.faults import first_fault, toml_error_line, toml_line
 from aetheris.protocol.planning.gate import Deciders
 
-if TYPE_CHECKING:
-    import cel
-
 NO_RULE = "(no rule matches)"
-_BOUND = re.compile(r"\.(?:all|exists|exists_one|filter|map)\(\s*([A-Za-z_]\w*)\s*,")
-"""The names that a condition binds itself, as x in `args.to.exists(x, x == 'ann')`."""
 
 Facts = Mapping[str, Any]
 """What a condition may look at: args, job, tool, node."""
@@ -34,9 +30,11 @@ class PolicyEffect(StrEnum):
 
 
 class PolicyError(Exception):
-    """The policy file can't be used; the message names the rule. Mend the file, then start again."""
+    """The policy can't be used; the message names the rule, `line` where it stands."""
 
-    code = "invalid_policy"
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class _Strict(BaseModel):
@@ -102,9 +100,7 @@ class Rule(_Strict):
         if self.is_limited and self.effect is PolicyEffect.DENY:
             raise ValueError("budget, rate: not with effect deny")
         if self.when is not None:
-            unknown = set(self._condition.variables()) - KNOWN_FACTS - set(_BOUND.findall(self.when))
-            if unknown:
-                raise ValueError(f"when: there is no {', '.join(sorted(unknown))}; there are args, job, tool and node")
+            _ = self._condition
         return self
 
     @property
@@ -134,19 +130,11 @@ class Rule(_Strict):
         Raises:
             Exception: it can't be said of this call, such as for an argument that is missing.
         """
-        answer = self._condition.execute(dict(facts))
-        if not isinstance(answer, bool):
-            raise TypeError("a condition is true or false")
-        return answer
+        return self._condition.holds(facts)
 
     @cached_property
-    def _condition(self) -> "cel.Program":
-        import cel  # noqa: PLC0415  it brings a command line along: a fifth of the time in which the ledger starts
-
-        try:
-            return cel.compile(self.when or "true")
-        except ValueError as error:
-            raise ValueError(f"when: {' '.join(str(error).split())}") from None
+    def _condition(self) -> Condition:
+        return Condition("when", self.when or "true", KNOWN_FACTS)
 
 
 _DENY = Rule(name=NO_RULE, tools=("*",), effect=PolicyEffect.DENY)
@@ -227,24 +215,25 @@ def parse(text: str) -> Policy:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise PolicyError(f"the policy is not TOML: {error}") from None
+        raise PolicyError(f"the policy is not TOML: {error}", toml_error_line(error)) from None
     entries = found.pop("rules", None)
     if found or not isinstance(entries, list):
         raise PolicyError("the policy holds [[rules]] and nothing else")
-    rules = [_rule(index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
+    rules = [_rule(text, index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
     names = [rule.name for rule in rules]
-    for name in names:
-        if names.count(name) > 1:
-            raise PolicyError(f"rule {name!r}: the name stands twice")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise PolicyError(f"rule {name!r}: the name stands twice", toml_line(text, "rules", index, "name"))
     return Policy(rules)
 
 
-def _rule(index: int, entry: Any) -> Rule:
+def _rule(text: str, index: int, entry: Any) -> Rule:
     try:
         return Rule.model_validate(entry)
     except ValidationError as error:
         name = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise PolicyError(f"rule {name or index + 1!r}: {f'{field}: ' if field else ''}{said}") from None
+        place, said = first_fault(error, Rule.model_fields)
+        field = ".".join(map(str, place))
+        # a rule of the model's own begins with the field that it is about
+        line = toml_line(text, "rules", index, place[0] if place else said.partition(":")[0])
+        raise PolicyError(f"rule {name or index + 1!r}: {f'{field}: ' if field else ''}{said}", line) from None

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from aetheris.protocol.base.faults import first_fault, json_line, like, no_such_key, placed
 from aetheris.protocol.base.references import SecretUse, pointer_part
 from aetheris.sdk.tools import OnInDoubt
 
@@ -62,6 +63,16 @@ class Server(BaseModel):
     on_error: Literal["partial", "result"] = "partial"
     tools: Mapping[str, Declared] = Field(default_factory=dict)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_slip(cls, given: Any) -> Any:
+        """Other clients' settings pass; what looks like one of ours, and is none, was meant to be it."""
+        names = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        for key in names:
+            if key not in cls.model_fields and like(key, cls.model_fields) is not None:
+                raise ValueError(f"{key}: {no_such_key(key, cls.model_fields)}")
+        return given
+
     @model_validator(mode="after")
     def _is_one_kind(self) -> "Server":
         if (self.command is None) is (self.url is None):
@@ -93,12 +104,17 @@ def read_servers(path: Path) -> dict[str, Server]:
         ServersFileInvalid: it can't be read, or a field is wrong.
     """
     try:
-        found: Any = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ServersFileInvalid(f"{path}: not readable as JSON ({type(error).__name__})") from None
+        text = path.read_text()
+        found: Any = json.loads(text)
+    except OSError as error:
+        raise ServersFileInvalid(f"{path}: {error.strerror}") from None
+    except json.JSONDecodeError as error:
+        raise ServersFileInvalid(f"{placed(path, error.lineno)}: not readable as JSON: {error.msg}") from None
+    except ValueError:
+        raise ServersFileInvalid(f"{path}: not readable as JSON: it is no UTF-8") from None
     try:
         return dict(_File.model_validate(found).mcp_servers)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ServersFileInvalid(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from None
+        place, said = first_fault(error)
+        line = json_line(text, (*place, said.partition(":")[0]))
+        raise ServersFileInvalid(f"{placed(path, line)}: {'.'.join(map(str, place))}: {said}") from None

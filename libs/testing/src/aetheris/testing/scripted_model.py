@@ -1,6 +1,6 @@
 """A model that plays recorded answers, over OpenAI's protocol: the real client asks it, and it counts.
 
-    python -m aetheris.testkit.scripted_model --port 8099 script.json
+    python -m aetheris.testing.scripted_model --port 8099 script.json
 
 A script is {goal: [answer, …]}; the goal "*" is for all others. An answer is
 

@@ -1,0 +1,28 @@
+"""Tests of your own tools, plans and policies: the services' own rules, in memory, in milliseconds (docs/testing.md).
+
+It lies beside the services, above the SDK, because it drives their cores, and the SDK imports none of them:
+`aetheris-sdk[testing]` installs it.
+"""
+
+from aetheris.testing.contexts import probe_context, tool_context
+from aetheris.testing.faults import Fault, FaultNotMet, crash_after, crash_before, duplicate_delivery, lost_answer
+from aetheris.testing.memory_system import JobUnderTest, MemorySystem, NotAllowed, NotAsked, PlanRefused
+from aetheris.testing.scripted_model import ScriptedModel, running_model
+
+__all__ = [
+    "Fault",
+    "FaultNotMet",
+    "JobUnderTest",
+    "MemorySystem",
+    "NotAllowed",
+    "NotAsked",
+    "PlanRefused",
+    "ScriptedModel",
+    "crash_after",
+    "crash_before",
+    "duplicate_delivery",
+    "lost_answer",
+    "probe_context",
+    "running_model",
+    "tool_context",
+]

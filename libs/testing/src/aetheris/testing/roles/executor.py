@@ -1,0 +1,169 @@
+"""The executor's edge: declares, reads back, calls the tool itself, reports, or is killed."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from aetheris.protocol.base import recordable
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.ids import event_id
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.workers import LOCK
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Ended, WorkerEntry
+from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.plan.graph import EffectClass
+from aetheris.sdk.context import ToolContext
+from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
+from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.testing.faults import Armed, Moment
+from aetheris.testing.topics import Entry, Reader, Topics
+from aetheris.tool_executor.core import reports
+from aetheris.tool_executor.core.partition import Partition, ReadBack, Taken, Told, Try, Worker
+from aetheris.tool_executor.tools import Calls
+
+UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
+"""As the real edge, it passes over what decides nothing about who may run."""
+
+
+Made = Counter[tuple[str, str]]
+"""(job_id, tool) → how often its function was called."""
+
+
+class Killed(Exception):
+    """A fault struck: this life of the executor has ended."""
+
+
+class Executor:
+    """One name, and one life after another: who is killed is replaced at once, and the log says that he has ended."""
+
+    def __init__(self, topics: Topics, name: str, calls: Calls, faults: Armed, made: Made) -> None:
+        self._topics = topics
+        self._name = name
+        self._calls = calls
+        self._faults = faults
+        self._made = made
+        self._lived: list[str] = []
+        self._start()
+
+    def read(self) -> bool:
+        """Fold, and take grants; False where there was nothing new. Who reads the same does not see the other act."""
+        if not self._reader.has_more():
+            return False
+        for entry in self._reader.take(Topic.JOBS_EVENTS):
+            told = self._evolve(entry)
+            if told is not None:
+                self._returned.append(told)
+        for entry in self._reader.take(Topic.TOOLS_GRANTS):
+            self._core.receive(Taken(entry.body, entry.id, entry.record.offset))
+        for failure in self._core.unjudged.take():
+            raise failure.error
+        return True
+
+    async def act(self) -> None:
+        """Declare what was granted, make the calls whose declaration has come back and won."""
+        while self._core.is_due():
+            self._take_up(self._core.next_grant())
+        try:
+            while self._returned:
+                await self._clear(self._returned.pop(0))
+        except Killed:
+            self._start()
+
+    def _start(self) -> None:
+        """A life that knows nothing but the log, and what its lock says of those before it."""
+        life = self._topics.fresh("life")
+        self._returned: list[ReadBack] = []
+        self._core = Partition(Worker(self._name, life), self._calls.refuses, self._calls.kind)
+        self._reader = Reader(self._topics, (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS))
+        for entry in self._reader.take(Topic.JOBS_EVENTS):
+            self._evolve(entry)
+        ended = tuple(Ended(incarnation=one, how=LOCK) for one in self._lived)
+        self._lived.append(life)
+        entry = WorkerEntry(worker_id=self._name, live=life, ended=ended)
+        self._topics.append(Topic.WORKERS, (self._topics.fresh("worker"), entry))
+
+    def _evolve(self, entry: Entry) -> ReadBack | None:
+        if isinstance(entry.body, UNREAD):
+            self._core.pass_over(entry.record.offset)
+            return None
+        return self._core.evolve(entry.body, entry.record.offset)
+
+    def _take_up(self, taken: Taken) -> None:
+        verdict = self._core.judge(taken, self._topics.fresh("try"))
+        if isinstance(verdict, Try):
+            self._append([verdict.started])
+            if verdict.refusal is not None:
+                self._append([reports.failed(verdict.started, verdict.refusal.outcome, verdict.refusal.error)])
+        self._core.discharge(taken)
+
+    async def _clear(self, told: ReadBack) -> None:
+        """Call what won, unless something that was read with it forbids that."""
+        reason = self._core.why_not(told.tried) if told.won else None
+        if reason is not None:
+            self._append([reports.not_executed(told.tried.started, reason)])
+        elif told.won:
+            await self._perform(told.tried)
+
+    async def _perform(self, tried: Try) -> None:
+        tool = tried.started.tool_name
+        if self._faults.strikes(Moment.BEFORE_CALL, tool):
+            raise Killed
+        self._made[tried.started.job_id, tool] += 1
+        said = await self._calls.make(tried.invocation, _context(tried))
+        if self._faults.strikes(Moment.AFTER_CALL, tool):
+            raise Killed
+        if self._faults.strikes(Moment.ANSWER, tool):
+            said = InDoubt(ConnectionResetError.__name__, returned=True)
+        events = _report(tried, said)
+        following = self._following(tried, said)
+        if following is None:
+            self._append(events)
+        else:
+            self._core.claim(following)
+            self._append(events, [following.started])
+
+    def _following(self, tried: Try, said: Said) -> Try | None:
+        """The next try of the run, with what this one returned."""
+        if not isinstance(said, Succeeded) or said.partial:
+            return None
+        run = tried.run
+        run.told[run.taken.grant.nodes[run.place]] = Told(tried.nonce, digest(said.result), said.result)
+        found = self._core.follow(run, self._topics.fresh("try"))
+        return found if isinstance(found, Try) else None
+
+    def _append(self, *parts: Sequence[Event]) -> None:
+        """One group: what is said of one try, and perhaps of the next."""
+        group = [
+            (event_id(event.job_id, event.event_type, *reports.cause_of(events)), event)
+            for events in parts
+            for event in events
+        ]
+        self._topics.append(Topic.JOBS_EVENTS, *group)
+
+
+def _context(tried: Try) -> ToolContext:
+    started = tried.started
+    return ToolContext(
+        external_key=started.external_key,
+        attempt=started.attempt_id,
+        idempotency_key=started.idempotency_key,
+        job_id=started.job_id,
+        node_id=started.node_id,
+        deadline=math.inf,
+    )
+
+
+def _report(tried: Try, said: Said) -> Sequence[Event]:
+    match said:
+        case Succeeded():
+            result = recordable.result(said.result)[0]
+            return reports.succeeded(tried, said, digest(result), result)
+        case Retryable(reason):
+            return (reports.failed(tried.started, Outcome.RETRYABLE, reason),)
+        case Permanent(reason):
+            return (reports.failed(tried.started, Outcome.PERMANENT, reason),)
+        case InDoubt(error_class, returned):
+            if tried.invocation.entry.effect_class is EffectClass.PURE:
+                return (reports.failed(tried.started, Outcome.RETRYABLE, error_class),)
+            return (reports.in_doubt(tried, error_class, returned=returned),)

@@ -1,0 +1,90 @@
+"""The ledger's edge: whether a call may run, what becomes of one in doubt, who is asked."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts, Grant, Now
+from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.policy import Policy
+from aetheris.ledger.settings import LedgerSettings
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.workers import Names
+from aetheris.protocol.messages.commands import Ended, RegistryEntry, StepCommand, ToolRequest
+from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
+from aetheris.testing.topics import START, Reader, Topics
+
+
+class Ledger:
+    """The ledger of the only partition; leases are held by who runs, and no effect store is there to look into."""
+
+    def __init__(self, topics: Topics, policy: Policy, registry: Mapping[str, RegistryEntry]) -> None:
+        self._topics = topics
+        self._reader = Reader(topics, (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS))
+        self._workers = Reader(topics, (Topic.WORKERS,))
+        self._ended: dict[WorkerLife, Ended] = {}
+        self._names = Names()
+
+        def registered(name: str, version: str) -> RegistryEntry | None:
+            entry = registry.get(name)
+            return entry if entry is not None and entry.version == version else None
+
+        limits = LedgerSettings.model_construct().limits()
+        terms = Terms(policy, limits, lambda: topics.fresh("lease"), lambda: 0.5, registered)
+        self._core = Partition(terms, self._ended)
+        self._core.restored(self._now())
+
+    def turn(self) -> bool:
+        """Fold, look and decide; False where there was nothing new and nothing due."""
+        due = self._core.next_due()
+        if not self._reader.has_more() and not self._workers.has_more() and (due is None or due > self._topics.now_s):
+            return False
+        now = self._now()
+        self._read_workers()
+        for entry in self._reader.take(Topic.JOBS_EVENTS):
+            if isinstance(entry.body, EffectConfirmed | ConfirmationFailed):
+                self._core.confirm(entry.body, entry.record.offset, now)
+            else:
+                self._core.evolve(entry.body, entry.record.offset, now, START.timestamp() + now.mono_s)
+        for entry in self._reader.take(Topic.TOOLS_REQUESTS):
+            if isinstance(entry.body, ToolRequest):
+                self._core.request(entry.body, entry.record.offset)
+        for entry in self._reader.take(Topic.JOBS_COMMANDS):
+            if isinstance(entry.body, StepCommand):
+                self._core.hear(entry.body, entry.id, entry.record.offset)
+        self._decide(now)
+        return True
+
+    def due_s(self) -> float | None:
+        """When it wants to be called by the clock."""
+        due_s = self._core.next_due()
+        return None if due_s is None or math.isinf(due_s) else due_s
+
+    def _decide(self, now: Now) -> None:
+        look = self._core.look(now)
+        facts = Facts({key: {} for _, key in look.effects}, dict.fromkeys(look.leases, False))
+        self._write(self._core.decide(facts, now))
+        self._core.joined()
+        for failure in self._core.unjudged.take():
+            raise failure.error
+
+    def _write(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Emit():
+                    self._topics.append(Topic.JOBS_EVENTS, *((one.id, one.event) for one in decision.events))
+                case Grant():
+                    self._topics.append(Topic.TOOLS_GRANTS, (decision.message.lease_id, decision.message))
+                case Ask():
+                    self._topics.append(Topic.VERIFICATIONS, (decision.message.ask, decision.message))
+                case _:
+                    pass  # views, and questions of verifiers, which nobody here answers
+
+    def _read_workers(self) -> None:
+        for one in self._workers.take(Topic.WORKERS):
+            for life in self._names.take(one.body.worker_id, one.body.model_dump_json().encode()).ended:
+                self._ended[life] = self._names[life[0]].ended[life[1]]
+                self._core.worker_ended(life)
+
+    def _now(self) -> Now:
+        return Now(self._topics.now_s, self._topics.now)

@@ -1,0 +1,274 @@
+"""Ledgers of one job that come and go, and what outlives them: the log, the effect store, the leases."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Now, View
+from aetheris.ledger.core.limits import Limits, QuarantineLimits
+from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.policy import Policy
+from aetheris.ledger.policy_file import load
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.fold.state import JobState, KeyState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import (
+    ContentRecord,
+    Ended,
+    LedgerRecord,
+    RegistryEntry,
+    Resolve,
+    ToolGrant,
+    ToolRequest,
+    Verification,
+)
+from aetheris.protocol.messages.events import Event
+from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
+
+TTL_S = 5.0
+SETTLES_S = 20.0
+START = datetime(2030, 1, 1, tzinfo=UTC)
+ALLOW_ALL = '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"'
+EffectKind = str
+
+
+def limits(**changes: Any) -> Limits:
+    base: dict[str, Any] = {
+        "lease_ttl_s": TTL_S,
+        "end_wait_s": 2 * TTL_S,
+        "probe_wait_s": 30.0,
+        "probe_backoff_s": 1.0,
+        "probe_tries": 3,
+        "max_tries": 4,
+        "on_in_doubt": "park",
+        "runs": True,
+        "quarantine": QuarantineLimits(0, 1, 1.0, 1.0),
+    }
+    return Limits(**(base | changes))
+
+
+def one(effect_class: EffectKind, **node: Any) -> dict[str, Any]:
+    return graph({"id": "a"} | node, act={"effect_class": effect_class, "settles_within_s": SETTLES_S, "timeout_s": 3})
+
+
+@dataclass
+class Surroundings:
+    """A log, an effect store and leases that outlive the ledgers on them."""
+
+    plan: dict[str, Any]
+    policy: Policy = field(default_factory=lambda: load(None))
+    limits: Limits = field(default_factory=limits)
+    log: list[Event] = field(default_factory=list[Event])
+    ids: list[str] = field(default_factory=list[str])
+    times: dict[int, float] = field(default_factory=dict[int, float])
+    """Offset → when it was appended, in seconds since 1970."""
+    ended: dict[WorkerLife, Ended] = field(default_factory=dict[WorkerLife, Ended])
+    tools: dict[str, RegistryEntry] = field(default_factory=dict[str, RegistryEntry])
+    effects: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
+    held: set[str] = field(default_factory=set[str])
+    redis_answers: bool = True
+    raises: bool = True
+    """Whether what the core could not judge is raised here, or stands in its list."""
+    lost_s: float | None = None
+    now_s: float = 1000.0
+    clock_off_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.log = [created(), planned(self.plan)]
+        self.ids = ["", ""]
+
+    def now(self) -> Now:
+        return Now(self.now_s, START + timedelta(seconds=self.now_s + self.clock_off_s))
+
+    def ledger(self) -> "Ledger":
+        return Ledger(self)
+
+    def facts(self) -> Facts:
+        if not self.redis_answers:
+            return Facts(None, None, self.lost_s)
+        return Facts(self.effects, dict.fromkeys(self.held, True), self.lost_s)
+
+
+class Ledger:
+    """A process: folds the world's log, carries decisions out until nothing more follows from them."""
+
+    def __init__(self, world: Surroundings) -> None:
+        self.world = world
+        fresh = count()
+        tools = world.tools
+        ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
+        terms = Terms(world.policy, world.limits, *ids, lambda name, _version: tools.get(name))
+        self.core = Partition(terms, world.ended)
+        self.read = 0
+        self.grants: list[ToolGrant] = []
+        self.asks: list[Verification] = []
+        self.records: list[LedgerRecord] = []
+        self.lines: list[ContentRecord] = []
+        self._fold()
+        self.core.restored(world.now())
+        self.settle()
+
+    def _fold(self) -> None:
+        for event in self.world.log[self.read :]:
+            at_s = self.world.times.setdefault(self.read, self.world.now().wall.timestamp())
+            self.core.evolve(event, self.read, self.world.now(), at_s)
+            self.read += 1
+
+    def settle(self) -> None:
+        """Rounds, until one decides nothing that the log would have to carry."""
+        for _ in range(20):
+            self._fold()
+            self.core.look(self.world.now())
+            decided = self.core.decide(self.world.facts(), self.world.now())
+            for failure in self.core.unjudged.take() if self.world.raises else ():
+                raise failure.error
+            if not [self._carry_out(decision) for decision in decided]:
+                return
+        raise AssertionError("the ledger never comes to rest")
+
+    def _carry_out(self, decision: Decision) -> None:
+        match decision:
+            case Emit():
+                self.world.log += [written.event for written in decision.events]
+                self.world.ids += [written.id for written in decision.events]
+            case Grant():
+                self.grants.append(decision.message)
+                self.world.held.add(decision.message.idempotency_key)
+            case Ask() | Confirm():
+                self.asks.append(decision.message)
+            case View():
+                self.records.append(decision.record)
+            case Line():
+                self.lines.append(decision.record)
+
+    def add(self, *events: Event) -> None:
+        for event in events:
+            self.world.log.append(event)
+            self.world.ids.append("")
+        self.settle()
+
+    def request(self, *nodes: str, offset: int = 0, **changes: Any) -> None:
+        fields: dict[str, Any] = {
+            "job_id": JOB,
+            "birth": 0,
+            "as_of": len(self.world.log) - 1,
+            "revision": 0,
+            "plan_hash": digest(self.world.plan),
+            "nodes": nodes,
+        }
+        self.core.request(ToolRequest(**(fields | changes)), offset)
+        self.settle()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, with a round at every due time on the way."""
+        end_s = self.world.now_s + seconds
+        for _ in range(1000):
+            due_s = self.core.next_due()
+            if due_s is None or due_s > end_s:
+                break
+            self.world.now_s = max(self.world.now_s, due_s)
+            self.settle()
+        self.world.now_s = end_s
+        self.settle()
+
+    def lease_lapses(self) -> None:
+        self.world.held.clear()
+        self.sleep(TTL_S + 0.1)
+
+    def answer(self, said: str, **fields: Any) -> None:
+        asked = self.asks[-1]
+        probed = ev.InvocationProbed(
+            job_id=JOB,
+            node_id=asked.node_id,
+            idempotency_key=asked.idempotency_key,
+            invocation_id=asked.invocation_id,
+            external_key=asked.external_key,
+            ask=asked.ask,
+            answer=ev.Answer(said),
+            **fields,
+        )
+        self.add(probed)
+
+    def resolve(self, verdict: str, node: str = "a", **fields: Any) -> None:
+        command = Resolve.model_validate(
+            {
+                "job_id": JOB,
+                "by": "bob",
+                "tenant": TENANT,
+                "execution_id": execution_id(JOB, node, key_of(node)),
+                "verdict": verdict,
+                "evidence": "seen in the bank's books",
+                "as_of": -1,
+            }
+            | fields
+        )
+        self.core.hear(command, "cmd-1", 7)
+        self.settle()
+
+    @property
+    def job(self) -> JobState:
+        return self.core.jobs[JOB].state
+
+    def state(self, node: str = "a") -> KeyState:
+        return self.job.keys[key_of(node)]
+
+    def written(self) -> list[str]:
+        """The types of what this world's ledgers wrote."""
+        return [event.event_type for event, id_ in zip(self.world.log, self.world.ids, strict=True) if id_]
+
+
+def effect(node: str, nonce: str, result: Any, *, change: bool = True) -> bytes:
+    """What an executor leaves in the effect store."""
+    done = finished(node, nonce, result=result)
+    committed = ev.CommandCommitted(
+        job_id=JOB,
+        node_id=node,
+        command_id=node,
+        idempotency_key=done.idempotency_key,
+        kind=started(node, nonce).kind,
+        input_hash=started(node, nonce).args_hash,
+        output_hash=digest(result),
+    )
+    parts = [f'"finished":{done.model_dump_json()}', f'"committed":{committed.model_dump_json()}']
+    if change:
+        changed = ev.StateChanged(
+            job_id=JOB,
+            node_id=node,
+            changes=(ev.Change(resource_type="refund", resource_id="r-1", operation="create"),),
+        )
+        parts.append(f'"changed":{changed.model_dump_json()}')
+    return ("{" + ",".join(parts) + "}").encode()
+
+
+BY_LOCK = Ended(incarnation="i1", how="lock")
+
+
+def worker_ended(incarnation: str = "i1") -> WorkerLife:
+    return ("w", incarnation)
+
+
+def reported(node: str, nonce: str, *, returned: bool = True) -> Event:
+    """The try's own word: it has failed, and how is not known."""
+    return about(ev.InvocationInDoubt, node, invocation_id=nonce, error_class="ConnectionResetError", returned=returned)
+
+
+def probing(world: Surroundings) -> Ledger:
+    """A probeable try in doubt whose worker's end is recorded, first question sent."""
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    world.ended[worker_ended()] = BY_LOCK
+    ledger.core.worker_ended(worker_ended())
+    ledger.settle()
+    return ledger
+
+
+def answered(asked: Verification, said: str) -> dict[str, Any]:
+    return {
+        "invocation_id": asked.invocation_id,
+        "external_key": asked.external_key,
+        "ask": asked.ask,
+        "answer": ev.Answer(said),
+    }

@@ -1,0 +1,36 @@
+"""Commands as pages have them, run as they stand there, in a fresh folder outside the repository."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from aetheris.cli.embedded import lifecycle
+
+_BLOCK = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> str:
+    """What stands in the blocks without a language, in order."""
+    return "".join(_BLOCK.findall(page))
+
+
+def run(script: str, folder: Path, within_s: float = 150.0) -> str:
+    """Run it with this environment's commands, ended at the first that fails; what it printed.
+
+    Whatever it leaves running on the folder is ended.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("AETHERIS_", "PYTHON"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    argv = ["bash", "-eu", "-o", "pipefail", "-c", script]
+    try:
+        ended = subprocess.run(
+            argv, cwd=folder, env=env | {"PATH": path}, capture_output=True, text=True, timeout=within_s, check=False
+        )
+    finally:
+        for tokens in folder.rglob(".aetheris/tokens.toml"):
+            if lifecycle.supervisor_pid(tokens.parent) is not None:
+                lifecycle.down(tokens.parent)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout

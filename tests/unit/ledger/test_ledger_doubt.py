@@ -1,0 +1,308 @@
+"""The ledger on a call in doubt: what is repeated, what is parked, and what the effect store says."""
+
+import json
+from typing import Any
+
+import pytest
+
+from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.fold.state import Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.plan.graph import JobOptions, OnInDoubt
+from tests.testkit.histories import JOB, about, created, finished, graph, key_of, started
+from tests.testkit.ledgers import (
+    TTL_S,
+    Surroundings,
+    effect,
+    limits,
+    one,
+    reported,
+)
+
+
+def test_a_proof_of_no_effect_is_retried_after_a_recorded_pause() -> None:
+    world = Surroundings(one("opaque", retry={"max_attempts": 3, "backoff_s": 4.0}))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    assert ledger.written() == ["retry_scheduled"]
+    assert ledger.grants == []
+    again = world.ledger()
+    again.sleep(3.9)
+    assert again.grants == []
+    again.sleep(0.2)
+    (grant,) = again.grants
+    assert grant.token == 2
+    assert again.written() == ["retry_scheduled"]
+
+
+def test_a_pause_written_by_a_wrong_clock_is_no_longer_than_the_plan_says() -> None:
+    world = Surroundings(one("opaque", retry={"backoff_s": 4.0}), clock_off_s=86_400.0)
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    world.clock_off_s = 0.0
+    again = world.ledger()
+    again.sleep(4.1)
+    assert len(again.grants) == 1
+
+
+def test_attempts_are_capped_and_the_end_names_the_cause() -> None:
+    ledger = Surroundings(one("opaque", retry={"max_attempts": 1})).ledger()
+    failure = finished("a", "n1", "retryable_failure").model_copy(update={"error": "NotExecuted: refused"})
+    ledger.add(started("a", "n1"), failure)
+    assert ledger.state().outcome is Settled.FAILED
+    assert ledger.state().sure
+    assert ledger.state().reason == "NotExecuted: refused"
+    assert ledger.state().via is ev.Via.LEDGER
+
+
+def test_a_reopened_key_of_a_stopping_job_is_settled() -> None:
+    ledger = Surroundings(one("opaque", retry={"backoff_s": 100.0})).ledger()
+    ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
+    ledger.add(ev.JobStopping(job_id=JOB, by="ann", reason="enough", up_to_revision=0))
+    assert ledger.state().outcome is Settled.FAILED
+    assert ledger.state().sure
+    assert ledger.grants == []
+
+
+def test_a_held_lease_is_left_alone() -> None:
+    ledger = Surroundings(one("opaque")).ledger()
+    ledger.request("a")
+    ledger.add(started("a", "n1"))
+    ledger.sleep(100)
+    assert ledger.written() == []
+
+
+def test_every_lease_gets_a_full_ttl_after_a_restart() -> None:
+    world = Surroundings(one("opaque"))
+    world.ledger().add(started("a", "n1"))
+    again = world.ledger()
+    again.sleep(TTL_S - 0.1)
+    assert again.written() == []
+    again.sleep(0.2)
+    assert again.written() == ["invocation_in_doubt", "invocation_parked"]
+
+
+def test_a_missing_lease_is_no_evidence_after_redis_lost_data() -> None:
+    world = Surroundings(one("opaque"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    world.lost_s = world.now_s + 4
+    ledger.sleep(4 + TTL_S + 3 - 0.1)
+    assert ledger.written() == []
+    ledger.sleep(0.2)
+    assert ledger.state().st is St.PARKED
+
+
+@pytest.mark.parametrize("effect_class", ["pure", "idempotent"])
+def test_what_may_be_sent_again_is_reopened_and_granted_with_the_next_token(effect_class: str) -> None:
+    ledger = Surroundings(one(effect_class)).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    assert ledger.written() == ["invocation_in_doubt", "invocation_reopened"]
+    (grant,) = ledger.grants
+    assert grant.token == 2
+    ledger.add(started("a", "n2", token=2))
+    assert ledger.state().n == "n2"
+    assert ledger.state().live == {"n1", "n2"}
+
+
+def test_in_doubt_from_the_executor_waits_for_no_lease() -> None:
+    ledger = Surroundings(one("idempotent")).ledger()
+    ledger.request("a")
+    ledger.add(started("a", "n1"), about(ev.InvocationInDoubt, "a", invocation_id="n1", error_class="TimeoutError"))
+    assert ledger.written() == ["invocation_reopened", "retry_scheduled"]
+    ledger.sleep(0.5)
+    assert [grant.token for grant in ledger.grants] == [1, 2]
+
+
+def test_what_fails_again_and_again_is_repeated_at_the_plans_pace_also_after_a_restart() -> None:
+    """Ten requests in a moment help nobody."""
+    plan = one("idempotent", retry={"max_attempts": 10, "backoff_s": 4, "backoff_factor": 3, "max_backoff_s": 20})
+    world = Surroundings(plan)
+    ledger = world.ledger()
+    ledger.request("a")
+    for token, pause_s in ((1, 4), (2, 12), (3, 20), (4, 20)):
+        nonce = f"n{token}"
+        ledger.add(started("a", nonce, token=token), reported("a", nonce, returned=token % 2 == 0))
+        before = len(ledger.grants)
+        ledger.sleep(pause_s / 2 - 0.1)
+        assert len(ledger.grants) == before
+        if token == 2:
+            ledger = world.ledger()
+            before = 0
+        ledger.sleep(pause_s)
+        assert [grant.token for grant in ledger.grants[before:]][:1] == [token + 1]
+
+
+def test_a_worker_that_ended_or_lost_its_lease_holds_nothing_up() -> None:
+    ledger = Surroundings(one("idempotent")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    assert "retry_scheduled" not in ledger.written()
+    assert ledger.grants
+
+
+def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
+    parked = Surroundings(one("opaque")).ledger()
+    parked.add(started("a", "n1"))
+    parked.lease_lapses()
+    assert parked.state().st is St.PARKED
+    failed = Surroundings(one("opaque"), limits=limits(on_in_doubt="fail")).ledger()
+    failed.add(started("a", "n1"))
+    failed.lease_lapses()
+    assert failed.state().outcome is Settled.FAILED
+    assert not failed.state().sure
+    assert failed.state().via is ev.Via.LEDGER
+    assert failed.state().reason == "failed, not sure: nobody can tell whether an opaque call took effect"
+
+
+@pytest.mark.parametrize("setting", ["park", "fail"])
+@pytest.mark.parametrize(
+    ("job", "tool", "becomes"),
+    [
+        ("fail", "park", St.SETTLED),
+        ("park", "fail", St.PARKED),
+        ("fail", None, St.SETTLED),
+        ("park", None, St.PARKED),
+        (None, "fail", St.SETTLED),
+        (None, "park", St.PARKED),
+    ],
+)
+def test_the_jobs_word_goes_before_the_tools_and_that_before_the_setting(
+    setting: str, job: OnInDoubt | None, tool: str | None, becomes: St
+) -> None:
+    pin = {"on_in_doubt": tool} if tool is not None else {}
+    world = Surroundings(graph({"id": "a"}, act=pin), limits=limits(on_in_doubt=setting))
+    world.log[0] = created(JobOptions(on_in_doubt=job))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    assert ledger.state().st is becomes
+
+
+@pytest.mark.parametrize("effect_class", ["opaque", "idempotent", "probeable", "pure"])
+def test_an_effect_in_the_store_is_caught_up_under_its_own_nonce_whatever_the_class(effect_class: str) -> None:
+    ledger = Surroundings(one(effect_class)).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.world.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 7}), "zombie": effect("a", "zombie", 1)}
+    ledger.lease_lapses()
+    assert ledger.written() == ["tool_invocation_finished", "command_committed", "state_changed"]
+    state = ledger.state()
+    assert (state.outcome, state.settled_by, state.via, state.result) == (
+        Settled.SUCCESS,
+        "n1",
+        ev.Via.CATCH_UP,
+        {"id": 7},
+    )
+    assert (ledger.asks, ledger.grants) == ([], [])
+    assert [record.status for record in ledger.records] == ["success"]
+
+
+def test_an_effect_of_a_nonce_that_never_started_or_of_another_key_settles_nothing() -> None:
+    ledger = Surroundings(one("opaque")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.world.effects[key_of("a")] = {"zombie": effect("a", "zombie", 1), "n1": effect("a", "zombie", 1)}
+    ledger.lease_lapses()
+    assert ledger.state().st is St.PARKED
+
+
+def _changed(part: str, **fields: Any) -> bytes:
+    """An effect that the store has changed."""
+    value = json.loads(effect("a", "n1", {"id": 7}))
+    value[part] |= fields
+    return json.dumps(value).encode()
+
+
+STORED = {
+    "no JSON": b"\xff",
+    "no effect": b"{}",
+    "another result": _changed("finished", result={"id": 8}),
+    "no hash": _changed("finished", output_hash=None),
+    "another node": _changed("finished", node_id="b"),
+    "another job": _changed("finished", job_id="job-2"),
+    "another key": _changed("finished", idempotency_key="k"),
+    "a failure": _changed("finished", outcome="permanent_failure"),
+    "another writer": _changed("finished", via="human", by="ann"),
+    "a huge external id": _changed("finished", external_id="x" * 950_000),
+    "a long external id": _changed("finished", external_id="x" * 2_000),
+    "a lone surrogate": _changed("finished", external_id="\ud800"),
+    "a deep result": effect("a", "n1", json.loads("[" * 100 + "]" * 100)),
+    "a large result": effect("a", "n1", "x" * 70_000),
+    "a reference to something else": _changed("finished", result=None, result_ref={"sha256": "0" * 64, "size": 1}),
+    "a result and a reference": _changed("finished", result_ref={"sha256": digest({"id": 7}), "size": 1}),
+    "committed of another node": _changed("committed", node_id="b"),
+    "committed of another command": _changed("committed", command_id="b"),
+    "committed of other arguments": _changed("committed", input_hash="0" * 64),
+    "committed of another result": _changed("committed", output_hash="0" * 64),
+    "committed of another kind": _changed("committed", kind="llm"),
+    "changes of another node": _changed("changed", node_id="b"),
+    "changes of another job": _changed("changed", job_id="job-2"),
+    "huge changes": _changed("changed", changes=[{"resource_type": "x" * 600_000, "resource_id": "", "operation": ""}]),
+}
+
+
+@pytest.mark.parametrize("value", STORED.values(), ids=STORED.keys())
+def test_the_effect_store_is_believed_only_what_the_try_itself_would_have_appended(value: bytes) -> None:
+    ledger = Surroundings(one("opaque")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.world.effects[key_of("a")] = {"n1": value}
+    ledger.lease_lapses()
+    ledger.sleep(20 * TTL_S)
+    assert ledger.written() == ["invocation_in_doubt", "invocation_parked"]
+
+
+def test_a_job_that_cant_be_judged_stands_still_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Surroundings(one("opaque"))
+    world.log += [event.model_copy(update={"job_id": "job-2"}) for event in world.log]
+    world.ids += ["", ""]
+    world.raises = False
+    ledger = world.ledger()
+    from aetheris.ledger.core import partition as core
+
+    judge = core.__dict__["adjudicate"]
+
+    def broken(job: Any, *args: Any, **fields: Any) -> Any:
+        if job.state.job_id == "job-2":
+            raise RecursionError("a payload")
+        return judge(job, *args, **fields)
+
+    monkeypatch.setattr(core, "adjudicate", broken)
+    ledger.request("a", job_id="job-2", birth=2, offset=0)
+    ledger.request("a", offset=1)
+    assert [grant.job_id for grant in ledger.grants] == [JOB]
+    assert [(one.job_id, type(one.error)) for one in ledger.core.unjudged.take()] == [("job-2", RecursionError)]
+    ledger.request("a", job_id="job-2", birth=2, offset=2)
+    assert ledger.core.unjudged.take() == []
+
+
+def test_a_late_effect_of_an_earlier_live_nonce_is_found_before_the_next_grant() -> None:
+    ledger = Surroundings(one("idempotent")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.lease_lapses()
+    ledger.world.effects[key_of("a")] = {"n1": effect("a", "n1", 1)}
+    ledger.sleep(TTL_S)
+    assert len(ledger.grants) == 1
+    assert ledger.state().settled_by == "n1"
+
+
+def test_without_redis_the_ladder_goes_on_after_a_while() -> None:
+    world = Surroundings(one("idempotent"))
+    ledger = world.ledger()
+    ledger.add(started("a", "n1"))
+    world.redis_answers, world.lost_s = False, world.now_s
+    ledger.sleep(TTL_S + 3 + 3 * TTL_S - 0.1)
+    assert ledger.written() == []
+    ledger.sleep(TTL_S)
+    assert ledger.written() == ["invocation_in_doubt", "invocation_reopened"]
+
+
+def test_reopens_are_capped() -> None:
+    ledger = Surroundings(one("idempotent"), limits=limits(max_tries=2)).ledger()
+    for token, nonce in enumerate(("n1", "n2"), start=1):
+        ledger.add(started("a", nonce, token=token))
+        ledger.lease_lapses()
+    assert ledger.state().st is St.PARKED
+    pure = Surroundings(one("pure"), limits=limits(max_tries=1)).ledger()
+    pure.add(started("a", "n1"))
+    pure.lease_lapses()
+    assert pure.state().outcome is Settled.FAILED

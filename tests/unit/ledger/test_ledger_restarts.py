@@ -1,0 +1,218 @@
+"""What a ledger keeps, and what it does whatever dies."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from aetheris.protocol.fold.state import JobState, Settled, St
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import (
+    Ended,
+    ToolGrant,
+    Verification,
+)
+from aetheris.protocol.messages.events import Event
+from tests.testkit.histories import JOB, TENANT, about, created, finished, fold, key_of, planned, started
+from tests.testkit.ledgers import SETTLES_S, TTL_S, Ledger, Surroundings, answered, effect, one, worker_ended
+
+
+def test_a_sealed_job_is_forgotten_and_frees_the_mark() -> None:
+    ledger = Surroundings(one("pure")).ledger()
+    assert [birth for _, birth in ledger.core.live()] == [0]
+    ledger.add(started("a", "n1"), finished("a", "n1"), ev.JobCompleted(job_id=JOB), _seal())
+    assert [*ledger.core.live()] == []
+    assert ledger.core.jobs == {}
+    assert [record.status for record in ledger.records] == ["success"]
+
+
+def test_a_job_that_needs_an_upgrade_is_left_alone() -> None:
+    ledger = Surroundings(one("pure")).ledger()
+    ledger.add(started("a", "n1"))
+    ledger.core.needs_upgrade(JOB, 99)
+    ledger.lease_lapses()
+    ledger.request("b")
+    assert ledger.written() == []
+    assert ledger.grants == []
+
+
+@pytest.mark.parametrize("plan", [one("idempotent"), one("opaque"), one("probeable")])
+def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any]) -> None:
+    def decided() -> Sequence[str]:
+        ledger = Surroundings(plan).ledger()
+        ledger.add(started("a", "n1"))
+        ledger.lease_lapses()
+        return [id_ for id_ in ledger.world.ids if id_]
+
+    assert decided() == decided()
+    assert decided()
+
+
+def _seal() -> ev.JobSealed:
+    hashes = {"root": "r", "execution_hash": "e", "outcome_hash": "o", "sealed_at": "", "signature": "s", "key_id": "k"}
+    return ev.JobSealed(job_id=JOB, tenant=TENANT, event_count=1, **hashes)
+
+
+@dataclass
+class Outside:
+    """The world that calls change, an executor that may die at any point, and zombies of both."""
+
+    world: Surroundings
+    random: random.Random
+    ledgers: list[Ledger] = field(default_factory=list[Ledger])
+    seen: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    landing: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    """When each effect lands, and the external key that it carries."""
+    late: list[tuple[str, ev.ToolInvocationStarted]] = field(default_factory=list[tuple[str, ev.ToolInvocationStarted]])
+    """Incarnations that still live, with a call that they have not made yet."""
+    nonces: int = 0
+
+    def landed(self) -> list[str]:
+        return [key for at_s, key in self.landing if at_s <= self.world.now_s]
+
+    def ledger(self) -> Ledger:
+        """A new process; the ones before it may wake up as zombies."""
+        ledger = self.world.ledger()
+        self.ledgers.append(ledger)
+        return ledger
+
+    def serve(self, ledger: Ledger) -> None:
+        """Take up what a ledger has sent."""
+        grants, asks = self.seen.get(id(ledger), (0, 0))
+        self.seen[id(ledger)] = (len(ledger.grants), len(ledger.asks))
+        for asked in ledger.asks[asks:]:
+            self._probe(ledger, asked)
+        for grant in ledger.grants[grants:]:
+            if self.random.random() < 0.8:
+                self._run(grant)
+
+    def _probe(self, ledger: Ledger, asked: Verification) -> None:
+        if self.random.random() < 0.2:
+            return
+        there = asked.external_key in self.landed()
+        said = "unknown" if self.random.random() < 0.1 else "found" if there else "not_found"
+        ledger.add(about(ev.InvocationProbed, "a", **answered(asked, said)))
+
+    def _run(self, grant: ToolGrant) -> None:
+        self.nonces += 1
+        nonce, incarnation = f"n{self.nonces}", f"i{self.nonces}"
+        before = fold_of(self.world)
+        known = before.keys.get(grant.idempotency_key)
+        attempt = known.x - 1 if known is not None else 0
+        mine = started("a", nonce, token=grant.token, attempt=attempt, incarnation=incarnation)
+        self._append(mine)
+        state = fold_of(self.world).keys[grant.idempotency_key]
+        if state.st is not St.STARTED or state.n != nonce:
+            return
+        if self.random.random() < 0.5:
+            self.world.held.add(grant.idempotency_key)
+        self._act(mine, incarnation)
+
+    def _act(self, mine: ev.ToolInvocationStarted, incarnation: str) -> None:
+        fate = self.random.choice(["reports", "unsent", "dies", "dies after the call", "pauses", "timeout"])
+        if fate == "reports":
+            self._call(mine, 0.0)
+            self._append(finished("a", mine.invocation_id, result=mine.external_key))
+        elif fate == "unsent":
+            self._append(finished("a", mine.invocation_id, "retryable_failure"))
+        elif fate == "pauses":
+            self.late.append((incarnation, mine))
+        else:
+            if fate != "dies":
+                self._call(mine, self.random.uniform(0, SETTLES_S))
+            if fate == "dies after the call" and self.random.random() < 0.5:
+                self.world.effects[key_of("a")] = {mine.invocation_id: effect("a", mine.invocation_id, 1)}
+            if fate == "timeout":
+                nonce = mine.invocation_id
+                self._append(about(ev.InvocationInDoubt, "a", invocation_id=nonce, error_class="TimeoutError"))
+            self._end(incarnation)
+
+    def _call(self, mine: ev.ToolInvocationStarted, delay_s: float) -> None:
+        self.landing.append((self.world.now_s + delay_s, mine.external_key))
+
+    def _end(self, incarnation: str) -> None:
+        if self.random.random() < 0.7:
+            self.world.ended[worker_ended(incarnation)] = Ended(incarnation=incarnation, how="lock")
+            for ledger in self.ledgers:
+                ledger.core.worker_ended(worker_ended(incarnation))
+
+    def wake_late(self) -> None:
+        """A paused executor goes on, as a zombie or not; or it is found dead."""
+        if self.late:
+            incarnation, mine = self.late.pop(self.random.randrange(len(self.late)))
+            if self.random.random() < 0.5:
+                self._call(mine, 0.0)
+                self._append(finished("a", mine.invocation_id, result=mine.external_key))
+            else:
+                self._end(incarnation)
+
+    def _append(self, event: Event) -> None:
+        self.world.log.append(event)
+        self.world.ids.append("")
+
+
+def fold_of(world: Surroundings) -> JobState:
+    return fold(*world.log[1:])
+
+
+@pytest.mark.parametrize("effect_class", ["opaque", "probeable", "idempotent"])
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_dies_a_call_takes_effect_at_most_once_and_ends(effect_class: str, seed: int) -> None:
+    world = Surroundings(one(effect_class, retry={"max_attempts": 6, "backoff_s": 1.0}))
+    outside = Outside(world, random.Random(f"{effect_class}{seed}"))  # noqa: S311 - a seeded test
+    ledger = outside.ledger()
+    ledger.request("a")
+    for _ in range(40):
+        step = outside.random.random()
+        if step < 0.1:
+            world.effects.clear()
+            world.held.clear()
+            world.lost_s = world.now_s
+        elif step < 0.25:
+            ledger = outside.ledger()
+            ledger.request("a")
+        elif step < 0.35:
+            outside.wake_late()
+        else:
+            outside.random.choice(outside.ledgers).sleep(outside.random.uniform(0, 2 * TTL_S))
+        world.held.clear()
+        for one_of_them in outside.ledgers:
+            one_of_them.settle()
+            outside.serve(one_of_them)
+    while outside.late:
+        outside.wake_late()
+    for _ in range(60):
+        ledger.sleep(10 * TTL_S)
+        world.held.clear()
+        outside.serve(ledger)
+    state = fold_of(world).keys[key_of("a")]
+    calls = [key for _, key in outside.landing]
+    assert state.st in (St.SETTLED, St.PARKED)
+    if effect_class == "idempotent":
+        assert len(set(calls)) <= 1
+    else:
+        assert len(calls) <= 1
+    if state.outcome is Settled.SUCCESS:
+        assert calls
+    if state.st is St.SETTLED and state.sure:
+        assert not calls
+
+
+def test_a_sealed_job_is_not_born_again() -> None:
+    world = Surroundings(one("opaque"))
+    ledger = world.ledger()
+    seal = {
+        "event_count": 1,
+        "root": "",
+        "execution_hash": "",
+        "outcome_hash": "",
+        "sealed_at": "",
+        "signature": "",
+        "key_id": "",
+    }
+    ledger.add(ev.JobSealed.model_validate({"job_id": JOB, "tenant": TENANT} | seal))
+    ledger.add(created(), planned(world.plan))
+    assert JOB not in ledger.core.jobs
+    assert [*ledger.core.live()] == []

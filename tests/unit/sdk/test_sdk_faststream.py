@@ -1,0 +1,67 @@
+"""The events in a FastStream application, in its own test broker."""
+
+import pytest
+from faststream.kafka import KafkaBroker, TestKafkaBroker
+
+from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import Event, JobCancelled, JobCompleted
+from aetheris.sdk.faststream import job_events
+from aetheris.sdk.received import Received
+
+
+def fact(event: Event, number: int = 1) -> Draft:
+    time = "2026-01-01T00:00:00Z"
+    return draft(Topic.JOBS_EVENTS, event, key=event.job_id, id=f"e-{number}", source="test", time=time)
+
+
+async def publish(broker: KafkaBroker, one: Draft) -> None:
+    headers = {name: value.decode() for name, value in one.headers}
+    await broker.publish(one.value, one.topic, key=one.key, headers=headers)
+
+
+async def test_handlers_get_typed_facts_of_the_types_that_they_ask_for() -> None:
+    broker, found = KafkaBroker(), list[Received]()
+    subscriber = job_events(broker, "billing", types={"job_completed"})
+
+    @subscriber
+    async def completed(fact: Received) -> None:
+        found.append(fact)
+
+    async with TestKafkaBroker(broker):
+        await publish(broker, fact(JobCancelled(job_id="j-1", by="ada")))
+        await publish(broker, fact(JobCompleted(job_id="j-2", result={"n": 1}), 7))
+    (one,) = found
+    assert (one.id, one.type, one.job_id) == ("e-7", "job_completed", "j-2")
+    assert one.event == JobCompleted(job_id="j-2", result={"n": 1})
+
+
+async def test_what_can_not_be_read_comes_as_it_is() -> None:
+    broker, found = KafkaBroker(), list[Received]()
+
+    @job_events(broker, "all")
+    async def anything(fact: Received) -> None:
+        found.append(fact)
+
+    async with TestKafkaBroker(broker):
+        await publish(broker, Draft(Topic.JOBS_EVENTS, b"j-1", b"{", (("ce_type", b"io.aetheris.odd.v1"),)))
+    assert [(one.event, one.type, one.value) for one in found] == [(None, "odd", b"{")]
+
+
+async def test_a_handler_that_raises_is_not_hidden_by_the_test_broker() -> None:
+    broker = KafkaBroker()
+
+    @job_events(broker, "all")
+    async def fails(_fact: Received) -> None:
+        raise RuntimeError("not today")
+
+    async with TestKafkaBroker(broker):
+        with pytest.raises(RuntimeError, match="not today"):
+            await publish(broker, fact(JobCompleted(job_id="j-1")))
+
+
+def test_no_topic_is_made_and_the_group_is_never_a_services() -> None:
+    subscriber = job_events(KafkaBroker(), "billing")
+    assert [(topic.name, topic.declare) for topic in subscriber.topics] == [(str(Topic.JOBS_EVENTS), False)]
+    assert subscriber.group_id == "aetheris.subscriber.billing"
