@@ -81,7 +81,7 @@ def log_of(seed: int) -> tuple[list[Record], Terms]:
     run.go()
     scenario = run.around.scenario
     terms = Terms(scenario.policy, scenario.limits, lambda: "id", lambda: 0.5)
-    entries = run.log.topics[Topic.JOBS_EVENTS]
+    entries = run.around.log.topics[Topic.JOBS_EVENTS]
     return [record_of(Topic.JOBS_EVENTS, one.record.offset, one.id, one.body) for one in entries], terms
 
 

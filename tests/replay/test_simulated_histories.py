@@ -22,7 +22,7 @@ def histories(seed: int) -> list[list[Record]]:
     run = Run(Tape(seed))
     run.go()
     found: dict[bytes | None, list[Record]] = {}
-    for entry in run.log.topics[Topic.JOBS_EVENTS]:
+    for entry in run.events():
         record = record_of(Topic.JOBS_EVENTS, entry.record.offset, entry.id, entry.body)
         found.setdefault(record.key, []).append(record)
     return list(found.values())

@@ -81,7 +81,7 @@ def simulated(seed: int, number: int) -> Sequence[Record]:
     run = Run(Tape(seed))
     run.go()
     jobs: dict[bytes | None, list[Record]] = {}
-    for entry in run.log.topics[Topic.JOBS_EVENTS]:
+    for entry in run.events():
         record = record_of(Topic.JOBS_EVENTS, entry.record.offset, entry.id, entry.body)
         jobs.setdefault(record.key, []).append(record)
     return list(jobs.values())[number]

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aetheris.cli.embedded import lifecycle
@@ -17,20 +19,23 @@ def commands(page: str) -> str:
 
 
 def run(script: str, folder: Path, within_s: float = 150.0) -> str:
-    """Run it with this environment's commands, ended at the first that fails; what it printed.
-
-    Whatever it leaves running on the folder is ended.
-    """
+    """Run it with this environment's commands, ended at the first that fails; what it printed."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("AETHERIS_", "PYTHON"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     argv = ["bash", "-eu", "-o", "pipefail", "-c", script]
+    ended = subprocess.run(
+        argv, cwd=folder, env=env | {"PATH": path}, capture_output=True, text=True, timeout=within_s, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@contextmanager
+def left_clean(folder: Path) -> Generator[None]:
+    """At the end nothing runs below the folder any more."""
     try:
-        ended = subprocess.run(
-            argv, cwd=folder, env=env | {"PATH": path}, capture_output=True, text=True, timeout=within_s, check=False
-        )
+        yield
     finally:
         for tokens in folder.rglob(".aetheris/tokens.toml"):
             if lifecycle.supervisor_pid(tokens.parent) is not None:
                 lifecycle.down(tokens.parent)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout

@@ -141,6 +141,18 @@ def _also_ended(real: Callable[..., Any]) -> Callable[..., Any]:
     return why_void
 
 
+def _no_requests(_: Any) -> Any:
+    """Whatever a job asks, its line in the index names nothing."""
+    return property(lambda _: ())
+
+
+def _whatever_was_begun(real: Callable[..., Any]) -> Callable[..., Any]:
+    def strays(core: Any, _begun: Any) -> Any:
+        return real(core, {})
+
+    return strays
+
+
 def _always(value: object) -> Replace:
     def always(*_: object) -> object:
         return value
@@ -149,12 +161,12 @@ def _always(value: object) -> Replace:
 
 
 ABLATIONS: tuple[Ablation, ...] = (
-    Ablation("without read-back", "the read-back before a call", 400, gate="none"),
-    Ablation("with a Redis lock instead", "the log as the lock (a Redis lock instead)", 1000, gate="redis"),
+    Ablation("without read-back", "the read-back before a call", 100, gate="none"),
+    Ablation("with a Redis lock instead", "the log as the lock (a Redis lock instead)", 100, gate="redis"),
     Ablation(
         "without birth",
         "the birth that every message carries",
-        10_000,
+        600,
         {
             "aetheris.tool_executor.core.partition.Partition._in_force": _without_birth_in_executor,
             "aetheris.tool_executor.core.partition.Partition._born": _without_birth_in_read_back,
@@ -164,13 +176,13 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with a new attempt on reclaim",
         "the external key that stays until a proof (a new attempt on reclaim)",
-        1000,
+        100,
         {"aetheris.protocol.fold.rules._reopen": _new_attempt_on_reclaim},
     ),
     Ablation(
         "without the node guard",
         "the node guard, in fold, ledger and planner",
-        10_000,
+        100,
         {
             "aetheris.protocol.fold.start._node_is_taken": _always(None),
             "aetheris.ledger.core.adjudication._is_known": _always(value=False),
@@ -181,7 +193,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with a stop judged by revision",
         "a stop judged by the entry, not by the revision in force",
-        2000,
+        600,
         {
             "aetheris.protocol.fold.start.is_stopped": _stopped_by_revision,
             "aetheris.protocol.fold.rules.is_stopped": _stopped_by_revision,
@@ -193,31 +205,31 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with nothing under way where no bound is stated",
         '"not found" counts only when nothing can be under way any more, also where a tool states no bound',
-        2000,
+        300,
         {"aetheris.protocol.plan.graph.ToolPin.settles_s": _unbounded},
     ),
     Ablation(
         "with checkpoints that say more than they hold",
         "the end of what a checkpoint holds (taken to reach four records further)",
-        300,
+        100,
         {"aetheris.protocol.base.checkpoints.Chain.reached": _further_than_read},
     ),
     Ablation(
         "with a mark that rests on no checkpoint",
         "a whole checkpoint below a mark (a mark passes all that was read)",
-        600,
+        100,
         {"aetheris.runtime.worker.checkpoints.Checkpoints._needed": _always(1 << 60)},
     ),
     Ablation(
         "with a timeout taken as a return",
         "a timeout does not say that a try can act no more",
-        2000,
+        300,
         {"aetheris.tool_executor.core.reports.in_doubt": _always_returned},
     ),
     Ablation(
         "with an effect store that is believed",
         "what lies in the effect store is held against what the try would have appended",
-        5000,
+        300,
         {
             "aetheris.ledger.core.settlement._is_of": _always(value=True),
             "aetheris.ledger.core.settlement._is_whole": _always(value=True),
@@ -226,7 +238,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with those who have ended starting all the same",
         "who has ended starts nothing more, and ends when it reads so",
-        2000,
+        100,
         {
             "aetheris.protocol.fold.rules.why_void": _also_ended,
             "aetheris.testkit.simulation.actors.executor.Executor._is_own": _always(value=False),
@@ -235,7 +247,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with questions without end",
         "questions to the outside that get no answer are counted",
-        2000,
+        100,
         {
             "aetheris.ledger.core.doubt.note_unknown": _never_tired,
             "aetheris.ledger.core.partition.note_unknown": _never_tired,
@@ -244,13 +256,46 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with not-found taken as final",
         '"not found" counts only from a try that can act no more',
-        2000,
+        100,
         {"aetheris.ledger.core.doubt._probe": _not_found_is_final},
+    ),
+    Ablation(
+        "with strays that nobody reports",
+        "who was cut off before a call says so when it is there again",
+        1000,
+        {"aetheris.tool_executor.core.partition.Partition.strays": _always(())},
+    ),
+    Ablation(
+        "with what was called taken for a stray",
+        "what a process has called, in whichever of its partitions' lives, is no stray",
+        100,
+        {"aetheris.tool_executor.core.partition.Partition.strays": _whatever_was_begun},
+    ),
+    Ablation(
+        "without the guard beyond a job",
+        "an equal irreversible call of another job in the session or tenant, done, or under way",
+        100,
+        {
+            "aetheris.ledger.core.adjudication._done_elsewhere": _always(None),
+            "aetheris.ledger.core.adjudication._wait_for_another": _always(None),
+        },
+    ),
+    Ablation(
+        "with a step's cancel unheard",
+        "what a human says about a step is decided",
+        100,
+        {"aetheris.ledger.core.partition.Partition._call_off": _always(())},
+    ),
+    Ablation(
+        "with a list of no requests",
+        "open requests are in the list of jobs",
+        300,
+        {"aetheris.planner.core.progress.Progress.open_requests": _no_requests},
     ),
     Ablation(
         "with a pause that only its readers keep",
         "a `started` behind a pause is void (planner, ledger and executor keep to it all the same)",
-        2000,
+        100,
         {"aetheris.protocol.fold.start.is_held": _always(value=False)},
     ),
 )

@@ -1,6 +1,7 @@
 """What must hold, whatever happens: looked at on every record, call and effect, and when all has come to rest."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aetheris.proofs import RawRecord, Report, verify
@@ -25,7 +26,7 @@ from aetheris.protocol.messages.events import (
     ToolInvocationStarted,
     WorkerEnded,
 )
-from aetheris.protocol.plan.graph import EffectClass, undo_id
+from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.answers import took_nothing
 from aetheris.protocol.views.standing import job_view
@@ -143,7 +144,13 @@ class Observer:
 
 
 def check_effect(
-    effect: Effect, outside: Outside, retries: Mapping[tuple[str, str], int], observer: Observer, lies: Collection[Life]
+    effect: Effect,
+    outside: Outside,
+    retries: Mapping[tuple[str, str], int],
+    observer: Observer,
+    *,
+    lies: Collection[Life],
+    scope: DuplicateScope,
 ) -> None:
     """At most once, where the world stands now; `lies`: who lived, though a human said that they had ended."""
     call = effect.call
@@ -154,31 +161,63 @@ def check_effect(
             raise Broken("one_key_and_arguments_per_node", f"{node} took effect under {_keys(effects)}")
     elif len(effects) > 1 + retries.get(node, 0) + observer.believed(effects, lies):
         raise Broken("at_most_once", f"{node} ({call.effect_class}) took effect {len(effects)} times: {_keys(effects)}")
+    if call.irreversible and scope != "job":
+        _check_elsewhere(call, outside, sum(retries.values()) + observer.believed(outside.effects, lies))
     if call.irreversible or (call.node_id.startswith(TURN) and call.effect_class is not EffectClass.PURE):
         _check_same(call, outside, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
 
 
-def check_end(observer: Observer, outside: Outside, expected: Iterable[str], *, mended: bool) -> None:
-    """What must hold when nothing moves any more; `mended`: nothing goes wrong any more, either."""
+NeverBegun = Callable[[str, Life, str], bool]
+"""(job_id, life, nonce) → whether that process has the job's partition, and knows that it never made the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How a run came to rest."""
+
+    mended: bool
+    """Nothing goes wrong any more."""
+    decided: bool
+    """Humans have answered what they were asked."""
+    resolved: bool
+    """A human has settled what was parked."""
+    never_begun: NeverBegun
+
+
+def check_end(observer: Observer, outside: Outside, expected: Iterable[str], rest: Rest) -> None:
+    """What must hold when nothing moves any more."""
     for job_id in expected:
         job = observer.jobs.get(job_id)
         if job is None:
             raise Broken("stuck", f"{job_id} was never born")
         parked = any(state.st is St.PARKED for state in job.keys.values())
         waits = parked or ("resolve", None) in job.open_waits
+        waits = (waits and not rest.resolved) or (not rest.decided and _asks(job))
+        waits = waits or _waits_for_another(job, observer.jobs)
         if job.terminal is None and not waits:
             raise Broken("stuck", f"{job_id} neither ends nor waits for a human")
         for key, state in job.keys.items():
             _check_result(job, key, state, outside)
             _check_sure(job, key, state, outside)
-            _check_open(job, state)
-            if mended:
+            _check_open(job, state, decided=rest.decided)
+            _check_strays(job, state, rest.never_begun)
+            if rest.mended:
                 _check_settleable(job, state)
         _check_named(job)
         if isinstance(job.terminal, JobCompleted):
             _check_nothing_lost(job, outside)
         if isinstance(job.terminal, JobFailed):
             _check_undone(job)
+
+
+def _asks(job: JobState) -> bool:
+    return any(state.is_asking or state.is_waiting for state in job.keys.values())
+
+
+def _waits_for_another(job: JobState, jobs: Mapping[str, JobState]) -> bool:
+    """Whether it waits for a call of another job that a human has not settled yet."""
+    named = (one.correlation_key or "" for one in job.open_waits.values() if one.wait_type == "duplicate")
+    return any(jobs[name.partition("/")[0]].terminal is None for name in named)
 
 
 def check_folds(observer: Observer, folds: Iterable[tuple[str, Mapping[str, JobState]]]) -> None:
@@ -225,6 +264,13 @@ def _check_same(call: Call, outside: Outside, retried: int) -> None:
         raise Broken("same_call_once", f"{call.job_id}: {sorted(same)} are the same call")
 
 
+def _check_elsewhere(call: Call, outside: Outside, more: int) -> None:
+    """The same call by meaning in jobs that share a session, or a tenant."""
+    same = {(one.call.job_id, one.call.node_id) for one in outside.effects if one.call.content == call.content}
+    if len(same) > 1 + more:
+        raise Broken("same_call_once_in_all_jobs", f"{sorted(same)} are the same call")
+
+
 def _check_sure(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
     """Sure that there is no effect means that there is none, and that none is on its way."""
     if state.st is not St.SETTLED or state.outcome is Settled.SUCCESS or not state.sure:
@@ -234,12 +280,21 @@ def _check_sure(job: JobState, key: str, state: KeyState, outside: Outside) -> N
         raise Broken("sure_means_sure", f"{job.job_id} {state.node_id} ({key[:8]}) took effect, and is said not to")
 
 
-def _check_open(job: JobState, state: KeyState) -> None:
+def _check_open(job: JobState, state: KeyState, *, decided: bool) -> None:
     """When all humans have answered, nothing is asked any more; what is parked says why."""
-    if job.terminal is None and job.stopping is None and (state.is_asking or state.is_waiting):
+    if decided and job.terminal is None and job.stopping is None and (state.is_asking or state.is_waiting):
         raise Broken("answers_count", f"{job.job_id} {state.node_id} still waits for an answer that was given")
     if state.st is St.PARKED and not state.parked_because:
         raise Broken("parked_says_why", f"{job.job_id} {state.node_id}")
+
+
+def _check_strays(job: JobState, state: KeyState, never_begun: NeverBegun) -> None:
+    """Who was cut off before a call, and is there again, says so: no human is asked about it."""
+    if state.st is not St.PARKED or job.terminal is not None:
+        return
+    tried = state.tries.get(state.n or "")
+    if tried is not None and never_begun(job.job_id, (tried.worker_id, tried.incarnation), state.n or ""):
+        raise Broken("a_stray_is_reported", f"{job.job_id} {state.node_id}: {state.n} was never made, and is parked")
 
 
 def _check_settleable(job: JobState, state: KeyState) -> None:

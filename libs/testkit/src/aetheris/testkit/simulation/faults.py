@@ -1,6 +1,6 @@
 """What may go wrong, as actions on a run; a fault that has no place at the moment gives way to the next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aetheris.protocol.base.topics import Topic
@@ -36,12 +36,17 @@ BAD_COURSES = (
 class Faults:
     """Strikes; `count` is how often it has."""
 
-    around: Surroundings
+    parts: Sequence[Surroundings]
     processes: Processes
     human: Human
     observer: Observer
     pass_time: Callable[[float], object]
     count: int = 0
+
+    @property
+    def around(self) -> Surroundings:
+        """What all partitions share."""
+        return self.parts[0]
 
     def strike(self) -> None:
         """One fault, drawn from those that have a place now."""
@@ -118,7 +123,7 @@ class Faults:
         """Its open questions are read again."""
         if not self.processes.verifiers:
             return None
-        victim = self.processes.verifiers[0]
+        victim = self.around.tape.pick(self.processes.verifiers)
         self.processes.crash(victim)
         return f"{victim.name} crashes"
 
@@ -148,37 +153,55 @@ class Faults:
         successor = self.processes.free_worker()
         if not found or successor is None:
             return None
-        found[-1].close()
-        self.processes.start_executor(successor)
-        return f"{found[-1].name} gives the partition up to {successor}"
+        found[-1].close(in_time=not self.around.tape.chance(0.2))
+        self.processes.start_executor(successor, (found[-1].around,))
+        return f"{found[-1].name} gives partition {found[-1].around.number} up to {successor}"
+
+    def partition_moves(self) -> str | None:
+        """To another process that lives, or back to the same; what else they have they keep."""
+        found = [one for one in self.processes.executors if one.owner and not (one.closed or one.paused)]
+        if not found:
+            return None
+        tape = self.around.tape
+        actor = tape.pick(found)
+        lives = {one.worker: one for one in self.processes.executors if one.begun is not actor.begun and not one.paused}
+        to = tape.pick((actor, *(one for one in lives.values() if not one.worker.worker_id.startswith("late"))))
+        in_time = not tape.chance(0.4)
+        self.processes.move(actor, to, in_time=in_time)
+        return f"partition {actor.around.number} goes from {actor.name} to {to.name}{'' if in_time else ', too late'}"
 
     def executor_starts_late(self) -> str | None:
         """It folds from an offset in the middle: what it doesn't know whole, it must not judge."""
-        end = self.around.log.end(Topic.JOBS_EVENTS)
+        part = self.around.tape.pick(self.parts)
+        end = part.log.end(Topic.JOBS_EVENTS)
         if end < 2 or len(self.processes.executors) > 3:
             return None
         start = 1 + self.around.tape.below(min(end, 8))
-        self.processes.start_late_executor(start)
+        self.processes.start_late_executor(part, start)
         return f"an executor starts at offset {start}"
 
     def ledger_becomes_zombie(self) -> str | None:
         """Another one takes over; the old one goes on, or is paused and wakes up some time."""
-        if len(self.processes.ledgers) != 1:
+        part = self.around.tape.pick(self.parts)
+        found = self.processes.ledgers_of(part)
+        if len(found) != 1:
             return None
-        old = self.processes.ledgers[0]
+        old = found[0]
         if self.around.tape.chance(0.6):
             self.processes.pause(old)
-        self.processes.start_ledger()
+        self.processes.start_ledger(part)
         return f"{old.name} becomes a zombie"
 
     def planner_becomes_zombie(self) -> str | None:
         """Another one takes over; the old one goes on, or is paused and wakes up some time."""
-        if len(self.processes.planners) != 1:
+        part = self.around.tape.pick(self.parts)
+        found = self.processes.planners_of(part)
+        if len(found) != 1:
             return None
-        old = self.processes.planners[0]
+        old = found[0]
         if self.around.tape.chance(0.6):
             self.processes.pause(old)
-        self.processes.start_planner()
+        self.processes.start_planner(part)
         return f"{old.name} becomes a zombie"
 
     def redis_is_flushed(self) -> str | None:
@@ -196,22 +219,23 @@ class Faults:
     def message_comes_again(self) -> str | None:
         """A request, grant, question or command of any age."""
         topic = self.around.tape.pick(COMMANDS)
-        entries = self.around.log.topics[topic]
+        part = self.around.tape.pick(self.parts)
+        entries = part.log.topics[topic]
         if not entries:
             return None
         entry = entries[-1 - self.around.tape.below(len(entries))]
-        self.around.log.adrift(Batch(topic, ((entry.id, entry.body),)))
+        part.log.adrift(Batch(topic, ((entry.id, entry.body),)))
         return f"{type(entry.body).__name__} {entry.record.offset} comes again"
 
     def birth_comes_again(self) -> str | None:
         """A planner that had not seen that its first two records were written writes them again."""
-        entries = self.around.log.topics[Topic.JOBS_EVENTS]
-        born = {job.birth for job in self.observer.jobs.values()}
-        if not born:
+        jobs = [*self.observer.jobs.values()]
+        if not jobs:
             return None
-        at = self.around.tape.pick(sorted(born))
-        pair = tuple((entry.id, entry.body) for entry in entries[at : at + 2])
-        self.around.log.adrift(Batch(Topic.JOBS_EVENTS, pair))
+        job = self.around.tape.pick(jobs)
+        at, log = job.birth, self.parts[self.around.scenario.number_of(job.job_id)].log
+        pair = tuple((entry.id, entry.body) for entry in log.topics[Topic.JOBS_EVENTS][at : at + 2])
+        log.adrift(Batch(Topic.JOBS_EVENTS, pair))
         return f"the birth at {at} comes again"
 
     def step_is_called_off(self) -> str | None:
@@ -330,6 +354,7 @@ _KINDS: tuple[Kind, ...] = (
     Faults.planner_becomes_zombie,
     Faults.message_comes_again,
     Faults.executor_is_revoked,
+    Faults.partition_moves,
     Faults.birth_comes_again,
     Faults.executor_starts_late,
     Faults.executor_starts_late,

@@ -1,4 +1,4 @@
-"""The simulated log: one partition of each topic, batches that land whole, late, twice, or not at all."""
+"""The simulated log: a partition of each topic, batches that land whole, late, twice, or not at all."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -68,11 +68,18 @@ def _nobody() -> None:
     """Whoever waited for this acknowledgement is gone."""
 
 
-class SimLog:
-    """Every topic as a list; whoever reads keeps a position."""
+TABLES = (Topic.WORKERS, Topic.JOBS_INDEX, Topic.LEDGER_CONTENTS)
+"""Topics that every process reads whole, whatever its partitions."""
 
-    def __init__(self, tape: Tape, landed: Landed, *, codec: bool = False) -> None:
+
+class SimLog:
+    """A partition of every topic as a list, and the tables; whoever reads keeps a position."""
+
+    def __init__(self, tape: Tape, landed: Landed, *, codec: bool = False, beside: "SimLog | None" = None) -> None:
+        """`beside`: another partition, which has the same tables."""
         self.topics: dict[Topic, list[Entry]] = {topic: [] for topic in Topic}
+        if beside is not None:
+            self.topics |= {topic: beside.topics[topic] for topic in TABLES}
         self.repeats = 0
         self.calm = False
         self._tape = tape

@@ -1,6 +1,6 @@
 """Who lives: processes start, crash, are paused, are replaced while they still run, and come back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from aetheris.protocol.base.topics import Topic
@@ -24,7 +24,8 @@ WORKERS = 2
 class Processes:
     """All processes of a run; the last planner and ledger own the partition, earlier ones are zombies."""
 
-    around: Surroundings
+    parts: tuple[Surroundings, ...]
+    """By partition."""
     planners: list[Planner] = field(default_factory=list[Planner])
     ledgers: list[Ledger] = field(default_factory=list[Ledger])
     executors: list[Executor] = field(default_factory=list[Executor])
@@ -36,6 +37,11 @@ class Processes:
     """Name → calls that are still made by what its last life had started."""
     _lived: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     _down: list[Action] = field(default_factory=list[Action])
+
+    @property
+    def around(self) -> Surroundings:
+        """What all partitions share."""
+        return self.parts[0]
 
     def actions(self) -> Iterator[Action]:
         """What any process may do next."""
@@ -59,51 +65,69 @@ class Processes:
         return found
 
     def start_all(self) -> None:
-        """The first of each."""
-        self.start_planner()
-        self.start_ledger()
-        self.start_executor(self._names[0])
-        self.start_verifier()
+        """The first of each, in every partition; one executor for all."""
+        for part in self.parts:
+            self.start_planner(part)
+            self.start_ledger(part)
+        self.start_executor(self._names[0], self.parts)
+        for part in self.parts:
+            self.start_verifier(part)
 
-    def start_planner(self) -> None:
+    def start_planner(self, part: Surroundings) -> None:
         """A planner that takes the partition over."""
-        for one in self.planners:
+        for one in self.planners_of(part):
             one.owner = False
-        self.planners.append(Planner(self.around, self._name(planner.ROLE), self._start(planner.ROLE)))
+        self.planners.append(Planner(part, self._name(planner.ROLE), self._start(part, planner.ROLE)))
 
-    def start_ledger(self) -> None:
+    def start_ledger(self, part: Surroundings) -> None:
         """A ledger that takes the partition over."""
-        for one in self.ledgers:
+        for one in self.ledgers_of(part):
             one.owner = False
-        self.ledgers.append(Ledger(self.around, self._name(ledger.ROLE), self._start(ledger.ROLE), self.is_held))
+        self.ledgers.append(Ledger(part, self._name(ledger.ROLE), self._start(part, ledger.ROLE), self.is_held))
 
-    def start_verifier(self) -> None:
+    def start_verifier(self, part: Surroundings) -> None:
         """A verifier."""
-        self.verifiers.append(Verifier(self.around, self._name(verifier.ROLE)))
+        self.verifiers.append(Verifier(part, self._name(verifier.ROLE)))
 
-    def start_executor(self, worker_id: str) -> None:
-        """An executor that takes the partition over; its incarnation proves that the one before has ended."""
+    def planners_of(self, part: Surroundings) -> list[Planner]:
+        """The partition's, zombies too."""
+        return [one for one in self.planners if one.around is part]
+
+    def ledgers_of(self, part: Surroundings) -> list[Ledger]:
+        """The partition's, zombies too."""
+        return [one for one in self.ledgers if one.around is part]
+
+    def start_executor(self, worker_id: str, parts: Sequence[Surroundings] | None = None) -> None:
+        """An executor that takes partitions over, all or one; its incarnation proves that the one before has ended."""
         self._down = [action for action in self._down if action.name != f"{worker_id} starts"]
-        for one in self.executors:
-            one.owner = False
-        worker = self._announce(worker_id)
-        self.executors.append(Executor(self.around, worker, self._start(executor.ROLE), self))
+        worker, begun = self._announce(worker_id), dict[str, set[str]]()
+        for part in self._some() if parts is None else parts:
+            self._give(part, worker, begun)
 
-    def start_late_executor(self, start: int) -> None:
+    def start_late_executor(self, part: Surroundings, start: int) -> None:
         """One more that reads the partition, and doesn't know it from its beginning."""
         worker = self._announce(self.around.fresh("late"))
-        self.executors.append(Executor(self.around, worker, start, self, owner=False, grants=0))
+        self.executors.append(Executor(part, worker, start, self, owner=False, grants=0))
+
+    def move(self, actor: Executor, to: Executor, *, in_time: bool) -> None:
+        """A partition goes from a process to another that lives, or back to the same; each keeps what else it has."""
+        actor.close(in_time=in_time)
+        self._give(actor.around, to.worker, to.begun)
+
+    def processes(self, actor: Executor) -> list[Executor]:
+        """All partitions of its process."""
+        return [one for one in self.executors if one.worker == actor.worker]
 
     def crash(self, actor: Planner | Ledger | Verifier | Executor) -> None:
         """It is gone at once; what it had sent may still arrive. It comes back some time."""
         self.end(actor)
         match actor:
             case Planner() if actor.owner:
-                self._later("a planner starts", self.start_planner)
+                self._later("a planner starts", lambda: self.start_planner(actor.around))
             case Ledger() if actor.owner:
-                self._later("a ledger starts", self.start_ledger)
+                self._later("a ledger starts", lambda: self.start_ledger(actor.around))
             case Verifier():
-                self._later("a verifier starts", self.start_verifier)
+                self._later("a verifier starts", lambda: self.start_verifier(actor.around))
             case Executor() if actor.worker.worker_id in self._names:
                 self._later(f"{actor.worker.worker_id} starts", lambda: self.start_executor(actor.worker.worker_id))
             case _:
@@ -125,7 +149,8 @@ class Processes:
 
     def leave_children(self, actor: Executor) -> None:
         """It crashes, and what it had started lives on and acts; it holds the lock as well."""
-        calls = [call for call in actor.sent if call.course is Course.ORPHANED and call.may_land]
+        sent = [call for one in self.processes(actor) for call in one.sent]
+        calls = [call for call in sent if call.course is Course.ORPHANED and call.may_land]
         self.crash(actor)
         for call in calls:
             call.gone, call.lands_until_s = False, float("inf")
@@ -137,8 +162,14 @@ class Processes:
             call.cut_off(self.around.now_s)
 
     def end(self, actor: Planner | Ledger | Verifier | Executor) -> None:
-        """It is gone, for good."""
-        self.around.log.crash(actor.writer)
+        """It is gone, for good; an executor in all its partitions."""
+        if isinstance(actor, Executor):
+            for one in self.processes(actor):
+                one.around.log.crash(one.writer)
+                self.executors.remove(one)
+                self._end_executor(one)
+            return
+        actor.around.log.crash(actor.writer)
         match actor:
             case Planner():
                 self.planners.remove(actor)
@@ -146,16 +177,23 @@ class Processes:
                 self.ledgers.remove(actor)
             case Verifier():
                 self.verifiers.remove(actor)
-            case Executor():
-                self.executors.remove(actor)
-                self._end_executor(actor)
 
     def pause(self, actor: Planner | Ledger | Executor) -> None:
         """It stops in the middle of whatever it does, and knows nothing of it."""
-        actor.paused = True
-        if isinstance(actor, Executor):
-            for key in actor.held_keys():
-                self.around.redis.lease(key, self.around.now_s)
+        for one in self.processes(actor) if isinstance(actor, Executor) else (actor,):
+            one.paused = True
+            if isinstance(one, Executor):
+                for key in one.held_keys():
+                    self.around.redis.lease(key, self.around.now_s)
+
+    def never_begun(self, job_id: str, life: tuple[str, str], nonce: str) -> bool:
+        """Whether this life has the job's partition, awaits nothing of the try, and never made the call."""
+        number = self.around.scenario.number_of(job_id)
+        held = [one for one in self.executors if one.around.number == number and one.owner and not one.closed]
+        return any(
+            (one.worker.worker_id, one.worker.incarnation) == life and nonce not in one.begun.get(job_id, ())
+            for one in held
+        )
 
     def is_held(self, key: str) -> bool:
         """Whether a running executor renews the lease of a key."""
@@ -168,8 +206,9 @@ class Processes:
         for action in self.returns():
             action.do()
         self._down.clear()
-        if not any(one.owner and not one.closed for one in self.executors):
-            self.start_executor(self.free_worker() or self.around.fresh("w"))
+        left = self._left()
+        if left:
+            self.start_executor(self.free_worker() or self.around.fresh("w"), left)
 
     def _lives(self, worker_id: str) -> bool:
         return any(one.worker.worker_id == worker_id for one in self.executors)
@@ -180,7 +219,33 @@ class Processes:
         return next((name for name in self._names if not self._lives(name) and name not in held), None)
 
     def _wake(self, actor: Planner | Ledger | Executor) -> None:
-        actor.paused = False
+        for one in self.processes(actor) if isinstance(actor, Executor) else (actor,):
+            one.paused = False
+
+    def _some(self) -> Sequence[Surroundings]:
+        """All partitions, or one of them; and those that nobody has."""
+        if len(self.parts) == 1:
+            return self.parts
+        left = self._left()
+        taken = self.around.tape.pick((self.parts, *((part,) for part in self.parts)))
+        return [part for part in self.parts if part in taken or part in left]
+
+    def _left(self) -> list[Surroundings]:
+        owned = {one.around.number for one in self.executors if one.owner and not one.closed}
+        return [part for part in self.parts if part.number not in owned]
+
+    def _give(self, part: Surroundings, worker: Worker, begun: dict[str, set[str]]) -> None:
+        for one in self.executors:
+            if one.around is part:
+                one.owner = False
+        held = [one for one in self.executors if one.around is part and one.worker == worker and not one.closed]
+        if held:
+            held[0].owner = True  # it had not noticed that it was not
+            return
+        made = Executor(part, worker, self._start(part, executor.ROLE), self, begun=begun)
+        self.executors.append(made)
+        if made.has_ended:
+            self.stand_down(made)
 
     def _later(self, name: str, start: Callable[[], None]) -> None:
         action = Action(name, lambda: self._restart(action, start))
@@ -194,9 +259,9 @@ class Processes:
     def _name(self, role: str) -> str:
         return self.around.fresh(f"{role}-")
 
-    def _start(self, role: str) -> int:
+    def _start(self, part: Surroundings, role: str) -> int:
         """Where a restarted service begins to fold: at its mark, or further back."""
-        mark = self.around.group(role).start(Topic.JOBS_EVENTS)
+        mark = part.group(role).start(Topic.JOBS_EVENTS)
         return 0 if self.around.tape.chance(0.3) else mark
 
     def _announce(self, worker_id: str) -> Worker:

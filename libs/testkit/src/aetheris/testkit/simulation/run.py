@@ -11,6 +11,7 @@ from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (
     Broken,
     Observer,
+    Rest,
     check_effect,
     check_end,
     check_folds,
@@ -19,10 +20,11 @@ from aetheris.testkit.simulation.checks import (
 from aetheris.testkit.simulation.faults import Faults
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.processes import Processes
-from aetheris.testkit.simulation.scenario import TTL_S, draw_scenario
+from aetheris.testkit.simulation.scenario import TTL_S, Lasting, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.surroundings import Action, Surroundings
 from aetheris.testkit.simulation.tape import Tape
+from aetheris.testkit.simulation.words import check_listed, check_words
 from aetheris.testkit.simulation.world import EARLY, RAISES, Call, Outside
 
 LONGEST = 4000
@@ -59,13 +61,23 @@ class Run:
         self.tape = tape
         self.observer = Observer()
         self.outside = Outside()
-        self.log = SimLog(tape, self._landed, codec=codec)
+        log = SimLog(tape, self._landed, codec=codec)
         scenario = draw_scenario(tape)
         redis = SimRedis(TTL_S)
-        self.around = Surroundings(tape, scenario, self.log, redis, self.outside, self.observer.sent, gate, locks)
-        self.processes = Processes(self.around)
-        self.human = Human(self.around, self.observer.jobs, self.processes.unproven)
-        self.faults = Faults(self.around, self.processes, self.human, self.observer, self._pass_time)
+        self.around = Surroundings(tape, scenario, log, redis, self.outside, self.observer.sent, gate, locks)
+        others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
+        self.parts = (self.around, *others)
+        self.processes = Processes(self.parts)
+        self.human = Human(self.parts, self.observer.jobs, self.processes.unproven)
+        self.faults = Faults(self.parts, self.processes, self.human, self.observer, self._pass_time)
+
+    def _beside(self, number: int, *, codec: bool) -> Surroundings:
+        log = SimLog(self.tape, self._landed, codec=codec, beside=self.around.log)
+        return self.around.beside(number, log)
+
+    def events(self) -> list[Entry]:
+        """What all partitions hold, each in its order."""
+        return [entry for part in self.parts for entry in part.log.topics[Topic.JOBS_EVENTS]]
 
     def go(self) -> None:
         """From the submissions to the rest after the last fault.
@@ -79,9 +91,21 @@ class Run:
         self._storm()
         self._calm()
         expected = [one.job_id for one in self.around.scenario.submissions]
-        check_end(self.observer, self.outside, expected, mended=self.around.lasting is None)
+        check_end(self.observer, self.outside, expected, self._rest())
+        check_words(self.human.words, self.observer.jobs)
+        check_listed(self.observer.jobs, self.around.index)
         self._check_folds()
-        check_proofs(self.log.topics[Topic.JOBS_EVENTS], self.observer, self.outside)
+        check_proofs(self.events(), self.observer, self.outside)
+
+    def _rest(self) -> Rest:
+        scenario, lasting = self.around.scenario, self.around.lasting
+        decided = lasting is not Lasting.NOBODY_DECIDES
+        return Rest(
+            mended=lasting in (None, Lasting.NOBODY_DECIDES),
+            decided=decided,
+            resolved=scenario.humans_resolve and decided,
+            never_begun=self.processes.never_begun,
+        )
 
     # the two phases
 
@@ -99,7 +123,9 @@ class Run:
 
     def _calm(self) -> None:
         """No more faults: whatever can be done is, time passes only when nothing else does."""
-        self.around.calm = self.log.calm = True
+        self.around.progress.calm = True
+        for part in self.parts:
+            part.log.calm = True
         self.around.redis.up = True
         self.around.courses.clear()
         self.processes.heal()
@@ -138,8 +164,9 @@ class Run:
         return True
 
     def _actions(self) -> Iterator[Action]:
-        for writer, topic in self.log.under_way():
-            yield Action("", lambda w=writer, t=topic: self.log.land(w, t))
+        for part in self.parts:
+            for writer, topic in part.log.under_way():
+                yield Action("", lambda log=part.log, w=writer, t=topic: log.land(w, t))
         for call in self.outside.under_way:
             if call.may_land and call.lands_from_s <= self.around.now_s:
                 yield Action(f"{call.nonce} takes effect", lambda call=call: self._land(call))
@@ -161,14 +188,15 @@ class Run:
         for entry in entries:
             if isinstance(entry.body, JobIndexEntry):
                 self.around.index[entry.body.job_id] = entry.body
-            if self.around.trace is not None:
+            if self.around.progress.trace is not None:
                 self.around.say(f"    {topic.split('.')[2]}[{entry.record.offset}] {told(entry)}")
 
     def _land(self, call: Call) -> None:
         effect = self.outside.land(call)
         self.outside.settle()
         if effect is not None:
-            check_effect(effect, self.outside, self.human.retries, self.observer, self.human.lies)
+            scope = self.around.scenario.scope
+            check_effect(effect, self.outside, self.human.retries, self.observer, lies=self.human.lies, scope=scope)
 
     def _answer(self, call: Call) -> None:
         call.answered = True
@@ -204,21 +232,20 @@ class Run:
                 raise failure.error
 
     def _check_folds(self) -> None:
-        end = self.log.end(Topic.JOBS_EVENTS)
         folds = [
             (one.name, {job_id: progress.job for job_id, progress in one.core.jobs.items()})
             for one in self.processes.planners
-            if one.reader.positions[Topic.JOBS_EVENTS] == end
+            if one.reader.positions[Topic.JOBS_EVENTS] == one.around.log.end(Topic.JOBS_EVENTS)
         ]
         folds += [
             (one.name, {job_id: job.state for job_id, job in one.core.jobs.items()})
             for one in self.processes.ledgers
-            if one.reader.positions[Topic.JOBS_EVENTS] == end
+            if one.reader.positions[Topic.JOBS_EVENTS] == one.around.log.end(Topic.JOBS_EVENTS)
         ]
         folds += [
             (one.name, one.core.jobs)
             for one in self.processes.executors
-            if one.reader.positions[Topic.JOBS_EVENTS] == end
+            if one.reader.positions[Topic.JOBS_EVENTS] == one.around.log.end(Topic.JOBS_EVENTS)
         ]
         check_folds(self.observer, folds)
 
@@ -235,7 +262,7 @@ def simulate(
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
     run = Run(tape, gate=ablation.gate, locks=ablation.locks, codec=codec, longest=longest)
-    run.around.trace = [] if traced else None
+    run.around.progress.trace = [] if traced else None
     broken, rule = "", ""
     try:
         with ablation.applied():
@@ -252,9 +279,9 @@ def simulate(
         rule=rule,
         faults=run.faults.count,
         steps=run.steps,
-        records=run.log.end(Topic.JOBS_EVENTS),
+        records=len(run.events()),
         tape=tuple(tape.taken),
-        history=tuple(run.around.trace or ()),
+        history=tuple(run.around.progress.trace or ()),
     )
 
 

@@ -8,7 +8,7 @@ from aetheris.ledger.core.limits import Limits, QuarantineLimits
 from aetheris.ledger.core.policy import Policy, parse
 from aetheris.protocol.fold.state import Entry
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
-from aetheris.protocol.plan.graph import Confirmation, JobOptions, TaskGraph, ToolPin
+from aetheris.protocol.plan.graph import Confirmation, DuplicateScope, JobOptions, TaskGraph, ToolPin
 from aetheris.protocol.plan.prompts import Brief, first_graph
 from aetheris.protocol.plan.prompts import Limits as AgentLimits
 from aetheris.protocol.planning.schemas import graph_json
@@ -48,9 +48,20 @@ CONFIRMED = frozenset({"put", "book", "pay"})
 
 _ARGS = {"type": "object", "properties": {"for": {"type": "string"}}}
 
+SCOPES: tuple[DuplicateScope, ...] = ("job", "session", "tenant")
+
+
+def _pins(scope: DuplicateScope) -> dict[str, dict[str, Any]]:
+    return {name: {**pin, "duplicate_scope": scope} if pin["irreversible"] else pin for name, pin in TOOLS.items()}
+
+
+_PINS = {scope: _pins(scope) for scope in SCOPES}
 _REGISTRY = {
-    name: RegistryEntry.model_validate({"name": name, "schema": _ARGS, "verifier": name in CONFIRMED, **pin})
-    for name, pin in TOOLS.items()
+    scope: {
+        name: RegistryEntry.model_validate({"name": name, "schema": _ARGS, "verifier": name in CONFIRMED, **pin})
+        for name, pin in pins.items()
+    }
+    for scope, pins in _PINS.items()
 }
 
 REVERSIBLE = ("put", "mail", "book", "read")
@@ -93,11 +104,15 @@ class Lasting(Enum):
     """Every question to the outside is answered with "unknown"."""
     NOBODY_ANSWERS = auto()
     """No question whether a call took effect is answered."""
+    NOBODY_DECIDES = auto()
+    """No request of a human is answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """What is asked for, and under which terms."""
+
+    partitions: int
 
     submissions: tuple[Submit, ...]
     policy: Policy
@@ -107,12 +122,17 @@ class Scenario:
     faults: int
     lasting: Lasting | None
     """What goes wrong for ever, behind the other faults, too."""
+    scope: DuplicateScope
+    """Where an irreversible call that means the same counts as one."""
 
+    def registered(self, name: str, version: str) -> RegistryEntry | None:
+        """The registry's entry of a tool."""
+        entry = _REGISTRY[self.scope].get(name)
+        return entry if entry is not None and entry.version == version else None
 
-def registered(name: str, version: str) -> RegistryEntry | None:
-    """The registry's entry of a tool."""
-    entry = _REGISTRY.get(name)
-    return entry if entry is not None and entry.version == version else None
+    def number_of(self, job_id: str) -> int:
+        """The partition of a job."""
+        return int(job_id.rpartition("-")[2]) % self.partitions
 
 
 def draw_scenario(tape: Tape) -> Scenario:
@@ -122,12 +142,14 @@ def draw_scenario(tape: Tape) -> Scenario:
     In one of three seeds there is a job that a model plans, too.
     """
     jobs = 1 + tape.below(2, least=1)
-    submissions = tuple(_submission(tape, f"job-{number}", chained=number == 0) for number in range(jobs))
+    scope = tape.pick(("job", "job", *SCOPES))
+    submissions = tuple(_submission(tape, f"job-{number}", scope, chained=number == 0) for number in range(jobs))
     policy, limits = tape.pick(POLICIES), _limits(tape)
     humans_resolve, faults = not tape.chance(0.3), tape.below(LEAST_FAULTS + 8, LEAST_FAULTS)
-    goals = (_goal(f"job-{jobs}"),) if tape.chance(0.33) else ()
+    goals = (_goal(f"job-{jobs}", scope),) if tape.chance(0.33) else ()
     lasting = tape.pick((None, None, None, None, None, None, *Lasting))
-    return Scenario((*submissions, *goals), policy, limits, humans_resolve, faults, lasting)
+    partitions = tape.pick((1, 1, 2))
+    return Scenario(partitions, (*submissions, *goals), policy, limits, humans_resolve, faults, lasting, scope)
 
 
 def draw_answer(tape: Tape) -> dict[str, Any]:
@@ -141,10 +163,14 @@ def draw_answer(tape: Tape) -> dict[str, Any]:
     return {"model": BRIEF.model, "calls": calls}
 
 
-def _goal(job_id: str) -> Submit:
-    pins = {name: ToolPin.model_validate(pin) for name, pin in TOOLS.items()}
+def _goal(job_id: str, scope: DuplicateScope) -> Submit:
+    pins = {name: ToolPin.model_validate(pin) for name, pin in _PINS[scope].items()}
     plan = graph_json(first_graph(GOAL, BRIEF, pins))
-    return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=f"r-{job_id}", goal=GOAL, brief=BRIEF, plan=plan)
+    return _submit(job_id, plan, goal=GOAL, brief=BRIEF)
+
+
+def _submit(job_id: str, plan: dict[str, Any], **more: Any) -> Submit:
+    return Submit(job_id=job_id, by="ann", tenant=TENANT, session="s", request_hash=f"r-{job_id}", plan=plan, **more)
 
 
 def _limits(tape: Tape) -> Limits:
@@ -161,20 +187,20 @@ def _limits(tape: Tape) -> Limits:
     )
 
 
-def _submission(tape: Tape, job_id: str, *, chained: bool) -> Submit:
+def _submission(tape: Tape, job_id: str, scope: DuplicateScope, *, chained: bool) -> Submit:
     steps = 1 + tape.below(4, least=2)
     nodes: list[dict[str, Any]] = []
     for place, name in enumerate(NAMES[:steps]):
         in_run = chained and place > 0
         tool = tape.pick(REVERSIBLE if in_run else tuple(TOOLS))
         before = NAMES[place - 1] if place and (chained or tape.chance(0.6)) else None
-        nodes.append(_node(tape, name, tool, before))
+        nodes.append(_node(tape, name, tool, before, alike=0.2 if scope == "job" else 0.6))
     called = [call["tool"] for node in nodes for call in (node, node.get("compensate_with")) if call is not None]
     if not chained and tape.chance(0.5):
         _let_wait(tape, nodes)
-    plan = {"tools": {tool: TOOLS[tool] for tool in called}, "nodes": nodes}
+    plan = {"tools": {tool: _PINS[scope][tool] for tool in called}, "nodes": nodes}
     options = JobOptions(confirmation=tape.pick(CONFIRMATIONS))
-    return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=f"r-{job_id}", plan=plan, options=options)
+    return _submit(job_id, plan, options=options)
 
 
 def _let_wait(tape: Tape, nodes: list[dict[str, Any]]) -> None:
@@ -184,15 +210,10 @@ def _let_wait(tape: Tape, nodes: list[dict[str, Any]]) -> None:
     nodes.insert(1, wait)
 
 
-def _node(tape: Tape, name: str, tool: str, before: str | None) -> dict[str, Any]:
-    """Two nodes of one tool are now and then the very same call."""
-    args: dict[str, Any] = {"for": "x" if tape.chance(0.2) else name}
-    node: dict[str, Any] = {
-        "id": name,
-        "kind": "tool",
-        "tool": tool,
-        "args": {"for": "x" if tape.chance(0.2) else name},
-    }
+def _node(tape: Tape, name: str, tool: str, before: str | None, *, alike: float) -> dict[str, Any]:
+    """Two nodes of one tool are now and then the very same call; so likely is `alike`."""
+    args: dict[str, Any] = {"for": "x" if tape.chance(alike) else name}
+    node: dict[str, Any] = {"id": name, "kind": "tool", "tool": tool, "args": args}
     if before is not None:
         node["depends_on"] = [before]
         if tape.chance(0.4):

@@ -1,7 +1,7 @@
 """What all actors of a run share: log, Redis, outside, time, and the tape that decides."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -46,8 +46,18 @@ class Offsets:
 
 
 @dataclass(slots=True)
+class Progress:
+    """How far a run has come."""
+
+    now_s: float = 0.0
+    calm: bool = False
+    trace: list[str] | None = None
+    fresh: int = 0
+
+
+@dataclass(slots=True)
 class Surroundings:
-    """One run; `now_s` is the true time, which no actor sees."""
+    """One partition of a run; `now_s` is the true time, which no actor sees."""
 
     tape: Tape
     scenario: Scenario
@@ -60,22 +70,38 @@ class Surroundings:
     """What clears a call: `log` (the read-back); for ablations `none` or `redis`."""
     locks: str = "inherited"
     """Who holds the lock on a worker's name: its children too; for an ablation `own`."""
-    calm: bool = False
-    """No faults any more: whoever reads takes everything, calls go well."""
-    now_s: float = 0.0
+    number: int = 0
+    """The partition's."""
+    progress: Progress = field(default_factory=Progress)
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
     pieces: list[Record] = field(default_factory=list[Record])
     """The topic of checkpoints."""
     courses: list[Course] = field(default_factory=list[Course])
     """What is to become of the next calls, the last one first; the others go well."""
-    trace: list[str] | None = None
-    _fresh: int = 0
+
+    def beside(self, number: int, log: SimLog) -> "Surroundings":
+        """Another partition of the same run."""
+        return replace(self, number=number, log=log, offsets={}, pieces=[])
+
+    @property
+    def now_s(self) -> float:
+        """The true time."""
+        return self.progress.now_s
+
+    @now_s.setter
+    def now_s(self, value: float) -> None:
+        self.progress.now_s = value
+
+    @property
+    def calm(self) -> bool:
+        """No faults any more: whoever reads takes everything, calls go well."""
+        return self.progress.calm
 
     def fresh(self, kind: str) -> str:
         """An id that was never given before."""
-        self._fresh += 1
-        return f"{kind}{self._fresh}"
+        self.progress.fresh += 1
+        return f"{kind}{self.progress.fresh}"
 
     @property
     def lasting(self) -> Lasting | None:
@@ -84,8 +110,8 @@ class Surroundings:
 
     def say(self, text: str) -> None:
         """A line of the printed history."""
-        if self.trace is not None and text:
-            self.trace.append(f"{self.now_s:8.2f}  {text}")
+        if self.progress.trace is not None and text:
+            self.progress.trace.append(f"{self.now_s:8.2f}  {text}")
 
     def group(self, role: str) -> Offsets:
         """The consumer group of a service."""

@@ -75,8 +75,11 @@ class Executor:
         *,
         owner: bool = True,
         grants: int | None = None,
+        begun: dict[str, set[str]] | None = None,
     ) -> None:
+        """`begun`: what this process has called, in all its partitions."""
         self.name = f"executor {worker.worker_id}/{worker.incarnation}"
+        self.begun: dict[str, set[str]] = begun if begun is not None else {}
         self.worker = worker
         self.owner = owner
         self.paused = False
@@ -88,8 +91,8 @@ class Executor:
         )
         self.writer = around.log.writer(self.name)
         self._ends = ends
-        self._ended = False
-        self._around = around
+        self.has_ended = False
+        self.around = around
         self._verdicts: dict[str, Running] = {}
         self._declaring = 0
         self._moves: Mapping[Stage, tuple[str, Callable[[Running], None]]] = {
@@ -104,6 +107,7 @@ class Executor:
         self.core.pass_over(start - 1)
         self.reader = Reader(around, {Topic.JOBS_EVENTS: start, Topic.TOOLS_GRANTS: grants})
         self._fold(self.reader.read_all(Topic.JOBS_EVENTS))
+        self._report_strays()
 
     def actions(self) -> Iterable[Action]:
         """A round, and for every try at work its next move."""
@@ -138,11 +142,17 @@ class Executor:
         """The keys whose leases it renews."""
         return [running.tried.started.idempotency_key for running in self.running]
 
-    def close(self) -> None:
-        """The partition is revoked: what was declared and will not run is reported so; what runs goes on."""
+    def close(self, *, in_time: bool = True) -> None:
+        """The partition is revoked: what was declared and will not run is reported so; what runs goes on.
+
+        Not `in_time`: what was declared is cut off unreported, and may still come into the log.
+        """
         self.closed, self.owner = True, False
         self.core.abandon()
-        if self._declaring == 0:
+        if not in_time:
+            for tried in self.core.withdraw():
+                self._say(tried, won=False)
+        elif self._declaring == 0:
             self._withdraw()
 
     @property
@@ -151,7 +161,7 @@ class Executor:
         return not self.running and self.writer.unacknowledged == 0
 
     def _refuses(self) -> bool:
-        return not self._around.calm and self._around.tape.chance(0.03)
+        return not self.around.calm and self.around.tape.chance(0.03)
 
     def _fold(self, entries: Sequence[Entry]) -> list[ReadBack]:
         returned: list[ReadBack] = []
@@ -164,8 +174,8 @@ class Executor:
     def _evolve(self, entry: Entry) -> ReadBack | None:
         body, offset = entry.body, entry.record.offset
         if isinstance(body, ev.WorkerEnded) and self._is_own(body):
-            self._ended = True
-        if self._ended:
+            self.has_ended = True
+        if self.has_ended:
             return None
         if isinstance(body, UNREAD):
             self.core.pass_over(offset)
@@ -178,11 +188,12 @@ class Executor:
     def _round(self) -> None:
         batch = self.reader.read()
         returned = self._fold(batch[Topic.JOBS_EVENTS])
-        if self._ended:
+        if self.has_ended:
             self._ends.stand_down(self)
             return
         for told in returned:
             self._clear(told)
+        self._report_strays()
         for entry in batch[Topic.TOOLS_GRANTS]:
             self.core.receive(Taken(entry.body, entry.id, entry.record.offset))
         while self.core.is_due():
@@ -190,12 +201,12 @@ class Executor:
         self._commit()
 
     def _take_up(self, taken: Taken) -> None:
-        verdict = self.core.judge(taken, self._around.fresh("n"))
+        verdict = self.core.judge(taken, self.around.fresh("n"))
         match verdict:
             case Try():
                 self._declare(verdict)
             case Drop(reason):
-                self._around.say(f"    {self.name} drops the grant for {taken.grant.nodes[0]}: {reason}")
+                self.around.say(f"    {self.name} drops the grant for {taken.grant.nodes[0]}: {reason}")
                 self.core.discharge(taken)
             case Load():
                 raise TypeError("results of the simulation are small: nothing is loaded")
@@ -211,20 +222,20 @@ class Executor:
         self._declaring -= 1
         self.core.discharge(tried.run.taken)
         self._commit()
-        if self._around.gate != "log" and tried.refusal is None and self._unguarded(tried):
+        if self.around.gate != "log" and tried.refusal is None and self._unguarded(tried):
             self.running.append(Running(tried))
         if self.closed and self._declaring == 0:
             self._withdraw()
 
     def _unguarded(self, tried: Try) -> bool:
         """What an ablation puts in the place of the read-back."""
-        if self._around.gate == "none":
+        if self.around.gate == "none":
             return True
-        return self._around.redis.lock(tried.started.idempotency_key, self.worker.incarnation, self._around.now_s)
+        return self.around.redis.lock(tried.started.idempotency_key, self.worker.incarnation, self.around.now_s)
 
     def _clear(self, told: ReadBack) -> None:
         tried = told.tried
-        if self._around.gate != "log":
+        if self.around.gate != "log":
             self._say(tried, won=self._unguarded(tried))
             return
         reason = self.core.why_not(tried) if told.won else None
@@ -232,10 +243,17 @@ class Executor:
             self._append([(reports.not_executed(tried.started, reason),)])
         self._say(tried, won=told.won and reason is None)
 
+    def _report_strays(self) -> None:
+        """Of a try that nobody waits for any more, as after a rebalance: it is not called."""
+        for _, started in self.core.strays(self.begun):
+            self._append([(reports.not_executed(started, "its partition was given back before the call"),)])
+
     def _say(self, tried: Try, *, won: bool) -> None:
+        if won and self.around.gate == "log":
+            self.begun.setdefault(tried.started.job_id, set()).add(tried.nonce)
         waiting = self._verdicts.pop(tried.nonce, None)
         if waiting is None:
-            if won and self._around.gate == "log":
+            if won and self.around.gate == "log":
                 self.running.append(Running(tried))
         elif won:
             waiting.stage = Stage.CALL
@@ -248,27 +266,27 @@ class Executor:
             self._say(tried, won=False)
 
     def _call(self, running: Running) -> None:
-        course = self._around.courses.pop() if self._around.courses else self._usual(running)
-        slow = 0.0 if course is Course.ANSWERED else self._around.tape.below(10) / 10
-        call = call_of(running.tried, course, self._around.now_s, slow)
+        course = self.around.courses.pop() if self.around.courses else self._usual(running)
+        slow = 0.0 if course is Course.ANSWERED else self.around.tape.below(10) / 10
+        call = call_of(running.tried, course, self.around.now_s, slow)
         if running.tried.started.kind is EffectKind.LLM:
-            call.said = draw_answer(self._around.tape)
+            call.said = draw_answer(self.around.tape)
         running.call, running.stage = call, Stage.ANSWER
-        self._around.say(f"    call {call.nonce} of {call.node_id} under {call.external_key}: {call.course.name}")
+        self.around.say(f"    call {call.nonce} of {call.node_id} under {call.external_key}: {call.course.name}")
         self.sent.append(call)
-        self._around.sent(call)
-        self._around.outside.send(call)
+        self.around.sent(call)
+        self.around.outside.send(call)
         if course is Course.ORPHANED:
             self._ends.leave_children(self)
 
     def _usual(self, running: Running) -> Course:
-        is_lost = self._around.lasting is Lasting.CALLS_LOST and running.tried.started.kind is not EffectKind.LLM
+        is_lost = self.around.lasting is Lasting.CALLS_LOST and running.tried.started.kind is not EffectKind.LLM
         return Course.REQUEST_LOST if is_lost else Course.ANSWERED
 
     def _keep(self, running: Running) -> None:
         running.events = _report(running.tried, running.said)
         started = running.tried.started
-        self._around.redis.put(started.idempotency_key, started.invocation_id, running.events)
+        self.around.redis.put(started.idempotency_key, started.invocation_id, running.events)
         running.stage = Stage.REPORT
 
     def _report(self, running: Running) -> None:
@@ -290,7 +308,7 @@ class Executor:
             return None
         told = Told(running.tried.nonce, digest(said.result), said.result)
         run.told[run.taken.grant.nodes[run.place]] = told
-        found = self.core.follow(run, self._around.fresh("n"))
+        found = self.core.follow(run, self.around.fresh("n"))
         return found if isinstance(found, Try) else None
 
     def _append(self, parts: Sequence[Sequence[Event]], then: Callable[[], None] | None = None) -> None:
@@ -302,7 +320,7 @@ class Executor:
         if not self.owner:
             return
         self._checkpoints.take()
-        offsets, positions = self._around.group(ROLE).committed, self.reader.positions
+        offsets, positions = self.around.group(ROLE).committed, self.reader.positions
         for topic, low in (
             (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
             (Topic.TOOLS_GRANTS, self.core.low_water()),

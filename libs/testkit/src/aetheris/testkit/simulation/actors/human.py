@@ -1,6 +1,6 @@
 """Humans, simulated: they submit, pause, cancel, signal, answer what is asked, resolve what is parked, truthfully."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from aetheris.protocol.base.canonical import digest
@@ -12,6 +12,7 @@ from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
     Ended,
+    JobCommand,
     Pause,
     Resolve,
     Respond,
@@ -22,8 +23,8 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.testkit.simulation.log import Batch, Body
-from aetheris.testkit.simulation.scenario import TENANT
+from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.scenario import TENANT, Lasting
 from aetheris.testkit.simulation.surroundings import Action, Surroundings
 
 Jobs = Mapping[str, JobState]
@@ -37,17 +38,20 @@ class Human:
 
     name = "human"
 
-    def __init__(self, around: Surroundings, jobs: Jobs, unproven: dict[tuple[str, str], None]) -> None:
+    def __init__(self, parts: Sequence[Surroundings], jobs: Jobs, unproven: dict[tuple[str, str], None]) -> None:
         self.retries: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the tries that a human took the risk of."""
         self.interesting: dict[str, None] = {}
         """Jobs about which something may be left to say."""
         self.lies: dict[tuple[str, str], None] = {}
         """Lives that he said had ended, and that had not."""
-        self._around = around
+        self.words: list[JobCommand] = []
+        """All that was said of jobs, and is to have an effect."""
+        self._parts = parts
+        self._around = parts[0]
         self._jobs = jobs
         self._unproven = unproven
-        self._writer = around.log.writer(self.name)
+        self._writers = [part.log.writer(self.name) for part in parts]
         self._said: set[tuple[str, ...]] = set()
 
     def actions(self) -> Iterable[Action]:
@@ -77,11 +81,12 @@ class Human:
             self._command(Pause(job_id=job.job_id, by=by, tenant=TENANT, number=job.pauses + 1, reason="wait"))
 
     def call_off(self, job: JobState, key: str) -> None:
-        """Ask for one step's end, whatever it is at."""
-        execution = execution_id(job.job_id, job.keys[key].node_id, key)
-        self._command(
-            CancelContract(job_id=job.job_id, by="bob", tenant=TENANT, execution_id=execution, as_of=self._as_of)
-        )
+        """Ask for one step's end, whatever it is at; of one that is only pending, it does nothing."""
+        state = job.keys[key]
+        execution = execution_id(job.job_id, state.node_id, key)
+        as_of = self._as_of(job.job_id)
+        command = CancelContract(job_id=job.job_id, by="bob", tenant=TENANT, execution_id=execution, as_of=as_of)
+        self._command(command, counts=state.st is not St.NONE or state.is_waiting)
 
     def signal(self, job_id: str, correlation_key: str) -> None:
         """Tell a job something, perhaps before it waits for it, perhaps again."""
@@ -92,7 +97,7 @@ class Human:
                 tenant=TENANT,
                 correlation_key=correlation_key,
                 payload={"v": correlation_key},
-                as_of=self._as_of,
+                as_of=self._as_of(job_id),
             )
         )
 
@@ -102,7 +107,7 @@ class Human:
             self.lies[life] = None
         ended = Ended(incarnation=life[1], how=HUMAN, by="bob", evidence="looked")
         entry = WorkerEntry(worker_id=life[0], live=None, ended=(ended,))
-        self._writer.append([Batch(Topic.WORKERS, ((self._around.fresh("worker-"), entry),))])
+        self._writers[0].append([Batch(Topic.WORKERS, ((self._around.fresh("worker-"), entry),))])
 
     def revise(self, job: JobState, diff: Mapping[str, Any]) -> None:
         """A new revision of the plan, on top of the one in force."""
@@ -135,7 +140,7 @@ class Human:
                 yield Action(f"human signals {name}", self._signalling(job.job_id, name))
         for key, state in job.keys.items():
             for by in HUMANS:
-                if _is_asked(state) and self._unsaid("decide", key, by, str(state.asks)):
+                if _is_asked(state) and self._decides() and self._unsaid("decide", key, by, str(state.asks)):
                     yield Action(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
             if state.st is St.PARKED and self._resolves() and self._unsaid("resolve", key, str(state.t)):
                 yield Action(f"human resolves {state.node_id}", self._resolving(job, key, state))
@@ -162,6 +167,9 @@ class Human:
             self._command(Resume(job_id=job.job_id, by=by, tenant=TENANT, number=number))
 
         return do
+
+    def _decides(self) -> bool:
+        return self._around.lasting is not Lasting.NOBODY_DECIDES
 
     def _resolves(self) -> bool:
         return self._around.scenario.humans_resolve
@@ -207,7 +215,7 @@ class Human:
                 request_id=_request(job, key, state),
                 action=action,
                 data=data,
-                as_of=self._as_of,
+                as_of=self._as_of(job.job_id),
             )
         )
 
@@ -231,19 +239,26 @@ class Human:
                 verdict=verdict,
                 evidence="looked",
                 result=effect.result if effect is not None else None,
-                as_of=self._as_of,
+                as_of=self._as_of(job.job_id),
             )
         )
 
-    @property
-    def _as_of(self) -> int:
-        return self._around.log.end(Topic.JOBS_EVENTS) - 1
+    def _as_of(self, job_id: str) -> int:
+        return self._parts[self._number(job_id)].log.end(Topic.JOBS_EVENTS) - 1
 
-    def _command(self, body: Body) -> None:
-        self._writer.append([Batch(Topic.JOBS_COMMANDS, ((self._around.fresh("command-"), body),))])
+    def _number(self, job_id: str) -> int:
+        return self._around.scenario.number_of(job_id)
+
+    def _command(self, body: JobCommand, *, counts: bool = True) -> None:
+        if counts:
+            self.words.append(body)
+        self._writers[self._number(body.job_id)].append(
+            [Batch(Topic.JOBS_COMMANDS, ((self._around.fresh("command-"), body),))]
+        )
 
     def _event(self, event: Event, *cause: str) -> None:
-        self._writer.append([Batch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))])
+        writer = self._writers[self._number(event.job_id)]
+        writer.append([Batch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))])
 
 
 def _is_asked(state: KeyState) -> bool:

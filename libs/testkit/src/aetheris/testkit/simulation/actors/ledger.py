@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from aetheris.ledger.core.contents import Contents
 from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Look, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
@@ -11,7 +12,6 @@ from aetheris.protocol.messages.commands import Ended, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
-from aetheris.testkit.simulation.scenario import registered
 from aetheris.testkit.simulation.stores import Holders
 from aetheris.testkit.simulation.surroundings import START, Action, Clock, Reader, Surroundings, draw_clock
 
@@ -28,21 +28,30 @@ class Ledger:
         self.paused = False
         self.clock: Clock = draw_clock(around.tape)
         self.writer = around.log.writer(name)
-        self._around = around
+        self.around = around
         self._holders = holders
         self._ended: dict[WorkerLife, Ended] = {}
         self._names = Names()
+        self._contents = Contents()
         self._epoch: int | None = None
         self._silent = False
         self._lost_s: float | None = None
         self._facts: Facts | None = None
         scenario = around.scenario
         self.core = Partition(
-            Terms(scenario.policy, scenario.limits, lambda: around.fresh("id-"), lambda: 0.5, registered), self._ended
+            Terms(
+                scenario.policy,
+                scenario.limits,
+                lambda: around.fresh("id-"),
+                lambda: 0.5,
+                scenario.registered,
+                self._contents,
+            ),
+            self._ended,
         )
         group = around.group(ROLE)
-        self._workers = Reader(around, {Topic.WORKERS: 0})
-        self._read_workers(announce=False)
+        self._tables = Reader(around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0})
+        self._read_tables(announce=False)
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
         self._checkpoints = SimCheckpoints(around)
         start, below = self._checkpoints.load(start)
@@ -62,9 +71,9 @@ class Ledger:
             return
         if self._facts is not None:
             yield Action(f"{self.name} decides", self._decide)
-        elif self.reader.has_more() or self._workers.has_more():
+        elif self.reader.has_more() or self._tables.has_more():
             yield Action(f"{self.name} takes a round", self._round)
-        elif (due_s := self.due_s()) is not None and due_s <= self._around.now_s:
+        elif (due_s := self.due_s()) is not None and due_s <= self.around.now_s:
             yield Action(f"{self.name} finds something due", self._look)
 
     def due_s(self) -> float | None:
@@ -74,8 +83,8 @@ class Ledger:
 
     def _round(self) -> None:
         now = self._now()
-        if not self._around.tape.chance(0.3):
-            self._read_workers(announce=True)
+        if not self.around.tape.chance(0.3):
+            self._read_tables(announce=True)
         batch = self.reader.read()
         for entry in batch[Topic.JOBS_EVENTS]:
             self._evolve(entry, now)
@@ -92,11 +101,11 @@ class Ledger:
         if isinstance(body, EffectConfirmed | ConfirmationFailed):
             self.core.confirm(body, offset, now)
         else:
-            self.core.evolve(body, offset, now, _START_S + self._around.now_s)
+            self.core.evolve(body, offset, now, _START_S + self.around.now_s)
 
     def _look(self) -> None:
         self._facts = self._ask_redis(self.core.look(self._now()))
-        if self._around.calm or not self._around.tape.chance(0.15):
+        if self.around.calm or not self.around.tape.chance(0.15):
             self._decide()
 
     def _decide(self) -> None:
@@ -104,10 +113,10 @@ class Ledger:
         decisions = self.core.decide(facts, self._now())
         self.core.joined()
         for decision in decisions:
-            if isinstance(decision, Grant) and self._around.redis.up:
-                self._around.redis.lease(decision.message.idempotency_key, self._around.now_s)
+            if isinstance(decision, Grant) and self.around.redis.up:
+                self.around.redis.lease(decision.message.idempotency_key, self.around.now_s)
             elif isinstance(decision, View):
-                self._around.redis.drop(decision.record.idempotency_key)
+                self.around.redis.drop(decision.record.idempotency_key)
         batches = [batch for decision in decisions if (batch := self._batch(decision)) is not None]
         if batches:
             self.writer.append(batches, self._commit)
@@ -122,11 +131,13 @@ class Ledger:
                 return Batch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
             case Ask() | Confirm():
                 return Batch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
-            case View() | Line():
+            case Line():
+                return Batch(Topic.LEDGER_CONTENTS, ((self.around.fresh("line-"), decision.record),))
+            case View():
                 return None
 
     def _ask_redis(self, look: Look) -> Facts:
-        redis, now_s = self._around.redis, self._around.now_s
+        redis, now_s = self.around.redis, self.around.now_s
         if not (look.effects or look.leases):
             return Facts()
         if not redis.up:
@@ -137,22 +148,26 @@ class Ledger:
         return Facts({key: redis.find(key) for _, key in look.effects}, held, self._lost_s)
 
     def _notice_loss(self) -> None:
-        if not self._around.redis.up:
+        if not self.around.redis.up:
             self._not_answered()
             return
-        if self._epoch != self._around.redis.epoch or self._silent:
-            lost_before = self._epoch is not None or self._around.redis.epoch > 0 or self._silent
+        if self._epoch != self.around.redis.epoch or self._silent:
+            lost_before = self._epoch is not None or self.around.redis.epoch > 0 or self._silent
             if lost_before:
                 self._lost_s = self._now().mono_s
-        self._epoch, self._silent = self._around.redis.epoch, False
+        self._epoch, self._silent = self.around.redis.epoch, False
 
     def _not_answered(self) -> None:
         if not self._silent:
             self._silent = True
             self._lost_s = self._now().mono_s
 
-    def _read_workers(self, *, announce: bool) -> None:
-        for one in self._workers.read_all(Topic.WORKERS):
+    def _read_tables(self, *, announce: bool) -> None:
+        for one in self._tables.read_all(Topic.LEDGER_CONTENTS):
+            self._contents.take(one.body)
+            if announce:
+                self.core.contents_changed(one.body.scope_key, self._now())
+        for one in self._tables.read_all(Topic.WORKERS):
             taken = self._names.take(one.body.worker_id, one.body.model_dump_json().encode())
             for life in taken.ended:
                 self._ended[life] = self._names[life[0]].ended[life[1]]
@@ -163,7 +178,7 @@ class Ledger:
         if not self.owner:
             return
         self._checkpoints.take()
-        offsets, positions = self._around.group(ROLE).committed, self.reader.positions
+        offsets, positions = self.around.group(ROLE).committed, self.reader.positions
         for topic, low in (
             (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
             (Topic.TOOLS_REQUESTS, self.core.open_request()),
@@ -172,4 +187,4 @@ class Ledger:
             offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
 
     def _now(self) -> Now:
-        return Now(self.clock.mono_s(self._around), self.clock.wall(self._around))
+        return Now(self.clock.mono_s(self.around), self.clock.wall(self.around))

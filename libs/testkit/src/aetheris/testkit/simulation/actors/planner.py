@@ -23,7 +23,7 @@ class Planner:
         self.paused = False
         self.core = Partition(self._indexed)
         self.writer = around.log.writer(name)
-        self._around = around
+        self.around = around
         self._index = dict(around.index)
         commands = around.group(ROLE).start(Topic.JOBS_COMMANDS)
         self._checkpoints = SimCheckpoints(around)
@@ -42,8 +42,8 @@ class Planner:
 
     def _round(self) -> None:
         batch = self.reader.read()
-        if not self._around.tape.chance(0.3):
-            self._index = dict(self._around.index)
+        if not self.around.tape.chance(0.3):
+            self._index = dict(self.around.index)
         for entry in batch[Topic.JOBS_EVENTS]:
             self.core.evolve(entry)
         outputs: list[Output] = []
@@ -82,9 +82,9 @@ class Planner:
                     ),
                 )
             case Request():
-                return Batch(Topic.TOOLS_REQUESTS, ((self._around.fresh("request-"), output.body),))
+                return Batch(Topic.TOOLS_REQUESTS, ((self.around.fresh("request-"), output.body),))
             case Index():
-                return Batch(Topic.JOBS_INDEX, ((self._around.fresh("index-"), output.entry),))
+                return Batch(Topic.JOBS_INDEX, ((self.around.fresh("index-"), output.entry),))
             case _:
                 raise TypeError("results of the simulation are small: nothing is loaded")
 
@@ -92,7 +92,7 @@ class Planner:
         if not self.owner:
             return
         self._checkpoints.take()
-        offsets, positions = self._around.group(ROLE).committed, self.reader.positions
+        offsets, positions = self.around.group(ROLE).committed, self.reader.positions
         for topic, low in (
             (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
             (Topic.JOBS_COMMANDS, self.core.low_water()),

@@ -29,7 +29,7 @@ class Verifier:
     def __init__(self, around: Surroundings, name: str) -> None:
         self.name = name
         self.writer = around.log.writer(name)
-        self._around = around
+        self.around = around
         self._asked: list[tuple[int, Verification]] = []
         self._ended: list[str] = []
         self._sealed: set[str] = set()
@@ -40,7 +40,7 @@ class Verifier:
         """Reading, answering, sealing."""
         if self.reader.has_more():
             yield Action(f"{self.name} takes a round", self._round)
-        silent = self._around.lasting is Lasting.NOBODY_ANSWERS
+        silent = self.around.lasting is Lasting.NOBODY_ANSWERS
         for place in [place for place, (_, asked) in enumerate(self._asked) if asked.what == "confirm" or not silent]:
             yield Action(f"{self.name} probes", lambda place=place: self._answer(place))
         if self._ended:
@@ -63,7 +63,7 @@ class Verifier:
         if question.what == "confirm":
             self._confirm(offset, question)
             return
-        effect = self._around.outside.found(question.external_key)
+        effect = self.around.outside.found(question.external_key)
         answer = Answer.FOUND if effect is not None else Answer.NOT_FOUND
         if self._nobody_knows():
             effect, answer = None, Answer.UNKNOWN
@@ -78,7 +78,7 @@ class Verifier:
             result=effect.result if effect is not None else None,
         )
         cause = f"{question.invocation_id} {question.ask}"
-        self._around.say(f"    {question.external_key} is {answer.value}")
+        self.around.say(f"    {question.external_key} is {answer.value}")
         self._append(event_id(question.job_id, probed.event_type, cause), probed, lambda: self._answered(offset))
 
     def _confirm(self, offset: int, question: Verification) -> None:
@@ -95,18 +95,18 @@ class Verifier:
         }
         if self._nobody_knows():
             event: Answered = ConfirmationFailed(**said, reason="unknown")
-        elif self._around.outside.found(question.external_key) is not None:
+        elif self.around.outside.found(question.external_key) is not None:
             event = EffectConfirmed(**said)
         else:
             event = ConfirmationFailed(**said, reason="drift")
-        self._around.say(f"    what {question.node_id} did: {event.event_type}")
+        self.around.say(f"    what {question.node_id} did: {event.event_type}")
         cause = f"{question.invocation_id} {question.ask}"
         self._append(event_id(question.job_id, event.event_type, cause), event, lambda: self._answered(offset))
 
     def _nobody_knows(self) -> bool:
-        if self._around.calm:
-            return self._around.lasting is Lasting.NOBODY_KNOWS
-        return self._around.tape.chance(0.15)
+        if self.around.calm:
+            return self.around.lasting is Lasting.NOBODY_KNOWS
+        return self.around.tape.chance(0.15)
 
     def _answered(self, offset: int) -> None:
         self._asked = [held for held in self._asked if held[0] != offset]
@@ -133,6 +133,6 @@ class Verifier:
 
     def _commit(self) -> None:
         open_ = [offset for offset, _ in self._asked]
-        self._around.group(ROLE).committed[Topic.VERIFICATIONS] = min(
+        self.around.group(ROLE).committed[Topic.VERIFICATIONS] = min(
             [*open_, self.reader.positions[Topic.VERIFICATIONS]]
         )
