@@ -48,6 +48,7 @@ def test_all_lines_in_the_order_of_their_times_a_bare_one_with_the_one_before_it
 
 def test_of_one_job_by_the_beginning_of_its_id(data: Path) -> None:
     assert said(call(data, "01935aaa-1", "--json")) == ["rotated", "second"]
+    assert "no line names it" in call(data, "none-such").stderr
     ambiguous = call(data, "01935aaa")
     assert (ambiguous.exit_code, JOB in ambiguous.stderr, OTHER in ambiguous.stderr) == (2, True, True)
 

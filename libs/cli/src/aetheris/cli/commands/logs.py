@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aetheris.cli import local
-from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, out, print_json_line, shown
+from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, out, print_json_line, progress, shown
 from aetheris.cli.loglines import LogFile, LogLine, in_order, log_files
 from aetheris.protocol.base.ids import check_name
 
@@ -38,6 +38,8 @@ def logs(
         found = in_order(line for file in files for line in (*file.earlier(), *file.more()))
         if job_id is not None:
             found = _of_job(found, job_id)
+            if not found:
+                progress(job_id, "no line names it; `aetheris events` has what happened")
         _print(found[-lines:], as_json=as_json)
         if follow:
             _follow(files, job_id, as_json=as_json)
