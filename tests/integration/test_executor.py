@@ -46,7 +46,7 @@ CALLS: Counter[str] = Counter()
 RELEASE: dict[str, asyncio.Event] = {}
 
 
-@tool(effect_class="opaque")
+@tool(effect_class="opaque", irreversible=False)
 def noop() -> None:
     """Changes nothing."""
 
@@ -60,13 +60,13 @@ async def note(ctx: ToolContext, text: str, wait_for: str = "") -> Result:
     return Result({"text": text, "n": CALLS[ctx.external_key]}, "ext-1", [StateChange("note", text, "insert")])
 
 
-@tool(effect_class="opaque")
+@tool(effect_class="opaque", irreversible=False)
 async def shout(text: str) -> dict[str, str]:
     """Refers to what another returned."""
     return {"text": text.upper()}
 
 
-@tool(effect_class="opaque")
+@tool(effect_class="opaque", irreversible=False)
 async def breaks(how: str) -> Any:
     """Ends as it is told."""
     errors: dict[str, Exception] = {

@@ -77,7 +77,7 @@ def half(connection: socket.socket) -> None:
 
 
 def http_tool(address: str, **options: Any) -> Any:
-    @tool("post")
+    @tool("post", effect_class="opaque", irreversible=False)
     async def post(ctx: ToolContext) -> Any:
         response = await http.call(ctx, "POST", f"http://{address}/x", json={}, transport=http.direct(), **options)
         return response.json()

@@ -7,7 +7,7 @@ from aetheris.sdk import Result, ToolContext, tool
 from aetheris.sdk.toolkits import smtp
 
 
-@tool("send_mail", irreversible=True, duplicate_scope="session", duplicate_window_s=3600)
+@tool("send_mail", irreversible=True, duplicate_scope="session", duplicate_window_s=3600, effect_class="opaque")
 async def send_mail(ctx: ToolContext, to: str, subject: str) -> Result:
     """Can't be called back; the same mail goes out once in a session, for an hour."""
     mail = EmailMessage()

@@ -52,20 +52,20 @@ async def poke_probeable(ctx: ToolContext, tag: str, delay_s: float = 0, hold: s
     return await _poke(ctx, tag, delay_s, hold)
 
 
-@tool("poke_opaque")
+@tool("poke_opaque", effect_class="opaque", irreversible=False)
 async def poke_opaque(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> Result:
     """Nothing is known of it."""
     return await _poke(ctx, tag, delay_s, hold)
 
 
-@tool("poke_lost")
+@tool("poke_lost", effect_class="opaque", irreversible=False)
 async def poke_lost(ctx: ToolContext, tag: str) -> Result:
     """Takes effect, and nobody hears of it."""
     await _poke(ctx, tag, 0, "")
     raise ConnectionError
 
 
-@tool("lost_irreversible", irreversible=True)
+@tool("lost_irreversible", irreversible=True, effect_class="opaque")
 async def lost_irreversible(ctx: ToolContext, tag: str) -> Result:
     """As poke_lost, and cannot be undone."""
     await _poke(ctx, tag, 0, "")

@@ -196,7 +196,7 @@ async def test_a_body_that_comes_byte_by_byte_ends_with_the_tools_time(server: A
 
     url = server(drip)
 
-    @tool("drip", timeout_s=0.5)
+    @tool("drip", timeout_s=0.5, effect_class="opaque", irreversible=False)
     async def dripped(ctx: ToolContext) -> Any:
         return (await http.call(ctx, "POST", url, json={}, guard=HERE)).text
 
@@ -209,7 +209,7 @@ async def test_a_body_that_comes_byte_by_byte_ends_with_the_tools_time(server: A
 @pytest.mark.usefixtures("names")
 @pytest.mark.parametrize("url", HOSTILE)
 async def test_what_is_recorded_of_a_refusal_tells_nothing(url: str) -> None:
-    @tool("fetch")
+    @tool("fetch", effect_class="opaque", irreversible=False)
     async def fetch(ctx: ToolContext, address: str) -> Any:
         return (await http.call(ctx, "POST", address, json={"k": "hunter2"}, headers={"X-Key": "hunter2"})).text
 

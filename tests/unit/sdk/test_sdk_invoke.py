@@ -107,7 +107,7 @@ async def test_only_two_exceptions_say_that_nothing_happened() -> None:
     ],
 )
 async def test_any_other_leaves_the_call_in_doubt_and_tells_only_its_class(error: BaseException) -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def act() -> None:
         raise error
 
@@ -118,7 +118,7 @@ async def test_any_other_leaves_the_call_in_doubt_and_tells_only_its_class(error
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1), RuntimeError()])
 async def test_so_it_does_in_the_event_loop(error: BaseException) -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     async def act() -> None:
         raise error
 
@@ -161,7 +161,7 @@ async def test_a_timeout_is_no_outcome(effect_class: Any, expected: Outcome) -> 
 async def test_a_tool_that_will_not_be_cancelled_holds_nobody_up() -> None:
     release, cancelled = asyncio.Event(), asyncio.Event()
 
-    @tool(timeout_s=0.05)
+    @tool(timeout_s=0.05, effect_class="opaque", irreversible=False)
     async def stubborn() -> None:
         while not release.is_set():
             try:
@@ -177,7 +177,7 @@ async def test_a_tool_that_will_not_be_cancelled_holds_nobody_up() -> None:
 async def test_a_passed_deadline_sends_nothing() -> None:
     called: list[int] = []
 
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def act() -> None:
         called.append(1)
 
@@ -187,7 +187,7 @@ async def test_a_passed_deadline_sends_nothing() -> None:
 
 
 async def test_the_deadline_cuts_the_timeout() -> None:
-    @tool(timeout_s=60)
+    @tool(timeout_s=60, effect_class="opaque", irreversible=False)
     async def sleeps() -> None:
         await asyncio.Event().wait()
 
@@ -198,7 +198,7 @@ async def test_the_deadline_cuts_the_timeout() -> None:
 async def test_who_cancels_the_caller_cancels_the_call() -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     async def sleeps() -> None:
         try:
             started.set()
@@ -215,7 +215,7 @@ async def test_who_cancels_the_caller_cancels_the_call() -> None:
 
 
 async def test_a_tool_is_a_task_of_its_own() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     async def act() -> str:
         async with asyncio.timeout(10):
             await asyncio.sleep(0)
@@ -231,7 +231,7 @@ async def test_a_tool_is_a_task_of_its_own() -> None:
 
 
 async def test_bad_arguments_fail_for_good_and_nothing_is_called() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def act(amount: int) -> None:
         raise AssertionError(amount)
 
@@ -240,7 +240,7 @@ async def test_bad_arguments_fail_for_good_and_nothing_is_called() -> None:
 
 
 async def test_the_context_is_injected_and_no_argument() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def act(ctx: ToolContext, x: int = 2) -> str:
         return f"{ctx.external_key} {x}"
 
@@ -251,7 +251,7 @@ async def test_the_context_is_injected_and_no_argument() -> None:
 async def test_a_hundred_hanging_tools_leave_room_for_one_more() -> None:
     release = threading.Event()
 
-    @tool(timeout_s=30)
+    @tool(timeout_s=30, effect_class="opaque", irreversible=False)
     def hangs() -> None:
         release.wait(30)
 
@@ -287,7 +287,7 @@ async def test_a_circular_result_is_never_an_error() -> None:
 
 @pytest.mark.parametrize("value", [{"b": 1.5, "a": "é"}, math.nan, {"s": "hunter2hunter2"}, [], None])
 async def test_the_bytes_that_go_with_a_result_are_its_own(value: Any) -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def act() -> Any:
         return value
 
@@ -338,7 +338,7 @@ async def test_a_probe_that_fails_knows_nothing() -> None:
 
 
 async def test_a_verifier_compares() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def act() -> None: ...
 
     @act.verifier

@@ -1,5 +1,6 @@
 """Finding tools by module name and by entry point (docs/tools.md)."""
 
+import importlib
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -10,7 +11,7 @@ from aetheris.sdk import loader
 from aetheris.sdk.loader import ToolboxError, UnknownTool, load
 
 HEAD = "from aetheris.sdk import tool\n"
-LOOK = "@tool()\ndef look(order_id: str) -> None: ...\n"
+LOOK = "@tool(effect_class='pure')\ndef look(order_id: str) -> None: ...\n"
 
 
 @pytest.fixture
@@ -27,7 +28,11 @@ def write(folder: Path, name: str, body: str) -> None:
 
 def test_modules_by_name(written: Path) -> None:
     write(written, "first_tools", LOOK)
-    write(written, "second_tools", "from first_tools import look\n@tool(version='2')\ndef poke() -> None: ...\n")
+    write(
+        written,
+        "second_tools",
+        "from first_tools import look\n@tool(version='2', effect_class='pure')\ndef poke() -> None: ...\n",
+    )
     box = load("first_tools, second_tools,")
     assert [entry["name"] for entry in box.entries()] == ["look", "poke"]
     assert box.get("look", "1").name == "look"
@@ -50,7 +55,7 @@ def test_the_same_name_twice_is_an_error_that_names_both(written: Path) -> None:
         ("", "has no tools"),
         ("raise RuntimeError('hunter2')", "cannot be imported: RuntimeError$"),
         ("@tool(effect_class='probeable')\ndef send() -> None: ...\n", "has no probe"),
-        ("@tool()\ndef send(*args: int) -> None: ...\n", "args must be an argument"),
+        ("@tool(effect_class='pure')\ndef send(*args: int) -> None: ...\n", "args must be an argument"),
     ],
 )
 def test_an_error_names_the_file_and_the_line(written: Path, body: str, rule: str) -> None:
@@ -76,6 +81,34 @@ def test_an_annotation_that_means_nothing_is_named_with_the_tool(written: Path) 
     )
     with pytest.raises(ToolboxError, match=r"odd_tools\.py:3: look@1: an annotation can't be read: name 'Nothing'"):
         load("odd_tools")
+
+
+def test_a_second_function_of_one_name_is_refused_but_a_module_may_be_loaded_again(written: Path) -> None:
+    write(written, "twice_tools", LOOK + LOOK.replace("order_id", "order"))
+    with pytest.raises(ToolboxError, match=r"twice_tools\.py:4: look@1: a second function .*; the first, in line 2,"):
+        load("twice_tools")
+    write(written, "again_tools", LOOK)
+    load("again_tools")
+    again = importlib.reload(sys.modules["again_tools"])
+    assert again.look.key == "look@1"
+
+
+@pytest.mark.parametrize(
+    ("declared", "rule"),
+    [
+        ("@tool", r"bad_tools\.py:2: look: write @tool\(…\), and say what is known"),
+        ("@tool()", r"bad_tools\.py:2: look@1: say what .*'pure' .*'idempotent' .*'probeable' .*'opaque'"),
+        ("@tool(effect_class='opaque')", r"bad_tools\.py:2: look@1: .*irreversible=True .*irreversible=False"),
+        (
+            "@tool(effect_class='opaque', irreversible=True)",
+            r"bad_tools\.py:2: look@1: is irreversible, so .*external_id",
+        ),
+    ],
+)
+def test_what_a_tool_does_must_be_said(written: Path, declared: str, rule: str) -> None:
+    write(written, "bad_tools", f"{declared}\ndef look() -> None: ...\n")
+    with pytest.raises(ToolboxError, match=rule):
+        load("bad_tools")
 
 
 def test_everything_wrong_is_found_at_once(written: Path) -> None:

@@ -35,19 +35,19 @@ def release(threads: Threads) -> Generator[threading.Event]:
 
 
 def stuck(release: threading.Event) -> Any:
-    @tool("stuck", timeout_s=0.05)
+    @tool("stuck", timeout_s=0.05, effect_class="opaque", irreversible=False)
     def act() -> None:
         release.wait(PATIENCE_S)
 
     return act
 
 
-@tool("quick")
+@tool("quick", effect_class="opaque", irreversible=False)
 def quick() -> str:
     return "done"
 
 
-@tool("in_the_loop")
+@tool("in_the_loop", effect_class="opaque", irreversible=False)
 async def in_the_loop() -> str:
     return "done"
 
@@ -73,7 +73,7 @@ async def test_beyond_the_bound_nothing_is_begun_until_one_ends(threads: Threads
 
 
 async def test_those_that_somebody_waits_for_do_not_count(threads: Threads, release: threading.Event) -> None:
-    @tool("slow", timeout_s=PATIENCE_S)
+    @tool("slow", timeout_s=PATIENCE_S, effect_class="opaque", irreversible=False)
     def slow() -> None:
         release.wait(PATIENCE_S)
 

@@ -71,7 +71,7 @@ def test_defaults_applied_from_the_schema_bind_like_absent_ones() -> None:
 
 
 def test_a_tool_is_still_a_function() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def double(x: int) -> int:
         return 2 * x
 
@@ -80,7 +80,7 @@ def test_a_tool_is_still_a_function() -> None:
 
 
 def test_arguments_may_have_any_python_name() -> None:
-    @tool()
+    @tool(effect_class="opaque", irreversible=False)
     def odd(schema: str, model_config: int, copy: bool, _id: str = "x") -> None:
         """Names that pydantic keeps for itself."""
 
@@ -124,7 +124,7 @@ def test_a_probeable_tool_needs_a_probe() -> None:
 
 
 def test_a_probe_makes_no_tool_probeable() -> None:
-    @tool(effect_class="opaque")
+    @tool(effect_class="opaque", irreversible=False)
     def send() -> None: ...
 
     with pytest.raises(DeclarationError, match="effect_class='probeable'"):

@@ -91,7 +91,7 @@ async def test_it_reads_its_input_and_its_two_outputs_are_kept_apart(tmp_path: P
     ],
 )
 async def test_what_an_end_says(script: str, expected: object) -> None:
-    @tool("run_script")
+    @tool("run_script", effect_class="opaque", irreversible=False)
     async def run_script(ctx: ToolContext) -> Any:
         printed = await shell.run(ctx, [SH, "-c", script], refusals={4}, largest=10_000)
         return printed.out.decode()
@@ -114,7 +114,7 @@ async def test_too_late_it_is_killed_with_all_that_it_started(tmp_path: Path) ->
     started = tmp_path / "pids"
     script = f"sleep 600 & echo $! $$ > {started}.new; mv {started}.new {started}; wait"
 
-    @tool("sleeper", timeout_s=60)
+    @tool("sleeper", timeout_s=60, effect_class="opaque", irreversible=False)
     async def sleeper(ctx: ToolContext) -> Result:
         await shell.run(ctx, [SH, "-c", script], env={"PATH": os.defpath})
         return Result(None)

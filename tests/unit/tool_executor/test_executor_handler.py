@@ -47,12 +47,12 @@ OTHERS = 6
 """More grants at work than a run rings among."""
 
 
-@tool(effect_class="opaque")
+@tool(effect_class="opaque", irreversible=False)
 async def act() -> None:
     """Does nothing."""
 
 
-@tool(effect_class="opaque")
+@tool(effect_class="opaque", irreversible=False)
 async def lose() -> None:
     """Nobody knows."""
     raise ConnectionResetError

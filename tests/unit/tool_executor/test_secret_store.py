@@ -113,7 +113,7 @@ def test_numbers_and_lines_are_looked_through_too() -> None:
 
 @pytest.mark.parametrize(("error", "kind"), [(Failed, Permanent), (NotExecuted, Retryable)])
 async def test_a_reason_is_redacted_before_it_is_cut(error: type[Exception], kind: Callable[[str], Any]) -> None:
-    @tool("t")
+    @tool("t", effect_class="opaque", irreversible=False)
     async def says(token: str) -> None:
         raise error("x" * 495 + token)
 
@@ -122,7 +122,7 @@ async def test_a_reason_is_redacted_before_it_is_cut(error: type[Exception], kin
 
 
 async def test_what_a_tool_returns_is_redacted_everywhere() -> None:
-    @tool("t")
+    @tool("t", effect_class="opaque", irreversible=False)
     async def says(token: str) -> Result:
         return Result({token: token}, f"id {token}", [StateChange("a", token, "b", etag=token)])
 

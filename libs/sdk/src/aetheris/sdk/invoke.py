@@ -46,8 +46,16 @@ _LONGEST_CLASS = 200  # characters of the name of an exception's class
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
+Raised = Callable[[BaseException], None]
+"""Hears what a tool has raised that nobody had declared: for its author; it is recorded by its class alone."""
+
+
 async def invoke(
-    tool: AnyTool, args: Mapping[str, Any], ctx: ToolContext, redactor: Redactor = redaction.NOTHING
+    tool: AnyTool,
+    args: Mapping[str, Any],
+    ctx: ToolContext,
+    redactor: Redactor = redaction.NOTHING,
+    raised: Raised = lambda _error: None,
 ) -> Outcome:
     """Call the tool once, within its timeout and the context's deadline.
 
@@ -55,6 +63,7 @@ async def invoke(
 
     Args:
         redactor: knows the secrets among the arguments; what the tool says goes through it.
+        raised: is told of an undeclared exception, in the call's own context; it may not raise.
     """
     try:
         bound = tool.signature.bind(args)
@@ -65,7 +74,7 @@ async def invoke(
         return Retryable("the deadline passed before the call")
     remains.watch()
     call = _call(tool.key, tool.function, (ctx,) if tool.signature.injected else (), bound)
-    outcome = partial(_outcome, call, tool.pure, redactor)
+    outcome = partial(_outcome, call, tool.pure, redactor, raised)
     return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
 
 
@@ -118,7 +127,7 @@ def _context_argument(asks: Callable[..., Any], ctx: ProbeContext) -> dict[str, 
     return {name: ctx} if name else {}
 
 
-async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Redactor) -> Outcome:
+async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Redactor, raised: Raised) -> Outcome:
     with remains.calling() as this:
         try:
             return _succeeded(await call(), redactor)
@@ -129,6 +138,7 @@ async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Red
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception but the two declared ones: unknown
             returned = not pure and _is_own(error) and remains.nothing_lives(this)
             error_class = recordable.text(redactor.text(type(error).__name__), _LONGEST_CLASS)
+            raised(error)
             return _doubt(error_class, pure, returned=returned)
 
 

@@ -10,10 +10,12 @@ async def refunded(external_key: str) -> Found | NotFound | Unknown: ...
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from types import CodeType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, get_args, get_type_hints
+from weakref import ref
 
 from aetheris.protocol.plan.graph import settling_s
 from aetheris.sdk.context import ProbeContext, ToolContext
@@ -180,12 +182,19 @@ class Tool(Generic[P, R]):
             raise DeclarationError(f"{self.key}: settles_within_s must not be below 0, and finite")
 
 
+_CHOICES = (
+    "say what is known of a call whose end nobody saw: effect_class='pure' (it reads only), 'idempotent' (the outside"
+    " drops a second request with ctx.external_key), 'probeable' (the outside can be asked by it: add a probe), or"
+    " 'opaque' (none of these; with irreversible=True where it can't be taken back, else irreversible=False)"
+)
+
+
 def tool(
     name: str | None = None,
     *,
     version: str = "1",
-    effect_class: EffectClass = "opaque",
-    irreversible: bool = False,
+    effect_class: EffectClass | None = None,
+    irreversible: bool | None = None,
     timeout_s: float = 30.0,
     settles_within_s: float | None = None,
     volatile: Sequence[str] = (),
@@ -200,8 +209,9 @@ def tool(
     Args:
         name: the function's own name by default.
         effect_class: pure, idempotent (the outside deduplicates by the external key), probeable (the outside
-            can be asked by the external key) or opaque (none of these).
-        irreversible: needs approval, unless policy allows it.
+            can be asked by the external key) or opaque (none of these); there is no default.
+        irreversible: needs approval, unless policy allows it. An opaque tool says it either way; others are reversible
+            where nothing is said.
         timeout_s: after this many seconds the call is in doubt.
         settles_within_s: how long after its sender's end a request that was sent may still take effect; a probe's
             "not found" counts only after that. None: as long as `timeout_s`, if it is probeable. 0 says that what
@@ -215,17 +225,24 @@ def tool(
         probe: the same as `@tool_name.probe`.
 
     Raises:
-        DeclarationError: what can't be registered as it is written; irreversible, and can't return an external id.
+        DeclarationError: what can't be registered as it is written; irreversible, and can't return an external id;
+            a second tool under the name of a function of the same module.
     """
+    if not isinstance(name, str | None):  # @tool without parentheses
+        raise _placed(DeclarationError(f"{_name_of(name)}: write @tool(…), and {_CHOICES}"), name)
 
     def declare(function: Callable[P, R]) -> Tool[P, R]:
+        called = name or function.__name__
+        if effect_class is None or (effect_class == "opaque" and irreversible is None):
+            raise _placed(DeclarationError(f"{called}@{version}: {_CHOICES}"), function)
+        _refuse_second(function, called, version)
         try:
             return Tool(
                 function,
-                name=name or function.__name__,
+                name=called,
                 version=version,
                 effect_class=effect_class,
-                irreversible=irreversible,
+                irreversible=bool(irreversible),
                 timeout_s=timeout_s,
                 settles_within_s=settles_within_s,
                 volatile=volatile,
@@ -236,10 +253,40 @@ def tool(
                 kind=kind,
             )
         except DeclarationError as refused:
-            refused.place = place_of(function)
-            raise
+            raise _placed(refused, function) from None
 
     return declare
+
+
+def _placed(refused: DeclarationError, function: object) -> DeclarationError:
+    refused.place = place_of(function) if callable(function) else None
+    return refused
+
+
+def _name_of(function: object) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+def _refuse_second(function: Callable[..., Any], name: str, version: str) -> None:
+    """A second function of one name in one run of a module: the first tool would be gone without a word.
+
+    A module that is loaded again runs other code, so its tools may take the place of their former selves.
+    """
+    body = sys._getframe(2).f_code  # pyright: ignore[reportPrivateUsage]  what declares it
+    known = _DECLARED.get(id(body))
+    if known is None or known[0]() is not body:  # equal code is another's: of a module that was loaded again
+        known = _DECLARED[id(body)] = (ref(body), {})
+    lines = known[1]
+    former = lines.get(function.__name__)
+    if former is not None and body.co_name == "<module>":
+        rule = f"a second function of the name {function.__name__}; the first, in line {former}, would be lost"
+        raise _placed(DeclarationError(f"{name}@{version}: {rule}: rename one"), function)
+    place = place_of(function)
+    lines[function.__name__] = place[1] if place is not None else 0
+
+
+_DECLARED: "dict[int, tuple[ref[CodeType], dict[str, int]]]" = {}
+"""The code of each module that has declared tools, by its identity → its functions, and their lines."""
 
 
 def place_of(function: Callable[..., Any]) -> tuple[str, int] | None:

@@ -36,7 +36,9 @@ from aetheris.tool_executor.registering import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
+from aetheris.tool_executor.tool_output import ToolOutput
 from aetheris.tool_executor.tools import Calls
+from aetheris.tool_executor.watchdog import watching
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.asking import Asking
@@ -92,7 +94,10 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_tell_refused, on.metrics)
         models = _asking(settings.models, toolbox)
-        calls = Calls(toolbox, clock, secrets, models)
+        output = ToolOutput(lambda: secrets.redactor, told=settings.tool_output)
+        closing.enter_context(output.installed(own))
+        closing.enter_context(watching(own))
+        calls = Calls(toolbox, clock, secrets, models, output)
         me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
         await register(on.appender, clock, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)

@@ -27,6 +27,9 @@ class ExecutorSettings(RuntimeSettings):
     stuck_threads: int = Field(
         64, ge=1, description="Threads of tools that timed out and still run; beyond, no blocking tool is called"
     )
+    tool_output: bool = Field(
+        default=True, description="What tools print, log and raise goes into the executor's log, without secrets"
+    )
     lease_patience_s: float = Field(
         60.0, gt=0, description="A lease is renewed no longer: after its call's time, or once appends or the loop stand"
     )

@@ -19,6 +19,7 @@ from aetheris.sdk.tools import AnyTool
 from aetheris.tool_executor.core.partition import Refusal
 from aetheris.tool_executor.core.reports import NOT_EXECUTED
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
+from aetheris.tool_executor.tool_output import ToolOutput
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.asking import Asking
@@ -31,11 +32,19 @@ _NO_MODEL = Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured 
 class Calls:
     """Makes the calls of nodes."""
 
-    def __init__(self, toolbox: Toolbox, clock: Clock, secrets: Secrets, models: "Asking | None" = None) -> None:
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        clock: Clock,
+        secrets: Secrets,
+        models: "Asking | None" = None,
+        output: ToolOutput | None = None,
+    ) -> None:
         self._tools: dict[tuple[str, str], AnyTool] = {(tool.name, tool.version): tool for tool in toolbox}
         self._clock = clock
         self._secrets = secrets
         self._models = models
+        self._output = output if output is not None else ToolOutput(lambda: secrets.redactor)
 
     def registry(self) -> Sequence[RegistryEntry | ModelEntry]:
         """What is registered of each tool, and of each model."""
@@ -77,7 +86,8 @@ class Calls:
             return Permanent(str(refused))
         except SecretUnreadable as refused:
             return Retryable(f"{NOT_EXECUTED}: {refused}")
-        return await invoke(tool, args, ctx, self._secrets.redactor)
+        with self._output.of(tool, ctx):
+            return await invoke(tool, args, ctx, self._secrets.redactor, self._output.raised)
 
     def _refused_secrets(self, tool: AnyTool, call: Invocation) -> Refusal | None:
         try:

@@ -61,7 +61,7 @@ async def asked(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0, as
     return await _effect(ctx, tag, delay_s, pad)
 
 
-@tool("blind", effect_class="opaque", timeout_s=TIMEOUT_S)
+@tool("blind", effect_class="opaque", timeout_s=TIMEOUT_S, irreversible=False)
 async def blind(ctx: ToolContext, tag: str, delay_s: float = 0, pad: int = 0) -> Result:
     """Nobody can tell whether it took effect."""
     return await _effect(ctx, tag, delay_s, pad)

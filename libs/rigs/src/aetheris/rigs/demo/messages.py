@@ -40,7 +40,7 @@ def mail_is_there(change: StateChange) -> Verdict:
     return smtp.confirm_in_maildir(Path(os.environ["DEMO_MAILDIR"]), change)
 
 
-@tool()
+@tool(effect_class="opaque", irreversible=False)
 async def call_webhook(ctx: ToolContext, text: str) -> dict[str, str]:
     """Tell a service that knows no keys, and can't be asked: opaque."""
     url = f"{os.environ['DEMO_WEBHOOK_URL']}/effect"

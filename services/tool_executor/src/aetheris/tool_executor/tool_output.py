@@ -1,0 +1,170 @@
+"""What tools print, log and raise, as lines of this process's log: with job and step, without secrets (docs/tools.md).
+
+A call is known by its context, which tasks and threads that it starts have too. Whatever is written outside of a call
+goes where it went before.
+"""
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TextIO, cast
+
+import structlog
+
+from aetheris.sdk import invoke as calling
+from aetheris.sdk import threads
+from aetheris.sdk.context import ToolContext
+from aetheris.sdk.redaction import NOTHING, Redactor
+from aetheris.sdk.tools import AnyTool
+
+LONGEST_LINE = 4_000  # characters
+LONGEST_TRACEBACK = 16_000  # characters; its end is what is kept
+_LONGEST_HELD = 64 * 1024
+"""Characters of a line that isn't ended; what comes on top of them is dropped, so that no secret is cut in two."""
+
+_log = structlog.get_logger(__name__)
+
+_CALL: "ContextVar[_Call | None]" = ContextVar("call", default=None)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call, and the lines that it has begun."""
+
+    fields: dict[str, Any]
+    begun: dict[str, str] = field(default_factory=dict[str, str])
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class ToolOutput:
+    """Where what tools say goes; `told` is false where nothing of it may lie in a log."""
+
+    def __init__(self, redactor: Callable[[], Redactor] = lambda: NOTHING, *, told: bool = True) -> None:
+        self._redactor = redactor
+        self._told = told
+
+    @contextmanager
+    def of(self, tool: AnyTool, ctx: ToolContext) -> Generator[None]:
+        """While this call is made, what is said in its context is its own."""
+        call = _Call({"tool": tool.key, "job_id": ctx.job_id, "node_id": ctx.node_id, "attempt": ctx.attempt})
+        before = _CALL.set(call)
+        try:
+            yield
+        finally:
+            _CALL.reset(before)
+            for stream in tuple(call.begun):
+                self.write(call, stream, "\n")
+
+    def raised(self, error: BaseException) -> None:
+        """What ended a call that may have taken effect: as Python would have shown it, from the tool's own line on."""
+        call = _CALL.get()
+        if call is not None and self._told:
+            fields = {**call.fields, "error": type(error).__name__, "traceback": self._shown(error)}
+            _say(logging.ERROR, "tool raised", fields)
+
+    def write(self, call: _Call, stream: str, text: str) -> None:
+        """Keep a line until it has ended, then say it."""
+        with call.lock:
+            *lines, rest = (call.begun.pop(stream, "") + text).split("\n")
+            if rest:
+                call.begun[stream] = rest[:_LONGEST_HELD]
+        for line in lines:
+            if line and self._told:
+                _say(logging.INFO, "tool printed", {**call.fields, "stream": stream, "line": self._line(line)})
+
+    def record(self, call: _Call, record: logging.LogRecord) -> None:
+        """A line that was logged with Python's own logging."""
+        if not self._told:
+            return
+        fields = {**call.fields, "logger": record.name, "line": self._line(record.getMessage())}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            fields["traceback"] = self._shown(record.exc_info[1])
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        _say(level, "tool logged", fields)
+
+    @contextmanager
+    def installed(self, tools: Iterable[AnyTool] = ()) -> Generator[None]:
+        """Hear what is printed and logged; of the tools' own packages from INFO on, of others what they warn of."""
+        stdout, stderr = sys.stdout, sys.stderr
+        sys.stdout = cast("TextIO", _Stream(self, "stdout", stdout))
+        sys.stderr = cast("TextIO", _Stream(self, "stderr", stderr))
+        handler = _Handler(self)
+        logging.getLogger().addHandler(handler)
+        for name in {str(tool.function.__module__).partition(".")[0] for tool in tools}:
+            if logging.getLogger(name).level == logging.NOTSET:
+                logging.getLogger(name).setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logging.getLogger().removeHandler(handler)
+            sys.stdout, sys.stderr = stdout, stderr
+
+    def _line(self, text: str) -> str:
+        return self._redactor().text(text)[:LONGEST_LINE]
+
+    def _shown(self, error: BaseException) -> str:
+        with suppress(Exception):  # an exception's own code may raise anything
+            lines = traceback.format_exception(type(error), error, _from_tool(error))
+            return self._redactor().text("".join(lines))[-LONGEST_TRACEBACK:]
+        return type(error).__name__
+
+
+class _Stream:
+    """Standard output or error: a call's text becomes lines of the log, any other passes."""
+
+    def __init__(self, output: ToolOutput, name: str, stream: TextIO) -> None:
+        self._output = output
+        self._name = name
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        call = _CALL.get()
+        if call is None:
+            return self._stream.write(text)
+        self._output.write(call, self._name, text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Handler(logging.Handler):
+    """Of a call: lines of the log. Of nobody's call: what Python does where nobody handles a record."""
+
+    def __init__(self, output: ToolOutput) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        call = _CALL.get()
+        if call is not None:
+            with suppress(Exception):  # a record's arguments may raise anything
+                self._output.record(call, record)
+        elif logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+            logging.lastResort.handle(record)
+
+
+def _say(level: int, event: str, fields: Mapping[str, Any]) -> None:
+    """In nobody's name: the log may be written by way of the very streams that are listened to."""
+    before = _CALL.set(None)
+    try:
+        _log.log(level, event, **fields)
+    finally:
+        _CALL.reset(before)
+
+
+def _from_tool(error: BaseException) -> Any:
+    """The part of a traceback that is not how the tool was called."""
+    ours, at = (calling.__file__, threads.__file__), error.__traceback__
+    while at is not None and at.tb_next is not None and at.tb_frame.f_code.co_filename in ours:
+        at = at.tb_next
+    return at
