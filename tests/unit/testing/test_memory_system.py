@@ -44,7 +44,7 @@ async def paid(external_key: str) -> Found | NotFound:
     return Found({"paid": 5}, "p-1") if external_key in PAID else NotFound()
 
 
-@tool(effect_class="opaque")
+@tool(effect_class="opaque", irreversible=False)
 def post(ctx: ToolContext, text: str) -> dict[str, Any]:
     """Send a letter: nobody can ask whether it went."""
     PAID.append(ctx.external_key)
