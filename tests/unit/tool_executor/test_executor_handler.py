@@ -266,6 +266,34 @@ async def test_of_a_call_that_was_begun_it_is_never_said(tmp_path: Path, lie: st
     assert "NotExecuted" not in str([event.model_dump() for event in bench.events()])
 
 
+async def test_of_a_job_that_moved_away_only_what_has_no_end_in_the_log_stays_known(tmp_path: Path) -> None:
+    """Nobody here will see it sealed."""
+    ended, doubted = Bench(tmp_path), Bench(tmp_path)
+    await ended.grant("act", "ab")
+    await ended.settle()
+    assert len(ended.parts.performer.begun[JOB]) == 2, "a repeat of its `started` may still be read"
+    await ended.handler.close()
+    assert ended.parts.performer.begun == {}
+    await doubted.grant("lose")
+    nonce = (await doubted.declared()).invocation_id
+    await doubted.settle()
+    await doubted.handler.close()
+    assert doubted.parts.performer.begun == {JOB: {nonce: False}}
+
+
+async def test_a_call_that_ends_after_its_job_moved_away_is_forgotten_with_its_report(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.grant("act")
+    await bench.declared()
+    await bench.read()  # it won, and is about to be called
+    nonce = next(iter(bench.parts.performer.begun[JOB]))
+    await bench.handler.close()
+    assert bench.parts.performer.begun == {JOB: {nonce: False}}
+    await asyncio.gather(*bench.tasks)
+    assert isinstance(bench.events()[-1], ev.CommandCommitted | ev.ToolInvocationFinished | ev.StateChanged)
+    assert bench.parts.performer.begun == {}
+
+
 async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     await bench.grant("act")

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.tool_executor.lock import Lock, WorkerIdTaken, holders, taken
+from aetheris.runtime.base.refusal import WorkerIdTaken
+from aetheris.runtime.process.lock import Lock
+from aetheris.tool_executor.lock import holders, taken
 
 NAME = "worker-under-test"
 

@@ -15,13 +15,13 @@ from aetheris.protocol.fold.workers import Name, Names
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.base.refusal import refusal
+from aetheris.runtime.base.refusal import WorkerIdTaken, refusal
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.log.table import Table
+from aetheris.runtime.process.lock import Lock
 from aetheris.testkit.memory import MemoryLog
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.identity import living
-from aetheris.tool_executor.lock import Lock, WorkerIdTaken
 
 NAME = "w"
 

@@ -16,6 +16,7 @@ from aetheris.runtime.log.interface import (
     MembershipLost,
     Place,
     Refusal,
+    Tenure,
     Written,
 )
 from aetheris.runtime.log.partitioning import place_of, weigh
@@ -81,9 +82,19 @@ class MemoryLog:
         for reader in self._readers:
             reader.silent = True
 
-    def membership(self, group: str, member: str, topics: Collection[str]) -> "MemoryMembership":
+    def membership(
+        self,
+        group: str,
+        member: str,
+        topics: Collection[str],
+        tenure: Tenure | None = None,  # noqa: ARG002  one process
+    ) -> "MemoryMembership":
         """A member; the test says by `assign` which partitions it has (all, until it says so)."""
         return MemoryMembership(self, self._groups[group], member, topics)
+
+    async def members(self, group: str) -> dict[str, str]:
+        """Those in `group`: a member's name is its id."""
+        return {name: name for name in self._groups[group].members}
 
     async def assign(self, group: str, partitions: Mapping[str, Collection[int]]) -> None:
         """Rebalance `group`: member → partition numbers; revocations come first."""

@@ -16,9 +16,11 @@ from aetheris.ledger.workers import Workers
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.ids import fresh_id
 from aetheris.runtime.log.history import History
+from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Leases
@@ -39,10 +41,11 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
     """Adjudicate until `stop` is set.
 
     Raises:
+        WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
-    async with runtime(settings, "ledger", stop) as parts:
-        worker = ledger(parts, settings, policy)
+    async with runtime(settings, "ledger", stop) as parts, living(parts, GROUP, stop) as tenure:
+        worker = ledger(parts, settings, policy, tenure)
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
@@ -50,7 +53,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
         await worker.run(stop)
 
 
-def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> PartitionWorker:
+def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Tenure) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
     stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
     quarantines = Quarantines(parts.redis, parts.metrics, parts.clock)
@@ -87,6 +90,7 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy) -> Partitio
         handler,
         group=GROUP,
         member=worker_name(settings),
+        tenure=tenure,
         clock=parts.clock,
         pace=Pace.of(settings),
     )

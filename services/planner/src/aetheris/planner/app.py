@@ -10,11 +10,13 @@ from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.history import History
+from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.bell import AWAKE_S
 from aetheris.runtime.telemetry.metrics import Metric
@@ -35,11 +37,12 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
     """Plan until `stop` is set.
 
     Raises:
+        WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
-    async with runtime(settings, "planner", stop) as parts:
+    async with runtime(settings, "planner", stop) as parts, living(parts, GROUP, stop) as tenure:
         history = History(parts.log)
-        worker = planner(parts, settings, history)
+        worker = planner(parts, settings, history, tenure)
         parts.health.add("worker", worker.unready)
         parts.health.tell("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
@@ -52,7 +55,9 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
             await history.close()
 
 
-def planner(parts: Runtime, settings: PlannerSettings, history: History) -> PartitionWorker:
+def planner(
+    parts: Runtime, settings: PlannerSettings, history: History, tenure: Tenure | None = None
+) -> PartitionWorker:
     """The worker with a planner in each of its partitions; `history`: where jobs that are continued are read."""
     handlers: dict[int, PlannerHandler] = {}
     crash = crash_points(os.environ, settings.data)
@@ -89,6 +94,7 @@ def planner(parts: Runtime, settings: PlannerSettings, history: History) -> Part
         handler,
         group=GROUP,
         member=worker_name(settings),
+        tenure=tenure,
         clock=parts.clock,
         pace=Pace.of(settings),
     )

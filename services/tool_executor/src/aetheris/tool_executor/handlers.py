@@ -129,6 +129,7 @@ class ExecutorHandler(PartitionHandler):
         finally:
             for tried in (*withdrawn, *self._core.withdraw()):
                 self._say(tried, won=False)
+            self._parts.performer.thin(list(self._core.jobs))
 
     def _evolve(self, record: Record) -> ReadBack | None:
         try:
@@ -287,6 +288,7 @@ class ExecutorHandler(PartitionHandler):
             if going_on is None:
                 await self._report(tried, report)
                 break
+            self._reported(tried, report)
             tried = following
         self._end(tried)
         if not rung:
@@ -321,14 +323,21 @@ class ExecutorHandler(PartitionHandler):
     async def _report(self, tried: Try, report: Report) -> None:
         """Append what a try came to; where the brokers will not have it, something shorter, and at last only doubt."""
         if not await write_all(self._appender, [report.drafts]):
+            self._reported(tried, report)
             return
         _log.error("a report is refused", job_id=tried.started.job_id, node_id=tried.started.node_id)
         brief = await self._parts.performer.brief(tried, report)
         if brief is not None:
             await self._parts.performer.keep(tried, brief)
             if not await write_all(self._appender, [brief.drafts]):
+                self._reported(tried, brief)
                 return
         await self._append([self._parts.performer.unreported(tried)])
+
+    def _reported(self, tried: Try, report: Report) -> None:
+        self._parts.performer.ended(tried, report)
+        if self._closing:
+            self._parts.performer.thin((tried.started.job_id,))
 
     async def _hand_on(self, declared: Group, tried: Try, following: Try) -> bool | None:
         """Append a try's report and the next one's `started`, one group; whether that won, None where it is refused."""

@@ -1,15 +1,12 @@
-"""The lock on a worker's name: whoever has it knows that those who are named in its file have ended.
+"""The lock on an executor's name: whoever has it knows that those who are named in its file have ended.
 
-The lock is the kernel's (`flock`), and belongs to this process and to every child that inherits it: it is free once all
-of them have ended, never before. What those start may have closed it; they are known by `MARK` in their environment,
-and waited for too. The file says, a line each: `inode` of the file, so that a copy of the folder proves
-nothing; `pid` of who has taken the lock; `held`, an incarnation that has held it.
+It belongs to this process and to every child that inherits it: it is free once all of them have ended, never before.
+What those start may have closed it; they are known by `MARK` in their environment, and waited for too.
 """
 
 import asyncio
-import fcntl
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,8 +14,9 @@ import structlog
 
 from aetheris.protocol.base.ids import check_name
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.process.lifecycle import Stopped
+from aetheris.runtime.process.lock import Lock, locked, opened, owner
 from aetheris.tool_executor.inheritance import kept_by_children
 
 _log = structlog.get_logger(__name__)
@@ -31,48 +29,6 @@ MARK = "AETHERIS_LOCK_HELD"
 
 _PAUSE_S = 0.05
 _LOOK_EVERY_S = 0.25
-_TRIM_BYTES = 64 * 1024
-_TRIM_LINES = 100
-
-
-class WorkerIdTaken(Refused):
-    """Somebody else lives under this worker_id, or may: the message says what to do."""
-
-    code = "worker_id_taken"
-    passes = True
-
-
-class Lock:
-    """A lock that is held. It is not closed: only the end of this process and of its children frees it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        lines = _read(descriptor)
-        inode = f"inode {os.fstat(descriptor).st_ino}"
-        if lines[:1] != [inode]:
-            os.ftruncate(descriptor, 0)
-            lines = [inode]
-            self._append(inode)
-        elif os.fstat(descriptor).st_size > _TRIM_BYTES:
-            self._trim([inode, *lines[-_TRIM_LINES:]])
-        self.former: Sequence[str] = [line[5:] for line in lines if line.startswith("held ")]
-        """The incarnations that have held it before, and have ended; the oldest first."""
-        self._append(f"pid {os.getpid()}")
-
-    def hold(self, incarnation: str) -> None:
-        """On disk before it returns: whoever has the lock next knows that this incarnation has ended."""
-        self._append(f"held {incarnation}")
-
-    def _append(self, line: str) -> None:
-        # a line that a crash tore is ended first: it is nobody's
-        os.pwrite(self._descriptor, f"\n{line}\n".encode(), os.fstat(self._descriptor).st_size)
-        os.fsync(self._descriptor)
-
-    def _trim(self, lines: Sequence[str]) -> None:
-        kept = "".join(f"{line}\n" for line in lines).encode()
-        os.pwrite(self._descriptor, kept + b"\n", 0)
-        os.fsync(self._descriptor)
-        os.ftruncate(self._descriptor, len(kept))
 
 
 async def taken(
@@ -95,7 +51,7 @@ async def taken(
         InvalidName: the worker_id is no name.
     """
     path = data / "workers" / f"{check_name(worker_id, 'worker_id')}.lock"
-    descriptor = _opened(path)
+    descriptor = opened(path)
     orphans = _Orphans(worker_id, tell)
     try:
         await _wait(path, descriptor, clock=clock, stop=stop, orphans=orphans, patience_s=patience_s)
@@ -123,14 +79,14 @@ async def _wait(
 ) -> None:
     """Until the lock is ours; orphans of an executor that has ended are waited for, it itself only for a while."""
     impatient_s = clock.monotonic() + patience_s
-    while not _locked(descriptor):
+    while not locked(descriptor):
         await _pause(clock, stop, _PAUSE_S)
         if clock.monotonic() < impatient_s:
             continue
         pids = await asyncio.to_thread(holders, path)
-        if _locked(descriptor):
+        if locked(descriptor):
             return
-        if not pids or _owner(descriptor) in pids:
+        if not pids or owner(descriptor) in pids:
             raise WorkerIdTaken(f"another process runs as {path.stem}: give this one another AETHERIS_WORKER_ID")
         orphans.tell(pids)
         await _pause(clock, stop, _LOOK_EVERY_S)
@@ -156,11 +112,6 @@ class _Orphans:
         self._told = pids
         _log.warning("waits for what the executor before it left running", worker_id=self._worker_id, pids=sorted(pids))
         self._tell(f"waits for processes that the executor before it has started, and that may act: {sorted(pids)}")
-
-
-def _owner(descriptor: int) -> int | None:
-    """The process that took the lock last."""
-    return next((int(line[4:]) for line in reversed(_read(descriptor)) if line.startswith("pid ")), None)
 
 
 def holders(path: Path) -> frozenset[int]:
@@ -197,27 +148,3 @@ def _has_open(pid: int, file: tuple[int, int]) -> bool:
                 if (status.st_dev, status.st_ino) == file:
                     return True
     return False
-
-
-def _opened(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return descriptor
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _read(descriptor: int) -> list[str]:
-    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-    return [line for line in data.decode(errors="replace").splitlines() if line]

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -60,6 +60,8 @@ class Report:
     begun_ns: int = 0
     parent: bytes | None = None
     said: Succeeded | None = None
+    is_end: bool = True
+    """Whether nothing is left to find out: it says no doubt."""
 
 
 @dataclass(slots=True)
@@ -128,12 +130,29 @@ class Performer:
         self._metrics = metrics
         self._clock = clock
         self._crash = crash
-        self.begun: dict[str, set[str]] = {}
-        """Job → the nonces that this process called, calls or may yet call, until the job is sealed."""
+        self.begun: dict[str, dict[str, bool]] = {}
+        """Job → the nonces that this process called, calls or may yet call, until the job is sealed or has moved away.
+        Of each: whether the log has its end."""
 
     def begin(self, tried: Try) -> None:
         """Its `started` won: from here on this process may have called it."""
-        self.begun.setdefault(tried.started.job_id, set()).add(tried.nonce)
+        self.begun.setdefault(tried.started.job_id, {})[tried.nonce] = False
+
+    def ended(self, tried: Try, report: Report) -> None:
+        """Its report is acknowledged."""
+        begun = self.begun.get(tried.started.job_id, {})
+        if report.is_end and tried.nonce in begun:
+            begun[tried.nonce] = True
+
+    def thin(self, job_ids: Iterable[str]) -> None:
+        """Others have their partition, and see them sealed. A call that is under way, or in doubt, stays known.
+
+        What has its end in the log is no stray without that: whoever restores the partition reads its end too.
+        """
+        for job_id in job_ids:
+            left = {nonce: False for nonce, has_ended in self.begun.pop(job_id, {}).items() if not has_ended}
+            if left:
+                self.begun[job_id] = left
 
     async def perform(self, tried: Try) -> Report:
         """Call, begin to keep the effect, and draft the report; a try runs only after its `started` won."""
@@ -142,7 +161,8 @@ class Performer:
         else:
             said, parent = await self._call_untraced(tried)
         if not isinstance(said, Succeeded):
-            return Report(self._scribe.write(traced(tried), [_unsuccessful(tried, said)], parent))
+            drafts = self._scribe.write(traced(tried), [_unsuccessful(tried, said)], parent)
+            return Report(drafts, is_end=not isinstance(said, InDoubt))
         return await self._succeed(tried, said, parent)
 
     async def keep(self, tried: Try, report: Report) -> None:
@@ -241,7 +261,7 @@ class Performer:
         try:
             kept = await self._keep(said, inline_limit)
         except BlobsUnreachable as error:
-            return Report(self._scribe.write(traced(tried), [_lost(tried, type(error).__name__)], parent))
+            return Report(self._scribe.write(traced(tried), [_lost(tried, type(error).__name__)], parent), is_end=False)
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.inline, kept.ref)

@@ -10,6 +10,7 @@ from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
+from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
@@ -40,6 +41,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
 
     Raises:
         SealKeyMissing, SealKeyUnusable, ToolsRefused: what the settings name can't be used.
+        WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
     keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
@@ -47,7 +49,11 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         toolbox = load(",".join(settings.tools))
     except ToolboxError as fault:
         raise ToolsRefused(str(fault)) from None
-    async with runtime(settings, "verifier", stop) as parts, asyncio.TaskGroup() as tasks:
+    async with (
+        runtime(settings, "verifier", stop) as parts,
+        living(parts, GROUP, stop) as tenure,
+        asyncio.TaskGroup() as tasks,
+    ):
         prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once)
 
         def handler(partition: int) -> VerifierPartition:
@@ -60,6 +66,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             handler,
             group=GROUP,
             member=worker_name(settings),
+            tenure=tenure,
             pace=Pace.of(settings),
         )
         parts.health.add("worker", worker.unready)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from aetheris.cli.embedded.breakpoints import HOOK
 from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.embedded.plan import Plan, State
 from aetheris.cli.embedded.processes import die_with
@@ -46,7 +47,7 @@ class Foreground:
     """The executor, and what it has started anew for."""
 
     def __init__(self, env: Mapping[str, str], say: Say, show: Callable[[LogLine], None]) -> None:
-        self._env = {**os.environ, **env, "PYTHONUNBUFFERED": "1"}
+        self._env = {"PYTHONBREAKPOINT": HOOK, **os.environ, **env, "PYTHONUNBUFFERED": "1"}
         self._say = say
         self._show = show
         self._process = self._started()

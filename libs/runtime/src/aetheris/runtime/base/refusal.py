@@ -15,6 +15,13 @@ class SettingInvalid(Refused):
     code = "setting_invalid"
 
 
+class WorkerIdTaken(Refused):
+    """Somebody else lives under this worker_id, or may: the message says what to do."""
+
+    code = "worker_id_taken"
+    passes = True
+
+
 class ToolsRefused(Refused):
     """Tools that are named can't be loaded: mend the module that the message names, then start again."""
 

@@ -82,7 +82,7 @@ async def ensure_topics(
         NewTopic(spec.name, spec.partitions, replication, topic_configs={**spec.configs, **in_sync})
         for spec in topic_specs(partitions)
     ]
-    async with _Admin(bootstrap, tls) as admin:
+    async with Admin(bootstrap, tls) as admin:
         answer: Any = await admin.create_topics(wanted)
     created: list[str] = []
     for name, code, *_ in answer.topic_errors:
@@ -105,7 +105,7 @@ async def check_broker(
         LogUnreachable: no broker answers.
     """
     specs = topic_specs(partitions)
-    async with _Admin(bootstrap, tls) as admin:
+    async with Admin(bootstrap, tls) as admin:
         looked = await _looked(admin, specs, clock or SystemClock())
     wrong = [fault for spec in specs for fault in _faults(spec, looked)]
     risky = [fault for spec in specs for fault in _risks(spec, looked)]
@@ -180,7 +180,7 @@ def _configs(answers: Sequence[Any]) -> Iterator[tuple[str, Mapping[str, str]]]:
             yield name, {entry[0]: entry[1] for entry in entries}
 
 
-class _Admin:
+class Admin:
     """An admin client whose failures are ours."""
 
     def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:

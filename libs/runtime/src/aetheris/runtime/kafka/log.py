@@ -11,11 +11,12 @@ from aiokafka.errors import KafkaError
 from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.brokers import Brokers
 from aetheris.runtime.kafka.clients import close_consumer, open_client
+from aetheris.runtime.kafka.members import members
 from aetheris.runtime.kafka.membership import KafkaMembership
 from aetheris.runtime.kafka.pulse import Pulse
 from aetheris.runtime.kafka.reader import KafkaReader
 from aetheris.runtime.kafka.tls import secured
-from aetheris.runtime.log.interface import LogUnreachable, Place
+from aetheris.runtime.log.interface import LogUnreachable, Place, Tenure
 
 _LEARN_S = 1.0
 
@@ -74,17 +75,28 @@ class KafkaLog:
         """A new reader, whose idle fetches wait at the broker for `max_wait_s`."""
         return KafkaReader(self._brokers, max_wait_s)
 
-    def membership(self, group: str, member: str, topics: Collection[str]) -> KafkaMembership:
+    def membership(
+        self, group: str, member: str, topics: Collection[str], tenure: Tenure | None = None
+    ) -> KafkaMembership:
         """A static member of `group`: back within the session timeout, it finds its partitions unmoved."""
         return KafkaMembership(
             self._bootstrap,
             group,
             member,
             topics,
+            tenure=tenure,
             session_timeout_s=self._session_timeout_s,
             rebalance_timeout_s=self._rebalance_timeout_s,
             tls=self._tls,
         )
+
+    async def members(self, group: str) -> dict[str, str]:
+        """Those in `group` that have a stable name: member id → name.
+
+        Raises:
+            LogUnreachable: the brokers can't say.
+        """
+        return await members(self._bootstrap, group, tls=self._tls)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions a topic has; asked once (partition counts never change in place).

@@ -2,15 +2,22 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from ssl import SSLContext
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.kafka.clients import close_consumer, open_client
+from aetheris.runtime.kafka.members import members
 from aetheris.runtime.kafka.tls import secured
-from aetheris.runtime.log.interface import Listener, LogUnreachable, MembershipLost, Place
+from aetheris.runtime.log.interface import Listener, LogUnreachable, MembershipLost, Place, Tenure
+from aetheris.runtime.log.names import unclaimed
 
 _NEVER_IDLE_MS = 2**31 - 1
 _LOOK_MS = 2_000
@@ -25,6 +32,7 @@ class _Rebalances(ConsumerRebalanceListener):
         self, revoked: Iterable[TopicPartition]
     ) -> None:
         await self._member.lost({place.partition for place in revoked})
+        await self._member.unclaimed()
 
     async def on_partitions_assigned(  # pyright: ignore[reportIncompatibleMethodOverride]  aiokafka awaits it
         self, assigned: Iterable[TopicPartition]
@@ -44,8 +52,11 @@ class KafkaMembership:
         *,
         session_timeout_s: float,
         rebalance_timeout_s: float,
+        tenure: Tenure | None = None,
         tls: SSLContext | None = None,
     ) -> None:
+        self._tenure = tenure
+        self._id = ""
         self._tls = tls
         self._topics = sorted(topics)
         self._bootstrap = bootstrap
@@ -84,13 +95,18 @@ class KafkaMembership:
         """Stay a member until cancelled, or stopped.
 
         Raises:
+            WorkerIdTaken: another process has taken this member's place.
             MembershipLost: the group can't go on, or a listener failed.
         """
         while (consumer := self._consumer) is not None:
+            if isinstance(self._failure, WorkerIdTaken):
+                raise self._failure
             if self._failure is not None:
                 raise MembershipLost(f"a listener failed: {type(self._failure).__name__}") from self._failure
             try:
-                await consumer.getmany(timeout_ms=0)
+                with suppress(TimeoutError):  # it waits for as long as the member joins again
+                    async with asyncio.timeout(self._session_timeout_s / 6):
+                        await consumer.getmany(timeout_ms=0)
             except KafkaError as error:
                 if self._consumer is not consumer:
                     return
@@ -132,6 +148,28 @@ class KafkaMembership:
         if gone and self._revoked is not None:
             await self._told(self._revoked, gone)
 
+    async def unclaimed(self) -> None:
+        """Before it joins again: where another process is in its place it never does, and `keep` raises.
+
+        aiokafka tells nobody that the place was taken: it takes it back.
+        """
+        if self._tenure is None or not self._id or self._consumer is None:
+            return
+        ask = partial(members, self._bootstrap, self._group, tls=self._tls)
+        ended = {*self._tenure.former, self._id}
+        try:
+            await unclaimed(
+                ask,
+                self._member,
+                ended,
+                clock=SystemClock(),
+                session_timeout_s=self._session_timeout_s,
+                stopped=lambda: self._consumer is None,
+            )
+        except WorkerIdTaken as error:
+            self._failure = error
+            await asyncio.Event().wait()
+
     async def gained(self, places: Collection[TopicPartition]) -> None:
         """aiokafka assigns: the same numbers of every topic."""
         by_topic = {topic: frozenset(p.partition for p in places if p.topic == topic) for topic in self._topics}
@@ -139,10 +177,17 @@ class KafkaMembership:
         if len(numbers) > 1:
             self._failure = LogUnreachable("the topics have different numbers of partitions")
             return
+        self._remember()
         self._silence(places)
         self._ours = numbers.pop()
         if self._assigned is not None:
             await self._told(self._assigned, self._ours)
+
+    def _remember(self) -> None:
+        coordinator: Any = self._joined()._coordinator  # pyright: ignore[reportPrivateUsage]  it shows the id nowhere
+        if self._tenure is not None and coordinator.member_id != self._id:
+            self._id = coordinator.member_id
+            self._tenure.hold(self._id)
 
     def _silence(self, places: Collection[TopicPartition]) -> None:
         """Other readers fetch; this consumer only heartbeats and commits."""

@@ -252,6 +252,19 @@ class Membership(Protocol):
         ...
 
 
+class Tenure(Protocol):
+    """Who had a stable name before, and keeps who has it now (log.names)."""
+
+    @property
+    def former(self) -> Collection[str]:
+        """Member ids that are known to have ended."""
+        ...
+
+    def hold(self, incarnation: str) -> None:
+        """Keep this member id for whoever has the name next."""
+        ...
+
+
 class Log(Protocol):
     """Makes the parts above; each connects when it is started. One for a process."""
 
@@ -271,8 +284,19 @@ class Log(Protocol):
         """A new reader, whose fetches wait at the broker for `max_wait_s` where nothing is there yet."""
         ...
 
-    def membership(self, group: str, member: str, topics: Collection[str]) -> Membership:
-        """A member of `group` under the stable name `member`; all topics have equally many partitions."""
+    def membership(self, group: str, member: str, topics: Collection[str], tenure: Tenure | None = None) -> Membership:
+        """A member of `group` under the stable name `member`; all topics have equally many partitions.
+
+        With a `tenure` it never takes its place back from another process of that name.
+        """
+        ...
+
+    async def members(self, group: str) -> Mapping[str, str]:
+        """Those in `group` that have a stable name: member id → name.
+
+        Raises:
+            LogUnreachable: the brokers can't say.
+        """
         ...
 
     async def partitions(self, topic: str) -> int:

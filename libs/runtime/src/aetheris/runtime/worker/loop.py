@@ -10,7 +10,7 @@ import structlog
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import Clock, SystemClock
-from aetheris.runtime.log.interface import Appender, Log, LogUnreachable, Membership, MembershipLost, Place
+from aetheris.runtime.log.interface import Appender, Log, LogUnreachable, Membership, MembershipLost, Place, Tenure
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.settings import RuntimeSettings
@@ -54,6 +54,7 @@ class PartitionWorker:
         *,
         group: str,
         member: str,
+        tenure: Tenure | None = None,
         clock: Clock | None = None,
         pace: Pace | None = None,
     ) -> None:
@@ -63,7 +64,7 @@ class PartitionWorker:
         self._factory = factory
         self._clock = clock or SystemClock()
         self._pace = pace or Pace()
-        self._membership: Membership = log.membership(group, member, inputs.topics)
+        self._membership: Membership = log.membership(group, member, inputs.topics, tenure)
         self._tables = {topic: Table(log, topic, inputs.rows.get(topic, dict)()) for topic in inputs.tables}
         self._pumps = {
             cadence: Pump(
