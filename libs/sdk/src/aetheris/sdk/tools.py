@@ -228,7 +228,7 @@ def tool(
         DeclarationError: what can't be registered as it is written; irreversible, and can't return an external id;
             a second tool under the name of a function of the same module.
     """
-    if not isinstance(name, str | None):  # @tool without parentheses
+    if callable(name):  # @tool without parentheses
         raise _placed(DeclarationError(f"{_name_of(name)}: write @tool(…), and {_CHOICES}"), name)
 
     def declare(function: Callable[P, R]) -> Tool[P, R]:
