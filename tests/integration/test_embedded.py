@@ -23,12 +23,13 @@ from aiokafka.structs import TopicPartition
 
 from aetheris.cli.embedded import bytecode, doctor, forking, jars, lifecycle
 from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError, RefusedError
+from aetheris.cli.embedded.forking import Template
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, fetch_jars, locked_jars
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
-from aetheris.cli.embedded.plan import PartState, State, log_path
+from aetheris.cli.embedded.plan import Part, PartState, State, log_path
 from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.services import Service, with_counts
-from aetheris.cli.embedded.supervisor import next_backoff
+from aetheris.cli.embedded.supervisor import Child, next_backoff
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aetheris.runtime.process.installation import named
 
@@ -315,6 +316,15 @@ def test_a_service_that_refuses_to_run_is_not_started_again_and_up_says_why(
     with pytest.raises(RefusedError):  # by what it says now, whatever the former one has left
         lifecycle.up(data, services=refusing, progress=Lines())
     lifecycle.up(data, services=SERVICES, progress=Lines())
+
+
+@pytest.mark.parametrize(("status", "again"), [(78, False), (75, True), (0, True)])
+def test_only_who_refuses_for_good_is_not_due_again(tmp_path: Path, status: int, again: bool) -> None:
+    argv = (sys.executable, "-c", f"raise SystemExit({status})")
+    child = Child(Part("one", "service", argv, "http", "0"), tmp_path, PartState("one"), Template())
+    child.start()
+    until(child.reap)
+    assert (child.due is not None, child.state.last_exit) == (again, status)
 
 
 def test_a_service_that_may_be_let_in_later_is_started_again(data: Path, tmp_path: Path) -> None:
