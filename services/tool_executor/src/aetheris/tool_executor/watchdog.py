@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 
 import structlog
 
+from aetheris.sdk.remains import know
 from aetheris.sdk.tools import AnyTool
 
 BLOCKED_AFTER_S = 1.0
@@ -53,6 +54,7 @@ def watching(tools: Iterable[AnyTool], blocked: Blocked = say, after_s: float = 
 
     beat()
     watcher = threading.Thread(target=look, name="watchdog", daemon=True)
+    know(watcher)  # it is the engine's own: of no call does it say that something lives on
     watcher.start()
     try:
         yield
