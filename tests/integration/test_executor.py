@@ -6,265 +6,39 @@ import signal
 import sys
 import textwrap
 import uuid
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.base.keys import idempotency_key
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic, dead_letters
-from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, Settled, St, birth
+from aetheris.protocol.fold.state import Settled, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant
-from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
-from aetheris.protocol.messages.events import Event
-from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
-from aetheris.runtime.log.interface import LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.effects import EffectStore
-from aetheris.sdk import Failed, NotExecuted, Partial, Result, StateChange, ToolContext, tool
-from aetheris.sdk.loader import Toolbox
-from aetheris.sdk.tools import AnyTool
 from aetheris.tool_executor import app
-from aetheris.tool_executor.app import serve
 from aetheris.tool_executor.settings import ExecutorSettings
+from tests.testkit.executors import (
+    CALLS,
+    DEADLINE_S,
+    RELEASE,
+    ExecutorSurroundings,
+    executing,
+    pinned,
+)
 
 pytestmark = pytest.mark.real
 
-DEADLINE_S = 60.0
-CALLS: Counter[str] = Counter()
-RELEASE: dict[str, asyncio.Event] = {}
-
-
-@tool(effect_class="opaque", irreversible=False)
-def noop() -> None:
-    """Changes nothing."""
-
-
-@tool(effect_class="idempotent")
-async def note(ctx: ToolContext, text: str, wait_for: str = "") -> Result:
-    """Counts what it did, by external key; may wait until it is released."""
-    CALLS[ctx.external_key] += 1
-    if wait_for:
-        await RELEASE.setdefault(wait_for, asyncio.Event()).wait()
-    return Result({"text": text, "n": CALLS[ctx.external_key]}, "ext-1", [StateChange("note", text, "insert")])
-
-
-@tool(effect_class="opaque", irreversible=False)
-async def shout(text: str) -> dict[str, str]:
-    """Refers to what another returned."""
-    return {"text": text.upper()}
-
-
-@tool(effect_class="opaque", irreversible=False)
-async def breaks(how: str) -> Any:
-    """Ends as it is told."""
-    errors: dict[str, Exception] = {
-        "unsent": NotExecuted("refused"),
-        "failed": Failed("no such account"),
-        "lost": ConnectionResetError("secret in here"),
-    }
-    if how in errors:
-        raise errors[how]
-    return Partial({"half": True})
-
-
-@tool(effect_class="pure")
-async def looks() -> None:
-    """Reads only, and fails."""
-    raise ConnectionResetError
-
-
-@tool(effect_class="pure")
-async def large(size: int) -> dict[str, str]:
-    """Returns more than a record should hold."""
-    return {"data": "x" * size}
-
-
-@tool(effect_class="pure")
-async def measure(data: str) -> int:
-    """Its argument is large."""
-    return len(data)
-
-
-TOOLS: tuple[AnyTool, ...] = (noop, note, shout, breaks, looks, large, measure)
-
-
-def pinned(tools: Sequence[AnyTool] = TOOLS) -> dict[str, Any]:
-    entries = [RegistryEntry.model_validate(one.registry_entry()) for one in tools]
-    return {entry.name: pin_of(entry).model_dump(mode="json") for entry in entries}
-
-
-def _decoded(record: Record) -> object:
-    """The broker is shared: other tests write what can't be decoded."""
-    with suppress(Undecodable):
-        return decode_event(record)
-    return None
-
-
-@dataclass
-class World:
-    """A log with its other writers played by the test, and what the executor wrote."""
-
-    log: KafkaLog
-    redis: Redis
-    settings: ExecutorSettings
-    records: list[Envelope[Event]] = field(default_factory=list[Envelope[Event]])
-    _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
-
-    def __post_init__(self) -> None:
-        self._appender = self.log.appender()
-
-    @asynccontextmanager
-    async def watching(self) -> AsyncGenerator["World"]:
-        await self._appender.start()
-        watcher = asyncio.create_task(self._watch())
-        try:
-            yield self
-        finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
-            await self._appender.stop()
-
-    async def _watch(self) -> None:
-        places = [(str(Topic.JOBS_EVENTS), number) for number in range(await self.log.partitions(Topic.JOBS_EVENTS))]
-        following = await self.log.beginning_offsets(places)
-        while True:  # a broker that stands breaks a reader
-            with suppress(LogUnreachable):
-                await self._read(following)
-
-    async def _read(self, following: dict[Place, int]) -> None:
-        """From there on; `following` keeps up."""
-        reader = self.log.reader()
-        await reader.start()
-        try:
-            reader.assign(following)
-            while True:
-                for place, records in (await reader.poll(1.0)).items():
-                    self.records += [one for record in records if isinstance(one := _decoded(record), Envelope)]
-                    following[place] = await reader.position(place)
-                async with self._arrived:
-                    self._arrived.notify_all()
-        finally:
-            await reader.stop()
-
-    async def until(self, holds: Callable[[], Any]) -> None:
-        async with asyncio.timeout(DEADLINE_S), self._arrived:
-            await self._arrived.wait_for(lambda: bool(holds()))
-
-    def of(self, job_id: str) -> list[Envelope[Event]]:
-        return [one for one in self.records if one.body.job_id == job_id]
-
-    def types(self, job_id: str) -> list[str]:
-        return [one.body.event_type for one in self.of(job_id)][2:]
-
-    def fold(self, job_id: str) -> JobState:
-        first, *rest = self.of(job_id)
-        assert isinstance(first.body, ev.JobCreated)
-        job = birth(first.body, first.record.offset)
-        for one in rest:
-            apply(job, one.body, one.record.offset)
-        return job
-
-    async def write(self, *events: Event) -> None:
-        """One group of jobs.events."""
-        await self._appender.append([tuple(self._draft(Topic.JOBS_EVENTS, event, event.job_id) for event in events)])
-
-    async def raw(self, one: Draft) -> None:
-        await self._appender.append([(one,)])
-
-    async def job(self, *nodes: dict[str, Any], tools: dict[str, Any] | None = None) -> str:
-        """A planned job, read back."""
-        job_id = f"job-{uuid.uuid4().hex[:12]}"
-        graph = {"tools": tools or pinned(), "nodes": [{"kind": "tool"} | node for node in nodes]}
-        await self.write(
-            ev.JobCreated(job_id=job_id, tenant="acme", submitted_by="ann", request_hash="r"),
-            ev.PlanGenerated(
-                job_id=job_id, revision=0, plan_hash=digest(graph), task_graph=graph, planner="t", planner_version="1"
-            ),
-        )
-        await self.until(lambda: len(self.of(job_id)) == 2)
-        return job_id
-
-    def granted(self, job_id: str, *nodes: str, args: dict[str, Any] | None = None, **fields: Any) -> ToolGrant:
-        job = self.fold(job_id)
-        entry = job.entry(nodes[0])
-        assert entry is not None
-        key = idempotency_key(job_id, nodes[0], entry.node.tool_name, entry.node.args if args is None else args)
-        state = job.keys.get(key)
-        base: dict[str, Any] = {
-            "job_id": job_id,
-            "birth": job.birth,
-            "as_of": job.last_offset,
-            "revision": 0,
-            "plan_hash": job.plan_hash,
-            "nodes": nodes,
-            "idempotency_key": key,
-            "token": state.t if state is not None else 1,
-            "lease_id": uuid.uuid4().hex,
-            "deadline_s": 30.0,
-        }
-        return ToolGrant.model_validate(base | fields)
-
-    async def grant(self, job_id: str, *nodes: str, times: int = 1, **fields: Any) -> ToolGrant:
-        granted = self.granted(job_id, *nodes, **fields)
-        await self._appender.append([(self._draft(Topic.TOOLS_GRANTS, granted, job_id),)] * times)
-        return granted
-
-    async def granted_noop(self) -> str:
-        """A job of one node, granted."""
-        job_id = await self.job({"id": "a", "tool": "noop"})
-        await self.grant(job_id, "a")
-        return job_id
-
-    def started_by(self, worker_id: str) -> bool:
-        """Whether that worker ever declared anything."""
-        started = (one.body for one in self.records if isinstance(one.body, ev.ToolInvocationStarted))
-        return any(event.worker_id == worker_id for event in started)
-
-    async def settled(self, job_id: str, count: int = 1) -> list[Any]:
-        """The keys of a job, once as many are settled."""
-
-        def found() -> list[Any]:
-            keys = list(self.fold(job_id).keys.values())
-            return keys if sum(key.st is St.SETTLED for key in keys) >= count else []
-
-        await self.until(found)
-        return found()
-
-    async def answered(self, job_id: str) -> None:
-        """Its call has ended, or was withdrawn with its partition."""
-        await self.until(lambda: "tool_invocation_finished" in self.types(job_id))
-
-    def _draft(self, topic: Topic, body: Any, key: str) -> Draft:
-        return draft(topic, body, key=key, id=uuid.uuid4().hex, source="test", time="2026-01-01T00:00:00Z")
-
-
-@asynccontextmanager
-async def executing(settings: ExecutorSettings, tools: Sequence[AnyTool] = TOOLS) -> AsyncGenerator[asyncio.Event]:
-    """The service in this process; stopped, and its errors raised, at the end."""
-    stop = asyncio.Event()
-    running = asyncio.create_task(serve(settings, stop, Toolbox({one.key: one for one in tools})))
-    try:
-        yield stop
-    finally:
-        stop.set()
-        async with asyncio.timeout(DEADLINE_S):
-            await running
-
 
 @pytest.fixture
-async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncIterator[ExecutorSurroundings]:
     await ensure_topics(kafka, 4)
     worker = f"executor-{uuid.uuid4().hex[:8]}"
     settings = ExecutorSettings.model_validate(
@@ -272,13 +46,13 @@ async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncIterator[Wo
     )
     log, redis = KafkaLog(kafka), Redis(valkey_url)
     await log.start()
-    async with World(log, redis, settings).watching() as made:
+    async with ExecutorSurroundings(log, redis, settings).watching() as made:
         yield made
     await redis.close()
     await log.stop()
 
 
-async def test_a_grant_becomes_an_effect_once_however_often_it_comes(world: World) -> None:
+async def test_a_grant_becomes_an_effect_once_however_often_it_comes(world: ExecutorSurroundings) -> None:
     job_id = await world.job({"id": "a", "tool": "note", "args": {"text": "hi", "wait_for": ""}})
     granted = await world.grant(job_id, "a", times=3)
     async with executing(world.settings):
@@ -300,7 +74,7 @@ async def test_a_grant_becomes_an_effect_once_however_often_it_comes(world: Worl
     assert list(kept) == [key.settled_by]
 
 
-async def test_a_run_of_five_has_five_effects_by_one_grant(world: World) -> None:
+async def test_a_run_of_five_has_five_effects_by_one_grant(world: ExecutorSurroundings) -> None:
     nodes: list[dict[str, Any]] = [
         {"id": f"n{i}", "tool": "note", "args": {"text": str(i), "wait_for": ""}} for i in range(4)
     ]
@@ -318,7 +92,7 @@ async def test_a_run_of_five_has_five_effects_by_one_grant(world: World) -> None
     assert [after.invocation_id for after in last.after] == [keys[3].settled_by, keys[1].settled_by]
 
 
-async def test_a_stop_ends_a_run_before_its_next_node(world: World) -> None:
+async def test_a_stop_ends_a_run_before_its_next_node(world: ExecutorSurroundings) -> None:
     gate = uuid.uuid4().hex
     job_id = await world.job(
         {"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}},
@@ -339,7 +113,7 @@ async def test_a_stop_ends_a_run_before_its_next_node(world: World) -> None:
 
 
 async def test_of_two_executors_that_both_think_it_theirs_one_runs(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: ExecutorSurroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Membership fences nothing: both read every grant, and declare; the log's order alone decides."""
     nodes: list[dict[str, Any]] = [
@@ -367,7 +141,7 @@ async def test_of_two_executors_that_both_think_it_theirs_one_runs(
     assert raced, "no race took place"
 
 
-async def test_what_is_called_while_its_partition_goes_and_comes_back_is_no_stray(world: World) -> None:
+async def test_what_is_called_while_its_partition_goes_and_comes_back_is_no_stray(world: ExecutorSurroundings) -> None:
     """Another executor comes and leaves: what the first is calling all the while is called once, and never denied."""
     gate = uuid.uuid4().hex
     note_it: dict[str, Any] = {"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}}
@@ -389,7 +163,7 @@ async def test_what_is_called_while_its_partition_goes_and_comes_back_is_no_stra
     assert [CALLS[f"aetheris:{job_id}:a:0"] for job_id in jobs] == [1] * 12
 
 
-async def test_how_a_call_ends_decides_what_is_reported(world: World) -> None:
+async def test_how_a_call_ends_decides_what_is_reported(world: ExecutorSurroundings) -> None:
     ends = {"unsent": "retryable_failure", "failed": "permanent_failure", "half": "compensatable_failure"}
     async with executing(world.settings):
         for how, outcome in ends.items():
@@ -400,7 +174,7 @@ async def test_how_a_call_ends_decides_what_is_reported(world: World) -> None:
             assert (finished.outcome, len(world.fold(job_id).keys)) == (outcome, 1)
 
 
-async def test_what_nobody_knows_is_no_outcome(world: World) -> None:
+async def test_what_nobody_knows_is_no_outcome(world: ExecutorSurroundings) -> None:
     job_id = await world.job({"id": "a", "tool": "breaks", "args": {"how": "lost"}}, {"id": "b", "tool": "looks"})
     async with executing(world.settings):
         await world.grant(job_id, "a")
@@ -415,7 +189,7 @@ async def test_what_nobody_knows_is_no_outcome(world: World) -> None:
     assert (by_node["a"].st, by_node["b"].st) == (St.STARTED, St.REOPENED)
 
 
-async def test_what_can_not_be_called_is_started_and_ended_in_one_group(world: World) -> None:
+async def test_what_can_not_be_called_is_started_and_ended_in_one_group(world: ExecutorSurroundings) -> None:
     tools = pinned()
     tools["shout"] |= {"version": "9"}
     job_id = await world.job(
@@ -436,7 +210,7 @@ async def test_what_can_not_be_called_is_started_and_ended_in_one_group(world: W
     assert by_node["c"].reason == "invalid_args: /size: int_parsing"
 
 
-async def test_large_results_go_by_reference_and_come_back(world: World) -> None:
+async def test_large_results_go_by_reference_and_come_back(world: ExecutorSurroundings) -> None:
     job_id = await world.job(
         {"id": "a", "tool": "large", "args": {"size": 200_000}},
         {"id": "b", "tool": "measure", "args": {"data": {"$ref": "a#/data"}}},
@@ -452,7 +226,7 @@ async def test_large_results_go_by_reference_and_come_back(world: World) -> None
     assert (second.result, third.result) == (200_000, 200_000)
 
 
-async def test_time_and_random_are_recorded_effects(world: World) -> None:
+async def test_time_and_random_are_recorded_effects(world: ExecutorSurroundings) -> None:
     job_id = await world.job({"id": "t", "kind": "time"}, {"id": "r", "kind": "random"})
     async with executing(world.settings):
         await world.grant(job_id, "t", "r")
@@ -461,7 +235,7 @@ async def test_time_and_random_are_recorded_effects(world: World) -> None:
     assert 0 <= random.result["value"] < 1
 
 
-async def test_without_redis_it_goes_on(world: World) -> None:
+async def test_without_redis_it_goes_on(world: ExecutorSurroundings) -> None:
     nodes: list[dict[str, Any]] = [{"id": f"n{i}", "tool": "noop"} for i in range(3)]
     job_id = await world.job(*nodes)
     async with executing(world.settings.model_copy(update={"redis": "redis://127.0.0.1:9/0"})):
@@ -469,7 +243,7 @@ async def test_without_redis_it_goes_on(world: World) -> None:
         await world.settled(job_id, 3)
 
 
-async def test_running_tools_are_capped_and_the_others_wait_their_turn(world: World) -> None:
+async def test_running_tools_are_capped_and_the_others_wait_their_turn(world: ExecutorSurroundings) -> None:
     gate = uuid.uuid4().hex
     nodes: list[dict[str, Any]] = [
         {"id": f"n{i}", "tool": "note", "args": {"text": "x", "wait_for": gate}} for i in range(5)
@@ -487,7 +261,7 @@ async def test_running_tools_are_capped_and_the_others_wait_their_turn(world: Wo
         await world.settled(marker)
 
 
-async def test_a_stop_lets_running_tools_finish_and_takes_no_more(world: World) -> None:
+async def test_a_stop_lets_running_tools_finish_and_takes_no_more(world: ExecutorSurroundings) -> None:
     gate = uuid.uuid4().hex
     job_id = await world.job(
         {"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}}, {"id": "b", "tool": "noop"}
@@ -501,7 +275,7 @@ async def test_a_stop_lets_running_tools_finish_and_takes_no_more(world: World) 
     assert len(world.fold(job_id).keys) == 1
 
 
-async def test_undecodable_grants_go_to_the_dead_letters(world: World) -> None:
+async def test_undecodable_grants_go_to_the_dead_letters(world: ExecutorSurroundings) -> None:
     places = [(dead_letters(Topic.TOOLS_GRANTS), number) for number in range(4)]
     before = await world.log.end_offsets(places)
     job_id = await world.job({"id": "a", "tool": "noop"})
@@ -532,7 +306,9 @@ SLOW_TOOLS = """
 
 
 @asynccontextmanager
-async def process(world: World, folder: Path, crash_at: str = "") -> AsyncGenerator[asyncio.subprocess.Process]:
+async def process(
+    world: ExecutorSurroundings, folder: Path, crash_at: str = ""
+) -> AsyncGenerator[asyncio.subprocess.Process]:
     (folder / "slow_tools.py").write_text(textwrap.dedent(SLOW_TOOLS))
     environment = os.environ | {
         "AETHERIS_KAFKA": world.settings.kafka,
@@ -569,7 +345,7 @@ async def process(world: World, folder: Path, crash_at: str = "") -> AsyncGenera
     ],
 )
 async def test_a_killed_executor_repeats_nothing(
-    world: World, tmp_path: Path, point: str, effects: list[str], states: list[St]
+    world: ExecutorSurroundings, tmp_path: Path, point: str, effects: list[str], states: list[St]
 ) -> None:
     """Killed at each point, and started again: what is open stays open for the ledger, with the evidence it has."""
     namespace: dict[str, Any] = {}

@@ -20,8 +20,8 @@ from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.leases import Leases
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.settings import ExecutorSettings
-from tests.integration.test_executor import CALLS, RELEASE, World, executing
 from tests.integration.test_streams_outages import Fragile
+from tests.testkit.executors import CALLS, RELEASE, ExecutorSurroundings, executing
 from tests.testkit.outside import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -100,7 +100,7 @@ async def test_an_executor_that_can_not_report_keeps_no_lease(
 
 
 @asynccontextmanager
-async def known(kafka: str, valkey_url: str, data: Path) -> AsyncGenerator[World]:
+async def known(kafka: str, valkey_url: str, data: Path) -> AsyncGenerator[ExecutorSurroundings]:
     named = {
         "kafka": kafka,
         "redis": valkey_url,
@@ -112,13 +112,13 @@ async def known(kafka: str, valkey_url: str, data: Path) -> AsyncGenerator[World
     settings = ExecutorSettings.model_validate({**named, "lease_ttl_s": TTL_S, "lease_patience_s": 2.0})
     log, redis = KafkaLog(kafka), Redis(valkey_url)
     await log.start()
-    async with World(log, redis, settings).watching() as world:
+    async with ExecutorSurroundings(log, redis, settings).watching() as world:
         yield world
     await redis.close()
     await log.stop()
 
 
-async def standing(world: World, broker: Fragile, valkey: "other.Redis") -> None:
+async def standing(world: ExecutorSurroundings, broker: Fragile, valkey: "other.Redis") -> None:
     gate = uuid.uuid4().hex
     job_id = await world.job({"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}})
     async with executing(world.settings):

@@ -9,7 +9,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, started
-from tests.unit.planner.test_planner_core import Planner, World, born, of_type, ran, requests, said, submit
+from tests.testkit.planners import Planner, PlannerSurroundings, born, of_type, ran, requests, said, submit
 
 UNDO = {"tool": "act", "args": {"id": {"$ref": "a#/id"}}}
 PLAN = graph(
@@ -36,7 +36,7 @@ def cancel(*, compensate: bool) -> Cancel:
     return Cancel(job_id=JOB, by="bob", tenant=TENANT, reason="enough", compensate=compensate)
 
 
-def state(world: World) -> JobState:
+def state(world: PlannerSurroundings) -> JobState:
     created, *rest = world.log
     assert isinstance(created, ev.JobCreated)
     job = birth(created, 0)
@@ -83,12 +83,12 @@ def test_each_is_reported_once_and_the_end_names_them() -> None:
 def test_a_planner_that_dies_anywhere_writes_the_same_and_folds_to_the_same() -> None:
     whole = failed().happens(*undone("b"), *undone("a")).world
     for end in range(2, len(whole.log)):
-        world = World(log=whole.log[:end], ids=whole.ids[:end])
+        world = PlannerSurroundings(log=whole.log[:end], ids=whole.ids[:end])
         world.planner().restore()
         known = dict(zip(whole.ids, whole.log, strict=True))
         new = [(id_, event) for id_, event in zip(world.ids[end:], world.log[end:], strict=True) if id_ in known]
         assert all(known[id_] == event for id_, event in new)
-        assert len(of_type(World(log=whole.log[:end] + world.log[end:]), ev.PlanGenerated)) <= 2
+        assert len(of_type(PlannerSurroundings(log=whole.log[:end] + world.log[end:]), ev.PlanGenerated)) <= 2
         assert state(world).revision == min(1, state(world).revision)
 
 

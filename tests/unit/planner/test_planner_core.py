@@ -1,165 +1,36 @@
 """The planner's core: what it asks for, what it reports, and what it never says twice."""
 
 import json
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Load, Look, Output, Refused, Request
-from aetheris.planner.core.partition import Partition
+from aetheris.planner.core.decisions import Append, Conflict, Joined, Load, Refused
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.base.ids import event_id
-from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Submit
-from aetheris.protocol.messages.envelope import Envelope
-from aetheris.protocol.messages.events import Event
+from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, TaskGraph, check_graph
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, planned, started
-
-CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c", "depends_on": ["b"]})
-WIDE = graph({"id": "a"}, {"id": "b"}, {"id": "c", "depends_on": ["a", "b"]})
-PURE = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, act={"effect_class": "pure"})
-
-
-def submit(plan: dict[str, Any] | None, request_hash: str = "r", job_id: str = JOB) -> Submit:
-    return Submit(job_id=job_id, by="ann", tenant=TENANT, request_hash=request_hash, plan=plan)
-
-
-def cancel(reason: str = "enough") -> Cancel:
-    return Cancel(job_id=JOB, by="bob", tenant=TENANT, reason=reason)
-
-
-@dataclass
-class World:
-    """A log and an index that outlive the planners on them."""
-
-    log: list[Event] = field(default_factory=list[Event])
-    ids: list[str] = field(default_factory=list[str])
-    index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
-    unreadable: set[int] = field(default_factory=set[int])
-
-    def planner(self, *, runs: bool = True) -> "Planner":
-        return Planner(self, Partition(self.index.get, runs))
-
-
-@dataclass
-class Planner:
-    world: World
-    core: Partition
-    folded: int = 0
-    outputs: list[Output] = field(default_factory=list[Output])
-
-    def submit(self, command: Submit, command_id: str = "cmd-1") -> Append | Look | Conflict | Refused | None:
-        decided = self.core.submit(command, command_id)
-        if isinstance(decided, Append):
-            self.write([decided])
-        return decided
-
-    def cancel(self, command: Cancel, command_id: str = "cmd-2", offset: int = 7) -> None:
-        decided = self.core.cancel(command, command_id, offset)
-        self.write([decided] if decided is not None else [])
-
-    def happens(self, *events: Event) -> "Planner":
-        """Others append, then the planner takes a round; its own events are folded in the rounds after."""
-        for event in events:
-            self.append(event, "other")
-        return self.settle()
-
-    def settle(self) -> "Planner":
-        while self.folded < len(self.world.log):
-            self.round()
-        return self
-
-    def round(self) -> None:
-        self.fold()
-        self.write(self.core.decide())
-
-    def fold(self) -> None:
-        for offset in range(self.folded, len(self.world.log)):
-            event = self.world.log[offset]
-            if offset in self.world.unreadable:
-                self.core.needs_upgrade(event.job_id, offset)
-            else:
-                self.core.evolve(Envelope(self.world.ids[offset], event, record(offset)))
-        self.folded = len(self.world.log)
-
-    def restore(self) -> "Planner":
-        self.fold()
-        self.write(self.core.recover())
-        return self.settle()
-
-    def write(self, outputs: Sequence[Output]) -> None:
-        self.outputs.extend(outputs)
-        for output in outputs:
-            if isinstance(output, Append):
-                for one in output.facts:
-                    self.append(one.event, id_of(one))
-            elif isinstance(output, Index):
-                self.world.index[output.entry.job_id] = output.entry
-
-    def append(self, event: Event, id_: str) -> None:
-        self.world.log.append(event)
-        self.world.ids.append(id_)
-
-    def take(self) -> list[Output]:
-        """What was put out since the last call."""
-        found, self.outputs = self.outputs, []
-        return found
-
-
-def record(offset: int) -> Record:
-    headers = (("ce_time", b"2026-01-01T00:00:00Z"),)
-    return Record("t", 0, offset, 0, JOB.encode(), headers, b"")
-
-
-def id_of(one: Fact) -> str:
-    return event_id(one.event.job_id, one.event.event_type, *one.cause)
-
-
-def said(outputs: Sequence[Output]) -> list[Any]:
-    """Outputs in short: event types with their node, requests as tuples of nodes, index lines by status."""
-    found: list[Any] = []
-    for output in outputs:
-        if isinstance(output, Append):
-            found.extend(
-                f"{one.event.event_type} {getattr(one.event, 'node_id', None) or ''}".strip() for one in output.facts
-            )
-        elif isinstance(output, Request):
-            found.append(output.body.nodes)
-        elif isinstance(output, Index):
-            found.append(f"index {output.entry.status}")
-    return found
-
-
-def requests(outputs: Sequence[Output]) -> list[Request]:
-    return [output for output in outputs if isinstance(output, Request)]
-
-
-def of_type(world: World, kind: type[Any]) -> list[Any]:
-    return [event for event in world.log if isinstance(event, kind)]
-
-
-def born(plan: dict[str, Any], *, runs: bool = True) -> Planner:
-    planner = World().planner(runs=runs)
-    planner.submit(submit(plan))
-    planner.settle()
-    return planner
-
-
-def ran(node: str, nonce: str = "", **fields: Any) -> tuple[Event, Event]:
-    nonce = nonce or f"nonce-{node}"
-    args = fields.pop("args", None)
-    return started(node, nonce, args=args), finished(node, nonce, args=args, **fields)
+from tests.testkit.planners import (
+    CHAIN,
+    PURE,
+    WIDE,
+    Planner,
+    PlannerSurroundings,
+    born,
+    cancel,
+    of_type,
+    ran,
+    requests,
+    said,
+    submit,
+)
 
 
 class TestBirth:
     def test_one_group_then_index_and_request(self) -> None:
-        planner = World().planner()
+        planner = PlannerSurroundings().planner()
         group = planner.submit(submit(CHAIN), "cmd-9")
         assert isinstance(group, Append)
         made, planned = (one.event for one in group.facts)
@@ -172,7 +43,7 @@ class TestBirth:
         assert said(planner.take()) == ["job_created", "plan_generated", ("a", "b", "c"), "index running"]
 
     def test_births_come_from_the_log(self) -> None:
-        world = World()
+        world = PlannerSurroundings()
         other = ev.JobCreated(job_id="other", tenant=TENANT, submitted_by="x", request_hash="q")
         planner = world.planner().happens(other)
         planner.submit(submit(CHAIN))
@@ -183,7 +54,7 @@ class TestBirth:
         assert world.index[JOB].created_at == "2026-01-01T00:00:00Z"
 
     def test_a_repeat_is_nothing_before_and_after_the_fold(self) -> None:
-        planner = World().planner()
+        planner = PlannerSurroundings().planner()
         planner.submit(submit(CHAIN))
         assert planner.submit(submit(CHAIN), "cmd-2") is None
         planner.settle()
@@ -194,7 +65,7 @@ class TestBirth:
         assert planner.submit(submit(WIDE, "other")) == Conflict()
 
     def test_a_job_that_only_the_index_knows_is_not_born_again(self) -> None:
-        world = World()
+        world = PlannerSurroundings()
         planner = world.planner()
         line = {"job_id": JOB, "birth": 3, "request_hash": "r", "status": "completed", "tenant": TENANT}
         world.index[JOB] = JobIndexEntry.model_validate(line | {"submitted_by": "ann", "created_at": ""})
@@ -225,16 +96,16 @@ class TestBirth:
         ],
     )
     def test_an_invalid_plan_is_refused_by_field(self, plan: dict[str, Any] | None, field: str) -> None:
-        refused = World().planner().submit(submit(plan))
+        refused = PlannerSurroundings().planner().submit(submit(plan))
         assert isinstance(refused, Refused)
         assert refused.reason.startswith(field)
 
     def test_the_largest_plan_fits_its_group(self) -> None:
         plan = graph({"id": "a", "args": {"x": "y" * (MAX_PLAN_BYTES - 500)}})
-        assert isinstance(World().planner().submit(submit(plan)), Append)
+        assert isinstance(PlannerSurroundings().planner().submit(submit(plan)), Append)
 
     def test_a_missing_index_line_is_written_after_a_crash(self) -> None:
-        planner = World().planner()
+        planner = PlannerSurroundings().planner()
         planner.submit(submit(CHAIN))
         again = planner.world.planner().restore()
         assert said(again.take()) == [("a", "b", "c"), "index running"]
@@ -454,7 +325,7 @@ class TestCancel:
         assert said(planner.take()) == ["node_finished a", "job_cancelled", "index cancelled"]
 
     def test_cancel_before_the_birth_is_folded_is_held(self) -> None:
-        planner = World().planner()
+        planner = PlannerSurroundings().planner()
         planner.submit(submit(CHAIN))
         planner.cancel(cancel(), offset=41)
         assert planner.core.low_water() == 41
@@ -479,7 +350,7 @@ class TestCancel:
         assert len(of_type(planner.world, ev.JobCancelled)) == 1
 
     def test_unknown_jobs_have_no_cancel(self) -> None:
-        planner = World().planner()
+        planner = PlannerSurroundings().planner()
         planner.cancel(cancel())
         assert planner.take() == []
 
@@ -503,102 +374,11 @@ class TestUpgrade:
         assert said(upgraded.take()) == ["wait_completed", "node_finished a", ("b", "c"), "index running"]
 
     def test_a_birth_that_cannot_be_read_holds_the_mark_and_is_not_repeated(self) -> None:
-        planner = World().planner()
+        planner = PlannerSurroundings().planner()
         planner.world.unreadable.add(0)
         planner.happens(ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r"))
         assert [birth for _, birth in planner.core.live()] == [0]
         assert planner.submit(submit(CHAIN)) is None
-
-
-class TestRestart:
-    def test_an_open_job_is_taken_up_as_it_stands(self) -> None:
-        planner = born(WIDE).happens(started("a", "na"))
-        again = planner.world.planner().restore()
-        assert said(again.take()) == [("b",)]
-
-    def test_what_was_lost_with_the_process_is_written_with_the_same_ids(self) -> None:
-        planner = born(PURE)
-        for event in (*ran("a"), *ran("b")):
-            planner.append(event, "other")
-        planner.fold()
-        lost = [id_of(one) for output in planner.core.decide() if isinstance(output, Append) for one in output.facts]
-        planner.world.planner().restore()
-        assert planner.world.ids[-3:] == lost
-        assert said(planner.world.planner().restore().take()) == []
-
-    @pytest.mark.parametrize("seed", range(40))
-    def test_crashes_anywhere_lead_to_the_same_end(self, seed: int) -> None:
-        print(f"seed {seed}")  # noqa: T201  names the failing run
-        rng = random.Random(seed)  # noqa: S311  a repeatable test
-        world = World()
-        planner = world.planner(runs=rng.random() < 0.5)
-        plan = random_plan(rng)
-        planner.submit(submit(plan))
-        doomed = rng.random() < 0.3
-        asked: set[str] = set()
-        for _ in range(2000):
-            if world.log and isinstance(world.log[-1], ev.TERMINAL) and planner.folded == len(world.log):
-                break
-            planner = step(planner, rng, asked, doomed=doomed)
-        nodes = [node["id"] for node in plan["nodes"]]
-        reported = {one.node_id: one.result_type for one in of_type(world, ev.NodeFinished)}
-        ends = [event for event in world.log if isinstance(event, ev.TERMINAL)]
-        assert len({type(end) for end in ends}) == 1
-        if isinstance(ends[0], ev.JobCompleted):
-            assert set(reported) == set(nodes)
-        else:
-            assert "permanent_failure" in reported.values()
-        reports = [id_ for id_, event in zip(world.ids, world.log, strict=True) if isinstance(event, ev.NodeFinished)]
-        assert len(set(reports)) == len(reported)
-        assert world.index[JOB].status == ends[0].event_type.removeprefix("job_")
-
-
-def step(planner: Planner, rng: random.Random, asked: set[str], *, doomed: bool) -> Planner:
-    """One thing happens: a round, a crash before or after writing, or an asked-for node runs."""
-    asked.update(node for one in requests(planner.take()) for node in one.body.nodes[: rng.randint(1, 3)])
-    chance = rng.random()
-    if chance < 0.1:
-        planner = planner.world.planner(runs=rng.random() < 0.5)
-        planner.fold()
-        planner.write(planner.core.recover())
-    elif chance < 0.2:
-        planner.fold()
-        planner.core.decide()
-        planner = planner.world.planner()
-        planner.fold()
-        planner.write(planner.core.recover())
-    elif chance < 0.6 and asked:
-        node = rng.choice(sorted(asked))
-        asked.discard(node)
-        progress = planner.core.jobs.get(JOB)
-        if progress is not None and progress.job.stopping is None and JOB in planner.world.index:
-            failed = doomed and rng.random() < 0.2
-            run(planner, node, failed=failed)
-    else:
-        planner.round()
-    return planner
-
-
-def run(planner: Planner, node: str, *, failed: bool) -> None:
-    """The executor appends, where the log lets it: never twice, never after a stop, never before what it needs."""
-    log = planner.world.log
-    done = {event.node_id for event in log if isinstance(event, ev.ToolInvocationFinished)}
-    plan = log[1]
-    assert isinstance(plan, ev.PlanGenerated)
-    assert plan.task_graph is not None
-    needed = next(one.get("depends_on", []) for one in plan.task_graph["nodes"] if one["id"] == node)
-    stopped = any(isinstance(event, ev.JobStopping) for event in log)
-    if node in done or stopped or not set(needed) <= done:
-        return
-    for event in ran(node, outcome="permanent_failure" if failed else "success"):
-        planner.append(event, "executor")
-
-
-def random_plan(rng: random.Random) -> dict[str, Any]:
-    count = rng.randint(1, 12)
-    nodes = [{"id": f"n{i}", "depends_on": [f"n{j}" for j in range(i) if rng.random() < 0.3]} for i in range(count)]
-    rng.shuffle(nodes)
-    return graph(*nodes)
 
 
 def sealed() -> ev.JobSealed:

@@ -17,7 +17,7 @@ from aetheris.protocol.plan.prompts import Brief, Limits, first_graph
 from aetheris.protocol.planning.invocation import NotReady, invocation
 from aetheris.protocol.planning.schemas import graph_json
 from tests.testkit.histories import JOB, TENANT
-from tests.unit.planner.test_planner_core import Planner, World, of_type, requests, said
+from tests.testkit.planners import Planner, PlannerSurroundings, of_type, requests, said
 
 GOAL = "do it"
 PINS = {"act": ToolPin(version="1", schema_hash="s", effect_class=EffectClass.IDEMPOTENT)}
@@ -33,7 +33,7 @@ def goal(planning: Any = "agent", **limits: Any) -> Submit:
 
 
 def born(planning: Any = "agent", **limits: Any) -> Planner:
-    planner = World().planner()
+    planner = PlannerSurroundings().planner()
     planner.submit(goal(planning, **limits))
     return planner.settle()
 
@@ -83,7 +83,7 @@ def happen(planner: Planner, node: str, result: Any, **usage: Any) -> Planner:
     return planner.happens(*ran(planner, node, result, **usage))
 
 
-def facts(world: World) -> list[str]:
+def facts(world: PlannerSurroundings) -> list[str]:
     return [event.event_type for event in world.log]
 
 
@@ -130,7 +130,7 @@ def test_whoever_takes_over_decides_the_same_and_says_nothing_new() -> None:
     world = planner.world
     world.log.extend(ran(planner, "turn-1", LOOK))
     world.ids.extend(["other", "other"])
-    after = World(list(world.log), list(world.ids), dict(world.index))
+    after = PlannerSurroundings(list(world.log), list(world.ids), dict(world.index))
     planner.settle()
     heir = after.planner().restore()
     assert (world.log, world.ids) == (after.log, after.ids)
@@ -141,7 +141,7 @@ def test_whoever_takes_over_decides_the_same_and_says_nothing_new() -> None:
         happen(heir, step, {"v": 0})
     happen(heir, "turn-2", END)
     cut = facts(after).index("job_completed")
-    again = World(after.log[:cut], after.ids[:cut], dict(after.index))
+    again = PlannerSurroundings(after.log[:cut], after.ids[:cut], dict(after.index))
     again.planner().restore()
     last = [(event, id_) for event, id_ in zip(again.log, again.ids, strict=True) if isinstance(event, ev.JobCompleted)]
     assert last == [(after.log[cut], after.ids[cut])]
@@ -161,7 +161,7 @@ def test_a_limit_stops_the_job_for_good_and_names_itself() -> None:
     assert state(planner).revision == 1
     cut = facts(planner.world).index("job_stopping")
     for place in (cut, cut + 1):
-        world = World(planner.world.log[:place], planner.world.ids[:place], {})
+        world = PlannerSurroundings(planner.world.log[:place], planner.world.ids[:place], {})
         world.planner().restore()
         assert of_type(world, ev.JobFailed) == [end]
 
@@ -236,7 +236,7 @@ def test_whoever_takes_over_tells_the_same_of_what_failed() -> None:
     world = planner.world
     for event in failed(planner, "turn-1.2"):
         planner.append(event, "other")
-    heirs = [World(list(world.log), list(world.ids), dict(world.index)) for _ in range(2)]
+    heirs = [PlannerSurroundings(list(world.log), list(world.ids), dict(world.index)) for _ in range(2)]
     planner.settle()
     assert of_type(world, ev.PlanGenerated)[-1].revision == 2
     for heir in heirs:
@@ -267,7 +267,7 @@ def test_a_cap_ends_the_turns_with_failed_calls() -> None:
     assert end.error == "limit_failed_turns: 2 turns with a failed call are allowed; turn-3.2: out of stock"
     assert end.node_id == "turn-3.2"
     cut = facts(planner.world).index("job_stopping")
-    world = World(planner.world.log[:cut], planner.world.ids[:cut], {})
+    world = PlannerSurroundings(planner.world.log[:cut], planner.world.ids[:cut], {})
     world.planner().restore()
     assert of_type(world, ev.JobFailed) == [end]
 

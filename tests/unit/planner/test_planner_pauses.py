@@ -3,9 +3,9 @@
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, Pause, Resume
 from tests.testkit.histories import JOB, TENANT
+from tests.testkit.planners import CHAIN, WIDE, Planner, PlannerSurroundings, born, of_type, ran, requests, said, submit
 from tests.unit.planner import test_planner_goals as goals
 from tests.unit.planner.test_planner_compensation import DONE, FAILED, PLAN
-from tests.unit.planner.test_planner_core import CHAIN, WIDE, Planner, World, born, of_type, ran, requests, said, submit
 from tests.unit.planner.test_planner_stuck import AFTER_S
 
 
@@ -23,7 +23,7 @@ def hear(planner: Planner, command: Pause | Resume, command_id: str = "cmd-9", o
     return planner.settle()
 
 
-def ended(world: World) -> list[str]:
+def ended(world: PlannerSurroundings) -> list[str]:
     return [one.event_type for one in world.log if isinstance(one, ev.TERMINAL)]
 
 
@@ -84,7 +84,7 @@ def test_a_word_about_what_is_not_folded_yet_is_held_and_read_again_after_a_rest
 
 
 def test_a_word_before_the_birth_is_folded_is_held() -> None:
-    planner = World().planner()
+    planner = PlannerSurroundings().planner()
     planner.submit(submit(CHAIN))
     assert planner.core.pause(pause(), "cmd-9", 40) is None
     planner.settle()
