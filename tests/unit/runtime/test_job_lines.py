@@ -22,7 +22,10 @@ def entry(status: str = "completed", **more: object) -> JobIndexEntry:
     return JobIndexEntry.model_validate(line | {"created_at": "2026-01-01T00:00:00Z"} | more)
 
 
-@pytest.mark.parametrize("job_id", ["j", str(uuid.uuid4()), str(uuid.uuid4()).upper(), uuid.uuid4().hex])
+_UUID = uuid.UUID("43cfe084-35e8-48d0-b4a3-06b917da8b5b")
+
+
+@pytest.mark.parametrize("job_id", ["j", str(_UUID), str(_UUID).upper(), _UUID.hex])
 @pytest.mark.parametrize(
     "line",
     [
