@@ -105,6 +105,12 @@ def about(kind: type[Any], node: str, *, args: dict[str, Any] | None = None, too
     return kind(job_id=JOB, node_id=node, idempotency_key=key_of(node, args, tool), **fields)
 
 
+def sealed(job_id: str = JOB) -> ev.JobSealed:
+    """A seal, for whom its hashes are nothing."""
+    said = dict.fromkeys(("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), "")
+    return ev.JobSealed.model_validate({"job_id": job_id, "tenant": TENANT, "event_count": 1} | said)
+
+
 def fold(*events: Event) -> JobState:
     """The state after a job_created and these events, at offsets 0, 1, …"""
     job = birth(created(), 0)

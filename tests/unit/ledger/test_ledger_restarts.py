@@ -15,14 +15,14 @@ from aetheris.protocol.messages.commands import (
     Verification,
 )
 from aetheris.protocol.messages.events import Event
-from tests.testkit.histories import JOB, TENANT, about, created, finished, fold, key_of, planned, started
+from tests.testkit.histories import JOB, about, created, finished, fold, key_of, planned, sealed, started
 from tests.testkit.ledgers import SETTLES_S, TTL_S, Ledger, Surroundings, answered, effect, one, worker_ended
 
 
 def test_a_sealed_job_is_forgotten_and_frees_the_mark() -> None:
     ledger = Surroundings(one("pure")).ledger()
     assert [birth for _, birth in ledger.core.live()] == [0]
-    ledger.add(started("a", "n1"), finished("a", "n1"), ev.JobCompleted(job_id=JOB), _seal())
+    ledger.add(started("a", "n1"), finished("a", "n1"), ev.JobCompleted(job_id=JOB), sealed())
     assert [*ledger.core.live()] == []
     assert ledger.core.jobs == {}
     assert [record.status for record in ledger.records] == ["success"]
@@ -48,11 +48,6 @@ def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any
 
     assert decided() == decided()
     assert decided()
-
-
-def _seal() -> ev.JobSealed:
-    hashes = {"root": "r", "execution_hash": "e", "outcome_hash": "o", "sealed_at": "", "signature": "s", "key_id": "k"}
-    return ev.JobSealed(job_id=JOB, tenant=TENANT, event_count=1, **hashes)
 
 
 @dataclass
@@ -203,16 +198,7 @@ def test_whatever_dies_a_call_takes_effect_at_most_once_and_ends(effect_class: s
 def test_a_sealed_job_is_not_born_again() -> None:
     world = Surroundings(one("opaque"))
     ledger = world.ledger()
-    seal = {
-        "event_count": 1,
-        "root": "",
-        "execution_hash": "",
-        "outcome_hash": "",
-        "sealed_at": "",
-        "signature": "",
-        "key_id": "",
-    }
-    ledger.add(ev.JobSealed.model_validate({"job_id": JOB, "tenant": TENANT} | seal))
+    ledger.add(sealed())
     ledger.add(created(), planned(world.plan))
     assert JOB not in ledger.core.jobs
     assert [*ledger.core.live()] == []

@@ -11,7 +11,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, TaskGraph, check_graph
-from tests.testkit.histories import JOB, TENANT, about, finished, graph, planned, started
+from tests.testkit.histories import JOB, TENANT, about, finished, graph, planned, sealed, started
 from tests.testkit.planners import (
     CHAIN,
     PURE,
@@ -379,19 +379,6 @@ class TestUpgrade:
         planner.happens(ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r"))
         assert [birth for _, birth in planner.core.live()] == [0]
         assert planner.submit(submit(CHAIN)) is None
-
-
-def sealed() -> ev.JobSealed:
-    seal = {
-        "event_count": 1,
-        "root": "",
-        "execution_hash": "",
-        "outcome_hash": "",
-        "sealed_at": "",
-        "signature": "",
-        "key_id": "",
-    }
-    return ev.JobSealed.model_validate({"job_id": JOB, "tenant": TENANT} | seal)
 
 
 def test_a_long_job_asks_for_each_step_once() -> None:

@@ -16,7 +16,7 @@ from aetheris.protocol.planning.invocation import Invocation
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import Drop, Load, Partition, Refusal, Taken, Told, Try, Worker
-from tests.testkit.histories import JOB, about, created, finished, graph, key_of, planned, started
+from tests.testkit.histories import JOB, about, created, finished, graph, key_of, planned, sealed, started
 
 REF = {"x": {"$ref": "a#/v"}}
 
@@ -307,10 +307,7 @@ def test_the_low_water_is_the_oldest_open_grant_and_the_mark_the_oldest_birth() 
     assert made.core.low_water() == 7
     made.core.discharge(taken)
     assert made.core.low_water() is None
-    sealed: dict[str, Any] = dict.fromkeys(
-        ("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), ""
-    )
-    made.log(ev.JobSealed(job_id=JOB, tenant="acme", event_count=2, **sealed))
+    made.log(sealed())
     assert [*made.core.live()] == []
 
 
@@ -344,25 +341,11 @@ def _part(value: bytes, name: str) -> bytes:
 def test_a_repeated_birth_after_the_seal_clears_no_try_of_before() -> None:
     made = bench()
     tried = made.declared("a")
-    seal = {
-        "event_count": 1,
-        "root": "",
-        "execution_hash": "",
-        "outcome_hash": "",
-        "sealed_at": "",
-        "signature": "",
-        "key_id": "",
-    }
-    made.log(ev.JobSealed.model_validate({"job_id": JOB, "tenant": "acme"} | seal))
+    made.log(sealed())
     made.log(created(), planned(graph({"id": "a"})))
     assert JOB not in made.core.jobs
     told = made.log(tried.started)
     assert told is None or not told.won
-
-
-def sealed(job_id: str = JOB) -> ev.JobSealed:
-    said = dict.fromkeys(("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), "")
-    return ev.JobSealed.model_validate({"job_id": job_id, "tenant": "acme", "event_count": 1} | said)
 
 
 def test_what_follows_builds_on_a_result_that_only_this_process_knows() -> None:

@@ -17,10 +17,9 @@ from aetheris.protocol.fold.workers import HUMAN, LOCK, REFUSED, Name, Names, en
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.ids import fresh_id
-from aetheris.runtime.base.refusal import WorkerIdTaken
+from aetheris.runtime.base.refusal import AGAIN_STATUS, WorkerIdTaken
 from aetheris.runtime.log.interface import Appender, Log
 from aetheris.runtime.log.table import Table
-from aetheris.runtime.process.lifecycle import AGAIN_STATUS
 from aetheris.runtime.process.lock import Lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.registering import announce

@@ -17,8 +17,8 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
-from aetheris.protocol.messages.events import Event, Outcome
-from aetheris.protocol.plan.graph import EffectClass, EffectKind
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import BlobRef as StoredRef
@@ -29,7 +29,7 @@ from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.telemetry.spans import Kind
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced
 from aetheris.sdk.context import ToolContext
-from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
+from aetheris.sdk.outcomes import InDoubt, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import Told, Try
@@ -161,7 +161,7 @@ class Performer:
         else:
             said, parent = await self._call_untraced(tried)
         if not isinstance(said, Succeeded):
-            drafts = self._scribe.write(traced(tried), [_unsuccessful(tried, said)], parent)
+            drafts = self._scribe.write(traced(tried), [reports.unsuccessful(tried, said)], parent)
             return Report(drafts, is_end=not isinstance(said, InDoubt))
         return await self._succeed(tried, said, parent)
 
@@ -252,7 +252,7 @@ class Performer:
 
     def unreported(self, tried: Try) -> tuple[Draft, ...]:
         """What is left to say where no report could be recorded: nobody knows what the call came to."""
-        return self._scribe.write(traced(tried), [_lost(tried, REPORT_REFUSED)])
+        return self._scribe.write(traced(tried), [reports.lost(tried, REPORT_REFUSED)])
 
     async def _succeed(
         self, tried: Try, said: Succeeded, parent: bytes | None, inline_limit: int = recordable.INLINE_LIMIT
@@ -261,7 +261,9 @@ class Performer:
         try:
             kept = await self._keep(said, inline_limit)
         except BlobsUnreachable as error:
-            return Report(self._scribe.write(traced(tried), [_lost(tried, type(error).__name__)], parent), is_end=False)
+            return Report(
+                self._scribe.write(traced(tried), [reports.lost(tried, type(error).__name__)], parent), is_end=False
+            )
         if said.external_id is None and tried.invocation.entry.irreversible:
             self._untraceable(tried)
         events = reports.succeeded(tried, said, kept.output_hash, kept.inline, kept.ref)
@@ -302,23 +304,6 @@ def lasts_s(tried: Try) -> float:
 def traced(tried: Try) -> Traced:
     """What its trace is of."""
     return Traced(tried.started.job_id, tried.started.idempotency_key, tried.run.trace)
-
-
-def _unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
-    match said:
-        case Retryable(reason):
-            return reports.failed(tried.started, Outcome.RETRYABLE, reason)
-        case Permanent(reason):
-            return reports.failed(tried.started, Outcome.PERMANENT, reason)
-        case InDoubt(error_class, returned):
-            return _lost(tried, error_class, returned=returned)
-
-
-def _lost(tried: Try, error_class: str, *, returned: bool = False) -> Event:
-    """What it came to is not known: to be tried again where it only read, else in doubt."""
-    if tried.invocation.entry.effect_class is EffectClass.PURE:
-        return reports.failed(tried.started, Outcome.RETRYABLE, error_class)
-    return reports.in_doubt(tried, error_class, returned=returned)
 
 
 def _error_of(said: Said) -> str | None:

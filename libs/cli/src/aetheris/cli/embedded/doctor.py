@@ -15,9 +15,10 @@ from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, locked_jars, 
 from aetheris.cli.embedded.java import find_java
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import http_says, kafka_answers, redis_answers
-from aetheris.cli.embedded.refusals import REFUSED_STATUS, reason_in
+from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.valkey import server_binary
 from aetheris.cli.faults import checked
+from aetheris.runtime.base.refusal import REFUSED_STATUS
 
 _OLDEST_PYTHON = (3, 11)
 

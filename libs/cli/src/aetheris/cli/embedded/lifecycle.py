@@ -18,9 +18,10 @@ from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
-from aetheris.cli.embedded.refusals import REFUSED_STATUS, reason_in
+from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import SERVICES, Service, http_port, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
+from aetheris.runtime.base.refusal import REFUSED_STATUS
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s

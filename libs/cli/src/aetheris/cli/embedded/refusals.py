@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-REFUSED_STATUS = 78
-"""The exit status of a service whose settings or files another start would find as they are."""
-_REFUSAL = "refuses to run"
+from aetheris.runtime.base.refusal import REFUSAL
+
 _TAIL_BYTES = 64 * 1024
 
 
@@ -22,10 +21,10 @@ def reason_in(log: Path) -> str | None:
 
 
 def _reason(line: str) -> str | None:
-    if _REFUSAL not in line:
+    if REFUSAL not in line:
         return None
     try:
         entry: Any = json.loads(line)
     except ValueError:
         return None
-    return str(entry.get("reason")) if isinstance(entry, dict) and entry.get("event") == _REFUSAL else None
+    return str(entry.get("reason")) if isinstance(entry, dict) and entry.get("event") == REFUSAL else None

@@ -22,7 +22,7 @@ from aetheris.cli.embedded.forking import Forked, Template, runs_module
 from aetheris.cli.embedded.orphans import adopt, kill_orphans
 from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
 from aetheris.cli.embedded.processes import kill_group, spawn
-from aetheris.cli.embedded.refusals import REFUSED_STATUS
+from aetheris.runtime.base.refusal import REFUSED_STATUS
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_LAST_S = 5.0

@@ -1,5 +1,12 @@
 """Why a process must not start: its message names the setting and the next step, never a secret."""
 
+REFUSED_STATUS = 78
+"""As sysexits.h says it: something was found in an unconfigured or misconfigured state. Another start ends the same."""
+AGAIN_STATUS = 75
+"""As sysexits.h says it: a temporary failure. What stands in the way lies elsewhere, and another start makes sense."""
+REFUSAL = "refuses to run"
+"""The event in the log that says why, under `reason`."""
+
 
 class Refused(Exception):
     """The surroundings are unsafe or incomplete; the message is for the operator, and logged as it stands."""

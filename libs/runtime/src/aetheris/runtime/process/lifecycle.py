@@ -13,7 +13,7 @@ import structlog
 import uvloop
 from pydantic_settings import BaseSettings
 
-from aetheris.runtime.base.refusal import Refused, refusal
+from aetheris.runtime.base.refusal import AGAIN_STATUS, REFUSAL, REFUSED_STATUS, Refused, refusal
 from aetheris.runtime.process.settings import load
 
 S = TypeVar("S", bound=BaseSettings)
@@ -33,12 +33,6 @@ _YOUNG = 15_000
 _YOUNG_FACTS = 500_000
 """What the facts of 15,000 open steps and more come to: less than that is seldom open at once."""
 _OLDER = (33, 10)
-REFUSED_STATUS = 78
-"""As sysexits.h says it: something was found in an unconfigured or misconfigured state. Another start ends the same."""
-AGAIN_STATUS = 75
-"""As sysexits.h says it: a temporary failure. What stands in the way lies elsewhere, and another start makes sense."""
-REFUSAL = "refuses to run"
-"""The event in the log that says why, under `reason`."""
 
 
 def run(main: Main, *, service: str, stop_deadline_s: float = 15.0) -> int:

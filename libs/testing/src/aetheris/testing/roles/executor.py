@@ -11,8 +11,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import LOCK
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
-from aetheris.protocol.messages.events import Event, Outcome
-from aetheris.protocol.plan.graph import EffectClass
+from aetheris.protocol.messages.events import Event
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
@@ -159,11 +158,5 @@ def _report(tried: Try, said: Said) -> Sequence[Event]:
         case Succeeded():
             result = recordable.result(said.result)[0]
             return reports.succeeded(tried, said, digest(result), result)
-        case Retryable(reason):
-            return (reports.failed(tried.started, Outcome.RETRYABLE, reason),)
-        case Permanent(reason):
-            return (reports.failed(tried.started, Outcome.PERMANENT, reason),)
-        case InDoubt(error_class, returned):
-            if tried.invocation.entry.effect_class is EffectClass.PURE:
-                return (reports.failed(tried.started, Outcome.RETRYABLE, error_class),)
-            return (reports.in_doubt(tried, error_class, returned=returned),)
+        case Retryable() | Permanent() | InDoubt():
+            return (reports.unsuccessful(tried, said),)

@@ -6,7 +6,8 @@ from typing import Any
 from aetheris.protocol.base import recordable
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import BlobRef, Event, Outcome, Via
-from aetheris.sdk.outcomes import Succeeded
+from aetheris.protocol.plan.graph import EffectClass
+from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.tool_executor.core.partition import Try
 
 NOT_EXECUTED = "NotExecuted"
@@ -78,6 +79,24 @@ def in_doubt(tried: Try, error_class: str, *, returned: bool) -> ev.InvocationIn
         error_class=recordable.text(error_class),
         returned=returned,
     )
+
+
+def lost(tried: Try, error_class: str, *, returned: bool = False) -> Event:
+    """What it came to is not known: to be tried again where it only read, else in doubt."""
+    if tried.invocation.entry.effect_class is EffectClass.PURE:
+        return failed(tried.started, Outcome.RETRYABLE, error_class)
+    return in_doubt(tried, error_class, returned=returned)
+
+
+def unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
+    """What a call that did not succeed says of its try."""
+    match said:
+        case Retryable(reason):
+            return failed(tried.started, Outcome.RETRYABLE, reason)
+        case Permanent(reason):
+            return failed(tried.started, Outcome.PERMANENT, reason)
+        case InDoubt(error_class, returned):
+            return lost(tried, error_class, returned=returned)
 
 
 def cause_of(events: Sequence[Event]) -> Sequence[str]:

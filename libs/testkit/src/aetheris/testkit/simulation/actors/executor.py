@@ -11,7 +11,7 @@ from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event, Outcome
-from aetheris.protocol.plan.graph import EffectClass, EffectKind
+from aetheris.protocol.plan.graph import EffectKind
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
@@ -336,13 +336,7 @@ def _report(tried: Try, said: Said | None) -> tuple[Event, ...]:
     match said:
         case Succeeded():
             return reports.succeeded(tried, said, digest(said.result), said.result)
-        case Retryable(reason):
-            return (reports.failed(tried.started, Outcome.RETRYABLE, reason),)
-        case Permanent(reason):
-            return (reports.failed(tried.started, Outcome.PERMANENT, reason),)
-        case InDoubt(error_class, returned):
-            if tried.invocation.entry.effect_class is EffectClass.PURE:
-                return (reports.failed(tried.started, Outcome.RETRYABLE, error_class),)
-            return (reports.in_doubt(tried, error_class, returned=returned),)
+        case Retryable() | Permanent() | InDoubt():
+            return (reports.unsuccessful(tried, said),)
         case None:
             raise TypeError("a try reports what it was told")
