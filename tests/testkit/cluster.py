@@ -15,6 +15,7 @@ from aetheris.cli.embedded.kafka import Broker, cluster_in, install, wait_ready
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, spawn
+from tests.testkit.attempts import cleared_by
 
 
 class Cluster:
@@ -45,6 +46,12 @@ class Cluster:
     def wake(self, node: int) -> None:
         """SIGCONT."""
         os.kill(self._children[node].pid, signal.SIGCONT)
+
+    def wake_all(self) -> None:
+        """Whatever a test that failed had stopped."""
+        for node, child in self._children.items():
+            if child.poll() is None:
+                self.wake(node)
 
     def kill(self, node: int) -> None:
         """kill -9."""
@@ -102,6 +109,7 @@ def running_cluster(folder: Path, count: int = 3) -> Generator[Cluster]:
     cluster = Cluster(folder, cluster_in(install(lambda _part, _state: None), folder, Ports(folder), count))
     try:
         cluster.start()
-        yield cluster
+        with cleared_by(cluster.wake_all):
+            yield cluster
     finally:
         cluster.end()

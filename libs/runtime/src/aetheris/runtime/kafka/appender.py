@@ -27,6 +27,7 @@ _LOST = wire.Produced(wire.NOT_LEADER)
 _UNKNOWN = wire.Produced(errors.UnknownError.errno)
 _WRITTEN = frozenset({wire.NO_ERROR, wire.DUPLICATE_SEQUENCE_NUMBER})
 _BIRTH_S = 10.0
+_ID_S = 2.0
 _LONGEST_REST_S = 30.0
 _LONGEST_DOUBT_S = 5.0
 
@@ -407,24 +408,31 @@ class KafkaAppender:
         self._flush_soon()
 
     async def _born(self) -> _Producer:
-        try:
+        """By whichever broker answers."""
+        why = "no answer"
+        with suppress(TimeoutError):
             async with asyncio.timeout(_BIRTH_S):
-                connection = await self._brokers.any()
-                try:
-                    while True:
-                        code, number, epoch = wire.producer_id(
-                            await connection.call(wire.INIT_PRODUCER_ID, wire.init_producer_id())
-                        )
+                while True:
+                    try:
+                        code, number, epoch = await self._ask_for_id(await self._brokers.any())
+                    except (Disconnected, TimeoutError, wire.Malformed) as error:
+                        why = type(error).__name__
+                    else:
+                        if not code:
+                            return _Producer(number, epoch)
                         if code not in wire.STARTING:
-                            break
-                        await asyncio.sleep(_RETRY_PAUSE_S)
-                finally:
-                    connection.close()
-        except (Disconnected, TimeoutError, wire.Malformed) as error:
-            raise LogUnreachable(f"no producer id: {type(error).__name__}") from None
-        if code:
-            raise LogUnreachable(f"no producer id: {_name(code)}")
-        return _Producer(number, epoch)
+                            raise LogUnreachable(f"no producer id: {_name(code)}")
+                        why = _name(code)
+                    await asyncio.sleep(_RETRY_PAUSE_S)
+        raise LogUnreachable(f"no producer id: {why}")
+
+    async def _ask_for_id(self, connection: Connection) -> tuple[int, int, int]:
+        """The error code, the id and its epoch; a broker that does not answer soon is not waited for."""
+        try:
+            async with asyncio.timeout(_ID_S):
+                return wire.producer_id(await connection.call(wire.INIT_PRODUCER_ID, wire.init_producer_id()))
+        finally:
+            connection.close()
 
     async def _seek(self, producer: _Producer, places: set[Place]) -> None:
         with suppress(LogUnreachable):

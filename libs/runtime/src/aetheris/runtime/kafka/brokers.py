@@ -27,6 +27,8 @@ class Brokers:
         self._tls = tls
         self._client: AIOKafkaClient | None = None
         self._doubted = False
+        self._turn = 0
+        """How often a broker was chosen."""
 
     async def start(self) -> None:
         """Learn of the cluster.
@@ -71,16 +73,18 @@ class Brokers:
         return [(broker.host, broker.port) for broker in self._started().cluster.brokers()]
 
     async def any(self) -> Connection:
-        """A new connection to whichever broker answers.
+        """A new connection to some broker, at each call to the next: one that is stopped takes connections as well.
 
         Raises:
-            LogUnreachable: none does.
+            LogUnreachable: none takes one.
         """
         if self._doubted:
             await self._ask(set())
-        for broker in self._started().cluster.brokers():
+        addresses = self.addresses()
+        for _ in addresses:
+            self._turn += 1
             try:
-                return await self.connect((broker.host, broker.port))
+                return await self.connect(addresses[self._turn % len(addresses)])
             except Disconnected:
                 continue
         self.doubt()

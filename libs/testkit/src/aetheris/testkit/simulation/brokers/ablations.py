@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from aetheris.runtime.kafka import wire
+from aetheris.runtime.kafka.connection import Disconnected
+from aetheris.runtime.log.interface import LogUnreachable
 from aetheris.testkit.simulation.ablations import Ablation, Replace
 
 
@@ -57,7 +59,27 @@ def _over_a_gap(real: Callable[..., Any]) -> Callable[..., Any]:
     return written
 
 
+def _same_broker(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever takes connections first is asked for a producer id, again and again."""
+
+    async def first(brokers: Any) -> Any:
+        for address in brokers.addresses():
+            try:
+                return await brokers.connect(address)
+            except Disconnected:
+                continue
+        raise LogUnreachable("none takes one")
+
+    return first
+
+
 ABLATIONS: tuple[Ablation, ...] = (
+    Ablation(
+        "with the same broker asked again",
+        "another broker is asked for a producer id where one takes connections and says nothing",
+        100,
+        {"aetheris.runtime.kafka.brokers.Brokers.any": _same_broker},
+    ),
     Ablation(
         "with an acknowledgement taken for what is none",
         "only what all replicas in sync have is acknowledged (a time-out counts as written)",

@@ -170,6 +170,8 @@ class Cluster(Brokers):
         self.nodes = [Node(number) for number in range(BROKERS)]
         self.places = {(TOPIC, number): Partition(number % BROKERS) for number in range(PARTITIONS)}
         self.calm = False
+        self.gone: Node | None = None
+        """Does not come back."""
         self.births = 0
         """Producer ids that were given."""
         self._tape = tape
@@ -178,17 +180,9 @@ class Cluster(Brokers):
 
     # as `Brokers`
 
-    async def any(self) -> Connection:
-        """To whichever answers.
-
-        Raises:
-            LogUnreachable.
-        """
-        await asyncio.sleep(0)
-        found = [node for node in self.nodes if node.up and not node.stopped]
-        if not found:
-            raise LogUnreachable("none is there")
-        return SimConnection(self, self._tape.pick(found))
+    def addresses(self) -> list[Address]:
+        """All of them."""
+        return [("broker", node.number) for node in self.nodes]
 
     async def connect(self, address: Address) -> Connection:
         """To one; a stopped one takes connections, and answers nothing.
@@ -208,9 +202,7 @@ class Cluster(Brokers):
         Raises:
             LogUnreachable.
         """
-        await asyncio.sleep(0.001)
-        if not any(node.up and not node.stopped for node in self.nodes):
-            raise LogUnreachable("none is there")
+        await self._ask(set())
         found: dict[Place, Address] = {}
         for place in sorted(places):
             leader = self._said_to_lead(place)
@@ -220,6 +212,11 @@ class Cluster(Brokers):
 
     def doubt(self) -> None:
         """It is asked anew each time, anyway."""
+
+    async def _ask(self, topics: set[str]) -> None:  # noqa: ARG002  whatever is asked for
+        await asyncio.sleep(0.001)
+        if not any(node.up and not node.stopped for node in self.nodes):
+            raise LogUnreachable("none is there")
 
     async def partitions(self, topic: str) -> int:
         """How many a topic has."""
@@ -258,6 +255,8 @@ class Cluster(Brokers):
 
     def come_back(self, node: Node) -> None:
         """It starts, or wakes: then it does first what had come meanwhile, as the leader that it was."""
+        if node is self.gone:
+            return
         woke, node.up, node.stopped = node.stopped, True, False
         held, node.held = node.held, []
         if woke:

@@ -13,12 +13,13 @@ from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.reader import KafkaReader
 from aetheris.runtime.log.interface import AppendRefused, LogGap, LogUnreachable, Place, Written
 from aetheris.runtime.log.pump import Pump
-from aetheris.testkit.simulation.brokers.cluster import PARTITIONS, TOO_LARGE, TOPIC, Cluster
+from aetheris.testkit.simulation.brokers.cluster import PARTITIONS, TOO_LARGE, TOPIC, Cluster, Node
 from aetheris.testkit.simulation.brokers.loop import Stuck, run_virtually
 from aetheris.testkit.simulation.checks import Broken
 from aetheris.testkit.simulation.tape import Tape
 
 APPENDS = 60
+LATER_APPENDS = 6
 FAULTS = 10
 LONGEST_CALM_S = 120.0
 """Virtual time without faults after which whatever was appended is acknowledged, and read."""
@@ -82,6 +83,7 @@ class Run:
         writing = [asyncio.create_task(self._append(appender, number)) for number in range(APPENDS)]
         await self._storm()
         self._heal()
+        writing += [asyncio.create_task(self._append(appender, APPENDS + number)) for number in range(LATER_APPENDS)]
         await self._rest(writing, reading)
         await appender.stop()
         for one in reading:
@@ -124,7 +126,7 @@ class Run:
         cluster, node = self.cluster, self.tape.pick(self.cluster.nodes)
         back_s = self.tape.below(300) / 10
         kind = self.tape.below(len(_KINDS))
-        self.history.append(f"{asyncio.get_running_loop().time() - 1000:7.2f} broker {node.number}: {_KINDS[kind]}")
+        self._tell(node, _KINDS[kind])
         if kind == 0:
             cluster.kill(node)
         elif kind == 1 and node.up:
@@ -143,6 +145,9 @@ class Run:
         if not node.up or node.stopped:
             asyncio.get_running_loop().call_later(back_s, cluster.come_back, node)
 
+    def _tell(self, node: Node, what: str) -> None:
+        self.history.append(f"{asyncio.get_running_loop().time() - 1000:7.2f} broker {node.number}: {what}")
+
     def _hold(self, place: Place, for_s: float) -> None:
         """Its partition has enough to do."""
         self._pump.hold([place])
@@ -152,10 +157,16 @@ class Run:
         node.late_s = 0.0
 
     def _heal(self) -> None:
+        """All come back; at times but one, which stays stopped: it takes connections, and whatever it led others do."""
         self.cluster.calm = True
+        lasting = self.tape.pick(self.cluster.nodes) if self.tape.chance(0.3) else None
         for node in self.cluster.nodes:
             node.late_s = 0.0
             self.cluster.come_back(node)
+        if lasting is not None:
+            self._tell(lasting, "stays stopped")
+            self.cluster.suspend(lasting)
+            self.cluster.gone = lasting
         self._pump.release([*self.cluster.places])
 
     async def _rest(self, writing: Sequence[asyncio.Task[None]], reading: Sequence[asyncio.Task[None]]) -> None:
