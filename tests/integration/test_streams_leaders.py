@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 
 import pytest
 
@@ -78,22 +78,22 @@ async def _next(reader: Reader) -> bytes:
 
 
 async def test_a_pump_follows_leaders_that_are_stopped_and_woken(cluster: Cluster, log: KafkaLog) -> None:
+    """From the first append on, whose topic nobody has asked about yet."""
     topic = f"leaders-{uuid.uuid4().hex[:8]}"
     await cluster.create(topic)
     seen: set[bytes] = set()
-    arrived = asyncio.Event()
+    acknowledged: list[bytes] = []
+    changed = asyncio.Event()
+    writing = True
 
     def sink(_place: tuple[str, int], records: list[Record]) -> None:
         seen.update(record.value for record in records)
-        arrived.set()
+        changed.set()
 
     pump = Pump(log, sink)
     pump.add({(topic, 0): 0})
-    pumping = asyncio.create_task(pump.run())
     appender = log.appender()
     await appender.start()
-    acknowledged: list[bytes] = []
-    writing = True
 
     async def write(writer: int) -> None:
         turn = 0
@@ -101,36 +101,33 @@ async def test_a_pump_follows_leaders_that_are_stopped_and_woken(cluster: Cluste
             turn += 1
             await appender.append([(Draft(topic, b"k", b"%d/%d" % (writer, turn)),)])
             acknowledged.append(b"%d/%d" % (writer, turn))
+            changed.set()
 
-    async def read(value: bytes) -> None:
-        while value not in seen:
-            if pumping.done():
-                pumping.result()
-            arrived.clear()
-            await asyncio.wait({pumping, asyncio.ensure_future(arrived.wait())}, return_when="FIRST_COMPLETED")
+    async def until(holds: Callable[[], bool]) -> None:
+        while not holds():
+            changed.clear()
+            await changed.wait()
 
-    writers = [asyncio.create_task(write(number)) for number in range(WRITERS)]
-    async with asyncio.timeout(DEADLINE_S):
+    async def written_and_read() -> None:
+        count = len(acknowledged) + 100
+        await until(lambda: len(acknowledged) >= count)
+        last = acknowledged[-1]
+        await until(lambda: last in seen)
+
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        pumping = group.create_task(pump.run())
+        writers = [group.create_task(write(number)) for number in range(WRITERS)]
         for _ in range(ROUNDS):
             leader = await cluster.leader(topic)
             cluster.stop(leader)
             await cluster.leader(topic, but=leader)
-            count = len(acknowledged)
-            while len(acknowledged) < count + 100:  # noqa: ASYNC110  the new leader is ahead of the old
-                await asyncio.sleep(0.01)
-            await read(acknowledged[-1])
+            await written_and_read()  # so the new leader is ahead of the old
             cluster.wake(leader)
-            count = len(acknowledged)
-            while len(acknowledged) < count + 100:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            await read(acknowledged[-1])
+            await written_and_read()
         writing = False
-        await asyncio.gather(*writers)
-        await read(acknowledged[-1])
-    assert not pumping.done()
-    assert set(acknowledged) <= seen
-    pumping.cancel()
-    await asyncio.gather(pumping, return_exceptions=True)
+        await asyncio.wait(writers)
+        await until(lambda: set(acknowledged) <= seen)
+        pumping.cancel()
     await appender.stop()
 
 

@@ -186,6 +186,7 @@ class KafkaAppender:
         self._producer: _Producer | None = None
         self._stopping = False
         self._asking = asyncio.Lock()
+        self._asking_since: float | None = None
         self._flushing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Callable[[Written], None] | None = None
@@ -239,8 +240,10 @@ class KafkaAppender:
 
     def stuck_s(self) -> float:
         """For how long the oldest unfinished group has been waiting, in seconds."""
-        oldest = min((lane.queue[0].since for lane in self._lanes.values() if lane.queue), default=None)
-        return 0.0 if oldest is None else time.monotonic() - oldest
+        waiting = [lane.queue[0].since for lane in self._lanes.values() if lane.queue]
+        if self._asking_since is not None:
+            waiting.append(self._asking_since)
+        return time.monotonic() - min(waiting) if waiting else 0.0
 
     def refusals(self) -> Mapping[str, str]:
         """Topics that take nothing of this writer now, and why."""
@@ -249,8 +252,20 @@ class KafkaAppender:
     async def _learn(self, groups: Sequence[Group]) -> None:
         """The partition counts of new topics; behind one another, so that appends keep their order."""
         async with self._asking:
-            for topic in {draft.topic for group in groups for draft in group} - self._partitions.keys():
-                self._partitions[topic] = await self._ask_partitions(topic)
+            self._asking_since = time.monotonic()
+            try:
+                for topic in {draft.topic for group in groups for draft in group} - self._partitions.keys():
+                    self._partitions[topic] = await self._count(topic)
+            finally:
+                self._asking_since = None
+
+    async def _count(self, topic: str) -> int:
+        """A topic's partitions, asked for as long as a write would be tried."""
+        while not self._stopping:
+            with suppress(LogUnreachable):
+                return await self._ask_partitions(topic)
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        raise LogUnreachable("the appender was stopped: nothing of it was written")
 
     def _flush_soon(self) -> None:
         """In the next pass of the loop: all that is appended in this one goes together."""

@@ -15,6 +15,9 @@ from aetheris.runtime.log.interface import LogUnreachable, Place
 _ASK_S = 5.0
 _ATTEMPTS = 2
 """The first may find a question under way that was asked before the topic was."""
+_TURNS = 50
+_PAUSE_S = 0.1
+"""A topic that was just made is not known to every broker at once: it is asked about for so long."""
 _REQUEST_MS = 3_000
 """After so long without an answer the next broker is asked who leads: one that is stopped answers nobody."""
 
@@ -67,6 +70,22 @@ class Brokers:
             await self._ask({topic for topic, _ in places})
             found = self._known(places)
         return found
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            LogUnreachable: no broker answers, or none knows the topic.
+        """
+        client = self._started()
+        for turn in range(_TURNS):
+            if turn:
+                await asyncio.sleep(_PAUSE_S)
+            await self._ask({topic})
+            found = client.cluster.partitions_for_topic(topic)
+            if found:
+                return len(found)
+        raise LogUnreachable(f"no broker knows the topic {topic}")
 
     def addresses(self) -> list[Address]:
         """The brokers that are known."""

@@ -105,8 +105,7 @@ class KafkaLog:
             LogUnreachable: unknown topic, or no answer.
         """
         if topic not in self._partitions:
-            await self.end_offsets([(topic, 0)])  # the client learns of a topic by the first question about it
-            self._partitions[topic] = len(self._asked().partitions_for_topic(topic) or ())
+            self._partitions[topic] = await self._brokers.partitions(topic)
         return self._partitions[topic]
 
     async def beginning_offsets(self, places: Collection[Place], deadline_s: float = 10.0) -> dict[Place, int]:

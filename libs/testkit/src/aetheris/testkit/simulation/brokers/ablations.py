@@ -73,7 +73,22 @@ def _same_broker(_: Callable[..., Any]) -> Callable[..., Any]:
     return first
 
 
+def _counted_once(_: Callable[..., Any]) -> Callable[..., Any]:
+    """An append fails where nobody says at once how many partitions its topic has."""
+
+    async def once(appender: Any, topic: str) -> int:
+        return await appender._ask_partitions(topic)
+
+    return once
+
+
 ABLATIONS: tuple[Ablation, ...] = (
+    Ablation(
+        "with an append that gives up on a topic",
+        "an append asks for its topic's partitions as long as it tries to write",
+        100,
+        {"aetheris.runtime.kafka.appender.KafkaAppender._count": _counted_once},
+    ),
     Ablation(
         "with the same broker asked again",
         "another broker is asked for a producer id where one takes connections and says nothing",

@@ -30,6 +30,8 @@ _NOT_YET = (0, 0, _TIMED_OUT, _TOO_FEW, _TOO_FEW_AFTERWARDS)
 _SAYS_SO_S = 1.0
 """For how long one that wakes takes itself for the leader that it was."""
 _LATEST_S = 40.0
+_UNANSWERED = 0.3
+"""Questions how many partitions the topic has: each process asks once."""
 _BASE_BYTES = 8
 
 
@@ -219,8 +221,14 @@ class Cluster(Brokers):
             raise LogUnreachable("none is there")
 
     async def partitions(self, topic: str) -> int:
-        """How many a topic has."""
-        await asyncio.sleep(0)
+        """How many a topic has.
+
+        Raises:
+            LogUnreachable.
+        """
+        await self._ask({topic})
+        if not self.calm and self._tape.chance(_UNANSWERED):
+            raise LogUnreachable("no answer")
         return PARTITIONS if topic == TOPIC else 0
 
     def end_of(self, place: Place) -> int:
