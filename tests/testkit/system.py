@@ -66,6 +66,26 @@ class System:
         until(lambda: self.state().parts[name].pid not in (None, old), 20)
 
     @contextmanager
+    def asleep(self, name: str) -> Generator[None]:
+        """SIGSTOP to a part, and SIGCONT at the end."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def die_at(self, place: str) -> None:
+        """Whoever next gets to this place dies there, where services were started with ORDERED (runtime's crash)."""
+        staged = self.data / f"{ORDERS}.new"
+        staged.write_text(place)
+        staged.replace(self.data / ORDERS)
+
+    def has_died(self) -> bool:
+        """Whether somebody has followed the last order."""
+        return not (self.data / ORDERS).exists()
+
+    @contextmanager
     def all_killed(self) -> Generator[None]:
         """Inside no service lives: they are killed with -9, and the supervisor starts them again at the end."""
         supervisor = lifecycle.supervisor_pid(self.data)
