@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ import httpx
 import pytest
 
 from aetheris.cli.embedded import lifecycle
-from aetheris.cli.embedded.ports import free_port
-from aetheris.cli.embedded.processes import spawn
 from aetheris.cli.embedded.services import with_counts
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN
@@ -24,7 +20,7 @@ from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.runtime.process.installation import installation
 from tests.testkit.outside import until
 from tests.testkit.rig import Rig, running_rig
-from tests.testkit.services import asked
+from tests.testkit.services import ServiceProcess, running_service
 from tests.testkit.system import REPOSITORY
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -36,55 +32,27 @@ TOOLS = "tests.testkit.outside_tools,tests.testkit.worker_tools"
 
 
 @dataclass(frozen=True)
-class Executor:
-    """A process of its own, and where its log is."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-    port: int
-
-    def ready(self) -> bool:
-        return asked(self.port, "/readyz")[0] == 200
-
-    def unready(self) -> str:
-        return str(asked(self.port, "/readyz")[1].get("unready", {}).get("worker", ""))
-
-    def ended(self) -> int:
-        """Its exit code, once it has ended."""
-        return self.process.wait(PATIENCE_S)
-
-
-@dataclass(frozen=True)
 class WorkersRig(Rig):
     """Everything but executors: tests start their own."""
 
     folder: Path
 
     @contextmanager
-    def executor(self, folder: str, name: str | None = None, **env: str) -> Generator[Executor]:
-        port, data = free_port(), self.folder / folder
-        log = self.folder / f"{folder}-{port}.log"
+    def executor(self, folder: str, name: str | None = None, **env: str) -> Generator[ServiceProcess]:
         given = {
             "AETHERIS_KAFKA": self.system.state().kafka,
             "AETHERIS_REDIS": self.system.state().redis,
-            "AETHERIS_DATA": str(data),
-            "AETHERIS_DEV": "1",
+            "AETHERIS_DATA": str(self.folder / folder),
             "AETHERIS_TOOLS": TOOLS,
             "AETHERIS_TOOL_DRAIN_S": "1",
-            "AETHERIS_HEALTH_PORT": str(port),
             "PYTHONPATH": str(REPOSITORY),
             "OUTLIVING": str(self.folder),
             **self.outside.env,
             **env,
         }
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("AETHERIS_")}
         named = {"AETHERIS_WORKER_ID": name} if name is not None else {}
-        process = spawn((sys.executable, "-m", "aetheris.tool_executor"), log=log, env=kept | given | named)
-        try:
-            yield Executor(process, log, port)
-        finally:
-            process.kill()
-            process.wait()
+        with running_service("tool_executor", self.folder, given | named) as running:
+            yield running
 
     def call(self, tool: str, tag: str) -> str:
         args = {"tag": tag, "hold": tag} if tool.startswith("poke") else {"tag": tag}
@@ -138,7 +106,7 @@ def test_a_second_host_of_the_same_name_is_refused_and_says_nothing(rig: Workers
         job = rig.call("poke_probeable", tag)
         rig.outside.wait_for(1, tag, PATIENCE_S)
         with rig.executor(f"{name}-two", name) as second:
-            assert second.ended() == AGAIN
+            assert second.wait_ended() == AGAIN
             assert "worker_id_taken" in second.log.read_text()
             assert "aetheris workers end" in second.log.read_text()
         assert (rig.lives(name), rig.worker(name)["ended"]) == (lives, [])
@@ -187,11 +155,11 @@ def test_a_thread_that_acts_after_the_drain_keeps_the_lock(rig: WorkersRig) -> N
         first.process.send_signal(signal.SIGTERM)
         until(lambda: rig.lives(name) is None, PATIENCE_S)  # it has drained, and left
         with rig.executor(name, name) as early:
-            assert early.ended() == AGAIN, "the lock was free while a thread could act"
+            assert early.wait_ended() == AGAIN, "the lock was free while a thread could act"
         assert rig.system.data_of(job, "worker_ended") == []
         assert rig.worker(name)["left"] == [lives]
         rig.let_go(tag)
-        first.ended()
+        first.wait_ended()
         with rig.executor(name, name):
             rig.ended_once(job, tag)
     (end,) = rig.system.data_of(job, "worker_ended")
@@ -208,7 +176,7 @@ def test_what_outlives_kill_9_is_waited_for(rig: WorkersRig, tool: str) -> None:
         first.process.kill()
         first.process.wait()
         with rig.executor(name, name) as second:
-            until(lambda: "that may act" in second.unready(), PATIENCE_S)
+            until(lambda: "that may act" in second.unready("worker"), PATIENCE_S)
             assert rig.system.data_of(job, "worker_ended") == []
             rig.let_go(tag)
             rig.ended_once(job, tag)
@@ -225,7 +193,7 @@ def test_whose_volume_is_gone_is_ended_by_a_person_with_name_and_evidence(rig: W
         first.process.kill()
         first.process.wait()
     with rig.executor(f"{name}-fresh", name) as second:
-        assert second.ended() == AGAIN
+        assert second.wait_ended() == AGAIN
     path = f"/workers/{name}/end"
     assert rig.end(path, json={}).status_code == 400
     assert rig.end(path, json={"evidence": "e", "incarnation": "other"}).status_code == 409
@@ -279,7 +247,7 @@ def test_who_lives_and_is_declared_ended_exits_at_once(rig: WorkersRig) -> None:
         rig.outside.wait_for(1, tag, PATIENCE_S)
         answer = rig.end(f"/workers/{name}/end", json={"evidence": "it looked dead"})
         assert answer.status_code == 200, answer.text
-        assert first.ended() == AGAIN
+        assert first.wait_ended() == AGAIN
         assert "declared ended" in first.log.read_text()
         with rig.executor(name, name):
             rig.ended_once(job, tag)
@@ -323,7 +291,7 @@ def test_a_started_by_who_was_declared_ended_starts_nothing(rig: WorkersRig) -> 
         answer = rig.end(f"/workers/{name}/end", json={"evidence": "it does not answer"})
         assert answer.status_code == 200, answer.text
         os.kill(first.process.pid, signal.SIGCONT)
-        assert first.ended() == AGAIN
+        assert first.wait_ended() == AGAIN
     with rig.executor(f"{name}-next", name) as second:
         until(second.ready, PATIENCE_S)
         rig.outside.hold(tag)
