@@ -10,18 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.testkit.approvers import headers_of, respond, running_approvers
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import until
-from tests.testkit.policies import ALLOW_REST, ruled_by
-from tests.testkit.rig import Rig, running_rig
+from tests.testkit.policies import ALLOW_REST
+from tests.testkit.rig import Rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 PATIENCE_S = 60.0
 TOLD = ("aetheris.jobs.commands.v1", "aetheris.jobs.events.v1")
-TOKENS = "".join(
-    f'[[token]]\nvalue = "token-of-{who}"\nname = "{who}"\ntenant = "acme"\n' for who in ("ann", "bob", "carol")
-)
 POLICY = f"""
 [[rules]]
 name = "ask"
@@ -41,7 +39,7 @@ class ApproversRig(Rig):
     """Ann submits, Bob and Carol decide."""
 
     def post(self, who: str, path: str, **body: Any) -> httpx.Response:
-        return self.system.api.post(path, json=body, headers={"Authorization": f"Bearer token-of-{who}"})
+        return self.system.api.post(path, json=body, headers=headers_of(who))
 
     def step(self, job: str) -> dict[str, Any]:
         """Once the planner has taken the job up."""
@@ -50,7 +48,7 @@ class ApproversRig(Rig):
         return step
 
     def respond(self, who: str, request: str, action: str = "approve", **more: Any) -> httpx.Response:
-        return self.post(who, "/ecs/respond", request_id=request, action=action, **more)
+        return respond(self.system, who, request, action, **more)
 
     def resolve(self, who: str, job: str, verdict: str = "retry") -> httpx.Response:
         path = f"/jobs/{job}/contracts/{self.step(job)['execution_id']}/resolve"
@@ -72,10 +70,7 @@ class ApproversRig(Rig):
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ApproversRig]:
-    folder = tmp_path_factory.mktemp("gate")
-    (folder / "data").mkdir()
-    (folder / "data" / "tokens.toml").write_text(TOKENS)
-    with running_rig(folder, ruled_by(folder, POLICY)) as rig:
+    with running_approvers(tmp_path_factory.mktemp("gate"), POLICY) as rig:
         yield ApproversRig(rig.system, rig.outside)
 
 

@@ -28,7 +28,7 @@ OUT_OF_ORDER = 45
 class AppendingBroker(Connection):
     """Answers each produce with the next of `codes`: an error code for every batch, or an exception."""
 
-    def __init__(self, brokers: "Brokers") -> None:
+    def __init__(self, brokers: "ProducersBrokers") -> None:
         super().__init__()
         self.brokers = brokers
 
@@ -58,8 +58,8 @@ class AppendingBroker(Connection):
         return answer
 
 
-class Brokers:
-    """Brokers, as the appender asks for them, and what was sent to them."""
+class ProducersBrokers:
+    """ProducersBrokers, as the appender asks for them, and what was sent to them."""
 
     def __init__(self, *codes: int | Exception) -> None:
         self.codes = list(codes)
@@ -116,7 +116,7 @@ def group(value: bytes, partition: int = 0) -> tuple[Draft, ...]:
 
 @pytest.mark.parametrize("said", [GONE, NOT_LEADER])
 async def test_what_may_have_been_written_is_sent_again_byte_for_byte(said: int | Exception) -> None:
-    brokers = Brokers(0, said, 0, 0)
+    brokers = ProducersBrokers(0, said, 0, 0)
     appender = await brokers.appender()
     await appender.append([group(b"a")])
     second = asyncio.create_task(appender.append([group(b"b")]))
@@ -129,7 +129,7 @@ async def test_what_may_have_been_written_is_sent_again_byte_for_byte(said: int 
 
 @pytest.mark.parametrize("said", [UNKNOWN, OUT_OF_ORDER])
 async def test_after_an_error_that_does_not_pass_a_new_producer_writes_it(said: int) -> None:
-    brokers = Brokers(0, said)
+    brokers = ProducersBrokers(0, said)
     appender = await brokers.appender()
     await appender.append([group(b"a")])
     await appender.append([group(b"b")])
@@ -138,7 +138,7 @@ async def test_after_an_error_that_does_not_pass_a_new_producer_writes_it(said: 
 
 
 async def test_what_was_written_before_counts_as_written() -> None:
-    brokers = Brokers(GONE, 46)  # a duplicate: the answer was lost, not the batch
+    brokers = ProducersBrokers(GONE, 46)  # a duplicate: the answer was lost, not the batch
     appender = await brokers.appender()
     await appender.append([group(b"a")])
     assert brokers.numbers() == [(1, 0), (1, 0)]
@@ -146,7 +146,7 @@ async def test_what_was_written_before_counts_as_written() -> None:
 
 
 async def test_what_is_appended_at_once_goes_in_one_request() -> None:
-    brokers = Brokers()
+    brokers = ProducersBrokers()
     appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
     brokers.sent.clear()
@@ -157,7 +157,7 @@ async def test_what_is_appended_at_once_goes_in_one_request() -> None:
 
 
 async def test_a_partition_that_nobody_leads_holds_up_no_other() -> None:
-    brokers = Brokers()
+    brokers = ProducersBrokers()
     brokers.leaderless = {1}
     appender = await brokers.appender()
     waiting = asyncio.create_task(appender.append([group(b"late", 1)]))
@@ -171,7 +171,7 @@ async def test_a_partition_that_nobody_leads_holds_up_no_other() -> None:
 
 @pytest.mark.parametrize("code", [10, 18, 87])
 async def test_a_group_that_is_refused_is_found_and_fails_alone_and_nothing_is_written_twice(code: int) -> None:
-    brokers = Brokers()
+    brokers = ProducersBrokers()
     appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
     brokers.sent.clear()
@@ -191,7 +191,7 @@ async def test_a_group_that_is_refused_is_found_and_fails_alone_and_nothing_is_w
 
 
 async def test_one_partition_that_takes_nothing_makes_no_copy_in_the_others_and_is_told() -> None:
-    brokers = Brokers()
+    brokers = ProducersBrokers()
     appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
     allowed = False
@@ -211,7 +211,7 @@ async def test_one_partition_that_takes_nothing_makes_no_copy_in_the_others_and_
 
 
 async def test_a_clock_that_is_wrong_is_waited_for_and_what_was_refused_bears_the_right_time() -> None:
-    brokers = Brokers()
+    brokers = ProducersBrokers()
     appender = await brokers.appender()
     brokers.wall_s = 10_000.0
     brokers.codes[:] = [INVALID_TIMESTAMP]
@@ -224,7 +224,7 @@ async def test_a_clock_that_is_wrong_is_waited_for_and_what_was_refused_bears_th
 
 
 async def test_a_broker_that_never_has_a_good_answer_is_asked_ever_more_rarely() -> None:
-    brokers = Brokers()
+    brokers = ProducersBrokers()
     appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
     brokers.judge = lambda number, _values: UNKNOWN if number == 1 else 0
