@@ -51,7 +51,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[McpRig]:
     home = folder / "home"
     home.mkdir()
     command = [sys.executable, "-m", "tests.testkit.mcp_server", str(home)]
-    server = {"command": command[0], "args": command[1:], "cwd": str(REPOSITORY)}
+    server: dict[str, Any] = {"command": command[0], "args": command[1:], "cwd": str(REPOSITORY)}
+    server["tools"] = {"issue": {"external_key": "request_id", "effect_class": "idempotent"}}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": server, "gone": {"command": "no-such-command"}}}))
     env = {
         "AETHERIS_TOOLS": "tests.testkit.file_tools",
@@ -85,6 +86,23 @@ def test_no_call_is_executed_twice_where_that_can_be_known(rig: McpRig) -> None:
         status = rig.system.job(job)["status"]
         assert status == ("completed" if tool in ("look", "put") else "waiting")
         assert rig.system.report(job)["violations"] == []
+
+
+def test_a_server_that_knows_the_key_is_asked_again_and_acts_once(rig: McpRig) -> None:
+    held, text = rig.home / "hold", fresh("keyed")
+    held.touch()
+    job = rig.submit("issue", text)
+    until(lambda: bool(effects(rig.home, "issue", text)), 60)
+    rig.system.kill("executor-0")
+    held.unlink()
+    rig.system.wait_ended([job])
+    assert (rig.system.job(job)["status"], len(rig.system.data_of(job, "tool_invocation_started"))) == ("completed", 2)
+    (done,) = effects(rig.home, "issue", text)
+    assert (
+        done["args"]["request_id"]
+        == done["key"]
+        == rig.system.data_of(job, "tool_invocation_started")[0]["external_key"]
+    )
 
 
 def test_a_server_that_dies_in_a_call_leaves_it_to_a_human(rig: McpRig) -> None:
