@@ -331,7 +331,7 @@ def test_a_grant_that_was_held_is_given_again_as_soon_as_any_other(down: JobsOfO
     assert len(down.ledger.grants) == before + 6, "w2, w3 and those that failed: nobody took them up"
 
 
-def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: Jobs) -> None:
+def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: JobsOfOnePlan) -> None:
     jobs.fails(*(f"f{number}" for number in range(AFTER)))
     jobs.born("w1", "w2")
     jobs.ask("w1", "w2")
@@ -350,7 +350,7 @@ def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: Jo
     assert not jobs.granted("w4"), "what fails afterwards counts"
 
 
-def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(jobs: Jobs) -> None:
+def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(jobs: JobsOfOnePlan) -> None:
     """A ledger that is behind hears of the release first."""
     assert not jobs.release(len(jobs.world.log) + 200)
     jobs.fails(*(f"f{number}" for number in range(2 * AFTER)))
@@ -360,7 +360,7 @@ def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(j
     assert jobs.words() == []
 
 
-def test_a_release_is_one_tenants_and_one_tools(jobs: Jobs) -> None:
+def test_a_release_is_one_tenants_and_one_tools(jobs: JobsOfOnePlan) -> None:
     jobs.fails(*(f"f{number}" for number in range(AFTER)))
     jobs.born("w")
     jobs.ask("w")
