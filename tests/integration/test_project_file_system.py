@@ -1,4 +1,4 @@
-"""`up` with another policy than what runs: refused by name, then restarted; the policy is truly in force, from below too."""
+"""`up` with another policy than what runs: refused by name; after a restart it is in force, from below too."""
 
 import os
 import re

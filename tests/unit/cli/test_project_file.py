@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.cli import project_file
 from aetheris.cli.given import given
 from aetheris.cli.project_file import LARGEST_BYTES, ProjectFileInvalid, project
 from tests.unit.cli.test_check import OK, aetheris
@@ -100,12 +99,12 @@ def test_no_utf8_is_no_toml(folder: Path) -> None:
 
 def test_a_folder_of_that_name_is_no_file(folder: Path) -> None:
     (folder / "aetheris.toml").mkdir()
-    with pytest.raises(ProjectFileInvalid, match="aetheris.toml: Is a directory"):
+    with pytest.raises(ProjectFileInvalid, match=r"aetheris\.toml: Is a directory"):
         project()
 
 
 def test_a_file_that_is_named_must_be_there(folder: Path) -> None:
-    with pytest.raises(ProjectFileInvalid, match="other.toml: there is no such file"):
+    with pytest.raises(ProjectFileInvalid, match=r"other\.toml: there is no such file"):
         project(Path("other.toml"))
     done = aetheris(folder, "check", "--config", "other.toml")
     assert (done.returncode, "other.toml: there is no such file" in done.stdout) == (1, True)
@@ -116,7 +115,7 @@ def test_a_file_that_lies_above_is_taken_only_of_ones_own(folder: Path, monkeypa
     path = write(folder, 'tools = ["shop"]')
     monkeypatch.chdir(folder / "below")
     assert project().path == path
-    monkeypatch.setattr(project_file.os, "getuid", lambda: path.stat().st_uid + 1)
+    monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
     if path.stat().st_uid == 0:
         os.chown(path, 12_345, -1)
     with pytest.raises(ProjectFileInvalid, match="another user's; if you trust it, name it: --config"):
