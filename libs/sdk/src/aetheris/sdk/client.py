@@ -497,6 +497,10 @@ class Client:
         """The registered tools, newest version each; raises ApiError."""
         return self._send(_Call("GET", "/tools"))["tools"]
 
+    def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
+        """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
+        return self._send(_release_tool(name, reason))
+
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         return self._send(_Call("GET", "/models"))["models"]
@@ -711,6 +715,10 @@ class AsyncClient:
         """As `Client.tools`."""
         return (await self._send(_Call("GET", "/tools")))["tools"]
 
+    async def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
+        """As `Client.release_tool`."""
+        return await self._send(_release_tool(name, reason))
+
     async def models(self) -> list[dict[str, Any]]:
         """As `Client.models`."""
         return (await self._send(_Call("GET", "/models")))["models"]
@@ -885,6 +893,10 @@ def _respond(request_id: str, action: Action, data: Mapping[str, Any] | None, co
 def _resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> _Call:
     path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
     return _Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
+
+
+def _release_tool(name: str, reason: str) -> _Call:
+    return _Call("POST", f"/tools/{name}/release", {"reason": reason})
 
 
 def _end_worker(worker_id: str, evidence: str, incarnation: str | None) -> _Call:
