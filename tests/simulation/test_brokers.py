@@ -7,7 +7,8 @@ import pytest
 from aetheris.testkit.simulation.ablations import Ablation
 from aetheris.testkit.simulation.brokers.__main__ import explained, main
 from aetheris.testkit.simulation.brokers.ablations import ABLATIONS
-from aetheris.testkit.simulation.brokers.run import Outcome, simulate_brokers
+from aetheris.testkit.simulation.brokers.run import simulate_brokers
+from aetheris.testkit.simulation.outcome import Outcome
 
 SEEDS = 100
 TABLE = Path(__file__).parents[2] / "docs/simulation.md"

@@ -7,7 +7,7 @@ import pytest
 from aetheris.protocol.messages.events import PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
-from aetheris.testkit.simulation.run import Outcome, Run, simulate
+from aetheris.testkit.simulation.run import JobsOutcome, Run, simulate
 from aetheris.testkit.simulation.scenario import LEAST_FAULTS, SCOPES, draw_scenario
 from aetheris.testkit.simulation.shrink import shrink
 from aetheris.testkit.simulation.tape import Tape
@@ -88,7 +88,7 @@ def test_a_failing_seed_prints_the_shortest_history_of_it(
     assert "tool_invocation_started" in printed
 
 
-def caught(ablation: Ablation) -> Outcome | None:
+def caught(ablation: Ablation) -> JobsOutcome | None:
     """The first seed in which the world itself, not only a proof, shows that the rule is missing."""
     for seed in range(ablation.caught_within):
         outcome = simulate(seed, ablation=ablation)

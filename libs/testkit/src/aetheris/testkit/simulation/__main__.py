@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from aetheris.testkit.simulation.ablations import ABLATIONS, NONE, Ablation
-from aetheris.testkit.simulation.run import Outcome, simulate
+from aetheris.testkit.simulation.run import JobsOutcome, simulate
 from aetheris.testkit.simulation.shrink import shrink
 
 CHUNK = 50
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def explained(outcome: Outcome, ablation: Ablation = NONE) -> str:
+def explained(outcome: JobsOutcome, ablation: Ablation = NONE) -> str:
     """What was broken, how to repeat it, and the shortest history that breaks the same."""
     again = f"python -m aetheris.testkit.simulation --from {outcome.seed} --seeds 1"
     if ablation is not NONE:
@@ -47,7 +47,7 @@ def explained(outcome: Outcome, ablation: Ablation = NONE) -> str:
     return "\n".join(lines)
 
 
-def _outcomes(start: int, count: int, ablation: Ablation, processes: int) -> Iterator[Outcome]:
+def _outcomes(start: int, count: int, ablation: Ablation, processes: int) -> Iterator[JobsOutcome]:
     chunks = [(at, min(CHUNK, start + count - at), ablation.name) for at in range(start, start + count, CHUNK)]
     if processes == 1:
         for chunk in chunks:
@@ -58,7 +58,7 @@ def _outcomes(start: int, count: int, ablation: Ablation, processes: int) -> Ite
             yield from outcomes
 
 
-def _chunk(what: tuple[int, int, str]) -> list[Outcome]:
+def _chunk(what: tuple[int, int, str]) -> list[JobsOutcome]:
     start, count, name = what
     ablation = next((one for one in ABLATIONS if one.name == name), NONE)
     return [simulate(seed, ablation=ablation) for seed in range(start, start + count)]

@@ -19,6 +19,7 @@ from aetheris.testkit.simulation.checks import (
 )
 from aetheris.testkit.simulation.faults import Faults
 from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.outcome import Outcome
 from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.scenario import TTL_S, Lasting, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
@@ -36,18 +37,12 @@ WRITTEN_OUT = 50
 """One seed in so many passes every record through its JSON; the others pass the models on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a run; `broken` is empty where every promise held."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsOutcome(Outcome):
+    """Of the services of a system: the choices that were made, and in how many actions."""
 
-    seed: int
-    broken: str
-    rule: str
-    faults: int
     steps: int
-    records: int
     tape: tuple[int, ...]
-    history: tuple[str, ...] = ()
 
 
 class Run:
@@ -257,7 +252,7 @@ def simulate(
     recorded: Sequence[int] | None = None,
     traced: bool = False,
     longest: int = LONGEST,
-) -> Outcome:
+) -> JobsOutcome:
     """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too."""
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
@@ -273,7 +268,7 @@ def simulate(
         where = traceback.extract_tb(error.__traceback__)[-1]
         rule = f"raised {type(error).__name__} in {where.name}"
         broken = f"{rule}: {error}"
-    return Outcome(
+    return JobsOutcome(
         seed=seed,
         broken=broken,
         rule=rule,

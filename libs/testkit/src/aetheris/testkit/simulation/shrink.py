@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from aetheris.testkit.simulation.ablations import NONE, Ablation
-from aetheris.testkit.simulation.run import Outcome, simulate
+from aetheris.testkit.simulation.run import JobsOutcome, simulate
 
 Tape = tuple[int, ...]
 MOST_TRIES = 3000
 
 
-def shrink(found: Outcome, ablation: Ablation = NONE, most_tries: int | None = None) -> Outcome:
+def shrink(found: JobsOutcome, ablation: Ablation = NONE, most_tries: int | None = None) -> JobsOutcome:
     """The smallest run found from `found` on, with its history; it breaks the same rule."""
     most = MOST_TRIES if most_tries is None else most_tries
     best, tries, better = found, 0, True
@@ -29,12 +29,12 @@ def shrink(found: Outcome, ablation: Ablation = NONE, most_tries: int | None = N
 class _Pass:
     """One pass over a tape, large blocks first; what is accepted is gone on from at once."""
 
-    def __init__(self, best: Outcome) -> None:
+    def __init__(self, best: JobsOutcome) -> None:
         self.best = best
         self.tape: Tape = best.tape
         self._accepted = False
 
-    def accept(self, better: Outcome) -> None:
+    def accept(self, better: JobsOutcome) -> None:
         """The last candidate was one."""
         self.best, self._accepted = better, True
 
@@ -58,6 +58,6 @@ class _Pass:
             yield self
 
 
-def _size(outcome: Outcome) -> tuple[int, int, int]:
+def _size(outcome: JobsOutcome) -> tuple[int, int, int]:
     """Fewer steps first, then fewer faults, then fewer choices that are not harmless."""
     return outcome.steps, outcome.faults, sum(value != 0 for value in outcome.tape)

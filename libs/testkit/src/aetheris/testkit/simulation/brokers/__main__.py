@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from aetheris.testkit.simulation.brokers.run import Outcome, simulate_brokers
+from aetheris.testkit.simulation.brokers.run import simulate_brokers
+from aetheris.testkit.simulation.outcome import Outcome
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

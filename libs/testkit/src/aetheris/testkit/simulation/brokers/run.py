@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
@@ -16,6 +15,7 @@ from aetheris.runtime.log.pump import Pump
 from aetheris.testkit.simulation.brokers.cluster import PARTITIONS, TOO_LARGE, TOPIC, Cluster, Node
 from aetheris.testkit.simulation.brokers.loop import Stuck, run_virtually
 from aetheris.testkit.simulation.checks import Broken
+from aetheris.testkit.simulation.outcome import Outcome
 from aetheris.testkit.simulation.tape import Tape
 
 APPENDS = 60
@@ -24,18 +24,6 @@ FAULTS = 10
 LONGEST_CALM_S = 120.0
 """Virtual time without faults after which whatever was appended is acknowledged, and read."""
 _WATCH_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a run; `broken` is empty where every promise held."""
-
-    seed: int
-    broken: str
-    rule: str
-    faults: int
-    records: int
-    history: tuple[str, ...] = ()
 
 
 class _Log:
@@ -277,4 +265,5 @@ def simulate_brokers(seed: int) -> Outcome:
         rule = f"raised {type(error).__name__}"
         broken = f"{rule}: {error}"
     records = sum(held.end for held in run.cluster.places.values())
-    return Outcome(seed, broken, rule, run.faults, records, tuple(run.history))
+    history = tuple(run.history)
+    return Outcome(seed=seed, broken=broken, rule=rule, faults=run.faults, records=records, history=history)
