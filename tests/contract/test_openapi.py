@@ -53,6 +53,7 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "trace": [lambda client: client.trace("j")],
     "why": [lambda client: client.why(external_id="x", tool="t", since="2026-01-01", where=["a==1"], cursor="c")],
     "tools": [lambda client: client.tools()],
+    "release_tool": [lambda client: client.release_tool("t", reason="mended")],
     "models": [lambda client: client.models()],
     "workers": [lambda client: client.workers()],
     "worker": [lambda client: client.worker("w")],

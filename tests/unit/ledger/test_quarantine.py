@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.limits import QuarantineLimits
+from aetheris.ledger.core.quarantine import Tool
 from aetheris.protocol.base.keys import external_key, idempotency_key
 from aetheris.protocol.fold.state import St
 from aetheris.protocol.messages import events as ev
@@ -71,6 +72,11 @@ class Jobs:
         """Which of these jobs have a grant."""
         having = {grant.job_id for grant in self.ledger.grants}
         return [job for job in jobs if job in having]
+
+    def release(self, below: int, tenant: str = TENANT, tool: str = "act") -> bool:
+        held = self.ledger.core.tool_released(Tool(tenant, tool), below, self.world.now())
+        self.ledger.settle()
+        return held
 
     def words(self) -> list[str]:
         words, self.ledger.core.quarantine.words = self.ledger.core.quarantine.words, []
@@ -323,3 +329,41 @@ def test_a_grant_that_was_held_is_given_again_as_soon_as_any_other(down: Jobs) -
     before = len(down.ledger.grants)
     down.ledger.sleep(TTL_S)
     assert len(down.ledger.grants) == before + 6, "w2, w3 and those that failed: nobody took them up"
+
+
+def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: Jobs) -> None:
+    jobs.fails(*(f"f{number}" for number in range(AFTER)))
+    jobs.born("w1", "w2")
+    jobs.ask("w1", "w2")
+    assert not jobs.granted("w1", "w2")
+    old = len(jobs.world.log)
+    assert jobs.release(old)
+    assert jobs.granted("w1", "w2") == ["w1", "w2"]
+    assert jobs.words()[-1] == "released"
+    jobs.fails(*(f"g{number}" for number in range(AFTER - 1)))
+    jobs.born("w3")
+    jobs.ask("w3")
+    assert jobs.granted("w3") == ["w3"], "it counts anew"
+    jobs.fails("g9")
+    jobs.born("w4")
+    jobs.ask("w4")
+    assert not jobs.granted("w4"), "what fails afterwards counts"
+
+
+def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(jobs: Jobs) -> None:
+    """A ledger that is behind hears of the release first."""
+    assert not jobs.release(len(jobs.world.log) + 200)
+    jobs.fails(*(f"f{number}" for number in range(2 * AFTER)))
+    jobs.born("w")
+    jobs.ask("w")
+    assert jobs.granted("w") == ["w"]
+    assert jobs.words() == []
+
+
+def test_a_release_is_one_tenants_and_one_tools(jobs: Jobs) -> None:
+    jobs.fails(*(f"f{number}" for number in range(AFTER)))
+    jobs.born("w")
+    jobs.ask("w")
+    assert not jobs.release(len(jobs.world.log), tenant="another")
+    assert not jobs.release(len(jobs.world.log), tool="other")
+    assert not jobs.granted("w")

@@ -20,6 +20,7 @@ _BODIES: tuple[type[api.Body], ...] = (
     api.RespondBody,
     api.RequestBody,
     api.WorkerEndBody,
+    api.ToolReleaseBody,
 )
 _REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
 _UNUSED = ("HTTPValidationError", "ValidationError")

@@ -217,6 +217,10 @@ class AsyncClient:
         """As `Client.tools`."""
         return (await self._send(Call("GET", "/tools")))["tools"]
 
+    async def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
+        """As `Client.release_tool`."""
+        return await self._send(calls.release_tool(name, reason))
+
     async def models(self) -> list[dict[str, Any]]:
         """As `Client.models`."""
         return (await self._send(Call("GET", "/models")))["models"]

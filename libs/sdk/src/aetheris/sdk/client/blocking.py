@@ -227,6 +227,10 @@ class Client:
         """The registered tools, newest version each; raises ApiError."""
         return self._send(Call("GET", "/tools"))["tools"]
 
+    def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
+        """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
+        return self._send(calls.release_tool(name, reason))
+
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
         return self._send(Call("GET", "/models"))["models"]

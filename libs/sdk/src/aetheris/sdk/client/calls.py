@@ -154,6 +154,11 @@ def resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, res
     return Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
 
 
+def release_tool(name: str, reason: str) -> Call:
+    """POST /tools/{name}/release."""
+    return Call("POST", f"/tools/{name}/release", {"reason": reason})
+
+
 def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> Call:
     """POST /workers/{worker_id}/end."""
     return Call("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))

@@ -21,6 +21,7 @@ from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.tokens import Tokens
+from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.waits import Wait
 from aetheris.gateway.workers import Workers
@@ -47,6 +48,7 @@ class Services:
     courses: Courses
     verifier: VerifierProxy
     workers: Workers
+    tool_releases: ToolReleases
     health: Health
     keepalive_s: float
 
