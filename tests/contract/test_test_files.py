@@ -6,13 +6,11 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 MOST_LINES = 500
-NOT_YET = frozenset({"integration/test_gateway.py"})
-"""Is being taken apart with what it tests."""
 
 
 def test_no_file_is_longer_than_can_be_read() -> None:
     lengths = {_name(file): len(file.read_text().splitlines()) for file in _files()}
-    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES and name not in NOT_YET} == {}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_no_two_files_give_one_name_to_their_classes() -> None:

@@ -15,7 +15,7 @@ from aetheris.sdk.client import (
     Client,
 )
 from tests.testkit.gateways import (
-    World,
+    GatewaySurroundings,
     running,
     settings_of,
 )
@@ -104,6 +104,6 @@ async def test_the_client_follows_to_the_end(settings: GatewaySettings) -> None:
         assert await asyncio.to_thread(lambda: _follow_sync(world, job_id)) == [2, 3]
 
 
-def _follow_sync(world: World, job_id: str) -> list[int]:
+def _follow_sync(world: GatewaySurroundings, job_id: str) -> list[int]:
     with Client(world.url, world.tokens["ann"]) as client:
         return [event.seq for event in client.follow(job_id, after=1)]

@@ -61,7 +61,7 @@ class Described(httpx.AsyncHTTPTransport):
 
 
 @dataclass
-class World:
+class GatewaySurroundings:
     """A gateway, and everything around it done by hand."""
 
     url: str
@@ -165,14 +165,14 @@ def write_tokens(data: Path) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: GatewaySettings) -> AsyncGenerator[World]:
+async def running(settings: GatewaySettings) -> AsyncGenerator[GatewaySurroundings]:
     tokens = write_tokens(settings.data)
     log, redis = KafkaLog(settings.kafka), Redis(settings.redis)
     async with gateway(settings) as http:
         await log.start()
         appender = log.appender()
         await appender.start()
-        world = World(f"http://127.0.0.1:{http.port}", settings, log, appender, redis, tokens)
+        world = GatewaySurroundings(f"http://127.0.0.1:{http.port}", settings, log, appender, redis, tokens)
         await world.say(Topic.TOOLS_REGISTRY, TOOL.key, TOOL)
         try:
             await eventually(lambda: is_ready(world))
@@ -183,7 +183,7 @@ async def running(settings: GatewaySettings) -> AsyncGenerator[World]:
             await redis.close()
 
 
-async def is_ready(world: World) -> bool:
+async def is_ready(world: GatewaySurroundings) -> bool:
     async with world.client() as client, httpx.AsyncClient(base_url=world.url) as raw:
         tools = {tool["name"] for tool in await client.tools()}
         return (await raw.get("/readyz")).status_code == 200 and TOOL.name in tools
