@@ -6,11 +6,8 @@ One send for each call: nothing here tries again. Whatever is not known to have 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
-
-from pydantic import TypeAdapter
 
 from aetheris.protocol.base import recordable
 from aetheris.sdk import redaction, remains
@@ -35,6 +32,7 @@ from aetheris.sdk.outcomes import (
     Verdict,
 )
 from aetheris.sdk.redaction import Redactor
+from aetheris.sdk.results import recorded
 from aetheris.sdk.schema import BadArguments
 from aetheris.sdk.threads import THREADS, Ended
 from aetheris.sdk.tools import AnyTool, wants_context
@@ -43,7 +41,6 @@ T = TypeVar("T")
 
 LONGEST_REASON = 500  # characters
 _LONGEST_CLASS = 200  # characters of the name of an exception's class
-_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 Raised = Callable[[BaseException], None]
@@ -90,7 +87,7 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answe
     answer = await _asked(call, min(timeout_s, ctx.remaining()))
     if isinstance(answer, Found):
         changes = _changes(answer.changes, redaction.NOTHING)
-        return Found(_as_json(answer.result)[0], answer.external_id, answer.evidence, changes)
+        return Found(recorded(answer.result)[0], answer.external_id, answer.evidence, changes)
     return answer if isinstance(answer, NotFound | Unknown) else _no_answer(answer)
 
 
@@ -165,16 +162,9 @@ def _succeeded(returned: Any, redactor: Redactor) -> Succeeded:
 
 def _recorded(value: Any, redactor: Redactor) -> tuple[Any, bytes]:
     """A result without secrets, and its canonical bytes."""
-    result, data = _as_json(value)
+    result, data = recorded(value)
     clean = redactor.value(result)
     return (result, data) if clean is result else recordable.result(clean)
-
-
-def _as_json(value: Any) -> tuple[Any, bytes]:
-    """A result comes after its effect, so it is never an error: what JSON can't say is kept as bytes."""
-    with suppress(Exception):  # a result's own serialiser may raise anything
-        value = _ANY.dump_python(value, mode="json")
-    return recordable.result(value)
 
 
 def _changes(said: Iterable[StateChange], redactor: Redactor) -> tuple[StateChange, ...]:
