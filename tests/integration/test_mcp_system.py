@@ -54,7 +54,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
     home = folder / "home"
     home.mkdir()
     command = [sys.executable, "-m", "tests.testkit.mcp_server", str(home)]
-    server = {"command": command[0], "args": command[1:], "cwd": str(REPOSITORY)}
+    server: dict[str, Any] = {"command": command[0], "args": command[1:], "cwd": str(REPOSITORY)}
+    server["tools"] = {"issue": {"external_key": "request_id", "effect_class": "idempotent"}}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": server, "gone": {"command": "no-such-command"}}}))
     (folder / "policy.toml").write_text(POLICY)
     env = {
@@ -89,6 +90,19 @@ def test_no_call_is_executed_twice_where_that_can_be_known(world: World) -> None
         status = world.system.job(job)["status"]
         assert status == ("completed" if tool in ("look", "put") else "waiting")
         assert world.system.report(job)["violations"] == []
+
+
+def test_a_server_that_knows_the_key_is_asked_again_and_acts_once(world: World) -> None:
+    held, text = world.home / "hold", fresh("keyed")
+    held.touch()
+    job = world.submit("issue", text)
+    until(lambda: bool(effects(world.home, "issue", text)), 60)
+    world.system.kill("executor-0")
+    held.unlink()
+    world.system.wait_ended([job])
+    assert (world.system.job(job)["status"], len(world.started(job))) == ("completed", 2)
+    (done,) = effects(world.home, "issue", text)
+    assert done["args"]["request_id"] == done["key"] == world.started(job)[0]["external_key"]
 
 
 def test_a_server_that_dies_in_a_call_leaves_it_to_a_human(world: World) -> None:

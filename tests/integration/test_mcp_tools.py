@@ -97,6 +97,7 @@ async def test_a_server_is_used_as_it_is(tmp_path: Path, transport: str) -> None
             "put": ("idempotent", False),
             "add": ("opaque", False),
             "act": ("opaque", False),
+            "issue": ("opaque", False),
             "fails": ("opaque", False),
             "refuses": ("opaque", False),
             "dies": ("opaque", False),
@@ -131,10 +132,40 @@ async def test_what_is_declared_decides(tmp_path: Path) -> None:
         assert found.by_name["t.put"].irreversible
         assert "t.act" not in found.by_name
         assert await found.call("fails", text="b") == Succeeded(said("fails b") | {"isError": True})
-        assert await found.call("add", text="mine") == Succeeded(said(f"add {CTX.external_key}"), CTX.external_key)
+        assert await found.call("add") == Succeeded(said(f"add {CTX.external_key}"), CTX.external_key)
+        assert await found.call("add", text="mine") == Permanent("text is given the external key: leave it out")
         assert await found.call("dies") == Retryable("ConnectionLost")
     async with tools(tmp_path, "stdio", tools={"fails": {"effect_class": "pure"}}) as found:
         assert await found.call("fails", text="b") == Permanent("fails b")
+
+
+@BOTH
+async def test_a_required_argument_can_be_given_the_external_key(tmp_path: Path, transport: str) -> None:
+    declared = {"issue": {"external_key": "request_id", "effect_class": "idempotent"}}
+    async with tools(tmp_path, transport, tools=declared) as found:
+        schema = found.by_name["t.issue"].registry_entry()["schema"]
+        assert (sorted(schema["properties"]), schema["required"]) == (["hold", "number", "text"], ["text"])
+        for _ in range(2):
+            assert await found.call("issue", text="a") == Succeeded(said("issue a"), CTX.external_key)
+        assert isinstance(await found.call("issue", text="a", request_id="mine-mine"), Permanent)
+        assert await found.call("issue") == Permanent("invalid_args: /: missing text")
+    assert [one["args"] for one in effects(tmp_path)] == [{"text": "a", "request_id": CTX.external_key}]
+
+
+@pytest.mark.parametrize(
+    ("tool", "argument", "rule"),
+    [
+        ("issue", "request_idd", "request_idd is no argument of it (it has hold, number, request_id, text)"),
+        ("issue", "number", "number can't be a text such as aetheris:"),
+        ("env", "key", "key is no argument of it (it has none)"),
+    ],
+)
+async def test_a_key_that_the_server_would_not_see_leaves_its_tool_out(
+    tmp_path: Path, tool: str, argument: str, rule: str
+) -> None:
+    async with tools(tmp_path, "stdio", tools={tool: {"external_key": argument}}) as found:
+        assert f"t.{tool}" not in found.by_name
+        assert rule in found.found.left_out[f"t.{tool}"]
 
 
 @BOTH

@@ -121,7 +121,7 @@ class Ledger:
         """Rounds, until one decides nothing that the log would have to carry."""
         for _ in range(20):
             self._fold()
-            self.core.look(self.world.now())
+            self.core.to_fetch(self.world.now())
             decided = self.core.decide(self.world.facts(), self.world.now())
             for failure in self.core.unjudged.take() if self.world.raises else ():
                 raise failure.error

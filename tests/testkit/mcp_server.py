@@ -1,7 +1,8 @@
 """An MCP server for tests, on the official SDK: `python -m tests.testkit.mcp_server FOLDER [PORT]`, on stdio or HTTP.
 
 Each call that takes effect appends a line {"tool", "key", "args"} to FOLDER/effects.jsonl. A call with `hold` waits
-after its effect for as long as FOLDER/hold exists. FOLDER/schema, where it exists, changes a tool's schema.
+after its effect for as long as FOLDER/hold exists. FOLDER/schema, where it exists, changes a tool's schema. `issue`
+drops a request that it has seen.
 """
 
 import asyncio
@@ -23,6 +24,13 @@ _STRING = {"type": "string"}
 _HELD: dict[str, Any] = {
     "type": "object",
     "properties": {"text": _STRING, "hold": {"type": "boolean", "default": False}},
+}
+_ISSUE: dict[str, Any] = {
+    "type": "object",
+    "properties": {**_HELD["properties"], "request_id": {"$ref": "#/$defs/id"}, "number": {"type": "integer"}},
+    "required": ["text", "request_id"],
+    "additionalProperties": False,
+    "$defs": {"id": {"type": "string", "minLength": 8}},
 }
 
 
@@ -49,6 +57,7 @@ class Tools:
             ),
             types.Tool(name="add", input_schema=_HELD, annotations=_annotated(destructive_hint=False)),
             types.Tool(name="act", input_schema=_HELD),
+            types.Tool(name="issue", input_schema=_ISSUE, annotations=_annotated(destructive_hint=False)),
             types.Tool(name="fails", input_schema=_HELD, annotations=_annotated(destructive_hint=False)),
             types.Tool(name="refuses", input_schema=_HELD, annotations=_annotated(destructive_hint=False)),
             types.Tool(name="dies", input_schema=_HELD, annotations=_annotated(destructive_hint=False)),
@@ -63,13 +72,17 @@ class Tools:
             raise MCPError(types.INVALID_PARAMS, "never heard of it")
         if name == "env":
             return _said(os.environ.get("TOKEN", "none"))
-        self._take_effect(name, args, meta)
+        if name != "issue" or not self._has_seen(args["request_id"]):
+            self._take_effect(name, args, meta)
         if name == "dies":
             os._exit(3)
         while args.get("hold") and (self._folder / "hold").exists():  # noqa: ASYNC110 - another process says when
             await asyncio.sleep(0.005)
         answer = _said(f"{name} {args.get('text')}")
         return answer.model_copy(update={"is_error": True}) if name == "fails" else answer
+
+    def _has_seen(self, request_id: str) -> bool:
+        return any(one["args"]["request_id"] == request_id for one in effects(self._folder, "issue"))
 
     def _take_effect(self, name: str, args: dict[str, Any], meta: dict[str, Any]) -> None:
         line = {"tool": name, "key": meta.get("io.aetheris/external-key"), "args": args}

@@ -18,10 +18,10 @@ def commands(page: str) -> str:
     return "".join(_BLOCK.findall(page))
 
 
-def run(script: str, folder: Path, within_s: float = 150.0) -> str:
-    """Run it with this environment's commands, ended at the first that fails; what it printed."""
+def run(script: str, folder: Path, within_s: float = 150.0, path: str | None = None) -> str:
+    """Run it with this environment's commands or those on the path, ended at the first that fails; what it printed."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("AETHERIS_", "PYTHON"))}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = path or f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     argv = ["bash", "-eu", "-o", "pipefail", "-c", script]
     ended = subprocess.run(
         argv, cwd=folder, env=env | {"PATH": path}, capture_output=True, text=True, timeout=within_s, check=False

@@ -97,7 +97,7 @@ def test_two_ledgers_at_a_time_do_not_spend_it_twice() -> None:
     zombie = of.world.ledger()
     ask(of, "a")
     zombie.core.request(_request(zombie, "b"), 9)
-    zombie.core.look(zombie.world.now())
+    zombie.core.to_fetch(zombie.world.now())
     late = ev.PolicyAllowed(
         job_id=JOB,
         node_id="b",

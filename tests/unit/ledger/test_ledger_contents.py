@@ -160,7 +160,7 @@ class Side:
     def settle(self) -> None:
         for _ in range(20):
             self._fold()
-            self.core.look(now())
+            self.core.to_fetch(now())
             decided = self.core.decide(Facts(), now())
             for failure in self.core.unjudged.take():
                 raise failure.error

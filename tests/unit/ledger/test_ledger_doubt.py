@@ -257,7 +257,7 @@ def test_a_job_that_cant_be_judged_stands_still_and_holds_up_no_other(monkeypatc
     world.ids += ["", ""]
     world.raises = False
     ledger = world.ledger()
-    from aetheris.ledger.core import partition as core
+    from aetheris.ledger.core import judgement as core
 
     judge = core.__dict__["adjudicate"]
 

@@ -127,7 +127,7 @@ class System:
                 self.ledger.request(output.body, len(self.requests))
 
     def _rounds(self) -> None:
-        self.ledger.look(self.now())
+        self.ledger.to_fetch(self.now())
         for decision in self.ledger.decide(Facts(), self.now()):
             if isinstance(decision, Emit):
                 for written in decision.events:

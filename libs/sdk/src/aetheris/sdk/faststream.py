@@ -1,4 +1,4 @@
-"""The events of all jobs in a FastStream application; needs `aetheris-sdk[faststream]` (docs/subscribing.md)."""
+"""The events of all jobs in a FastStream application; needs `aetheris-tool-sdk[faststream]` (docs/subscribing.md)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence

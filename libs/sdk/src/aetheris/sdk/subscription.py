@@ -1,4 +1,4 @@
-"""Typed events for downstream systems, from the log itself; needs `aetheris-sdk[subscribe]` (docs/subscribing.md)."""
+"""Typed events for downstream systems, from the log itself; `aetheris-tool-sdk[subscribe]`, docs/subscribing.md."""
 
 import asyncio
 import time

@@ -1,7 +1,7 @@
 """Tests of your own tools, plans and policies: the services' own rules, in memory, in milliseconds (docs/testing.md).
 
 It lies beside the services, above the SDK, because it drives their cores, and the SDK imports none of them:
-`aetheris-sdk[testing]` installs it.
+`aetheris-tool-sdk[testing]` installs it.
 """
 
 from aetheris.testing.contexts import probe_context, tool_context

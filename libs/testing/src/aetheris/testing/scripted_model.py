@@ -1,6 +1,8 @@
 """A model that plays recorded answers, over OpenAI's protocol: the real client asks it, and it counts.
 
-    python -m aetheris.testing.scripted_model --port 8099 script.json
+    python -m aetheris.testing.scripted_model script.json --models models.toml
+
+It takes a free port, unless `--port` names one, and writes the file of models that names it (docs/models.md).
 
 A script is {goal: [answer, …]}; the goal "*" is for all others. An answer is
 
@@ -149,10 +151,20 @@ def main() -> None:
     """Serve until killed; GET lists what was asked, as [goal, turn]."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("script", type=Path)
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=int, default=0, help="a free one, if none is named")
+    parser.add_argument("--models", type=Path, help="where to write the file of models that names this one")
     given = parser.parse_args()
     with _server(ScriptedModel(json.loads(given.script.read_text())), given.port) as server:
+        if given.models is not None:
+            _write(given.models, f"http://127.0.0.1:{server.server_address[1]}/v1")
         server.serve_forever()
+
+
+def _write(models: Path, url: str) -> None:
+    """Whole or not at all: somebody waits for it."""
+    part = models.with_suffix(".part")
+    part.write_text(f'[[models]]\nname = "scripted"\nmodel = "openai-chat:scripted"\nbase_url = "{url}"\n')
+    part.replace(models)
 
 
 if __name__ == "__main__":

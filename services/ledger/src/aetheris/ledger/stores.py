@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from aetheris.ledger.core.decisions import Facts, Look, Nonces
+from aetheris.ledger.core.decisions import Facts, Nonces, ToFetch
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.loading import BlobTraffic, Wake
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -28,15 +28,15 @@ class Stores:
         self._lost_s: float | None = None
         self._silent = False
 
-    async def facts(self, look: Look, wake: Wake) -> Facts:
+    async def facts(self, wanted: ToFetch, wake: Wake) -> Facts:
         """The answers to what the core must know; what could not be asked is None.
 
         `wake` is called when a large result has come that was not there yet.
         """
-        if not (look.effects or look.leases or look.blobs):
+        if not (wanted.effects or wanted.leases or wanted.blobs):
             return Facts()
-        held, effects = await self._held(look.leases), await self._found(look.effects)
-        blobs = await self._traffic.values(look.blobs, wake) if look.blobs else {}
+        held, effects = await self._held(wanted.leases), await self._found(wanted.effects)
+        blobs = await self._traffic.values(wanted.blobs, wake) if wanted.blobs else {}
         return Facts(effects, held, self._lost_s, blobs)
 
     async def begin(self) -> None:

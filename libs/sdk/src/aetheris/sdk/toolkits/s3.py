@@ -3,7 +3,7 @@
 An object is made only where there is none, or takes the place of the one with a certain ETag: S3 itself decides, so of
 two requests for one call at most one acts, in whatever order they arrive. The object carries the external key, by which
 a later try knows its own; a note, written before, tells a probe which object to look at. Needs the extra
-`aetheris-sdk[s3]`.
+`aetheris-tool-sdk[s3]`.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 The statement and a line under the external key are one transaction. A second try meets the line, takes what it says
 and runs nothing; a try of which nobody knows whether it committed is settled by asking for the line. Needs the extra
-`aetheris-sdk[sql]`; everything here blocks.
+`aetheris-tool-sdk[sql]`; everything here blocks.
 """
 
 import json

@@ -61,8 +61,8 @@ class Ledger:
         return None if due_s is None or math.isinf(due_s) else due_s
 
     def _decide(self, now: Now) -> None:
-        look = self._core.look(now)
-        facts = Facts({key: {} for _, key in look.effects}, dict.fromkeys(look.leases, False))
+        wanted = self._core.to_fetch(now)
+        facts = Facts({key: {} for _, key in wanted.effects}, dict.fromkeys(wanted.leases, False))
         self._write(self._core.decide(facts, now))
         self._core.joined()
         for failure in self._core.unjudged.take():

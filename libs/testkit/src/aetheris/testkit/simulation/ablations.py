@@ -170,7 +170,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         {
             "aetheris.tool_executor.core.partition.Partition._in_force": _without_birth_in_executor,
             "aetheris.tool_executor.core.partition.Partition._born": _without_birth_in_read_back,
-            "aetheris.ledger.core.partition._in_force": _without_birth_in_ledger,
+            "aetheris.ledger.core.node_requests._in_force": _without_birth_in_ledger,
         },
     ),
     Ablation(
@@ -250,7 +250,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         100,
         {
             "aetheris.ledger.core.doubt.note_unknown": _never_tired,
-            "aetheris.ledger.core.partition.note_unknown": _never_tired,
+            "aetheris.ledger.core.tries.note_unknown": _never_tired,
         },
     ),
     Ablation(
@@ -284,7 +284,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         "with a step's cancel unheard",
         "what a human says about a step is decided",
         100,
-        {"aetheris.ledger.core.partition.Partition._call_off": _always(())},
+        {"aetheris.ledger.core.human_commands._call_off": _always(())},
     ),
     Ablation(
         "with a list of no requests",

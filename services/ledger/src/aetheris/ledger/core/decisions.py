@@ -22,6 +22,10 @@ class Now:
     mono_s: float
     wall: datetime
 
+    def seconds_until(self, moment: str | None) -> float:
+        """How far off a recorded moment is by this clock; 0 where it has passed, or there is none."""
+        return max(0.0, (datetime.fromisoformat(moment) - self.wall).total_seconds()) if moment is not None else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -83,8 +87,8 @@ Decision = Emit | Grant | Ask | Confirm | View | Line
 
 
 @dataclass(slots=True)
-class Look:
-    """What the core must know of the stores before it decides."""
+class ToFetch:
+    """The first of a round's two phases: what the core must know of the stores before it decides."""
 
     effects: list[tuple[str, str]] = field(default_factory=list)
     """(job_id, idempotency_key)"""
@@ -95,7 +99,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The stores' answers; what could not be asked is None."""
+    """What was fetched, for the second phase: the stores' answers; what could not be asked is None."""
 
     effects: Mapping[str, Nonces] | None = field(default_factory=dict)
     """By idempotency key; None: the effect store did not answer."""

@@ -1,16 +1,17 @@
 """What the ledger remembers of a live job beside its fold; all of it is made again from the log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aetheris.ledger.core.charges import Account
 from aetheris.ledger.core.contents import Contents
-from aetheris.ledger.core.decisions import Decision
+from aetheris.ledger.core.decisions import Decision, Grant
 from aetheris.ledger.core.limits import Limits
 from aetheris.ledger.core.policy import Policy
 from aetheris.protocol.fold.state import Entry, JobState, KeyState
+from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.protocol.messages.commands import Ended, RegistryEntry
 from aetheris.protocol.planning.approvals import deciders_of
 from aetheris.protocol.planning.confirmation import Tally
 from aetheris.protocol.planning.gate import Deciders
@@ -50,6 +51,10 @@ class Step:
 
     decisions: Sequence[Decision] = ()
     due_s: float | None = None
+
+    def grant(self) -> Grant | None:
+        """The grant among the decisions; there is one at most."""
+        return next((one for one in self.decisions if isinstance(one, Grant)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,8 @@ class Started:
     """Looks in vain at an effect store that did not answer."""
     ask: tuple[str, float] | None = None
     """The question under way: its id, and when it was sent."""
+    late: dict[str, float] = field(default_factory=dict)
+    """Those that are not waited for any more, and when they were sent."""
     absent_s: float | None = None
     """When the last question that was answered "not found" was sent."""
     unknowns: int = 0
@@ -128,6 +135,8 @@ class Asked:
 
     entry: Entry
     due_s: float
+    superseded: bool = False
+    """A later call of the node's is asked for, or made."""
 
 
 @dataclass(slots=True)
@@ -169,9 +178,40 @@ class LiveJob:
     accounts: dict[str, Account] = field(default_factory=dict)
     """Rule → what was charged to it."""
 
+    def supersede(self, key: str) -> Iterator[str]:
+        """A key of a node is asked for, or started: nobody has to answer about those that the node had before."""
+        if not self.asked:
+            return
+        for other in self.state.node_keys[self.state.keys[key].node_id]:
+            if other == key:
+                return
+            if other in self.asked:
+                self.asked[other].superseded = True
+                yield other
+
     def account(self, rule: str) -> Account:
         """The account of a limited rule."""
         found = self.accounts.get(rule)
         if found is None:
             found = self.accounts[rule] = Account()
         return found
+
+    def give_back(self, key: str) -> None:
+        """What a call took of its rules' budgets: it certainly has no effect."""
+        for account in self.accounts.values():
+            account.give_back(key)
+
+
+@dataclass(slots=True)
+class PartitionMemory:
+    """What all parts of a partition's core know: its live jobs, in the order of their births, and how far it is."""
+
+    terms: Terms
+    ended: Mapping[WorkerLife, Ended]
+    """Everything known of ended workers, with how."""
+    jobs: dict[str, LiveJob] = field(default_factory=dict)
+    folded: int = -1
+    live: bool = False
+    """Whether history was read: before that nothing is due, and nothing is decided."""
+    restored_at: int = -1
+    unjudged: Unjudged = field(default_factory=Unjudged)

@@ -1,20 +1,23 @@
 """What a listed MCP tool becomes: effect class and irreversibility from its annotations, and its answer (pure)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from mcp_types import Tool as ListedTool
 
+from aetheris.protocol.base.keys import external_key
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, Partial, Result
-from aetheris.sdk.schema import DeclarationError, given_schema
+from aetheris.sdk.schema import BadArguments, DeclarationError, given_schema
 from aetheris.sdk.toolkits.mcp.servers import Declared, Server
 from aetheris.sdk.tools import AnyTool, EffectClass, Tool
 
 Call = Callable[[ToolContext, str, str, dict[str, Any]], Awaitable[CallToolResult]]
-"""(context, the server's name for the tool, hash of the schema that was pinned, arguments) → the server's answer."""
+"""(context, the server's name for the tool, hash of the schema that it listed, arguments) → the server's answer."""
 
+_KEY = external_key("00000000-0000-7000-8000-000000000000", "node", 0)
+_WHERE_PARTS_LIE = ("$schema", "$defs", "definitions")
 _NOTHING_DECLARED = Declared()
 
 
@@ -36,7 +39,8 @@ def tool_of(server_name: str, server: Server, listed: ListedTool, call: Call) ->
     """A tool of a server, as it is registered: `server.tool`.
 
     Raises:
-        DeclarationError: its name or its schema can't be registered, or it can only be called as a task.
+        DeclarationError: its name or its schema can't be registered, it can only be called as a task, or it has no
+            such argument for the external key as is declared.
     """
     if listed.execution is not None and listed.execution.task_support == "required":
         raise DeclarationError("is called as a task only, which newer versions of the protocol don't have")
@@ -45,14 +49,18 @@ def tool_of(server_name: str, server: Server, listed: ListedTool, call: Call) ->
     effect_class = declared.effect_class or effect_class_of(hints)
     irreversible = is_irreversible(hints) if declared.irreversible is None else declared.irreversible
     name = f"{server_name}.{listed.name}"
-    schema = given_schema(listed.input_schema, name)
+    whole = given_schema(listed.input_schema, name)
+    keyed = declared.external_key
+    schema = whole if keyed is None else given_schema(without_key(whole.schema, keyed, name), name)
     pure = effect_class == "pure"
     on_error = declared.on_error or server.on_error
 
     async def function(ctx: ToolContext, /, **arguments: Any) -> Result | Partial:
-        if declared.external_key is not None:
-            arguments = {**arguments, declared.external_key: ctx.external_key}
-        answer = await call(ctx, listed.name, schema.schema_hash, arguments)
+        if keyed is not None:
+            if keyed in arguments:
+                raise Failed(f"{keyed} is given the external key: leave it out")
+            arguments = {**arguments, keyed: ctx.external_key}
+        answer = await call(ctx, listed.name, whole.schema_hash, arguments)
         return judged(answer, ctx.external_key, pure=pure, on_error=on_error)
 
     function.__doc__ = listed.description or ""
@@ -71,6 +79,29 @@ def tool_of(server_name: str, server: Server, listed: ListedTool, call: Call) ->
         probe=None,
         schema=schema,
     )
+
+
+def without_key(schema: Mapping[str, Any], argument: str, tool: str) -> dict[str, Any]:
+    """The schema of what is left for a plan to say, where one argument is given the external key.
+
+    Raises:
+        DeclarationError: there is no such argument, or it takes no such text: the server would see no key, and what
+            it is sent twice would count twice.
+    """
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    if argument not in properties:
+        known = ", ".join(sorted(properties)) or "none"
+        raise DeclarationError(f"{tool}: external_key: {argument} is no argument of it (it has {known})")
+    alone = {name: schema[name] for name in _WHERE_PARTS_LIE if name in schema}
+    alone |= {"type": "object", "properties": {argument: properties[argument]}}
+    try:
+        given_schema(alone, tool).bind({argument: _KEY})
+    except BadArguments as refused:
+        raise DeclarationError(f"{tool}: external_key: {argument} can't be a text such as {_KEY} ({refused})") from None
+    left = {**schema, "properties": {name: one for name, one in properties.items() if name != argument}}
+    if argument in schema.get("required", ()):
+        left["required"] = [one for one in schema["required"] if one != argument]
+    return left
 
 
 def judged(answer: CallToolResult, external_key: str, *, pure: bool, on_error: str) -> Result | Partial:

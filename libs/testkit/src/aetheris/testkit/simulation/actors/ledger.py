@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from aetheris.ledger.core.contents import Contents
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Look, Now, View
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Now, ToFetch, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.protocol.base.topics import Topic
@@ -104,7 +104,7 @@ class Ledger:
             self.core.evolve(body, offset, now, _START_S + self.around.now_s)
 
     def _look(self) -> None:
-        self._facts = self._ask_redis(self.core.look(self._now()))
+        self._facts = self._ask_redis(self.core.to_fetch(self._now()))
         if self.around.calm or not self.around.tape.chance(0.15):
             self._decide()
 
@@ -136,16 +136,16 @@ class Ledger:
             case View():
                 return None
 
-    def _ask_redis(self, look: Look) -> Facts:
+    def _ask_redis(self, wanted: ToFetch) -> Facts:
         redis, now_s = self.around.redis, self.around.now_s
-        if not (look.effects or look.leases):
+        if not (wanted.effects or wanted.leases):
             return Facts()
         if not redis.up:
             self._not_answered()
-            return Facts(None, None if look.leases else {}, self._lost_s)
-        held = {key: redis.held(key, now_s, self._holders) for key in look.leases}
+            return Facts(None, None if wanted.leases else {}, self._lost_s)
+        held = {key: redis.held(key, now_s, self._holders) for key in wanted.leases}
         self._notice_loss()
-        return Facts({key: redis.find(key) for _, key in look.effects}, held, self._lost_s)
+        return Facts({key: redis.find(key) for _, key in wanted.effects}, held, self._lost_s)
 
     def _notice_loss(self) -> None:
         if not self.around.redis.up:

@@ -1,0 +1,186 @@
+"""What people, and signals, say about steps: held until the fold is where the gateway was, then decided, once each."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aetheris.ledger.core import confirming, settlement, waits
+from aetheris.ledger.core.adjudication import is_closed
+from aetheris.ledger.core.approvals import answer
+from aetheris.ledger.core.decisions import Decision, Emit, Now
+from aetheris.ledger.core.memory import LiveJob, PartitionMemory, Waiting
+from aetheris.ledger.core.settlement import Key
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.fold.state import KeyState, St
+from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond, Signal, StepCommand
+from aetheris.protocol.planning.approvals import may_not_resolve
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """What was said from outside about a step, and is not decided yet."""
+
+    body: StepCommand
+    id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """A person's word that decides nothing, past the gateway, which refuses such words; what is open stays open."""
+
+    job_id: str
+    command_id: str
+    why: str
+
+
+class HumanCommands:
+    """Of one partition; `unheard` is for an operator to hear of."""
+
+    def __init__(self, memory: PartitionMemory) -> None:
+        self._memory = memory
+        self._held: list[_Command] = []
+        self.unheard: list[Unheard] = []
+
+    @property
+    def waits_for_fold(self) -> bool:
+        """Whether one is here that the fold has not caught up with."""
+        return any(held.body.as_of > self._memory.folded for held in self._held)
+
+    def hear(self, command: StepCommand, command_id: str, offset: int) -> None:
+        """Take one up."""
+        self._held.append(_Command(command, command_id, offset))
+
+    def oldest(self) -> int | None:
+        """The offset of the oldest one that waits."""
+        return min((held.offset for held in self._held), default=None)
+
+    def decided(self, now: Now) -> list[Decision]:
+        """What becomes of those that the fold has caught up with."""
+        decided: list[Decision] = []
+        waiting: list[_Command] = []
+        for held in self._held:
+            job = self._memory.jobs.get(held.body.job_id)
+            if held.body.as_of > self._memory.folded or (job is not None and job.state.needs_upgrade):
+                waiting.append(held)
+            elif job is not None:
+                decided += self._contained(job, held, now)
+        self._held = waiting
+        return decided
+
+    def _contained(self, job: LiveJob, held: _Command, now: Now) -> list[Decision]:
+        try:
+            return self._decide(job, held, now)
+        except Exception as error:  # noqa: BLE001 - it concerns this job alone
+            self._memory.unjudged.note(job.state, error)
+            return []
+
+    def _decide(self, job: LiveJob, held: _Command, now: Now) -> list[Decision]:
+        match held.body:
+            case Resolve() as command:
+                return self._resolve(job, command, held)
+            case Respond() as command:
+                return self._respond(job, command, held, now)
+            case Signal() as command:
+                return _take_signal(job, command, held.id)
+            case CancelContract() as command:
+                return _call_off(job, command, held.id)
+            case _:
+                return []
+
+    def _resolve(self, job: LiveJob, command: Resolve, held: _Command) -> list[Decision]:
+        """What a human's word on a parked key becomes; the first one counts, the fold sees to that."""
+        key = job.parked.get(command.execution_id)
+        if key is None:
+            return []
+        of, created = Key(job.state, key, job.state.keys[key]), job.state.created
+        if command.tenant != created.tenant:
+            return self._turn_down(held, "the job is another tenant's")
+        may_not = may_not_resolve(of.state, created.submitted_by, command.by)
+        if may_not is not None:
+            return self._turn_down(held, may_not)
+        return [_RESOLUTIONS[command.verdict](of, command, held.id)]
+
+    def _respond(self, job: LiveJob, command: Respond, held: _Command, now: Now) -> list[Decision]:
+        """What an answer to a request becomes; nothing for one that was answered before."""
+        key = job.requests.get(command.request_id)
+        if key is None or is_closed(job.state, job.state.entry(job.state.keys[key].node_id)):
+            return []
+        asked = job.asked.get(key)
+        emit = (
+            answer(job, key, asked, command, held.id, terms=self._memory.terms, now=now)
+            if asked is not None
+            else _answer_form(job, key, command, held.id, now)
+        )
+        if emit is None:
+            return []
+        if isinstance(emit, str):
+            return self._turn_down(held, emit)
+        job.asked.pop(key, None)
+        job.awaited.pop(command.request_id, None)
+        return [emit]
+
+    def _turn_down(self, held: _Command, why: str) -> list[Decision]:
+        self.unheard.append(Unheard(held.body.job_id, held.id, why))
+        return []
+
+
+def _answer_form(job: LiveJob, key: str, command: Respond, command_id: str, now: Now) -> Emit | str | None:
+    """What an answer to a form of the plan becomes; past its time, the clock's word goes before it."""
+    waiting = job.keys.get(key)
+    if not isinstance(waiting, Waiting) or command.request_id not in job.awaited or waiting.due_s <= now.mono_s:
+        return None
+    return waits.answered(Key(job.state, key, job.state.keys[key]), waiting.event, command, command_id)
+
+
+def _call_off(job: LiveJob, command: CancelContract, command_id: str) -> list[Decision]:
+    """What waits ends at once; what is under way is settled first, and not tried again."""
+    key = next((key for key, state in job.state.keys.items() if _is_named(job, key, state, command)), None)
+    if key is None:
+        return []
+    state = job.state.keys[key]
+    of = Key(job.state, key, state)
+    unanswered = state.st is St.NONE and state.is_asking and key in job.asked
+    if state.st is St.PARKED or state.is_waiting or unanswered:
+        job.asked.pop(key, None)
+        return [settlement.called_off(of, command, command_id)]
+    if state.st in (St.STARTED, St.REOPENED) and not state.cancel_requested:
+        return [settlement.cancel_asked(of, command, command_id)]
+    return []
+
+
+def _is_named(job: LiveJob, key: str, state: KeyState, command: CancelContract) -> bool:
+    return execution_id(job.state.job_id, state.node_id, key) == command.execution_id
+
+
+def _take_signal(job: LiveJob, command: Signal, command_id: str) -> list[Decision]:
+    """The first signal of a declared key counts; what its node waits for already it ends at once."""
+    name = command.correlation_key
+    accepts = confirming.awaits(job.state, command)
+    if name in job.state.signals or name in job.signalled or not _is_awaited(job, name, accepts=accepts):
+        return []
+    if accepts and not confirming.may_accept(job.state, command):
+        return []
+    job.signalled.add(name)
+    said = waits.kept(job.state, command, command_id)
+    if accepts:
+        end = confirming.accepted(job.state, command, command_id)
+        return [Emit(job.state.job_id, (said, settlement.written(end, name, command_id)))]
+    key = job.awaited.get(name)
+    waiting = job.keys.get(key) if key is not None else None
+    if key is None or not isinstance(waiting, Waiting):
+        return [Emit(job.state.job_id, (said,), key)]
+    of = Key(job.state, key, job.state.keys[key])
+    return [Emit(job.state.job_id, (said, waits.ended(of, waiting.event, command.payload, command_id)), key)]
+
+
+def _is_awaited(job: LiveJob, name: str, *, accepts: bool) -> bool:
+    """Whether anything may still wait for the signal; an undo may ask to let something pass, too."""
+    over = job.state.terminal is not None or (job.state.stopping is not None and not accepts)
+    return not over and (accepts or waits.declared(job.state, name))
+
+
+_RESOLUTIONS: Mapping[str, Callable[[Key, Resolve, str], Emit]] = {
+    "happened": settlement.happened,
+    "not_executed": settlement.not_executed,
+    "retry": settlement.retry_by_hand,
+}

@@ -1,0 +1,106 @@
+"""What an event brings about beside the fold: by its kind, which part of the memory it changes, and what is due."""
+
+from aetheris.ledger.core import confirming
+from aetheris.ledger.core.asked_humans import AskedHumans
+from aetheris.ledger.core.decisions import Now
+from aetheris.ledger.core.due_times import DueTimes
+from aetheris.ledger.core.key_changes import KeyChanges
+from aetheris.ledger.core.memory import LiveJob, PartitionMemory
+from aetheris.ledger.core.node_requests import NodeRequests
+from aetheris.ledger.core.node_waits import NodeWaits
+from aetheris.ledger.core.tries import Tries
+from aetheris.protocol.fold.state import NODE_WAITS
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event
+
+
+class Reactions:
+    """Of one partition: called once for each event that the fold took."""
+
+    def __init__(
+        self, memory: PartitionMemory, due: DueTimes, requests: NodeRequests, tries: Tries, changes: KeyChanges
+    ) -> None:
+        self._memory = memory
+        self._due = due
+        self._requests = requests
+        self._tries = tries
+        self._cancels, self._lines = changes.cancels, changes.lines
+        self._humans = AskedHumans(memory, due)
+        self._waits = NodeWaits(due)
+
+    def follow(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
+        """The event was folded; `at_s` is when it was appended, in seconds since 1970."""
+        match event:
+            case ev.WorkerEnded():
+                self._tries.end_worker(job, (event.worker_id, event.incarnation), now)
+            case ev.InvocationInDoubt():
+                self._tries.doubt(job, event, now)
+            case ev.InvocationProbed():
+                self._tries.take_answer(job, event, now)
+            case ev.RetryScheduled():
+                self._due.try_again(job, event.idempotency_key, now)
+            case ev.InvocationCancelRequested():
+                self._due.hurry_free(job, event.idempotency_key, now)
+            case ev.PolicyAllowed() | ev.ApprovalRequested() | ev.ApprovalDecided():
+                self._follow_approval(job, event, now, at_s)
+            case ev.JobWaiting():
+                self._begin_wait(job, event, now)
+            case ev.WaitCompleted():
+                self._end_wait(job, event, now)
+            case ev.SignalReceived():
+                self._waits.hurry(job, event.correlation_key, now)
+            case _:
+                self._follow_job(job, event, now)
+
+    def _follow_approval(
+        self, job: LiveJob, event: ev.PolicyAllowed | ev.ApprovalRequested | ev.ApprovalDecided, now: Now, at_s: float
+    ) -> None:
+        match event:
+            case ev.PolicyAllowed():
+                self._humans.charge(job, event, at_s)
+                self._due.hurry(job, event.node_id, now)
+            case ev.ApprovalRequested():
+                self._humans.charge(job, event, at_s)
+                self._requests.discharge(job, event.node_id)
+                self._humans.begin(job, event, now)
+            case ev.ApprovalDecided():
+                self._humans.decide(job, event, now)
+
+    def _follow_job(self, job: LiveJob, event: Event, now: Now) -> None:
+        """What concerns the whole job."""
+        match event:
+            case ev.JobResumed():
+                confirming.resumed(job, self._memory.folded, self._memory.terms)
+                self._due.go_on(job, now)
+            case ev.CancelRequested():
+                self._cancels.give_up(job)
+                self._due.go_on(job, now)
+            case ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled():
+                self._lines.over(job)
+                self._change_course(job, now)
+            case ev.JobStopping() | ev.PlanGenerated():
+                self._change_course(job, now)
+            case _:
+                pass
+
+    def _change_course(self, job: LiveJob, now: Now) -> None:
+        self._due.change_course(job, now)
+        self._cancels.give_up(job)
+
+    def _begin_wait(self, job: LiveJob, event: ev.JobWaiting, now: Now) -> None:
+        if event.wait_type == confirming.WAIT:
+            confirming.asked(job, event)
+        if event.node_id is None or event.idempotency_key is None or event.wait_type not in NODE_WAITS:
+            return
+        self._requests.discharge(job, event.node_id)
+        self._waits.begin(job, event.idempotency_key, event, event.node_id, now)
+
+    def _end_wait(self, job: LiveJob, event: ev.WaitCompleted, now: Now) -> None:
+        if event.wait_type == confirming.WAIT:
+            confirming.accept(job, self._memory.terms)
+            self._due.hurry_all(job, now)
+            return
+        confirming.resumed(job, self._memory.folded, self._memory.terms)
+        if event.node_id is not None:
+            self._due.hurry(job, event.node_id, now)
+        self._waits.end(job, event)

@@ -1,0 +1,48 @@
+"""The lines of ledger.records and ledger.contents that follow from settlements, and from ends of jobs."""
+
+from collections import deque
+
+from aetheris.ledger.core.contents import released, settled
+from aetheris.ledger.core.decisions import Decision, Line, Now, View
+from aetheris.ledger.core.memory import LiveJob, PartitionMemory
+from aetheris.ledger.core.records import record_of
+
+VIEWS_AFTER_RESTART = 10_000
+"""Settlements of the history's end whose lines in ledger.records are written again: a crash may have lost them."""
+
+
+class SettledLines:
+    """Of one partition: what has been settled, and which jobs have ended, since the last `decide`."""
+
+    def __init__(self, memory: PartitionMemory) -> None:
+        self._memory = memory
+        self._settled: deque[tuple[LiveJob, str, int]] = deque()
+        self._over: list[LiveJob] = []
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether there are any."""
+        return bool(self._settled or self._over)
+
+    def settled(self, job: LiveJob, key: str) -> None:
+        """A key was settled by the event that is being folded."""
+        self._settled.append((job, key, self._memory.folded))
+        if not self._memory.live and len(self._settled) > VIEWS_AFTER_RESTART:
+            self._settled.popleft()
+
+    def over(self, job: LiveJob) -> None:
+        """A job has ended."""
+        self._over.append(job)
+
+    def decided(self, now: Now) -> list[Decision]:
+        """The lines."""
+        views: list[Decision] = [View(record_of(job.state, key, offset)) for job, key, offset in self._settled]
+        contents = self._memory.terms.contents
+        lines = [settled(job.state, key, contents, now) for job, key, _ in self._settled]
+        for line in (*lines, *(line for job in self._over for line in released(job.state, contents))):
+            if line is not None:
+                contents.take(line)
+                views.append(Line(line))
+        self._settled.clear()
+        self._over.clear()
+        return views
