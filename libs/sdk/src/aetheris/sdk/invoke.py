@@ -75,8 +75,8 @@ async def invoke(
     return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
 
 
-async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answer:
-    """Ask the outside about the call that carried `ctx.external_key`; what goes wrong is Unknown.
+async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float, raised: Raised = lambda _error: None) -> Answer:
+    """Ask the outside about the call that carried `ctx.external_key`; what goes wrong is Unknown, and told to `raised`.
 
     Raises:
         LookupError: the tool has no probe.
@@ -84,15 +84,17 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answe
     if tool.asks is None:
         raise LookupError(f"{tool.key} has no probe")
     call = _call(tool.key, tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
-    answer = await _asked(call, min(timeout_s, ctx.remaining()))
+    answer = await _asked(call, min(timeout_s, ctx.remaining()), raised)
     if isinstance(answer, Found):
         changes = _changes(answer.changes, redaction.NOTHING)
         return Found(recorded(answer.result)[0], answer.external_id, answer.evidence, changes)
     return answer if isinstance(answer, NotFound | Unknown) else _no_answer(answer)
 
 
-async def verify(tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_s: float) -> Verdict:
-    """Compare a recorded change with the outside; what goes wrong is Unknown.
+async def verify(
+    tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_s: float, raised: Raised = lambda _error: None
+) -> Verdict:
+    """Compare a recorded change with the outside; what goes wrong is Unknown, and told to `raised`.
 
     Raises:
         LookupError: the tool has no verifier.
@@ -100,18 +102,19 @@ async def verify(tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_
     if tool.verifies is None:
         raise LookupError(f"{tool.key} has no verifier")
     call = _call(tool.key, tool.verifies, (change,), _context_argument(tool.verifies, ctx))
-    verdict = await _asked(call, min(timeout_s, ctx.remaining()))
+    verdict = await _asked(call, min(timeout_s, ctx.remaining()), raised)
     return verdict if isinstance(verdict, Confirmed | Drifted | Unknown) else _no_answer(verdict)
 
 
-async def _asked(call: Callable[[], Awaitable[Any]], within_s: float) -> Any:
-    return await _within(within_s, partial(_answer, call), Unknown)
+async def _asked(call: Callable[[], Awaitable[Any]], within_s: float, raised: Raised) -> Any:
+    return await _within(within_s, partial(_answer, call, raised), Unknown)
 
 
-async def _answer(call: Callable[[], Awaitable[Any]]) -> Any:
+async def _answer(call: Callable[[], Awaitable[Any]], raised: Raised) -> Any:
     try:
         return await call()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a probe raises, the outside didn't answer
+        raised(error)
         return Unknown(type(error).__name__)
 
 
