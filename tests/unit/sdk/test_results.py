@@ -54,7 +54,7 @@ Integral.register(Scalar)
 
 
 @dataclasses.dataclass
-class Row:
+class DataRow:
     size: int
     data: bytes
     ratio: float = 0.5
@@ -100,8 +100,8 @@ FORMS: dict[str, tuple[Any, Any]] = {
     "keys that are no texts": ({1: "a", None: "b", Colour.RED: "c"}, {"1": "a", "None": "b", "red": "c"}),
     "keys that fall together": ({1: "a", "1": "b"}, {"$pairs": [[1, "a"], ["1", "b"]]}),
     "keys without a text": ({b"k": BIG}, {"$pairs": [[{"$base64": "aw=="}, str(BIG)]]}),
-    "a dataclass": (Row(BIG, b"\xff"), {"size": str(BIG), "data": {"$base64": "/w=="}, "ratio": 0.5}),
-    "a dataclass with NaN": (Row(1, b"", math.nan), {"size": 1, "data": {"$base64": ""}, "ratio": "NaN"}),
+    "a dataclass": (DataRow(BIG, b"\xff"), {"size": str(BIG), "data": {"$base64": "/w=="}, "ratio": 0.5}),
+    "a dataclass with NaN": (DataRow(1, b"", math.nan), {"size": 1, "data": {"$base64": ""}, "ratio": "NaN"}),
     "a model": (Payment(amount=1), {"amount": "1.00", "card": "**********", "rest": None}),
     "a model with NaN": (Payment(amount=math.nan), {"amount": "NaN", "card": "**********", "rest": None}),
     "a model with an object": (
@@ -195,7 +195,7 @@ def test_what_no_record_can_hold_is_refused_where_it_is_declared(function: Any, 
 
 
 def _model() -> Payment: ...  # type: ignore[reportReturnType]
-def _rows_of() -> list[Row] | None: ...
+def _rows_of() -> list[DataRow] | None: ...
 def _bytes() -> Awaitable[bytes]: ...  # type: ignore[reportReturnType]
 def _anything() -> object: ...
 def _nothing(): ...  # type: ignore[no-untyped-def]

@@ -24,7 +24,7 @@ HIDDEN = "hunter2-hunter2"
 OUTPUT = ToolOutput(lambda _level, _event, _fields: None)
 
 
-class Log:
+class LinesOfLog:
     """Lines, as the verifier writes them."""
 
     def __init__(self, secrets: Path | None = None, *, told: bool = True) -> None:
@@ -118,7 +118,7 @@ def _secrets(folder: Path) -> Path:
 
 @pytest.mark.parametrize("role", ["probe", "verifier"])
 async def test_what_it_says_is_in_the_log_with_job_and_step_and_without_secrets(tmp_path: Path, role: str) -> None:
-    log = Log(_secrets(tmp_path))
+    log = LinesOfLog(_secrets(tmp_path))
     asks = prober(tmp_path, _speaks, log.output)
     with log.output.installed():
         if role == "probe":
@@ -140,7 +140,7 @@ async def test_what_it_says_is_in_the_log_with_job_and_step_and_without_secrets(
 
 
 async def test_where_nothing_of_it_may_be_told_nothing_is(tmp_path: Path) -> None:
-    log = Log(told=False)
+    log = LinesOfLog(told=False)
     with log.output.installed():
         await prober(tmp_path, _speaks, log.output).ask(question(), None)
     assert log.lines == []
