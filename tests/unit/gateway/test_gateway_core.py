@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway.core import answers, reconciling, submissions, wire
+from aetheris.gateway.core import answers, bodies, reconciling, submissions, wire
 from aetheris.gateway.core.problems import BadRequest, Conflict
+from aetheris.protocol.api import ResolveBody
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import Sequence, told
 from aetheris.protocol.messages import events as ev
@@ -150,7 +151,7 @@ def test_request_hash_is_of_the_request_alone() -> None:
 )
 def test_bad_verdicts(raw: bytes, field: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        submissions.read_resolve(raw)
+        bodies.read(ResolveBody, raw)
     assert refused.value.field == field
 
 
@@ -376,4 +377,4 @@ def test_a_reconciliation_that_asked_nobody_holds_nothing(
 ) -> None:
     said = [{"event": "effect_confirmed"}] * confirmed
     found = reconciling.answer("job-1", "cmd-1", reconciling.Wanted(asked, silent), said)
-    assert (found["verdict"], found["ok"], found["unverifiable"]) == (word, ok, silent)
+    assert (found.verdict, found.ok, found.unverifiable) == (word, ok, silent)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.problems import Unauthorized
 from aetheris.gateway.registry import version_order
-from aetheris.gateway.tokens import Caller, Tokens, TokensFileInvalid
+from aetheris.gateway.tokens import Tokens, TokensFileInvalid
 
 FILE = f"""
 [[token]]

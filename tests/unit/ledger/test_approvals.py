@@ -331,6 +331,22 @@ def test_a_plan_that_changed_makes_an_open_request_void() -> None:
     assert (ledger.grants, ledger.written().count("approval_requested")) == ([], 1), "the step has ended"
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "restarted"])
+def test_what_another_call_of_the_step_takes_the_place_of_is_asked_no_more(restarted: bool) -> None:
+    here, other = world(), PAID | {"amount": 1}
+    ledger = here.ledger()
+    ledger.request("a", offset=1)
+    ledger.add(planned(pay(args=other), revision=1))
+    assert state(ledger).is_asking, "until the other call is asked for"
+    ledger.request("a", offset=2, revision=1, plan_hash=digest(pay(args=other)))
+    if restarted:
+        at = next(at for at, event in enumerate(here.log) if isinstance(event, ev.InvocationRejected))
+        del here.log[at:], here.ids[at:]
+        ledger = here.ledger()
+    assert (state(ledger).outcome, state(ledger).reason) == (Settled.REJECTED, "cancelled")
+    assert state(ledger, other).is_asking
+
+
 def test_after_a_stop_no_answer_counts() -> None:
     ledger = asked()
     ledger.add(ev.JobStopping(job_id=JOB, by="ann", reason="enough", up_to_revision=0))

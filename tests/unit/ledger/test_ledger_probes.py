@@ -106,6 +106,19 @@ def test_an_answer_to_another_process_or_an_older_question_proves_nothing() -> N
     assert second.state().st is St.STARTED
 
 
+def test_an_answer_counts_when_its_question_is_not_waited_for_any_more() -> None:
+    ledger = probing(Surroundings(one("probeable")))
+    while ledger.state().st is St.STARTED:
+        ledger.sleep(10.0)
+    assert ledger.state().st is St.PARKED
+    before, after = ledger.asks[0], ledger.asks[-1]
+    ledger.add(about(ev.InvocationProbed, "a", **answered(before, "not_found")))
+    assert ledger.state().st is St.PARKED, "it was sent before the bound had passed"
+    ledger.add(about(ev.InvocationProbed, "a", **answered(after, "not_found")))
+    assert ledger.state().st is St.REOPENED
+    assert ledger.grants[-1].token == 2
+
+
 def test_found_counts_whoever_asked_and_also_when_it_is_read_only_after_a_restart() -> None:
     world = Surroundings(one("probeable"))
     asked = probing(world).asks[0]

@@ -1,33 +1,46 @@
 """The gateway's composition root: everything is built here, in the order in which it depends on each other."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import httpx
 
 from aetheris.gateway.api import build_api
+from aetheris.gateway.command_writer import CommandWriter
+from aetheris.gateway.commands import Commands
 from aetheris.gateway.core.reconciling import Schedule
 from aetheris.gateway.courses import Courses
+from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex
 from aetheris.gateway.feed import Feed
-from aetheris.gateway.handlers import Jobs
+from aetheris.gateway.human_requests import HumanRequests
 from aetheris.gateway.index import Index
+from aetheris.gateway.intake import Intake
+from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.reads import Reads
+from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.rounds import Rounds
+from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.untaken import Untaken
+from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.views import Views
+from aetheris.gateway.waits import EndWaits
 from aetheris.gateway.workers import Workers
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.planning.schemas import check_schema
+from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.lifecycle import freeze_memory
-from aetheris.runtime.process.runtime import runtime
+from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.quarantines import Quarantines
 
 READERS = 4
@@ -60,56 +73,130 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s, trust_env=False) as verifier,
         asyncio.TaskGroup() as tasks,
     ):
-        parts.health.add("views", lambda: "the registry is being read")  # until `_http` knows better: nothing listens
-        views = Views(parts.redis)
-        index = Index(parts.log, views, parts.clock)
-        feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
-        history = History(parts.log, readers=READERS)
-        table = Table(parts.log, Topic.TOOLS_REGISTRY)
-        lives = Table(parts.log, Topic.WORKERS)
-        jobs = Jobs(
-            log=parts.log,
-            history=history,
-            appender=parts.appender,
-            feed=feed,
-            index=index,
-            views=views,
-            quarantines=Quarantines(parts.redis),
-            untaken=Untaken(parts.log),
-            registry=Registry(table),
-            verifier=verifier,
-            clock=parts.clock,
-            telemetry=parts.telemetry,
-            answer_s=settings.answer_s,
-            request_s=settings.request_s,
-        )
-        workers = Workers(lives, jobs, parts.appender, parts.clock, settings.answer_s)
-        await feed.start()
-        await asyncio.gather(table.load(), lives.load())
-        effects = EffectIndex(parts.log, parts.redis, settings.request_s / 2)
-        parts.health.add("views", index.unready)
-        courses = Courses(jobs, effects, parts.blobs)
-        api = build_api(jobs, courses, workers, tokens=tokens, health=parts.health, keepalive_s=settings.keepalive_s)
-        http = HttpServer(api, settings.listen, settings.http_port)
-        following = [
-            tasks.create_task(part)
-            for part in (feed.run(), index.run(), table.run(), lives.run(), parts.bell.listen("gateway", feed.wake))
-        ]
+        parts.health.add("views", lambda: "the registry is being read")  # until `index` knows better: nothing listens
+        sources = _sources(parts, settings)
+        services = _services(parts, settings, sources, tokens, verifier)
+        await sources.feed.start()
+        await asyncio.gather(sources.tools.load(), sources.workers.load())
+        parts.health.add("views", sources.index.unready)
+        http = HttpServer(build_api(services), settings.listen, settings.http_port)
+        listening = parts.bell.listen("gateway", sources.feed.wake)
+        following = [tasks.create_task(part) for part in (*sources.follow(), listening)]
         if settings.reconcile_every_s is not None:
-            schedule = Schedule(
-                timedelta(seconds=settings.reconcile_every_s), timedelta(seconds=settings.reconcile_for_s)
-            )
-            rounds = Rounds(jobs, views, tokens.tenants, schedule, parts.clock)
-            following.append(tasks.create_task(rounds.run()))
+            following.append(tasks.create_task(_rounds(settings, services, sources.views, parts.clock).run()))
         serving = tasks.create_task(http.run())
         await http.listening()
         try:
             yield http
         finally:
-            feed.close()
+            sources.feed.close()
             http.stop()
             await asyncio.wait({serving})
             for task in following:
                 task.cancel()
-            await effects.close()
-            await history.close()
+            await sources.effects.close()
+            await sources.history.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sources:
+    """What the log and Redis are read by."""
+
+    views: Views
+    index: Index
+    feed: Feed
+    history: History
+    tools: Table
+    workers: Table
+    effects: EffectIndex
+
+    def follow(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return self.feed.run(), self.index.run(), self.tools.run(), self.workers.run()
+
+
+def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
+    views = Views(parts.redis)
+    return _Sources(
+        views=views,
+        index=Index(parts.log, views, parts.clock),
+        feed=Feed(parts.log, parts.clock, settings.lazy_pause_s),
+        history=History(parts.log, readers=READERS),
+        tools=Table(parts.log, Topic.TOOLS_REGISTRY),
+        workers=Table(parts.log, Topic.WORKERS),
+        effects=EffectIndex(parts.log, parts.redis, settings.request_s / 2),
+    )
+
+
+def _services(
+    parts: Runtime, settings: GatewaySettings, sources: _Sources, tokens: Tokens, verifier: httpx.AsyncClient
+) -> Services:
+    views, feed, clock = sources.views, sources.feed, parts.clock
+    registry, deadlines = Registry(sources.tools), Deadlines(sources.index, settings.request_s)
+    reader = JobReader(
+        log=parts.log,
+        history=sources.history,
+        feed=feed,
+        views=views,
+        untaken=Untaken(parts.log),
+        deadlines=deadlines,
+    )
+    writer = CommandWriter(
+        parts.appender, clock, parts.telemetry, answer_s=settings.answer_s, request_s=settings.request_s
+    )
+    waits = EndWaits(reader, views, deadlines, clock)
+    reads = Reads(
+        reader=reader,
+        waits=waits,
+        feed=feed,
+        views=views,
+        quarantines=Quarantines(parts.redis),
+        registry=registry,
+        deadlines=deadlines,
+        clock=clock,
+    )
+    return Services(
+        tokens=tokens,
+        reader=reader,
+        intake=Intake(
+            reads=reads,
+            reader=reader,
+            writer=writer,
+            waits=waits,
+            feed=feed,
+            index=sources.index,
+            views=views,
+            registry=registry,
+            deadlines=deadlines,
+            clock=clock,
+        ),
+        reads=reads,
+        commands=Commands(reader, writer, deadlines),
+        reconciliation=Reconciliation(reader, writer, registry, deadlines),
+        human_requests=HumanRequests(
+            reader=reader, writer=writer, views=views, registry=registry, deadlines=deadlines, clock=clock
+        ),
+        courses=Courses(reads, sources.effects, parts.blobs, deadlines),
+        verifier=VerifierProxy(verifier, reader, deadlines),
+        workers=Workers(
+            sources.workers,
+            reads=reads,
+            appender=parts.appender,
+            deadlines=deadlines,
+            clock=clock,
+            answer_s=settings.answer_s,
+        ),
+        health=parts.health,
+        keepalive_s=settings.keepalive_s,
+    )
+
+
+def _rounds(settings: GatewaySettings, services: Services, views: Views, clock: Clock) -> Rounds:
+    every = timedelta(seconds=settings.reconcile_every_s or 0.0)
+    return Rounds(
+        reads=services.reads,
+        reconciliation=services.reconciliation,
+        views=views,
+        tenants=services.tokens.tenants,
+        schedule=Schedule(every, timedelta(seconds=settings.reconcile_for_s)),
+        clock=clock,
+    )

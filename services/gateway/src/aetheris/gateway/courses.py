@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.problems import BadRequest, NotBegun, NotFound, Unavailable
+from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex, Found
-from aetheris.gateway.handlers import Jobs
-from aetheris.gateway.tokens import Caller
+from aetheris.gateway.reads import Reads
 from aetheris.protocol.base.conditions import BadCondition
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import tell
@@ -49,8 +50,9 @@ class Asked:
 class Courses:
     """Reads a job's records and tells its course, in a thread: a long job holds nobody up."""
 
-    def __init__(self, jobs: Jobs, index: EffectIndex, blobs: Blobs) -> None:
-        self._jobs = jobs
+    def __init__(self, reads: Reads, index: EffectIndex, blobs: Blobs, deadlines: Deadlines) -> None:
+        self._reads = reads
+        self._deadlines = deadlines
         self._index = index
         self._blobs = LargeResults(blobs)
 
@@ -105,7 +107,7 @@ class Courses:
             BadRequest, Unavailable.
         """
         wanted = asked.wanted()
-        async with self._jobs.deadline():
+        async with self._deadlines.deadline():
             found, cursor = await self._places(asked, wanted)
         jobs: dict[str, list[int]] = {}
         for one in found:
@@ -127,7 +129,7 @@ class Courses:
         """The reasons of a job's effects at these offsets; of all that are wanted, where an id was asked for."""
         until = None if wanted.external_id is not None else max(offsets) + 2  # the commit lies beside its finished
         try:
-            records = await self._jobs.records(caller, job_id, until)
+            records = await self._reads.records(caller, job_id, until)
         except NotFound:
             return []
 
@@ -139,7 +141,7 @@ class Courses:
         return await asyncio.to_thread(traced_back)
 
     async def _born(self, caller: Caller, job_id: str) -> list[Record]:
-        records = await self._jobs.records(caller, job_id)
+        records = await self._reads.records(caller, job_id)
         if not records:
             raise NotBegun
         return records

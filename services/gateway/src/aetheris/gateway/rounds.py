@@ -8,10 +8,11 @@ from datetime import datetime
 
 import structlog
 
+from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.problems import Problem
 from aetheris.gateway.core.reconciling import Schedule
-from aetheris.gateway.handlers import Jobs
-from aetheris.gateway.tokens import Caller
+from aetheris.gateway.reads import Reads
+from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.views import Row, Views
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -27,8 +28,18 @@ _PAGE = 200
 class Rounds:
     """Looks through the tenants' jobs, one job at a time."""
 
-    def __init__(self, jobs: Jobs, views: Views, tenants: Collection[str], schedule: Schedule, clock: Clock) -> None:
-        self._jobs = jobs
+    def __init__(
+        self,
+        *,
+        reads: Reads,
+        reconciliation: Reconciliation,
+        views: Views,
+        tenants: Collection[str],
+        schedule: Schedule,
+        clock: Clock,
+    ) -> None:
+        self._reads = reads
+        self._reconciliation = reconciliation
         self._views = views
         self._callers = [Caller(NAME, tenant) for tenant in sorted(tenants)]
         self._schedule = schedule
@@ -49,7 +60,7 @@ class Rounds:
         """A tenant's jobs, newest first, until they are too old."""
         cursor: str | None = None
         while True:
-            page = await self._jobs.page(caller, None, cursor, _PAGE)
+            page = await self._reads.page(caller, None, cursor, _PAGE)
             for row in page.rows:
                 if self._schedule.over(_created(row), self._clock.now()):
                     return
@@ -63,9 +74,9 @@ class Rounds:
             return
         if not await self._views.take_turn(row.job_id, round(self._schedule.every.total_seconds() * 1000)):
             return
-        _, found = await self._jobs.reconcile(caller, row.job_id, asked=False)
-        if found["failed"]:
-            _log.warning("not as it was left", job_id=row.job_id, failed=found["failed"])
+        found = (await self._reconciliation.reconcile(caller, row.job_id, asked=False)).answer
+        if found.failed:
+            _log.warning("not as it was left", job_id=row.job_id, failed=found.failed)
 
 
 def _created(row: Row) -> datetime:

@@ -10,12 +10,12 @@ operator = true    # may say that a worker has ended
 import hashlib
 import hmac
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.problems import Unauthorized
 from aetheris.runtime.base.refusal import Refused
 
@@ -24,16 +24,6 @@ class TokensFileInvalid(Refused):
     """The file of tokens can't be used; the message names the entry, never its content."""
 
     code = "tokens_file_invalid"
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """An authenticated client: `name` is the `by` of every command it causes."""
-
-    name: str
-    tenant: str
-    operator: bool = False
-    """Whether he may speak of what all tenants share."""
 
 
 class _Entry(BaseModel):

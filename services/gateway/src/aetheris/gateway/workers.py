@@ -4,11 +4,15 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from aetheris.gateway.command_writer import SOURCE
+from aetheris.gateway.commands import Reply
+from aetheris.gateway.core import bodies
+from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.problems import Conflict, Forbidden, NotFound
-from aetheris.gateway.core.submissions import read_end
-from aetheris.gateway.handlers import SOURCE, Jobs
-from aetheris.gateway.tokens import Caller
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.reads import Reads
 from aetheris.gateway.views import timestamp
+from aetheris.protocol.api import IncarnationEnd, WorkerEndBody, WorkerEnded
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN, Name, Names
 from aetheris.protocol.messages.commands import Ended
@@ -22,11 +26,14 @@ from aetheris.runtime.log.table import Table
 class Workers:
     """Reads the topic `workers`, and writes a person's word into it."""
 
-    def __init__(self, table: Table, jobs: Jobs, appender: Appender, clock: Clock, answer_s: float) -> None:
+    def __init__(
+        self, table: Table, *, reads: Reads, appender: Appender, deadlines: Deadlines, clock: Clock, answer_s: float
+    ) -> None:
         """Before the table is loaded: which record counts is said by those before it."""
         self._names = Names()
-        self._jobs = jobs
+        self._reads = reads
         self._appender = appender
+        self._deadlines = deadlines
         self._clock = clock
         self._answer_s = answer_s
         self._news = asyncio.Event()
@@ -43,34 +50,35 @@ class Workers:
             NotFound, Unavailable.
         """
         name = self._known(worker_id)
-        opened = await self._jobs.opened_by(caller, worker_id)
+        opened = await self._reads.opened_by(caller, worker_id)
         ends = [one.model_dump(exclude_none=True) for one in name.ended.values()]
         return {**_shown(worker_id, name), "ended": ends, "open": opened}
 
-    async def end(self, caller: Caller, worker_id: str, raw: bytes) -> tuple[bool, dict[str, Any]]:
-        """Take a person's word that an incarnation can act no more: (whether the topic says so, the answer).
+    async def end(self, caller: Caller, worker_id: str, raw: bytes) -> Reply[WorkerEnded]:
+        """Take a person's word that an incarnation can act no more; answered where the topic says so.
 
         Raises:
             BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
-        wanted = read_end(raw)
+        wanted = bodies.read(WorkerEndBody, raw)
         _check_may_end(caller)
         name = self._known(worker_id)
         incarnation = wanted.incarnation or _meant(worker_id, name)
-        found: dict[str, Any] = {"worker_id": worker_id, "incarnation": incarnation}
         if incarnation not in name.ended and not name.may_act(incarnation):
-            raise Conflict("not_live", "no such incarnation lives under this name, or has left it", **found)
+            message = "no such incarnation lives under this name, or has left it"
+            raise Conflict("not_live", message, worker_id=worker_id, incarnation=incarnation)
         if incarnation not in name.ended:
             end = Ended(incarnation=incarnation, how=HUMAN, by=caller.name, evidence=wanted.evidence)
             await self._write(worker_id, name, end)
         said = await self._heard(worker_id, incarnation)
-        return said is not None, {**found, "ended": said.model_dump(exclude_none=True) if said is not None else None}
+        ended = None if said is None else IncarnationEnd(**said.model_dump(exclude_none=True))
+        return Reply(said is not None, WorkerEnded(worker_id=worker_id, incarnation=incarnation, ended=ended))
 
     async def _write(self, worker_id: str, name: Name, end: Ended) -> None:
         live, since = (None, None) if end.incarnation == name.live else (name.live, name.since)
         entry, time = name.entry(worker_id, live, since, end), timestamp(self._clock.now())
         record = draft(Topic.WORKERS, entry, key=worker_id, id=fresh_id(), source=SOURCE, time=time)
-        async with self._jobs.deadline():
+        async with self._deadlines.deadline():
             await self._appender.append([(record,)])
 
     async def _heard(self, worker_id: str, incarnation: str) -> Ended | None:

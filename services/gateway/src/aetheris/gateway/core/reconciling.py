@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from aetheris.gateway.core.wire import payload_of
+from aetheris.protocol.api import Reconciled
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import event_type_of, text_of
 from aetheris.protocol.planning.confirmation import RecordedEffect, Verifies, to_ask, verdict
@@ -60,20 +61,20 @@ def confirmation(record: Record, command_id: str) -> dict[str, Any] | None:
     return {"id": text_of(record.header("ce_id")), "event": event_type, **shown}
 
 
-def answer(job_id: str, command_id: str, asked: Wanted, said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def answer(job_id: str, command_id: str, asked: Wanted, said: Sequence[Mapping[str, Any]]) -> Reconciled:
     """What POST /jobs/{id}/reconcile answers.
 
     `ok` only where every effect that can be asked about is confirmed, and nobody being asked was for want of effects.
     """
     confirmed = sum(one["event"] == "effect_confirmed" for one in said)
-    return {
-        "job_id": job_id,
-        "command_id": command_id,
-        "asked": asked.effects,
-        "confirmed": confirmed,
-        "failed": len(said) - confirmed,
-        "unverifiable": asked.unverifiable,
-        "verdict": verdict(asked.effects, confirmed, len(said) - confirmed, asked.unverifiable),
-        "ok": confirmed == asked.effects and (asked.effects > 0 or asked.unverifiable == 0),
-        "effects": list(said),
-    }
+    return Reconciled(
+        job_id=job_id,
+        command_id=command_id,
+        asked=asked.effects,
+        confirmed=confirmed,
+        failed=len(said) - confirmed,
+        unverifiable=asked.unverifiable,
+        verdict=verdict(asked.effects, confirmed, len(said) - confirmed, asked.unverifiable),
+        ok=confirmed == asked.effects and (asked.effects > 0 or asked.unverifiable == 0),
+        effects=tuple(dict(one) for one in said),
+    )

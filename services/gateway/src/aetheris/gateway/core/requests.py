@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from aetheris.gateway.core.answers import Heard, contract_status, ended
 from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden, NotFound
+from aetheris.protocol.api import Action, RequestStanding, Responded
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
@@ -24,7 +25,6 @@ from aetheris.protocol.planning.approvals import (
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.planning.schemas import Schema
 
-Action = Literal["approve", "edit", "reject"]
 Requested = ev.ApprovalRequested | ev.JobWaiting
 
 
@@ -270,6 +270,28 @@ def standing(job: JobState, question: Question, state: KeyState) -> str:
     entry = job.entry(state.node_id)
     closed = job.terminal is not None or entry is None or is_stopped(job, entry)
     return "cancelled" if closed else "waiting"
+
+
+def standing_of(job: JobState, question: Question, state: KeyState) -> RequestStanding:
+    """How an answered request stands.
+
+    Raises:
+        Conflict: nobody has answered it.
+    """
+    found = view(job, question, state)
+    if found["status"] in ("waiting", "expired", "cancelled"):
+        message = "it still waits for its answer" if found["status"] == "waiting" else "nobody has answered it"
+        raise Conflict("illegal_transition", message, state=found["execution_state"])
+    return RequestStanding(**{name: found[name] for name in ("job_id", "node_id", "status", "execution_state")})
+
+
+def responded(said: Answer, command_id: str | None, event: Heard | None) -> Responded:
+    """What became of an answer; `event` is what the log said to it, None if nothing in time."""
+    found: dict[str, Any] = {"request_id": said.request_id, "action": said.action}
+    found |= {"event": event.event_type if event is not None else None, "command_id": command_id}
+    if event is not None and event.event_type == "approval_requested" and event.form is not None:
+        found["next_request_id"] = event.form.get("id")
+    return Responded(**found)
 
 
 def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any]:

@@ -36,6 +36,7 @@ class AskedHumans:
         job.requests[request_id(event.job_id, event.node_id, key, event.generation)] = key
         job.asked[key] = Asked(entry, due_s)
         self._due.put(due_s, Item("request", event.job_id, key))
+        self._due.supersede(job, key, now)
 
     def decide(self, job: LiveJob, event: ev.ApprovalDecided, now: Now) -> None:
         """A human has answered: what he lets through is judged again."""

@@ -186,6 +186,7 @@ def _answer_awaited_until(tried: Started, provable_s: float | None, terms: Terms
         tried.ask = None  # its "not found" would prove nothing; its "found" still counts when it comes
         return None
     if now_s >= sent_s + terms.limits.probe_wait_s:
+        tried.late[tried.ask[0]] = sent_s
         note_unknown(tried, terms, now_s)
         return None
     late_s = sent_s + terms.limits.probe_wait_s

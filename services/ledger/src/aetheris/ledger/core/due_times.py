@@ -82,6 +82,11 @@ class DueTimes:
         for key in job.keys:
             self.try_again(job, key, now)
 
+    def supersede(self, job: LiveJob, key: str, now: Now) -> None:
+        """Requests about calls that a node no longer makes, since `key` is asked for or started, are judged now."""
+        for other in job.supersede(key):
+            self.put_off(job.asked[other], now.mono_s, Item("request", job.state.job_id, other))
+
     def look_again(self, item: Item, now: Now) -> None:
         """What held the item is over."""
         job = self._memory.jobs.get(item.job_id)

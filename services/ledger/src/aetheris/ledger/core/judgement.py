@@ -119,11 +119,13 @@ class Judgement:
         of, asked = Key(job.state, item.name, job.state.keys[item.name]), job.asked.get(item.name)
         if of.state.requested is None or asked is None or job.state.terminal is not None:
             return Step()
-        if is_closed(job.state, job.state.entry(of.state.node_id)):
+        closed = is_closed(job.state, job.state.entry(of.state.node_id))
+        if closed or asked.superseded:
             del job.asked[item.name]
             if of.state.st is St.REOPENED:  # what was tried ends as such
                 return Step()
-            return Step((settlement.rejected(of, RejectReason.CANCELLED, "the job is stopping"),))
+            why = "the job is stopping" if closed else "the plan has changed"
+            return Step((settlement.rejected(of, RejectReason.CANCELLED, why),))
         if not is_past(of.state.requested, now):
             self._due.put_off(asked, now.mono_s + now.seconds_until(of.state.requested.expires_at), item)
             return Step()

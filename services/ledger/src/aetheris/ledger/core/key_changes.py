@@ -48,6 +48,7 @@ class KeyChanges:
 
     def _start(self, job: LiveJob, key: str, event: ev.ToolInvocationStarted, now: Now) -> None:
         self._requests.discharge(job, event.node_id)
+        self._due.supersede(job, key, now)
         if event.after and self._memory.live:
             self.joined.append((job.state.job_id, key))
         self._tries.begin(job, key, event, now)

@@ -1,6 +1,6 @@
 """What the ledger remembers of a live job beside its fold; all of it is made again from the log."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aetheris.ledger.core.charges import Account
@@ -98,6 +98,8 @@ class Started:
     """Looks in vain at an effect store that did not answer."""
     ask: tuple[str, float] | None = None
     """The question under way: its id, and when it was sent."""
+    late: dict[str, float] = field(default_factory=dict)
+    """Those that are not waited for any more, and when they were sent."""
     absent_s: float | None = None
     """When the last question that was answered "not found" was sent."""
     unknowns: int = 0
@@ -133,6 +135,8 @@ class Asked:
 
     entry: Entry
     due_s: float
+    superseded: bool = False
+    """A later call of the node's is asked for, or made."""
 
 
 @dataclass(slots=True)
@@ -173,6 +177,17 @@ class LiveJob:
     """Who was asked last to let pass what could not be confirmed."""
     accounts: dict[str, Account] = field(default_factory=dict)
     """Rule → what was charged to it."""
+
+    def supersede(self, key: str) -> Iterator[str]:
+        """A key of a node is asked for, or started: nobody has to answer about those that the node had before."""
+        if not self.asked:
+            return
+        for other in self.state.node_keys[self.state.keys[key].node_id]:
+            if other == key:
+                return
+            if other in self.asked:
+                self.asked[other].superseded = True
+                yield other
 
     def account(self, rule: str) -> Account:
         """The account of a limited rule."""

@@ -85,12 +85,18 @@ class Tries:
             self.findings.take(job.state.job_id, event)
             return
         tried = job.keys.get(event.idempotency_key)
-        if not isinstance(tried, Started) or tried.ask is None or tried.ask[0] != event.ask:
-            return  # asked by another process: this one's clock can't tell when
-        if event.answer is Answer.NOT_FOUND:
-            tried.absent_s, tried.ask, tried.unknowns = tried.ask[1], None, 0
+        if not isinstance(tried, Started):
+            return
+        if tried.ask is not None and tried.ask[0] == event.ask:
+            if event.answer is Answer.NOT_FOUND:
+                tried.absent_s, tried.ask, tried.unknowns = tried.ask[1], None, 0
+            else:
+                note_unknown(tried, self._memory.terms, now.mono_s)
+        elif event.answer is Answer.NOT_FOUND and event.ask in tried.late:
+            sent_s = tried.late.pop(event.ask)
+            tried.absent_s, tried.unknowns = max(sent_s, tried.absent_s or sent_s), 0
         else:
-            note_unknown(tried, self._memory.terms, now.mono_s)
+            return  # asked by another process: this one's clock can't tell when
         self._due.put_off(tried, now.mono_s, Item("key", job.state.job_id, event.idempotency_key))
 
 

@@ -1,0 +1,439 @@
+"""What goes over the gateway's HTTP API (docs/http-api.md): the bodies that clients send, the answers that they get.
+
+The gateway and the SDK's client share these models; docs/openapi.json is generated from them. A body with a field that
+is not known is refused. An answer may have more fields than its reader knows.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from aetheris.protocol.plan.graph import CorrelationKey, JobOptions
+from aetheris.protocol.plan.prompts import Limits, ModelName, Planning
+
+Verdict = Literal["happened", "not_executed", "retry"]
+Action = Literal["approve", "edit", "reject"]
+
+_ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+class Body(BaseModel):
+    """What a client sends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Answer(BaseModel):
+    """What the gateway answers."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+# Bodies
+
+
+class Options(JobOptions):
+    """The options of a submission; one that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LimitsBody(Limits):
+    """The limits of a goal; one that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Submission(Body):
+    """The body of POST /jobs; what follows the goal goes with one, and with nothing else."""
+
+    plan: dict[str, Any] | None = None
+    goal: str | None = Field(default=None, min_length=1, max_length=10_000)
+    model: ModelName | None = None
+    tools: tuple[str, ...] | None = Field(default=None, max_length=500)
+    system: str | None = Field(default=None, max_length=20_000)
+    planning: Planning | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    limits: LimitsBody | None = None
+    agent: str | None = Field(default=None, max_length=200)
+    session: str | None = Field(default=None, max_length=200)
+    options: Options = Options()
+
+
+class SettleBody(Body):
+    """What who continues a job says became of a step that nobody was sure of."""
+
+    verdict: Literal["happened", "not_executed"]
+    evidence: str = Field(min_length=1, max_length=10_000)
+    result: Any = None
+
+
+class ContinuationBody(Body):
+    """The body of POST /jobs/{id}/continue; it may be left out: the plan is the earlier job's."""
+
+    plan: dict[str, Any] | None = None
+    options: Options = Options()
+    settle: dict[str, SettleBody] = Field(default_factory=dict, max_length=100)
+
+
+class CancelBody(Body):
+    """The body of POST /jobs/{id}/cancel; it may be left out."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+    compensate: bool = False
+
+
+class ReasonBody(Body):
+    """The body of POST /jobs/{id}/pause, /resume and /contracts/{execution_id}/cancel; it may be left out."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
+class SignalBody(Body):
+    """The body of POST /jobs/{id}/signal."""
+
+    correlation_key: CorrelationKey
+    payload: Any = None
+
+
+class ResolveBody(Body):
+    """The body of POST /jobs/{id}/contracts/{execution_id}/resolve."""
+
+    verdict: str = Field(pattern="^(happened|not_executed|retry)$")
+    evidence: str = Field(min_length=1, max_length=10_000)
+    result: Any = None
+
+
+class RespondBody(Body):
+    """The body of POST /ecs/respond."""
+
+    request_id: str = Field(min_length=1, max_length=200)
+    action: Action
+    data: dict[str, Any] = Field(default_factory=dict)
+    comment: str | None = Field(default=None, max_length=2_000)
+
+
+class RequestBody(Body):
+    """The body of POST /ecs/continue."""
+
+    request_id: str = Field(min_length=1, max_length=200)
+
+
+class WorkerEndBody(Body):
+    """The body of POST /workers/{worker_id}/end; without an incarnation the one who lives is meant."""
+
+    evidence: str = Field(min_length=1, max_length=1_000)
+    incarnation: str | None = Field(default=None, min_length=1, max_length=64)
+
+
+# Jobs
+
+
+class Submitted(Answer):
+    """A submission that was taken, and where its job stands; `continues` names the job that it goes on from."""
+
+    job_id: str
+    status: str
+    continues: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Completed, failed or cancelled."""
+        return self.status in _ENDED
+
+
+class PauseInForce(Answer):
+    """Who paused a job, and why; the pauses of a job are numbered from 1."""
+
+    number: int
+    by: str
+    reason: str | None = None
+
+
+class JobSummary(Answer):
+    """A line of the list of jobs."""
+
+    job_id: str
+    status: str
+    created_at: str
+    submitted_by: str
+    tenant: str
+
+
+class JobPage(Answer):
+    """Some jobs, newest first; `cursor` leads to the next ones."""
+
+    jobs: tuple[JobSummary, ...]
+    cursor: str | None = None
+
+
+class Step(Answer):
+    """Where one step stands: pending, running, waiting, completed, failed, rejected or cancelled.
+
+    `request_id` is what a human is asked, where he is and has not answered; `via` says by whom it was settled.
+    """
+
+    node_id: str
+    tool: str
+    state: str
+    attempts: int = 0
+    execution_id: str | None = None
+    result_type: str | None = None
+    external_id: str | None = None
+    request_id: str | None = None
+    reason: str | None = None
+    effect: str | None = None
+    via: str | None = None
+    compensates: str | None = None
+
+
+class Continued(Answer):
+    """The job that a job continues, and the steps whose results it adopted."""
+
+    job_id: str
+    adopted: tuple[str, ...] = ()
+
+
+class Job(JobSummary):
+    """A job as its log says; `why` says in a sentence why it does not go on, or why it failed."""
+
+    goal: str | None = None
+    continues: Continued | None = None
+    steps: tuple[Step, ...] = ()
+    why: str | None = None
+    paused: PauseInForce | None = None
+    result: Any = None
+    error: str | None = None
+    compensated: tuple[str, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Completed, failed or cancelled."""
+        return self.status in _ENDED
+
+
+class JobEvent(Answer):
+    """An event of a job; `seq` counts from 1 without gaps."""
+
+    seq: int
+    id: str
+    type: str
+    time: str
+    source: str = ""
+    subject: str
+    partition: int = 0
+    offset: int
+    data: Any
+
+
+class Contract(Answer):
+    """An execution contract: what came of one call of a step, as its log says; how much of it, the `level` says."""
+
+    execution_id: str | None
+    node_id: str
+    action_type: str
+    status: str
+    outcome: str | None
+    has_effect: str
+    duplicate_of: dict[str, Any] | None = None
+    error_message: str | None = None
+    transitions: tuple[dict[str, Any], ...] = ()
+
+
+class ContractList(Answer):
+    """The execution contracts of a job."""
+
+    contracts: tuple[Contract, ...]
+
+
+class EffectPage(Answer):
+    """Effects of the tenant, newest first, each with the tree of its reasons; `cursor` leads to the next ones."""
+
+    effects: tuple[dict[str, Any], ...]
+    cursor: str | None = None
+
+
+# Commands
+
+
+class Commanded(Answer):
+    """A command's answer: `event` is what the log answered; None if it had not within five seconds.
+
+    `status` is what the job comes to; `execution_id`, `verdict` and `correlation_key` repeat what was asked for.
+    `command_id` is in the `caused_by` of what follows from it; None where it stood before, or nobody said it so.
+    """
+
+    job_id: str
+    execution_id: str | None = None
+    verdict: str | None = None
+    correlation_key: str | None = None
+    status: str | None = None
+    event: str | None = None
+    command_id: str | None = None
+    paused: PauseInForce | None = None
+
+
+class Reconciled(Answer):
+    """What the outside says of a job's recorded effects; `effects` are the answers that came in time."""
+
+    job_id: str
+    command_id: str
+    asked: int
+    confirmed: int
+    failed: int
+    unverifiable: int
+    verdict: str
+    ok: bool
+    effects: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every effect was answered for."""
+        return self.confirmed + self.failed == self.asked
+
+
+# Requests to humans
+
+
+class Approval(Answer):
+    """An open request to a human: about a call (`approval`), or a form of the plan (`human`)."""
+
+    request_id: str
+    job_id: str
+    submitted_by: str
+    node_id: str
+    kind: str
+    title: str
+    created_at: str
+    expires_at: str | None = None
+
+
+class ApprovalPage(Answer):
+    """Some open requests, oldest first; `cursor` leads to the next ones."""
+
+    approvals: tuple[Approval, ...]
+    cursor: str | None = None
+
+
+class HumanRequest(Answer):
+    """A request with its form, and how it stands: waiting, approved, edited, rejected, answered, expired, cancelled."""
+
+    request: dict[str, Any]
+    job_id: str
+    node_id: str
+    status: str
+    execution_state: str
+    answer: dict[str, Any] | None = None
+
+
+class RequestStanding(Answer):
+    """How an answered request stands."""
+
+    job_id: str
+    node_id: str
+    status: str
+    execution_state: str
+
+
+class Responded(Answer):
+    """What became of an answer; an edit makes a new call, which `next_request_id` asks about."""
+
+    request_id: str
+    action: str
+    event: str | None = None
+    command_id: str | None = None
+    next_request_id: str | None = None
+
+
+# Tools, models, workers
+
+
+class ToolList(Answer):
+    """The newest version of every tool, as it is registered; `quarantined` where its calls wait."""
+
+    tools: tuple[dict[str, Any], ...]
+
+
+class ModelSummary(Answer):
+    """A model that jobs may name; `provider_model` is as its provider names it."""
+
+    name: str
+    provider_model: str
+    priced: bool
+
+
+class ModelList(Answer):
+    """The registered models."""
+
+    models: tuple[ModelSummary, ...]
+
+
+class WorkerSummary(Answer):
+    """A name of workers: the incarnation that lives under it, those that left it, how many have ended."""
+
+    worker_id: str
+    live: str | None
+    since: str | None
+    left: tuple[str, ...]
+    ended: int
+
+
+class WorkerList(Answer):
+    """Every name."""
+
+    workers: tuple[WorkerSummary, ...]
+
+
+class IncarnationEnd(Answer):
+    """An incarnation that can act no more, how that is known, and by whom."""
+
+    incarnation: str
+    how: str
+    by: str | None = None
+    evidence: str | None = None
+
+
+class OpenCall(Answer):
+    """A call that a worker has declared, and that nobody has settled."""
+
+    job_id: str
+    node_id: str
+    tool: str | None
+    state: str
+    incarnation: str | None
+
+
+class WorkerView(Answer):
+    """A name of workers, with how each incarnation ended, and what it has open in the caller's newest jobs."""
+
+    worker_id: str
+    live: str | None
+    since: str | None
+    left: tuple[str, ...]
+    ended: tuple[IncarnationEnd, ...]
+    open: tuple[OpenCall, ...]
+
+
+class WorkerEnded(Answer):
+    """A person's word that an incarnation has ended; `ended` is what the topic says, None where it does not yet."""
+
+    worker_id: str
+    incarnation: str
+    ended: IncarnationEnd | None
+
+
+# What is wrong
+
+
+class Fault(Answer):
+    """Which rule is broken: `code` for programs, `message` for people; `details` names the field, or what stands."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class Refusal(Answer):
+    """An answer other than yes."""
+
+    error: Fault

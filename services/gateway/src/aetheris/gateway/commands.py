@@ -1,0 +1,84 @@
+"""What people ask of a job: cancel, pause, resume, resolve, signal, and the cancel of one step."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from aetheris.gateway.command_writer import CommandWriter
+from aetheris.gateway.core import bodies, decisions
+from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.decisions import Decide, Seen, Stands
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.feed import Subscription
+from aetheris.gateway.job_reader import JobReader
+from aetheris.protocol.api import Answer, CancelBody, Commanded, ReasonBody, ResolveBody
+
+Given = TypeVar("Given", bound=Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[Given]):
+    """What a command came to, as far as the log has `answered` it in time."""
+
+    answered: bool
+    answer: Given
+
+
+class Commands:
+    """Each is given in the same way: listen, read the job, decide, send, and wait for the event that answers.
+
+    All of them raise BadRequest, Forbidden, NotFound, Conflict, Unavailable.
+    """
+
+    def __init__(self, reader: JobReader, writer: CommandWriter, deadlines: Deadlines) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._deadlines = deadlines
+
+    async def cancel(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+        """Ask a job to stop; one that has not begun too."""
+        wanted = bodies.read(CancelBody, raw)
+        return await self._give(caller, job_id, partial(decisions.cancel, wanted), planned=False)
+
+    async def pause(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+        """Keep a job from starting anything."""
+        return await self._give(caller, job_id, partial(decisions.pause, bodies.read(ReasonBody, raw)))
+
+    async def resume(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+        """End the pause that a job is in."""
+        return await self._give(caller, job_id, partial(decisions.resume, bodies.read(ReasonBody, raw)))
+
+    async def resolve(self, caller: Caller, job_id: str, execution_id: str, raw: bytes) -> Reply[Commanded]:
+        """Hand on what a human found out about a parked step."""
+        wanted = bodies.read(ResolveBody, raw)
+        return await self._give(caller, job_id, partial(decisions.resolve, execution_id, wanted), planned=False)
+
+    async def call_off(self, caller: Caller, job_id: str, execution_id: str, raw: bytes) -> Reply[Commanded]:
+        """Cancel one step; what is under way is settled first."""
+        wanted = bodies.read(ReasonBody, raw)
+        return await self._give(caller, job_id, partial(decisions.call_off, execution_id, wanted))
+
+    async def signal(self, caller: Caller, job_id: str, raw: bytes) -> Reply[Commanded]:
+        """Put a signal into a job's inbox."""
+        return await self._give(caller, job_id, partial(decisions.signal, bodies.read_signal(raw)))
+
+    async def _give(self, caller: Caller, job_id: str, decide: Decide, *, planned: bool = True) -> Reply[Commanded]:
+        """`planned`: a job that was just submitted is decided on when its plan is in the log."""
+        async with self._reader.listening(job_id) as news:
+            async with self._deadlines.deadline():
+                seen, trace = await self._seen(caller, job_id, news if planned else None)
+                decision = decide(caller, seen)
+                if isinstance(decision, Stands):
+                    return Reply(True, decision.answer)
+                command_id = await self._writer.send(decision.command, trace)
+            heard = await self._writer.hear(news, seen.end, partial(decision.settles, command_id))
+        return Reply(heard is not None, decision.answered(command_id, heard))
+
+    async def _seen(self, caller: Caller, job_id: str, plan: Subscription | None) -> tuple[Seen, bool | None]:
+        """(the job, whether it is traced); behind its plan, where that is awaited."""
+        if plan is not None:
+            seen = await self._reader.planned(caller, job_id, plan)
+            return seen, seen.born.trace
+        row = await self._reader.row(caller, job_id)
+        seen = await self._reader.fold(row)
+        return seen, row.trace if seen.state is None else seen.state.trace

@@ -1,0 +1,217 @@
+"""Requests to humans: listed, shown from the log, answered."""
+
+from functools import partial
+from typing import Any
+
+from aetheris.gateway.command_writer import CommandWriter
+from aetheris.gateway.commands import Reply
+from aetheris.gateway.core import bodies, requests
+from aetheris.gateway.core.answers import Heard
+from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.problems import Conflict
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.feed import Subscription
+from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.registry import Registry
+from aetheris.gateway.views import Row, Views
+from aetheris.protocol.api import RequestBody, RequestStanding, RespondBody, Responded
+from aetheris.protocol.fold.state import JobState, KeyState
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Respond
+from aetheris.protocol.messages.envelope import Envelope, decode_event
+from aetheris.protocol.planning.approvals import job_of
+from aetheris.protocol.planning.schemas import Schema
+from aetheris.runtime.base.clock import Clock
+
+_LIST_LAG_S = 1.0
+"""After so long without an answer the log is asked whether somebody else had answered before."""
+
+
+class HumanRequests:
+    """A request is answered from the list where that has it: its job is read only where it must be."""
+
+    def __init__(
+        self,
+        *,
+        reader: JobReader,
+        writer: CommandWriter,
+        views: Views,
+        registry: Registry,
+        deadlines: Deadlines,
+        clock: Clock,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._views = views
+        self._registry = registry
+        self._deadlines = deadlines
+        self._clock = clock
+
+    async def open(self, caller: Caller, cursor: str | None, limit: int) -> dict[str, Any]:
+        """The tenant's open requests, oldest first; raises Unavailable."""
+        async with self._deadlines.deadline():
+            page = await self._views.asked(caller.tenant, cursor, limit)
+        rows = [
+            {
+                "request_id": request.id,
+                "job_id": row.job_id,
+                "submitted_by": row.submitted_by,
+                **request.model_dump(mode="json", exclude={"id", "offset", "asked"}),
+            }
+            for row, request in page.requests
+        ]
+        return {"approvals": rows, "cursor": page.cursor}
+
+    async def request(self, caller: Caller, request_id: str) -> dict[str, Any]:
+        """A request, and how it stands, from the log.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        async with self._deadlines.deadline():
+            state, found = await self._request(caller, request_id)
+        if state is None or found is None:
+            raise requests.unknown()
+        return dict(requests.view(state, *found))
+
+    async def standing(self, caller: Caller, raw: bytes) -> RequestStanding:
+        """Whether an answered request has let its job go on: an answer does that by itself.
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        request_id = bodies.read(RequestBody, raw).request_id
+        async with self._deadlines.deadline():
+            state, asked = await self._request(caller, request_id)
+        if state is None or asked is None:
+            raise requests.not_asked(state, request_id)
+        return requests.standing_of(state, *asked)
+
+    async def respond(self, caller: Caller, raw: bytes) -> Reply[Responded]:
+        """Hand on a human's answer.
+
+        Raises:
+            BadRequest, Forbidden, NotFound, Conflict, Unavailable.
+        """
+        wanted = bodies.read(RespondBody, raw)
+        said = requests.Answer(wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.name)
+        async with self._deadlines.deadline():
+            row = await self._row(caller, said.request_id)
+        async with self._reader.listening(row.job_id) as news:
+            async with self._deadlines.deadline():
+                question, given, as_of = await self._asked(row, said)
+                if given is not None:
+                    return Reply(True, requests.responded(said, given.caused_by, _heard(given, question)))
+                await self._check(row, question, said)
+                command_id = await self._writer.send(_command(row, caller, said, as_of), row.trace)
+            heard = await self._answered(news, row, question, said, command_id)
+        return Reply(heard is not None, requests.responded(said, command_id, heard))
+
+    async def _row(self, caller: Caller, request_id: str) -> Row:
+        job_id = job_of(request_id)
+        row = await self._views.job(job_id) if job_id is not None else None
+        if row is None or row.tenant != caller.tenant:
+            raise requests.unknown()
+        return row
+
+    async def _request(
+        self, caller: Caller, request_id: str
+    ) -> tuple[JobState | None, tuple[requests.Question, KeyState] | None]:
+        """(the job that a request's id names, the request; None where it never made it)."""
+        state = (await self._reader.fold(await self._row(caller, request_id))).state
+        return state, requests.find(state, request_id) if state is not None else None
+
+    async def _asked(self, row: Row, said: requests.Answer) -> tuple[requests.Question, ev.Event | None, int]:
+        """(a request, the same answer where it was given before, the offset that says so).
+
+        Raises:
+            NotFound, Conflict.
+        """
+        listed = await self._listed(row, said.request_id)
+        if listed is not None:
+            question, as_of = listed
+            return question, None, as_of
+        return await self._standing_answer(row, said)
+
+    async def _listed(self, row: Row, request_id: str) -> tuple[requests.Question, int] | None:
+        """(an open request, from the list or from where that says that it is; its offset); None if it isn't listed."""
+        listed = next((request for request in row.requests if request.id == request_id), None)
+        if listed is None:
+            return None
+        if listed.asked is not None:
+            question = requests.question(requests.asked_in(listed.kind, listed.asked), row.submitted_by)
+            return (question, listed.offset) if question is not None else None
+        place = listed.offset
+        for record in await self._reader.between(row.job_id, place, place + 1):
+            found = decode_event(record)
+            if isinstance(found, Envelope):
+                question = requests.question(found.body, row.submitted_by)
+                listable = question is not None and question.form.get("id") == request_id
+                return (question, place) if question is not None and listable else None
+        return None
+
+    async def _standing_answer(self, row: Row, said: requests.Answer) -> tuple[requests.Question, ev.Event | None, int]:
+        """As `_asked`, of a request that isn't listed as open."""
+        seen = await self._reader.fold(row)
+        found = requests.find(seen.state, said.request_id) if seen.state is not None else None
+        if seen.state is None or found is None:
+            raise requests.not_asked(seen.state, said.request_id)
+        return found[0], requests.stands(seen.state, *found, said), seen.end - 1
+
+    async def _check(self, row: Row, question: requests.Question, said: requests.Answer) -> None:
+        """Raises: BadRequest, Forbidden, Conflict, Unavailable."""
+        schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
+        requests.check(question, said, schema)
+        if said.action == "edit" and schema is not None:
+            await self._check_edit(row, question, said, schema)
+
+    async def _check_edit(self, row: Row, question: requests.Question, said: requests.Answer, schema: Schema) -> None:
+        async with self._deadlines.deadline():
+            state = (await self._reader.fold(row)).state
+        if state is not None:
+            requests.check_edit(state, question, said, schema)
+
+    async def _answered(
+        self, news: Subscription, row: Row, question: requests.Question, said: requests.Answer, command_id: str
+    ) -> Heard | None:
+        """The event that answers; where none comes soon, or one says no, the log is asked.
+
+        The list may have been behind it: then the same answer was given before, and the job has gone on.
+
+        Raises:
+            Conflict: what came first contradicts it.
+        """
+        ends_s = self._clock.monotonic() + self._writer.answer_s
+        settles = partial(requests.settles, question, said, command_id)
+        for within_s in (_LIST_LAG_S, self._writer.answer_s):
+            refused: Conflict | None = None
+            try:
+                heard = await self._writer.hear(news, 0, settles, min(within_s, ends_s - self._clock.monotonic()))
+            except Conflict as conflict:
+                heard, refused = None, conflict
+            if heard is not None:
+                return heard
+            async with self._deadlines.deadline():
+                _, given, _ = await self._standing_answer(row, said)
+            if given is not None:
+                return _heard(given, question)
+            if refused is not None:
+                raise refused
+        return None
+
+
+def _heard(given: ev.Event, question: requests.Question) -> Heard:
+    return Heard(given.event_type, given.caused_by, question.key, None, None)
+
+
+def _command(row: Row, caller: Caller, said: requests.Answer, as_of: int) -> Respond:
+    return Respond(
+        job_id=row.job_id,
+        by=caller.name,
+        tenant=caller.tenant,
+        request_id=said.request_id,
+        action=said.action,
+        data=said.data,
+        comment=said.comment,
+        as_of=as_of,
+    )

@@ -1,0 +1,151 @@
+"""Submissions, and the continuations of ended jobs: taken, each once for its Idempotency-Key."""
+
+import structlog
+
+from aetheris.gateway.command_writer import CommandWriter
+from aetheris.gateway.core import bodies, submissions
+from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.problems import Conflict, TooLarge
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.feed import Feed
+from aetheris.gateway.index import Index
+from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.reads import Reads
+from aetheris.gateway.registry import Registry
+from aetheris.gateway.views import Row, Views, timestamp
+from aetheris.gateway.waits import EndWaits, Wait
+from aetheris.protocol.api import Submitted
+from aetheris.protocol.base.ids import derived, job_id_of
+from aetheris.protocol.fold.job_log import tell
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Submit
+from aetheris.protocol.planning.continuation import Ended
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.redis.client import RedisUnavailable
+
+_log = structlog.get_logger(__name__)
+
+
+class Intake:
+    """Takes jobs in."""
+
+    def __init__(
+        self,
+        *,
+        reads: Reads,
+        reader: JobReader,
+        writer: CommandWriter,
+        waits: EndWaits,
+        feed: Feed,
+        index: Index,
+        views: Views,
+        registry: Registry,
+        deadlines: Deadlines,
+        clock: Clock,
+    ) -> None:
+        self._reads = reads
+        self._reader = reader
+        self._writer = writer
+        self._waits = waits
+        self._feed = feed
+        self._index = index
+        self._views = views
+        self._registry = registry
+        self._deadlines = deadlines
+        self._clock = clock
+
+    async def submit(
+        self, caller: Caller, raw: bytes, idempotency_key: str | None, wait: Wait | None = None
+    ) -> Submitted:
+        """Take a submission, and say how its job stands: at once, or when it has ended or the wait is over.
+
+        The same key and request name the same job.
+
+        Raises:
+            BadRequest, Conflict, Unavailable.
+        """
+        job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
+        asked = submissions.Asked(job_id, caller.name, caller.tenant, idempotency_key)
+        command = submissions.submit_command(raw, asked, self._registry.newest(), self._registry.models())
+        if wait is None:
+            row, _ = await self._taken(command)
+            return Submitted(job_id=job_id, status=row.status)
+        async with self._waits.listening(job_id) as news:
+            row, is_new = await self._taken(command)
+            status = await self._waits.ended(news, row, wait)
+        if not is_new:
+            status = (await self._reads.job(caller, job_id))["status"]
+        return Submitted(job_id=job_id, status=status)
+
+    async def continue_job(self, caller: Caller, job_id: str, raw: bytes) -> Submitted:
+        """Continue a failed or cancelled job in a new one; the same request names the same job.
+
+        Raises:
+            BadRequest, NotFound, Conflict, Unavailable.
+        """
+        ended = await self._ended(caller, job_id)
+        key = f"continues {job_id}"  # what no client can send: it has a space
+        asked = submissions.Asked(job_id_of(caller.tenant, key), caller.name, caller.tenant, key)
+        registry, models = self._registry.newest(), self._registry.models()
+        command = submissions.continue_command(raw, asked, ended, registry, models)
+        try:
+            taken, _ = await self._taken(command)
+        except Conflict as standing:
+            raise Conflict("continued", f"job {command.job_id} continues it already", **standing.details) from None
+        return Submitted(job_id=taken.job_id, status=taken.status, continues=job_id)
+
+    async def _ended(self, caller: Caller, job_id: str) -> Ended:
+        """A job with its seal, where it has one.
+
+        Raises:
+            NotFound, Conflict, Unavailable.
+        """
+        async with self._deadlines.deadline():
+            row = await self._reader.row(caller, job_id)
+            seen = await self._reader.fold(row)
+            records = await self._reader.records(row, seen.end)
+        if seen.state is None:
+            raise Conflict("illegal_transition", "the job has not begun")
+        sealed = next((one.said for one in tell(records) if isinstance(one.said, ev.JobSealed)), None)
+        return Ended(seen.state, sealed)
+
+    async def _taken(self, command: Submit) -> tuple[Row, bool]:
+        """(the row of a submission's job, whether it was taken now)."""
+        async with self._deadlines.deadline():
+            standing = await self._standing(command) if command.idempotency_key is not None else None
+            return (standing, False) if standing is not None else (await self._take(command), True)
+
+    async def _standing(self, command: Submit) -> Row | None:
+        """The job that an Idempotency-Key already named; None where it must be submitted (again)."""
+        row = await self._views.job(command.job_id)
+        if row is not None and row.request_hash == command.request_hash:
+            return row
+        held = row.request_hash if row is not None else await self._views.claim(command.job_id, command.request_hash)
+        if held != command.request_hash:
+            raise Conflict(
+                "idempotency_conflict", "this Idempotency-Key came with another request", job_id=command.job_id
+            )
+        return None
+
+    async def _take(self, command: Submit) -> Row:
+        _, since = self._feed.place_of(command.job_id)
+        row = Row(
+            job_id=command.job_id,
+            tenant=command.tenant,
+            status="submitted",
+            request_hash=command.request_hash,
+            submitted_by=command.by,
+            created_at=timestamp(self._clock.now()),
+            since=since,
+            trace=command.options.trace,
+        )
+        try:
+            await self._writer.send(command, row.trace, derived("command", command.job_id, "submit"))
+        except TooLarge:
+            raise bodies.plan_too_large() from None
+        try:
+            await self._index.announce(row)
+        except RedisUnavailable as error:  # the command is in the log: it is taken, and will be shown
+            _log.warning("submitted, not shown yet", reason=error.code)
+        return row

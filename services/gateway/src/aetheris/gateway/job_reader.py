@@ -1,0 +1,123 @@
+"""Jobs of tenants, read from the log: what belongs to another tenant is not there."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Container
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.decisions import Seen
+from aetheris.gateway.core.problems import NotFound, Unavailable
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.feed import Feed, FeedClosed, Subscription
+from aetheris.gateway.untaken import Untaken
+from aetheris.gateway.views import Row, Views
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import fold_into, since_birth
+from aetheris.protocol.fold.state import JobState
+from aetheris.runtime.log.history import History
+from aetheris.runtime.log.interface import Log
+
+_BREATH = 500
+"""Records after which a long fold lets other requests go on."""
+_PORTION = 100
+"""Events of a stream that are sent at once, at most."""
+
+
+class JobReader:
+    """Finds a job's row, reads its records, folds them, and listens to what comes."""
+
+    def __init__(
+        self, *, log: Log, history: History, feed: Feed, views: Views, untaken: Untaken, deadlines: Deadlines
+    ) -> None:
+        self._log = log
+        self._history = history
+        self._feed = feed
+        self._views = views
+        self._untaken = untaken
+        self._deadlines = deadlines
+
+    async def row(self, caller: Caller, job_id: str) -> Row:
+        """The row of a job that the caller may see.
+
+        Raises:
+            NotFound.
+            ViewsLost, RedisUnavailable, LogError: within a deadline.
+        """
+        row = await self._views.job(job_id) or await self._untaken.find(job_id)
+        if row is None or row.tenant != caller.tenant:
+            raise NotFound("unknown_job", "there is no such job")
+        return row
+
+    async def check(self, caller: Caller, job_id: str) -> Row:
+        """As `row`, within a deadline of its own.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        async with self._deadlines.deadline():
+            return await self.row(caller, job_id)
+
+    async def fold(self, row: Row) -> Seen:
+        """The job as its log says; raises LogError within a deadline."""
+        end = await self.end(row.job_id)
+        state: JobState | None = None
+        for count, record in enumerate(await self.records(row, end), start=1):
+            state = fold_into(state, record)
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
+        return Seen(row.job_id, state, end)
+
+    async def planned(self, caller: Caller, job_id: str, news: Subscription) -> Seen:
+        """A job whose plan is in the log; of one just submitted that is awaited.
+
+        Raises:
+            NotFound, Unavailable, and as `row`.
+        """
+        while True:
+            seen = await self.fold(await self.row(caller, job_id))
+            if seen.state is not None and seen.state.revision >= 0:
+                return seen
+            try:
+                await news.get()
+            except FeedClosed:
+                raise Unavailable("deadline", "the gateway is stopping; ask again") from None
+
+    async def end(self, job_id: str) -> int:
+        """The end of the job's partition; raises LogError."""
+        place, _ = self._feed.place_of(job_id)
+        return (await self._log.end_offsets([place], self._deadlines.request_s))[place]
+
+    async def records(self, row: Row, end: int) -> list[Record]:
+        """The job's records below `end`, from its birth on; raises LogError."""
+        start = row.first_offset
+        if start is None or start >= end:
+            return []
+        return list(since_birth(await self.between(row.job_id, start, end)))
+
+    async def between(self, job_id: str, start: int, end: int) -> list[Record]:
+        """The job's records at the offsets from `start` up to, without, `end`; raises LogError."""
+        (_, partition), _ = self._feed.place_of(job_id)
+        return await self._history.read_job(job_id, partition, start, end, self._deadlines.request_s)
+
+    async def spliced(self, row: Row, news: Subscription) -> AsyncIterator[list[Record]]:
+        """The job's records, some at a time: history up to now, then `news`, which listens already.
+
+        Raises:
+            FeedClosed, LogError.
+        """
+        end = await self.end(row.job_id)
+        history = await self.records(row, end)
+        for start in range(0, len(history), _PORTION):
+            yield history[start : start + _PORTION]
+        while True:
+            yield [record for record in await news.take(_PORTION) if record.offset >= end]
+
+    @asynccontextmanager
+    async def listening(
+        self, job_id: str, types: Container[bytes | None] | None = None
+    ) -> AsyncGenerator[Subscription]:
+        """Listen to a job; raises Unavailable."""
+        async with AsyncExitStack() as leaving:
+            async with self._deadlines.deadline():
+                news = await leaving.enter_async_context(self._feed.subscribe(job_id, types))
+            yield news

@@ -1,0 +1,1 @@
+"""The HTTP edge: each route reads its request, asks one part, and says its answer (docs/http-api.md)."""

@@ -1,0 +1,130 @@
+"""What the routes share: who calls, the body, numbers in queries, answers."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Header, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from aetheris.gateway.commands import Commands, Reply
+from aetheris.gateway.core import bodies
+from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.courses import Courses
+from aetheris.gateway.human_requests import HumanRequests
+from aetheris.gateway.intake import Intake
+from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.reads import Reads
+from aetheris.gateway.reconciliation import Reconciliation
+from aetheris.gateway.tokens import Tokens
+from aetheris.gateway.verifier_proxy import VerifierProxy
+from aetheris.gateway.waits import Wait
+from aetheris.gateway.workers import Workers
+from aetheris.protocol import api
+from aetheris.runtime.process.health import Health
+
+_MAX_DRAINED_BYTES = 16 * 1024 * 1024
+"""Of a body that is too large, so much is read: a client that still writes would not see the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What answers requests."""
+
+    tokens: Tokens
+    reader: JobReader
+    intake: Intake
+    reads: Reads
+    commands: Commands
+    reconciliation: Reconciliation
+    human_requests: HumanRequests
+    courses: Courses
+    verifier: VerifierProxy
+    workers: Workers
+    health: Health
+    keepalive_s: float
+
+
+def services_of(request: Request) -> Services:
+    """What answers this request."""
+    return cast("Services", request.app.state.services)
+
+
+async def _services(request: Request) -> Services:
+    return services_of(request)
+
+
+async def _caller(request: Request, authorization: Annotated[str | None, Header()] = None) -> Caller:
+    return services_of(request).tokens.caller(authorization)
+
+
+async def body_of(request: Request) -> bytes:
+    """The request's bytes.
+
+    Raises:
+        BadRequest: more than a plan may have.
+    """
+    taken, size = bytearray(), 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= bodies.MAX_BODY_BYTES:
+            taken += chunk
+        elif size > _MAX_DRAINED_BYTES:
+            break
+    if size > bodies.MAX_BODY_BYTES:
+        raise bodies.plan_too_large(bodies.MAX_BODY_BYTES)
+    return bytes(taken)
+
+
+Who = Annotated[Caller, Depends(_caller)]
+"""First among a route's parameters: nothing is read of those who may not call."""
+Parts = Annotated[Services, Depends(_services)]
+Raw = Annotated[bytes, Depends(body_of)]
+
+
+def told(answer: api.Answer, status: int = 200) -> JSONResponse:
+    """An answer, as far as its fields are set."""
+    return JSONResponse(answer.model_dump(mode="json", exclude_unset=True), status)
+
+
+def replied(reply: Reply[Any]) -> JSONResponse:
+    """200 where the log has answered, 202 where it has not yet."""
+    return told(reply.answer, 200 if reply.answered else 202)
+
+
+def sent(kind: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """What a route says of its body, which it parses by itself, for the API's description."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def number(field: str, text: str, least: int, most: int = 2**53) -> int:
+    """A whole number of a query; raises BadRequest."""
+    if not re.fullmatch(r"[0-9]{1,16}", text) or not least <= int(text) <= most:
+        raise BadRequest("bad_request", field, f"must be a whole number from {least} to {most}")
+    return int(text)
+
+
+@asynccontextmanager
+async def waiting(request: Request, within_s: int) -> AsyncGenerator[Wait]:
+    """A wait that is over at the latest when the request's client has gone; its body must have been read."""
+    leaving = asyncio.create_task(_left(request))
+    try:
+        yield Wait(within_s, leaving)
+    finally:
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def applied(wait: Wait) -> dict[str, str]:
+    """The header that says so."""
+    return {"Preference-Applied": f"wait={wait.within_s}"}

@@ -1,0 +1,49 @@
+"""A job's events as Server-Sent Events."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+import structlog
+from fastapi.sse import format_sse_event
+
+from aetheris.gateway.core import wire
+from aetheris.gateway.core.wire import Moved
+from aetheris.gateway.feed import FeedClosed
+
+_log = structlog.get_logger(__name__)
+
+
+async def event_stream(portions: AsyncIterator[list[Moved]], keepalive_s: float) -> AsyncIterator[bytes]:
+    """The stream's bytes; a comment whenever nothing was said for a while."""
+    yield format_sse_event(comment="stream", retry=1000)
+    async with aclosing(_paced(portions, keepalive_s)) as events:
+        try:
+            async for portion in events:
+                yield format_sse_event(comment="alive") if portion is None else b"".join(map(wire.sse_bytes, portion))
+        except FeedClosed:
+            return
+        except Exception as error:  # noqa: BLE001  the answer has begun: the client resumes
+            _log.warning("event stream broke", error=type(error).__name__)
+
+
+async def _paced(portions: AsyncIterator[list[Moved]], pause_s: float) -> AsyncGenerator[list[Moved] | None]:
+    """The events, and None whenever none came for `pause_s`."""
+    coming: asyncio.Future[list[Moved]] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(portions))
+            done, _ = await asyncio.wait({coming}, timeout=pause_s)
+            if not done:
+                yield None
+                continue
+            ready, coming = coming, None
+            try:
+                portion = ready.result()
+            except StopAsyncIteration:
+                return
+            yield portion
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait({coming})

@@ -1,0 +1,52 @@
+"""Jobs told from their logs: replayed, their effects and why, their calls, their trace."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
+
+from aetheris.gateway.courses import Asked
+from aetheris.gateway.routes.edge import Parts, Who, number
+from aetheris.protocol import api
+
+router = APIRouter(prefix="/api", tags=["history"])
+
+
+@router.get("/jobs/{job_id}/replay", response_model=dict[str, Any])
+async def replay(caller: Who, parts: Parts, job_id: str, to: str | None = None, steps: str = "0") -> JSONResponse:
+    """The job as it stood at a point, and what a replay derives otherwise than was recorded."""
+    with_steps = number("steps", steps, 0, 1) == 1
+    return JSONResponse(await parts.courses.replay(caller, job_id, to, steps=with_steps))
+
+
+@router.get("/jobs/{job_id}/effects", response_model=dict[str, Any])
+async def effects(caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+    """The effect log."""
+    return JSONResponse(await parts.courses.effects(caller, job_id))
+
+
+@router.get("/jobs/{job_id}/ledger", response_model=dict[str, Any])
+async def ledger(caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+    """Each call as the ledger holds it, and what made it so."""
+    return JSONResponse(await parts.courses.ledger(caller, job_id))
+
+
+@router.get("/jobs/{job_id}/trace", response_model=dict[str, Any])
+async def trace(caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+    """Decision tree, dependency graph, steps, events."""
+    return JSONResponse(await parts.courses.trace(caller, job_id))
+
+
+@router.get("/effects", response_model=api.EffectPage)
+async def why(
+    caller: Who,
+    parts: Parts,
+    *,
+    external_id: str | None = None,
+    tool: str | None = None,
+    since: str | None = None,
+    where: Annotated[list[str] | None, Query()] = None,
+    cursor: str | None = None,
+) -> JSONResponse:
+    """Effects, newest first, each with the tree of its reasons."""
+    return JSONResponse(await parts.courses.why(caller, Asked(external_id, tool, since, where or (), cursor)))

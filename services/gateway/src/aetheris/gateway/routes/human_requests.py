@@ -1,0 +1,33 @@
+"""Requests to humans: listed, shown, answered."""
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from aetheris.gateway.routes.edge import Parts, Raw, Who, number, replied, sent, told
+from aetheris.protocol import api
+
+router = APIRouter(prefix="/api", tags=["approvals"])
+
+
+@router.get("/approvals", response_model=api.ApprovalPage)
+async def approvals(caller: Who, parts: Parts, cursor: str | None = None, limit: str = "50") -> JSONResponse:
+    """Open requests to humans, oldest first."""
+    return JSONResponse(await parts.human_requests.open(caller, cursor, number("limit", limit, 1, 200)))
+
+
+@router.get("/ecs/status/{request_id}", response_model=api.HumanRequest)
+async def request_status(caller: Who, parts: Parts, request_id: str) -> JSONResponse:
+    """A request with its form, and how it stands."""
+    return JSONResponse(await parts.human_requests.request(caller, request_id))
+
+
+@router.post("/ecs/respond", response_model=api.Responded, openapi_extra=sent(api.RespondBody))
+async def respond(caller: Who, parts: Parts, body: Raw) -> JSONResponse:
+    """Answer a request."""
+    return replied(await parts.human_requests.respond(caller, body))
+
+
+@router.post("/ecs/continue", response_model=api.RequestStanding, openapi_extra=sent(api.RequestBody))
+async def go_on(caller: Who, parts: Parts, body: Raw) -> JSONResponse:
+    """Whether an answered request has let its job go on: an answer does that by itself."""
+    return told(await parts.human_requests.standing(caller, body))

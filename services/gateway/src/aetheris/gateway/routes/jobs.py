@@ -1,0 +1,76 @@
+"""Jobs: listed, shown, their events and contracts."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from aetheris.gateway.core import preferences
+from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.routes.edge import Parts, Who, applied, number, waiting
+from aetheris.gateway.routes.event_stream import event_stream
+from aetheris.gateway.views import STATUSES
+from aetheris.protocol import api
+from aetheris.protocol.views.contracts import Level
+
+_MAX_LIMIT = 10_000
+_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+
+
+@router.get("", response_model=api.JobPage)
+async def list_jobs(
+    caller: Who, parts: Parts, status: str | None = None, cursor: str | None = None, limit: str = "50"
+) -> JSONResponse:
+    """Jobs, newest first."""
+    page = await parts.reads.page(caller, _listed(status), cursor, number("limit", limit, 1, 200))
+    return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
+
+
+@router.get("/{job_id}", response_model=api.Job)
+async def job(request: Request, caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+    """How a job stands; with `Prefer: wait=N` when it has ended, or after N seconds."""
+    within_s = preferences.wait_s(request.headers.getlist("prefer"))
+    if within_s is None:
+        return JSONResponse(await parts.reads.job(caller, job_id))
+    async with waiting(request, within_s) as wait:
+        view = await parts.reads.job(caller, job_id, wait)
+    return JSONResponse(view, headers=applied(wait))
+
+
+@router.get("/{job_id}/events", response_model=list[api.JobEvent])
+async def events(
+    request: Request,
+    caller: Who,
+    parts: Parts,
+    job_id: str,
+    *,
+    after: str = "0",
+    limit: str = str(_MAX_LIMIT),
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """A job's events; with `Accept: text/event-stream` a stream of them, until the job is sealed."""
+    seen = number("after", after, 0)
+    if "text/event-stream" not in request.headers.get("accept", ""):
+        return JSONResponse(await parts.reads.events(caller, job_id, seen, number("limit", limit, 1, _MAX_LIMIT)))
+    if last_event_id:
+        seen = number("Last-Event-ID", last_event_id, 0)
+    row = await parts.reader.check(caller, job_id)
+    stream = event_stream(parts.reads.stream(row, seen), parts.keepalive_s)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=_STREAM_HEADERS)
+
+
+@router.get("/{job_id}/contracts", response_model=api.ContractList)
+async def contracts(caller: Who, parts: Parts, job_id: str, level: str = Level.RESULT.value) -> JSONResponse:
+    """The execution contracts of a job: what came of them, how they got there, or what was asked for."""
+    if level not in list(Level):
+        raise BadRequest("bad_request", "level", f"must be one of {', '.join(Level)}")
+    return JSONResponse({"contracts": await parts.reads.contracts(caller, job_id, Level(level))})
+
+
+def _listed(status: str | None) -> str | None:
+    """A status that jobs are listed by; else an empty list would look like an answer."""
+    if status is not None and status not in STATUSES:
+        raise BadRequest("bad_request", "status", f"must be one of {', '.join(STATUSES)}")
+    return status

@@ -1,0 +1,61 @@
+"""The verifier's answers, handed on as they are."""
+
+import httpx
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.routes.edge import Parts, Who
+
+_KEPT = ("content-type", "retry-after")
+
+router = APIRouter(prefix="/api", tags=["proofs"])
+
+
+@router.get("/jobs/{job_id}/verify")
+async def verify(caller: Who, parts: Parts, job_id: str) -> Response:
+    """Whether what the job's log says holds, and how far that is proved."""
+    return _relayed(await parts.verifier.proof(caller, job_id, "verify"))
+
+
+@router.get("/jobs/{job_id}/stream")
+async def stream(caller: Who, parts: Parts, job_id: str) -> Response:
+    """The raw records, also of a job that runs."""
+    return _relayed(await parts.verifier.proof(caller, job_id, "stream"))
+
+
+@router.get("/jobs/{job_id}/evidence", response_class=Response)
+async def evidence(caller: Who, parts: Parts, job_id: str) -> Response:
+    """The evidence bundle of a sealed job (application/zip)."""
+    return _relayed(await parts.verifier.proof(caller, job_id, "evidence"))
+
+
+@router.get("/jobs/{job_id}/inclusion", response_class=Response)
+async def inclusion(caller: Who, parts: Parts, job_id: str) -> Response:
+    """A proof (text) that the job's seal is in the log of seals."""
+    return _relayed(await parts.verifier.proof(caller, job_id, "inclusion"))
+
+
+@router.get("/seals/checkpoint", response_class=Response)
+async def checkpoint(request: Request, _who: Who, parts: Parts) -> Response:
+    """The signed head of the log of seals (text)."""
+    return _relayed(await parts.verifier.seals("checkpoint", request.query_params))
+
+
+@router.get("/seals/consistency", response_class=Response)
+async def consistency(request: Request, _who: Who, parts: Parts) -> Response:
+    """A proof (text) that the log of seals only grew since `old`."""
+    return _relayed(await parts.verifier.seals("consistency", request.query_params))
+
+
+@router.get("/seals/leaves")
+async def leaves(request: Request, _who: Who, parts: Parts) -> Response:
+    """The leaves of the log of seals, from `start` on: hashes only."""
+    return _relayed(await parts.verifier.seals("leaves", request.query_params))
+
+
+def _relayed(answer: httpx.Response) -> Response:
+    headers = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+    if answer.status_code == 422:
+        return JSONResponse(BadRequest("bad_request", "query", "not as the verifier takes it").body(), 400)
+    return Response(answer.content, answer.status_code, headers)
