@@ -34,7 +34,7 @@ RIGHTS: Mapping[str, Rights] = {
     "gateway": Rights(
         None,
         (Topic.JOBS_EVENTS, Topic.JOBS_INDEX, Topic.TOOLS_REGISTRY, Topic.WORKERS),
-        (Topic.JOBS_COMMANDS, Topic.WORKERS),
+        (Topic.JOBS_COMMANDS, Topic.WORKERS, Topic.TOOLS_REGISTRY),
     ),
     "planner": Rights(
         "aetheris.planner",

@@ -40,7 +40,7 @@ PLACES = {
     "approvals": "approvals",
     "approve": "approvals",
     "reject": "approvals",
-    "tools": "jobs",
+    "tools": "tools",
     "models": "jobs",
     "worker": "worker",
     "workers": "workers",

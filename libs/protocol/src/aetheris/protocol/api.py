@@ -126,6 +126,12 @@ class WorkerEndBody(Body):
     incarnation: str | None = Field(default=None, min_length=1, max_length=64)
 
 
+class ToolReleaseBody(Body):
+    """The body of POST /tools/{name}/release."""
+
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
 # Jobs
 
 
@@ -349,9 +355,24 @@ class Responded(Answer):
 
 
 class ToolList(Answer):
-    """The newest version of every tool, as it is registered; `quarantined` where its calls wait."""
+    """The newest version of every tool, as it is registered; `quarantined` where its calls wait, `released` by whom."""
 
     tools: tuple[dict[str, Any], ...]
+
+
+class ReleaseView(Answer):
+    """Who released a tool from quarantine last, why, and when."""
+
+    by: str
+    reason: str
+    at: str
+
+
+class ToolReleased(Answer):
+    """A tool whose calls wait no longer; what it failed before counts no more."""
+
+    tool: str
+    released: ReleaseView
 
 
 class ModelSummary(Answer):

@@ -28,6 +28,7 @@ from aetheris.gateway.rounds import Rounds
 from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
+from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.views import Views
@@ -180,6 +181,15 @@ def _services(
         workers=Workers(
             sources.workers,
             reads=reads,
+            appender=parts.appender,
+            deadlines=deadlines,
+            clock=clock,
+            answer_s=settings.answer_s,
+        ),
+        tool_releases=ToolReleases(
+            sources.tools,
+            registry=registry,
+            log=parts.log,
             appender=parts.appender,
             deadlines=deadlines,
             clock=clock,

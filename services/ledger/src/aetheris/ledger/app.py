@@ -9,6 +9,7 @@ from aetheris.ledger.core.memory import Terms
 from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.handlers import Edge, LedgerHandler
 from aetheris.ledger.quarantines import Quarantines
+from aetheris.ledger.releases import Releases
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.tools import Tools
@@ -74,6 +75,7 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Ten
                     workers,
                     contents,
                     quarantines,
+                    Releases(worker.tables[Topic.TOOLS_REGISTRY]),
                     parts.telemetry,
                     parts.metrics,
                     parts.clock,

@@ -12,10 +12,12 @@ from aetheris.ledger.contents_table import ContentsTable
 from aetheris.ledger.core.decisions import Confirm, Decision, Emit, Grant, Now, View
 from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.quarantine import Tool
 from aetheris.ledger.operator_log import OperatorLog
 from aetheris.ledger.outgoing import Outgoing
 from aetheris.ledger.quarantines import Quarantines
 from aetheris.ledger.reconciling import Reconciler
+from aetheris.ledger.releases import Releases
 from aetheris.ledger.stores import Stores
 from aetheris.ledger.workers import Workers
 from aetheris.protocol.base.records import Group, Record
@@ -27,6 +29,7 @@ from aetheris.protocol.messages.commands import (
     Reconcile,
     StepCommand,
     Submit,
+    ToolRelease,
     ToolRequest,
     Verification,
 )
@@ -86,6 +89,7 @@ class Edge:
     workers: Workers
     contents: ContentsTable
     quarantines: Quarantines
+    releases: Releases
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
@@ -108,6 +112,9 @@ class LedgerHandler(PartitionHandler):
         """What waits for the store of blobs."""
         edge.workers.listen(self._worker_ended)
         edge.contents.listen(self._contents_changed)
+        edge.releases.listen(self._tool_released)
+        for release in edge.releases:
+            self._tool_released(release)
 
     def fold(self, records: Sequence[Record]) -> None:
         """History, in log order: causes no output."""
@@ -156,6 +163,7 @@ class LedgerHandler(PartitionHandler):
         """The next owner makes everything again from the log."""
         self._edge.workers.leave(self._worker_ended)
         self._edge.contents.leave(self._contents_changed)
+        self._edge.releases.leave(self._tool_released)
         self._operators.close()
         for late in tuple(self._late):
             late.cancel()
@@ -221,6 +229,11 @@ class LedgerHandler(PartitionHandler):
 
     def _contents_changed(self, scope: str) -> None:
         if self._partition.contents_changed(scope, self._now()):
+            self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+
+    def _tool_released(self, release: ToolRelease) -> None:
+        tool = Tool(release.tenant, release.tool)
+        if self._partition.tool_released(tool, release.below_in(self._number), self._now()):
             self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
 
     # out

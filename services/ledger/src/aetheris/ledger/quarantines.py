@@ -39,7 +39,7 @@ class Quarantines:
             _tell(word)
             if word.what in ("begun", "prolonged"):
                 self._metrics.count(Metric.QUARANTINED, tool=word.tool.name)
-            if word.what == "ended":
+            if word.what in ("ended", "released"):
                 found.pop(word.tool, None)
             else:
                 found[word.tool] = Quarantined(*word.tool, _text(word), word.failures)
@@ -71,6 +71,8 @@ def _tell(word: Word) -> None:
             _log.info("a call of a tool in quarantine is tried", **said)
         case "ended":
             _log.info("a tool is out of quarantine", **said)
+        case "released":
+            _log.info("a tool is released from quarantine by a person", **said)
 
 
 def _text(word: Word) -> str:

@@ -298,24 +298,6 @@ def resolve(
         _print_answer(answer, as_json=as_json)
 
 
-def tools(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
-    """List the registered tools; `status` says whose calls wait because they failed too often."""
-    with errors_as_exits(as_json=as_json):
-        with connected(data) as client:
-            found = client.tools()
-        if as_json:
-            print_json(found)
-        else:
-            columns = ("name", "version", "effect_class", "irreversible", "timeout_s")
-            rows = [[*(one.get(column) for column in columns), _tool_status(one)] for one in found]
-            table((*columns, "status"), rows)
-
-
-def _tool_status(tool: dict[str, Any]) -> str:
-    held = tool.get("quarantined")
-    return f"in quarantine until {held['until']}: its last {held['failures']} calls failed" if held else "ok"
-
-
 def models(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
     """List the models that goals may name."""
     with errors_as_exits(as_json=as_json):

@@ -262,6 +262,30 @@ class ModelEntry(Message):
         return f"model:{self.name}"
 
 
+class ToolRelease(Message):
+    """tools.registry: a person's word that a tool's calls wait no longer in a tenant's jobs, whatever it failed before.
+
+    `below` is where each partition of jobs.events ended when it was said: failures before that count no more.
+    """
+
+    type_name: ClassVar[str] = "tool_release"
+    tenant: str
+    tool: str
+    by: str
+    reason: str
+    at: str
+    below: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """The record key; no tool and no model has one like it."""
+        return f"release:{self.tenant}:{self.tool}"
+
+    def below_in(self, partition: int) -> int:
+        """Where a partition of jobs.events ended; 0 for one that there was not."""
+        return self.below[partition] if partition < len(self.below) else 0
+
+
 class LedgerRecord(Message):
     """ledger.records: a view with the offset it was made from; never a source."""
 

@@ -1,9 +1,12 @@
 """What plans may name: tools and models."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.edge import Parts, Who
+from aetheris.gateway.routes.edge import Parts, Raw, Who, command, replied
 from aetheris.protocol import api
 
 router = APIRouter(prefix="/api", tags=["registry"])
@@ -12,10 +15,22 @@ router = APIRouter(prefix="/api", tags=["registry"])
 @router.get("/tools", response_model=api.ToolList)
 async def tools(caller: Who, parts: Parts) -> JSONResponse:
     """The newest version of every tool."""
-    return JSONResponse({"tools": await parts.reads.tools(caller)})
+    released = parts.tool_releases.of(caller.tenant)
+    return JSONResponse({"tools": [_with(released, tool) for tool in await parts.reads.tools(caller)]})
+
+
+@router.post("/tools/{name}/release", **command(api.ToolReleased, api.ToolReleaseBody))
+async def release(caller: Who, parts: Parts, name: str, body: Raw) -> JSONResponse:
+    """Let a tool's calls, which wait because it failed too often, go on in the caller's tenant."""
+    return replied(await parts.tool_releases.release(caller, name, body))
 
 
 @router.get("/models", response_model=api.ModelList)
 async def models(_who: Who, parts: Parts) -> JSONResponse:
     """The registered models."""
     return JSONResponse({"models": parts.reads.models()})
+
+
+def _with(released: Mapping[str, api.ReleaseView], tool: dict[str, Any]) -> dict[str, Any]:
+    last = released.get(tool["name"])
+    return tool if last is None else tool | {"released": last.model_dump(mode="json")}

@@ -15,7 +15,7 @@ from aetheris.ledger.core.key_changes import KeyChanges
 from aetheris.ledger.core.memory import LiveJob, PartitionMemory, Terms, WorkerLife
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
-from aetheris.ledger.core.quarantine import Quarantine
+from aetheris.ledger.core.quarantine import Quarantine, Tool
 from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.tries import Tries
@@ -137,6 +137,10 @@ class Partition:
         self._ends.take(life)
         self._offers.ended(life)
         return bool(self._ends.unrecorded or self._offers.left)
+
+    def tool_released(self, tool: Tool, below: int, now: Now) -> bool:
+        """A person says that a tool's calls wait no longer, whatever failed below an offset; whether any did here."""
+        return self._failures.release(tool, below, now)
 
     def restored(self, now: Now) -> None:
         """History was read: every lease gets a full TTL before it is missed."""

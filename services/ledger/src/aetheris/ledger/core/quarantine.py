@@ -37,7 +37,7 @@ class Tool(NamedTuple):
 class Word:
     """What has become of a quarantine, for people to hear of."""
 
-    what: Literal["begun", "prolonged", "trying", "ended"]
+    what: Literal["begun", "prolonged", "trying", "ended", "released"]
     tool: Tool
     failures: int
     until: datetime
@@ -70,6 +70,8 @@ class Quarantine:
         self._limits = limits
         self._courses: dict[Tool, _Course] = {}
         self._quarantined: set[Tool] = set()
+        self._counts_from: dict[Tool, int] = {}
+        """Where in the log a person has said that what a tool failed before says nothing any more."""
         self.words: list[Word] = []
 
     def __bool__(self) -> bool:
@@ -78,6 +80,10 @@ class Quarantine:
 
     def __contains__(self, tool: Tool | None) -> bool:
         return tool in self._quarantined
+
+    def counts(self, tool: Tool, offset: int) -> bool:
+        """Whether what happened there still says anything of the tool."""
+        return offset >= self._counts_from.get(tool, 0)
 
     def failed(self, tool: Tool, call: Call, now: Now) -> Iterable[Item]:
         """A try has failed in a way that tells about its tool; what was held for another time, to be looked at now."""
@@ -98,12 +104,12 @@ class Quarantine:
 
     def succeeded(self, tool: Tool, now: Now) -> Iterable[Item]:
         """Its course begins anew; what was held, to be looked at now."""
-        course = self._courses.pop(tool, None)
-        if course is None or tool not in self._quarantined:
-            return ()
-        self._quarantined.discard(tool)
-        self.words.append(Word("ended", tool, course.failures, now.wall))
-        return course.held
+        return self._end("ended", tool, now)
+
+    def released(self, tool: Tool, below: int, now: Now) -> Iterable[Item]:
+        """A person says so of all that lies below; what was held, to be looked at now."""
+        self._counts_from[tool] = max(below, self._counts_from.get(tool, 0))
+        return self._end("released", tool, now)
 
     def wait(self, tool: Tool, call: Call, item: Item, lasts_s: float, now: Now) -> float | None:
         """When the call may be looked at again; None lets it through.
@@ -122,6 +128,14 @@ class Quarantine:
         course.let_wait(course.pause_s + lasts_s, now)
         self._tell("trying", tool, course, now)
         return None
+
+    def _end(self, what: Literal["ended", "released"], tool: Tool, now: Now) -> Iterable[Item]:
+        course = self._courses.pop(tool, None)
+        if course is None or tool not in self._quarantined:
+            return ()
+        self._quarantined.discard(tool)
+        self.words.append(Word(what, tool, course.failures, now.wall))
+        return course.held
 
     def _hold(self, tool: Tool, course: _Course, pause_s: float, now: Now) -> None:
         begins = tool not in self._quarantined

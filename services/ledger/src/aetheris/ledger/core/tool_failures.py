@@ -24,7 +24,7 @@ class ToolFailures:
             return
         key = said.idempotency_key
         tool, verdict = _tool(job, said.node_id), tells_about_tool(said)
-        if tool is None or verdict is None:
+        if tool is None or verdict is None or not self.quarantine.counts(tool, self._memory.folded):
             return
         if verdict:
             waiting = self.quarantine.succeeded(tool, now)
@@ -32,6 +32,13 @@ class ToolFailures:
             waiting = self.quarantine.failed(tool, (job.state.job_id, key), now)
         for item in waiting:
             self._due.look_again(item, now)
+
+    def release(self, tool: Tool, below: int, now: Now) -> bool:
+        """A person says that its calls wait no longer; whether any did."""
+        held = tool in self.quarantine
+        for item in self.quarantine.released(tool, below, now):
+            self._due.look_again(item, now)
+        return held
 
     def sift(self, job: LiveJob, held: Pending | Reopened, item: Item, step: Step, now: Now) -> Step:
         """No grant goes out for a call of a tool in quarantine, but for its trial; a run ends before one."""

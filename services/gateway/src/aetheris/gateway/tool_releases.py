@@ -1,0 +1,104 @@
+"""A person's word that a tool's calls wait no longer: into `tools.registry`, which every partition's ledger reads."""
+
+import asyncio
+from contextlib import suppress
+
+from pydantic import ValidationError
+
+from aetheris.gateway.command_writer import SOURCE
+from aetheris.gateway.commands import Reply
+from aetheris.gateway.core import bodies
+from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.problems import NotFound
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.registry import Registry
+from aetheris.gateway.views import timestamp
+from aetheris.protocol.api import ReleaseView, ToolReleaseBody, ToolReleased
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import ToolRelease
+from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.log.interface import Appender, Log
+from aetheris.runtime.log.table import Table
+
+
+class ToolReleases:
+    """The last release of each tool and tenant."""
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        registry: Registry,
+        log: Log,
+        appender: Appender,
+        deadlines: Deadlines,
+        clock: Clock,
+        answer_s: float,
+    ) -> None:
+        self._table = table
+        self._registry = registry
+        self._log = log
+        self._appender = appender
+        self._deadlines = deadlines
+        self._clock = clock
+        self._answer_s = answer_s
+        self._news = asyncio.Event()
+        table.on_change(self._changed)
+
+    def of(self, tenant: str) -> dict[str, ReleaseView]:
+        """Those of a tenant, by tool."""
+        known = (_parsed(value) for _, value in self._table.items())
+        return {one.tool: _shown(one) for one in known if one is not None and one.tenant == tenant}
+
+    async def release(self, caller: Caller, tool: str, raw: bytes) -> Reply[ToolReleased]:
+        """Take it, for the jobs of the caller's tenant; answered where the topic has it.
+
+        Raises:
+            BadRequest, NotFound, Unavailable.
+        """
+        wanted = bodies.read(ToolReleaseBody, raw)
+        if tool not in self._registry.newest():
+            raise NotFound("unknown_tool", "no tool of this name is registered")
+        said = await self._write(caller, tool, wanted.reason)
+        return Reply(await self._heard(said), ToolReleased(tool=tool, released=_shown(said)))
+
+    async def _write(self, caller: Caller, tool: str, reason: str) -> ToolRelease:
+        at = timestamp(self._clock.now())
+        async with self._deadlines.deadline():
+            count = await self._log.partitions(Topic.JOBS_EVENTS)
+            places = [(Topic.JOBS_EVENTS, number) for number in range(count)]
+            ends = await self._log.end_offsets(places)
+            below = tuple(ends[place] for place in places)
+            said = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.name, reason=reason, at=at, below=below)
+            record = draft(Topic.TOOLS_REGISTRY, said, key=said.key, id=fresh_id(), source=SOURCE, time=at)
+            await self._appender.append([(record,)])
+        return said
+
+    async def _heard(self, said: ToolRelease) -> bool:
+        """Whether the topic has it, or another that was said after it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._answer_s):
+                while not self._has(said):
+                    await self._news.wait()
+        return self._has(said)
+
+    def _has(self, said: ToolRelease) -> bool:
+        found = _parsed(self._table.get(said.key) or b"")
+        return found is not None and found.at >= said.at
+
+    def _changed(self, _key: str, _value: bytes | None) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def _parsed(value: bytes) -> ToolRelease | None:
+    try:
+        return ToolRelease.model_validate_json(value)
+    except ValidationError:
+        return None
+
+
+def _shown(said: ToolRelease) -> ReleaseView:
+    return ReleaseView(by=said.by, reason=said.reason, at=said.at)

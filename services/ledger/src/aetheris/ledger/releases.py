@@ -1,0 +1,43 @@
+"""Tools that a person has released from quarantine, from the topic `tools.registry`, and who wants to know."""
+
+from collections.abc import Callable, Iterator
+
+from pydantic import ValidationError
+
+from aetheris.protocol.messages.commands import ToolRelease
+from aetheris.runtime.log.table import Table
+
+Listener = Callable[[ToolRelease], None]
+
+
+class Releases:
+    """The last release of each tool and tenant; one for a process, shared by its partitions."""
+
+    def __init__(self, table: Table) -> None:
+        self._known: dict[str, ToolRelease] = {}
+        self._listeners: set[Listener] = set()
+        for key, value in table.items():
+            self._take(key, value)
+        table.on_change(self._take)
+
+    def __iter__(self) -> Iterator[ToolRelease]:
+        return iter(tuple(self._known.values()))
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` for every release from now on."""
+        self._listeners.add(listener)
+
+    def leave(self, listener: Listener) -> None:
+        """Call it no longer."""
+        self._listeners.discard(listener)
+
+    def _take(self, key: str, value: bytes | None) -> None:
+        try:
+            release = ToolRelease.model_validate_json(value or b"")
+        except ValidationError:
+            return
+        if release.key != key:
+            return
+        self._known[key] = release
+        for listener in tuple(self._listeners):
+            listener(release)
