@@ -85,7 +85,7 @@ class _Handler(PartitionHandler):
             await self.on.appender.append(groups)
 
 
-class Planner(_Handler):
+class SkeletonPlanner(_Handler):
     """Births, requests, node_finished, ends, and the lines of the index."""
 
     def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
@@ -152,7 +152,7 @@ class _Asked(_Handler):
         return [one for one in asked_now if one[0] in self._planned]
 
 
-class Ledger(_Asked):
+class SkeletonLedger(_Asked):
     """Grants with their leases, once the plan was read; and a line for each settled key."""
 
     def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
@@ -178,7 +178,7 @@ class Ledger(_Asked):
         await asyncio.gather(*writing)
 
 
-class Executor(_Asked):
+class SkeletonExecutor(_Asked):
     """Declares, reads back, calls, keeps the effect, reports."""
 
     def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
@@ -236,7 +236,7 @@ class Executor(_Asked):
         task.add_done_callback(self._tasks.discard)
 
 
-class Verifier(_Handler):
+class SkeletonVerifier(_Handler):
     """A chain of hashes over each job's events, and its seal."""
 
     def __init__(self, on: Runtime, worker: Callable[[], PartitionWorker], made: Skipped) -> None:
@@ -270,13 +270,13 @@ def _name(job: bytes, node: bytes) -> str:
 
 
 PARTS: Mapping[str, tuple[type[_Handler], Inputs]] = {
-    "planner": (Planner, Inputs(commands={Topic.JOBS_COMMANDS: Cadence.EAGER})),
-    "ledger": (Ledger, Inputs(commands={Topic.TOOLS_REQUESTS: Cadence.EAGER})),
+    "planner": (SkeletonPlanner, Inputs(commands={Topic.JOBS_COMMANDS: Cadence.EAGER})),
+    "ledger": (SkeletonLedger, Inputs(commands={Topic.TOOLS_REQUESTS: Cadence.EAGER})),
     "tool_executor": (
-        Executor,
+        SkeletonExecutor,
         Inputs(commands={Topic.TOOLS_GRANTS: Cadence.EAGER}, authority_cadence=Cadence.OWN),
     ),
-    "verifier": (Verifier, Inputs()),
+    "verifier": (SkeletonVerifier, Inputs()),
 }
 
 

@@ -30,7 +30,7 @@ MOST = 0.10
 
 
 @dataclass(frozen=True)
-class Run:
+class SpansRun:
     """One run: steps/s, CPU of all services (not servers, not the client) in µs a step, spans a minute."""
 
     steps_per_s: float
@@ -47,7 +47,7 @@ def bench(
     """Measure; 1 if they cost more than a tenth of throughput."""
     load = workload("W1", jobs=jobs)
     share = sample or _share(load)
-    runs: dict[str, list[Run]] = {"off": [], "on": []}
+    runs: dict[str, list[SpansRun]] = {"off": [], "on": []}
     for number in range(rounds):
         for kind in ("off", "on") if number % 2 == 0 else ("on", "off"):
             runs[kind].append(_measured(load, share if kind == "on" else None))
@@ -72,7 +72,7 @@ def _share(load: Workload) -> float:
     return min(1.0, 0.1 * WANTED_A_MINUTE / probe.spans_a_minute)
 
 
-def _measured(load: Workload, share: float | None) -> Run:
+def _measured(load: Workload, share: float | None) -> SpansRun:
     with TemporaryDirectory(prefix="aetheris-bench-") as folder:
         file = Path(folder) / "spans"
         with _receiving(file) as port:
@@ -80,7 +80,7 @@ def _measured(load: Workload, share: float | None) -> Run:
             [found] = runner.run([load], variant=runner.Variant(env=env), warm_up_s=20.0, progress=_quiet)
         spans = _in_the_end(file, found["wall_s"])
     cpu = sum(used for name, used in found["cpu_us_per_step"].items() if name in SERVICES)
-    return Run(found["steps_per_s"], cpu, spans / found["wall_s"] * 60)
+    return SpansRun(found["steps_per_s"], cpu, spans / found["wall_s"] * 60)
 
 
 @contextmanager
@@ -116,8 +116,8 @@ def _in_the_end(file: Path, wall_s: float) -> int:
     return sum(span.start_time_unix_nano >= last - wall_s * 1e9 for span in spans)
 
 
-def _medians(runs: Sequence[Run]) -> Run:
-    return Run(
+def _medians(runs: Sequence[SpansRun]) -> SpansRun:
+    return SpansRun(
         median(run.steps_per_s for run in runs),
         median(run.cpu_us for run in runs),
         median(run.spans_a_minute for run in runs),

@@ -13,11 +13,12 @@ from typing import Any, Literal, get_args
 import pytest
 
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE, ExecutorPoint
-from aetheris.testing.scripted_model import running_model
-from tests.testkit.agents import write_models
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import ENDED, REPOSITORY, System, running_system
+from aetheris.runtime.process.crash import ORDERED, VARIABLE, ExecutorPoint
+from tests.testkit.agents import running_agents
+from tests.testkit.outside import until
+from tests.testkit.policies import ALLOW_REST, ruled_by
+from tests.testkit.rig import Rig
+from tests.testkit.system import ENDED, REPOSITORY, System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
 
@@ -28,17 +29,13 @@ POINTS: tuple[ExecutorPoint, ...] = tuple(point for point in get_args(ExecutorPo
 """Those that every call reaches."""
 CALLED_AGAIN = {("in_call", "pure"), ("in_call", "idempotent"), ("after_call", "pure"), ("after_call", "idempotent")}
 NEVER_CALLED = {("after_started", "opaque"), ("before_call", "opaque"), ("between_nodes", "opaque")}
-POLICY = """
+POLICY = f"""
 [[rules]]
 name = "ask"
 tools = ["poke_irreversible"]
 effect = "approval"
 self_approval = true
-[[rules]]
-name = "rest"
-tools = ["*"]
-effect = "allow"
-"""
+{ALLOW_REST}"""
 PARKED = NEVER_CALLED | {("in_call", "opaque"), ("after_call", "opaque")}
 
 
@@ -64,45 +61,29 @@ class Row:
         return f"| {' | '.join((*self.lasting, f'{self.recovered_s:.1f}'))} |"
 
 
-@dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
-
-
 @pytest.fixture
-def world(tmp_path: Path) -> Generator[World]:
-    folder = tmp_path
+def rig(tmp_path: Path) -> Generator[Rig]:
     # No lease lapses: what is in doubt is so because its worker is known to have ended, in every run.
-    policy = folder / "policy.toml"
-    policy.write_text(POLICY)
-    env = {
-        "AETHERIS_TOOLS": "tests.testkit.outside_tools",
-        VARIABLE: ORDERED,
-        "AETHERIS_LEASE_TTL_S": "120",
-        "AETHERIS_POLICY": str(policy),
-    }
-    with running_outside(folder / "outside") as outside, running_model(SCRIPT) as (_, url):
-        models = write_models(folder / "models.toml", url)
-        with running_system(folder / "data", env | outside.env | {"AETHERIS_MODELS": str(models)}) as system:
-            yield World(system, outside)
+    env = {VARIABLE: ORDERED, "AETHERIS_LEASE_TTL_S": "120", **ruled_by(tmp_path, POLICY)}
+    with running_agents(tmp_path, SCRIPT, env) as rig:
+        yield rig
 
 
-def test_killed_at_every_point_in_every_class(world: World) -> None:
-    rows = [seen(world, point, effect_class.value) for point in POINTS for effect_class in EffectClass]
+def test_killed_at_every_point_in_every_class(rig: Rig) -> None:
+    rows = [seen(rig, point, effect_class.value) for point in POINTS for effect_class in EffectClass]
     for row in rows:
         where = (row.point, row.effect_class)
         pure = row.effect_class == "pure"
         assert row.ends == ("parked for a human" if where in PARKED else "completed"), row
         assert row.calls == (0 if where in NEVER_CALLED else 2 if where in CALLED_AGAIN else 1), row
         assert row.effects == (0 if pure or where in NEVER_CALLED else 1), row
-    wired = [on_the_wire(world, effect_class) for effect_class in WIRED]
+    wired = [on_the_wire(rig, effect_class) for effect_class in WIRED]
     for row in wired:
         again = row.effect_class == "idempotent"
         assert row.ends == ("parked for a human" if row.effect_class == "opaque" else "completed"), row
         assert (row.calls, row.effects) == (1 + again, 1), row
     rows += wired
-    further = [met(world, meeting) for meeting in MEETINGS]
+    further = [met(rig, meeting) for meeting in MEETINGS]
     for row, meeting in zip(further, MEETINGS, strict=True):
         again = meeting.order == "after_compensation:poke_idempotent"
         assert (row.calls, row.effects) == (1 + again, 1), row
@@ -114,30 +95,29 @@ def test_killed_at_every_point_in_every_class(world: World) -> None:
     assert documented == [row.lasting for row in rows], table
 
 
-def seen(world: World, point: ExecutorPoint, effect_class: str) -> Row:
+def seen(rig: Rig, point: ExecutorPoint, effect_class: str) -> Row:
     """Kill at one point under one job; return once that is over."""
-    system, name = world.system, f"{point}-{effect_class}"
+    system, name = rig.system, f"{point}-{effect_class}"
     tool = f"poke_{effect_class}"
-    orders = system.data / ORDERS
     before = system.state().parts["executor-0"].incarnation
     in_call = point == "in_call"
-    held = world.outside.hold(name) if in_call else None
+    held = rig.outside.hold(name) if in_call else None
     if not in_call:
-        give(orders, f"{point}:{tool}")
+        system.die_at(f"{point}:{tool}")
     step = {"id": "a", "tool": tool, "args": {"tag": name, "hold": name if in_call else ""}}
     first = {"id": "first", "tool": "poke_pure", "args": {"tag": f"{name}-first"}}
     in_run = point == "between_nodes"
     job = system.submit(first, step | {"depends_on": ["first"]}) if in_run else system.submit(step)
     if in_call:
-        until(lambda: calls(world, name) == 1, 60)
-        give(orders, f"{point}:{tool}")
-    until(lambda: not orders.exists(), 60)
+        until(lambda: calls(rig, name) == 1, 60)
+        system.die_at(f"{point}:{tool}")
+    until(system.has_died, 60)
     killed_s = time.monotonic()
     if held is not None:
         until(lambda: system.state().parts["executor-0"].incarnation > before, 60)
         held.unlink()
     until(lambda: system.job(job).get("status") in ENDED | {"waiting"}, 60)
-    return row(world, job, name, point, effect_class, time.monotonic() - killed_s)
+    return row(rig, job, name, point, effect_class, time.monotonic() - killed_s)
 
 
 WIRED = {
@@ -148,31 +128,31 @@ WIRED = {
 """Effect class → the tool that is called, and the event (which one of them) after which the request arrives."""
 
 
-def on_the_wire(world: World, effect_class: str) -> Row:
+def on_the_wire(rig: Rig, effect_class: str) -> Row:
     """Kill while the request is on its way; it arrives when the ledger has acted on its absence."""
-    system, orders, name = world.system, world.system.data / ORDERS, f"on the wire {effect_class}"
+    system, name = rig.system, f"on the wire {effect_class}"
     tool, then, count = WIRED[effect_class]
-    held = world.outside.hold_before(name)
+    held = rig.outside.hold_before(name)
     job = system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name}})
-    world.outside.wait_arrived(name, 60)
-    give(orders, f"in_call:{tool}")
-    until(lambda: not orders.exists(), 60)
+    rig.outside.wait_arrived(name, 60)
+    system.die_at(f"in_call:{tool}")
+    until(system.has_died, 60)
     killed_s = time.monotonic()
     until(lambda: stream(system, job, full=True).count(then) >= count, 60)
     held.unlink()
     until(lambda: system.job(job).get("status") in ENDED | {"waiting"}, 60)
-    world.outside.wait_for(count if effect_class == "idempotent" else 1, name)
-    return row(world, job, name, "on the wire", effect_class, time.monotonic() - killed_s)
+    rig.outside.wait_for(count if effect_class == "idempotent" else 1, name)
+    return row(rig, job, name, "on the wire", effect_class, time.monotonic() - killed_s)
 
 
-def row(world: World, job: str, name: str, point: str, effect_class: str, recovered_s: float) -> Row:  # noqa: PLR0917 - a row's cells
+def row(rig: Rig, job: str, name: str, point: str, effect_class: str, recovered_s: float) -> Row:  # noqa: PLR0917 - a row's cells
     """What is there once it is over."""
-    system = world.system
+    system = rig.system
     status = system.job(job)["status"]
-    distinct = len({effect["key"] for effect in world.outside.effects(tag=name)})
-    effects = distinct if effect_class == "idempotent" else world.outside.count(name)
+    distinct = len({effect["key"] for effect in rig.outside.effects(tag=name)})
+    effects = distinct if effect_class == "idempotent" else rig.outside.count(name)
     ends = "parked for a human" if status == "waiting" else status
-    return Row(point, effect_class, stream(system, job), calls(world, name), effects, ends, recovered_s)
+    return Row(point, effect_class, stream(system, job), calls(rig, name), effects, ends, recovered_s)
 
 
 @dataclass(frozen=True)
@@ -232,52 +212,43 @@ MEETINGS = (
 )
 
 
-def met(world: World, meeting: Meeting) -> Row:
+def met(rig: Rig, meeting: Meeting) -> Row:
     """Kill where only such a job gets to; return once that is over."""
-    system, orders = world.system, world.system.data / ORDERS
+    system = rig.system
     if meeting.until is None:
-        give(orders, meeting.order)
-    job = system.submit(*meeting.nodes) if meeting.goal is None else submitted(system, meeting.goal)
+        system.die_at(meeting.order)
+    job = (
+        system.submit(*meeting.nodes)
+        if meeting.goal is None
+        else system.submit_goal(meeting.goal, ["poke_probeable"], planning="graph")
+    )
     if meeting.until is not None:
         system.wait_status(job, "waiting", 60)
-        give(orders, meeting.order)
+        system.die_at(meeting.order)
         go_on(system, job, meeting.until)
-    until(lambda: not orders.exists(), 60)
+    until(system.has_died, 60)
     killed_s = time.monotonic()
     system.wait_status(job, meeting.ends, 60)
-    return row(world, job, meeting.tag, meeting.name, meeting.effect_class, time.monotonic() - killed_s)
-
-
-def submitted(system: System, goal: str) -> str:
-    answer = system.api.post("/jobs", json={"goal": goal, "tools": ["poke_probeable"], "planning": "graph"})
-    assert answer.status_code == 202, answer.text
-    return answer.json()["job_id"]
+    return row(rig, job, meeting.tag, meeting.name, meeting.effect_class, time.monotonic() - killed_s)
 
 
 def go_on(system: System, job: str, by: Literal["approval", "signal"]) -> None:
     """A human's word; the answer may come without what it caused."""
     if by == "signal":
-        system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go"})
+        system.signal(job, "go")
         return
     request = system.wait_asked(job, 60)["request_id"]
     system.api.post("/ecs/respond", json={"request_id": request, "action": "approve"})
 
 
-def give(orders: Path, order: str) -> None:
-    """Whole, or not there."""
-    staged = orders.with_suffix(".new")
-    staged.write_text(order)
-    staged.replace(orders)
-
-
-def calls(world: World, tag: str) -> int:
+def calls(rig: Rig, tag: str) -> int:
     """Everything that reached the outside, reads too."""
-    return world.outside.count(tag) + world.outside.reads(tag)
+    return rig.outside.count(tag) + rig.outside.reads(tag)
 
 
 def stream(system: System, job: str, *, full: bool = False) -> tuple[str, ...]:
     """The types of a job's events, without its birth, its plan and its seal; of one that fails, from its stop on."""
-    types = [event["type"] for event in system.api.get(f"/jobs/{job}/events").json()]
+    types = system.types(job)
     if full:
         return tuple(types)
     types = types[types.index("job_stopping") if "job_stopping" in types else 2 :]

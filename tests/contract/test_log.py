@@ -31,7 +31,7 @@ DEADLINE_S = 60.0
 
 
 @dataclass
-class Bench:
+class LogBench:
     """A log under test, and topics of its own."""
 
     log: Log
@@ -40,7 +40,7 @@ class Bench:
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.real)])
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[LogBench]:
     log = KafkaLog(request.getfixturevalue("kafka"), session_timeout_s=6.0) if request.param == "kafka" else MemoryLog()
 
     async def create(partitions: int) -> str:
@@ -53,12 +53,12 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
         return name
 
     await log.start()
-    yield Bench(log, create)
+    yield LogBench(log, create)
     await log.stop()
 
 
 @pytest.fixture
-async def appender(bench: Bench) -> AsyncIterator[Appender]:
+async def appender(bench: LogBench) -> AsyncIterator[Appender]:
     appender = bench.log.appender()
     await appender.start()
     yield appender
@@ -66,14 +66,14 @@ async def appender(bench: Bench) -> AsyncIterator[Appender]:
 
 
 @pytest.fixture
-async def reader(bench: Bench) -> AsyncIterator[Reader]:
+async def reader(bench: LogBench) -> AsyncIterator[Reader]:
     reader = bench.log.reader()
     await reader.start()
     yield reader
     await reader.stop()
 
 
-async def test_what_is_appended_is_read_back_byte_for_byte(bench: Bench, appender: Appender, reader: Reader) -> None:
+async def test_what_is_appended_is_read_back_byte_for_byte(bench: LogBench, appender: Appender, reader: Reader) -> None:
     topic = await bench.create(1)
     headers = (("ce_id", b"1"), ("traceparent", b"\x00\xff"), ("ce_id", b"2"))
     await appender.append([(Draft(topic, b"job", b'{"a": 1}', headers),)])
@@ -82,7 +82,7 @@ async def test_what_is_appended_is_read_back_byte_for_byte(bench: Bench, appende
     assert (record.key, record.value, record.headers, record.offset) == (b"job", b'{"a": 1}', headers, 0)
 
 
-async def test_the_key_decides_the_partition_as_for_every_kafka_client(bench: Bench, appender: Appender) -> None:
+async def test_the_key_decides_the_partition_as_for_every_kafka_client(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(4)
     keys = [f"job-{number}".encode() for number in range(40)]
     await appender.append([(Draft(topic, key, b"{}"),) for key in keys])
@@ -91,13 +91,13 @@ async def test_the_key_decides_the_partition_as_for_every_kafka_client(bench: Be
     assert set(found.values()) == {0, 1, 2, 3}
 
 
-async def test_a_named_partition_is_taken(bench: Bench, appender: Appender) -> None:
+async def test_a_named_partition_is_taken(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(3)
     await appender.append([(Draft(topic, b"k", b"{}", partition=2),)])
     assert [record.partition for record in await _everything(bench.log, topic, 3)] == [2]
 
 
-async def test_groups_stay_whole_and_in_order_under_concurrency(bench: Bench, appender: Appender) -> None:
+async def test_groups_stay_whole_and_in_order_under_concurrency(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(2)
     calls = [[_group(topic, writer, turn) for turn in range(5)] for writer in range(30)]
     async with asyncio.timeout(DEADLINE_S):
@@ -111,7 +111,7 @@ async def test_groups_stay_whole_and_in_order_under_concurrency(bench: Bench, ap
             assert turns == sorted(turns)
 
 
-async def test_calls_keep_their_order(bench: Bench, appender: Appender) -> None:
+async def test_calls_keep_their_order(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(1)
     calls = [asyncio.create_task(appender.append([(Draft(topic, b"k", str(n).encode()),)])) for n in range(200)]
     await asyncio.gather(*calls)
@@ -119,7 +119,7 @@ async def test_calls_keep_their_order(bench: Bench, appender: Appender) -> None:
 
 
 async def test_a_group_that_fits_no_batch_is_refused_before_anything_is_written(
-    bench: Bench, appender: Appender
+    bench: LogBench, appender: Appender
 ) -> None:
     topic = await bench.create(1)
     half = Draft(topic, b"k", bytes(MAX_GROUP_BYTES // 2))
@@ -128,14 +128,14 @@ async def test_a_group_that_fits_no_batch_is_refused_before_anything_is_written(
     assert await bench.log.end_offsets([(topic, 0)]) == {(topic, 0): 0}
 
 
-async def test_large_groups_go_out_one_after_the_other(bench: Bench, appender: Appender) -> None:
+async def test_large_groups_go_out_one_after_the_other(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(1)
     big = Draft(topic, b"k", bytes(MAX_GROUP_BYTES // 3))
     await appender.append([(big, big), (big,), (big, big)])
     assert await bench.log.end_offsets([(topic, 0)]) == {(topic, 0): 5}
 
 
-async def test_a_group_lies_in_one_partition(bench: Bench, appender: Appender) -> None:
+async def test_a_group_lies_in_one_partition(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(2)
     mixed = (Draft(topic, b"k", b"{}", partition=0), Draft(topic, b"k", b"{}", partition=1))
     with pytest.raises(MixedGroup):
@@ -143,14 +143,14 @@ async def test_a_group_lies_in_one_partition(bench: Bench, appender: Appender) -
     assert await bench.log.end_offsets([(topic, 0), (topic, 1)]) == {(topic, 0): 0, (topic, 1): 0}
 
 
-async def test_an_empty_value_is_a_tombstone_and_reads_back_as_empty(bench: Bench, appender: Appender) -> None:
+async def test_an_empty_value_is_a_tombstone_and_reads_back_as_empty(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(1)
     await appender.append([(Draft(topic, b"k", b""),)])
     (record,) = await _partition(bench.log, (topic, 0))
     assert record.value == b""
 
 
-async def test_a_reader_reads_from_where_it_is_told(bench: Bench, appender: Appender, reader: Reader) -> None:
+async def test_a_reader_reads_from_where_it_is_told(bench: LogBench, appender: Appender, reader: Reader) -> None:
     topic = await bench.create(2)
     await _fill(appender, topic, 0, 5)
     await _fill(appender, topic, 1, 5)
@@ -165,7 +165,7 @@ async def test_a_reader_reads_from_where_it_is_told(bench: Bench, appender: Appe
     assert [record.offset for record in await _read(reader, (topic, 0), 1)] == [5]
 
 
-async def test_a_paused_place_waits_and_loses_nothing(bench: Bench, appender: Appender, reader: Reader) -> None:
+async def test_a_paused_place_waits_and_loses_nothing(bench: LogBench, appender: Appender, reader: Reader) -> None:
     topic = await bench.create(2)
     reader.assign({(topic, 0): 0, (topic, 1): 0})
     reader.pause([(topic, 0)])
@@ -176,7 +176,9 @@ async def test_a_paused_place_waits_and_loses_nothing(bench: Bench, appender: Ap
     assert [record.offset for record in await _read(reader, (topic, 0), 3)] == [0, 1, 2]
 
 
-async def test_what_is_added_or_resumed_while_a_poll_waits_is_heard_at_once(bench: Bench, appender: Appender) -> None:
+async def test_what_is_added_or_resumed_while_a_poll_waits_is_heard_at_once(
+    bench: LogBench, appender: Appender
+) -> None:
     topic = await bench.create(3)
     await appender.append([(Draft(topic, b"k", b"%d" % n, (), n),) for n in range(3)])
     reader = bench.log.reader(max_wait_s=120.0)
@@ -194,7 +196,7 @@ async def test_what_is_added_or_resumed_while_a_poll_waits_is_heard_at_once(benc
         await reader.stop()
 
 
-async def test_who_appends_is_told_what_readers_get(bench: Bench, appender: Appender) -> None:
+async def test_who_appends_is_told_what_readers_get(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(2)
     told: list[Written] = []
     appender.tell(told.append)
@@ -207,7 +209,7 @@ async def test_who_appends_is_told_what_readers_get(bench: Bench, appender: Appe
         assert max(written.following for written in told if written.place == (topic, number)) == len(heard)
 
 
-async def test_what_is_skipped_is_not_read_and_what_follows_is(bench: Bench, appender: Appender) -> None:
+async def test_what_is_skipped_is_not_read_and_what_follows_is(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(2)
     reader = bench.log.reader(max_wait_s=120.0)
     await reader.start()
@@ -229,7 +231,9 @@ async def test_what_is_skipped_is_not_read_and_what_follows_is(bench: Bench, app
         await reader.stop()
 
 
-async def test_an_offset_that_the_log_does_not_have_is_a_gap(bench: Bench, appender: Appender, reader: Reader) -> None:
+async def test_an_offset_that_the_log_does_not_have_is_a_gap(
+    bench: LogBench, appender: Appender, reader: Reader
+) -> None:
     topic = await bench.create(1)
     await _fill(appender, topic, 0, 1)
     reader.assign({(topic, 0): 7})
@@ -237,14 +241,14 @@ async def test_an_offset_that_the_log_does_not_have_is_a_gap(bench: Bench, appen
         await _read(reader, (topic, 0), 1)
 
 
-async def test_a_poll_without_records_returns_in_time(bench: Bench, reader: Reader) -> None:
+async def test_a_poll_without_records_returns_in_time(bench: LogBench, reader: Reader) -> None:
     topic = await bench.create(1)
     reader.assign({(topic, 0): 0})
     async with asyncio.timeout(DEADLINE_S):
         assert await reader.poll(0.05) == {}
 
 
-async def test_offsets_and_counts(bench: Bench, appender: Appender) -> None:
+async def test_offsets_and_counts(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(3)
     await _fill(appender, topic, 1, 4)
     places = [(topic, number) for number in range(3)]
@@ -253,7 +257,7 @@ async def test_offsets_and_counts(bench: Bench, appender: Appender) -> None:
     assert await bench.log.end_offsets(places) == {(topic, 0): 0, (topic, 1): 4, (topic, 2): 0}
 
 
-async def test_a_member_gets_the_same_numbers_of_every_topic_and_its_offsets_back(bench: Bench) -> None:
+async def test_a_member_gets_the_same_numbers_of_every_topic_and_its_offsets_back(bench: LogBench) -> None:
     topics = [await bench.create(4), await bench.create(4)]
     first, told = await _join(bench, "member-0", topics)
     async with asyncio.timeout(DEADLINE_S):
@@ -269,7 +273,7 @@ async def test_a_member_gets_the_same_numbers_of_every_topic_and_its_offsets_bac
     await again.stop()
 
 
-async def test_what_is_not_ours_is_not_committed(bench: Bench) -> None:
+async def test_what_is_not_ours_is_not_committed(bench: LogBench) -> None:
     topic = await bench.create(1)
     member, told = await _join(bench, "member-0", [topic])
     async with asyncio.timeout(DEADLINE_S):
@@ -279,7 +283,7 @@ async def test_what_is_not_ours_is_not_committed(bench: Bench) -> None:
     await member.stop()
 
 
-async def test_a_stopped_appender_refuses(bench: Bench) -> None:
+async def test_a_stopped_appender_refuses(bench: LogBench) -> None:
     topic = await bench.create(1)
     appender = bench.log.appender()
     await appender.start()
@@ -290,13 +294,13 @@ async def test_a_stopped_appender_refuses(bench: Bench) -> None:
 
 
 @dataclass
-class Told:
+class Assignments:
     assigned: "asyncio.Queue[frozenset[int]]" = field(default_factory=asyncio.Queue)
     revoked: "asyncio.Queue[frozenset[int]]" = field(default_factory=asyncio.Queue)
 
 
-async def _join(bench: Bench, member: str, topics: Collection[str]):
-    told = Told()
+async def _join(bench: LogBench, member: str, topics: Collection[str]):
+    told = Assignments()
     membership = bench.log.membership(bench.group, member, topics)
     await membership.start(told.assigned.put, told.revoked.put)
     return membership, told

@@ -26,7 +26,7 @@ _READY_WITHIN_S = 180.0
 
 
 @dataclass(frozen=True)
-class Cluster:
+class KubernetesCluster:
     """What kubectl needs to talk to it."""
 
     url: str
@@ -52,7 +52,7 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Generator[Cluster]:
+def running_cluster(folder: Path) -> Generator[KubernetesCluster]:
     """An API server for as long as the block lasts."""
     module = Path(__file__).parent / "apiserver"
     server = built(module, ".", "kube-apiserver")
@@ -90,7 +90,7 @@ def running_cluster(folder: Path) -> Generator[Cluster]:
             child = spawn(argv, log=folder / f"{Path(program).name}.log")
             ending.callback(end, child, 10.0)
         until(lambda: _ready(url, token), _READY_WITHIN_S)
-        yield Cluster(url, token)
+        yield KubernetesCluster(url, token)
 
 
 def _ready(url: str, token: str) -> bool:

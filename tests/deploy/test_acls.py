@@ -31,7 +31,8 @@ from tests.deploy.authority import Authority, Identity
 from tests.deploy.kafka_tools import command
 from tests.deploy.manifests import kubectl_needed, name, of_kind
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.outside import running_outside, until
+from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes
 from tests.testkit.system import System
 
@@ -146,15 +147,8 @@ def _grants(bootstrap: str) -> Iterator[list[str]]:
             yield command("org.apache.kafka.tools.AclCommand", *argv)
 
 
-@dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
-    folder: Path
-
-
 @pytest.fixture(scope="module")
-def world(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
     folder = tmp_path_factory.mktemp("services")
     (folder / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
     seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -185,28 +179,28 @@ def world(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generat
             url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
             headers = {"Authorization": f"Bearer {TOKEN}"}
             with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
-                yield World(System(folder, api), outside, folder)
+                yield Rig(System(folder, api), outside)
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
     return {"id": node, "tool": tool, "args": {"tag": f"{tag}-{node}"}, "depends_on": list(after)}
 
 
-async def test_each_service_does_its_work(secured: Secured, world: World) -> None:
+async def test_each_service_does_its_work(secured: Secured, rig: Rig) -> None:
     async with secured.producer("aetheris-gateway") as gateway:  # who may write commands may write nonsense
         await gateway.send_and_wait(Topic.JOBS_COMMANDS, b"no command", key=b"garbage")
     tag = fresh("secured")
     second, third = poke("b", tag, "a", tool="poke_idempotent"), poke("c", tag, "b", tool="poke_pure")
-    job = world.system.submit(poke("a", tag), second, third)
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    parked = world.system.submit(poke("lost", tag, tool="poke_lost"))
-    world.system.wait_status(parked, "waiting", PATIENCE_S)
-    world.system.resolve(parked, "lost", "happened", result={})
-    world.system.wait_status(parked, "completed", PATIENCE_S)
+    job = rig.system.submit(poke("a", tag), second, third)
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    parked = rig.system.submit(poke("lost", tag, tool="poke_lost"))
+    rig.system.wait_status(parked, "waiting", PATIENCE_S)
+    rig.system.resolve(parked, "lost", "happened", result={})
+    rig.system.wait_status(parked, "completed", PATIENCE_S)
     for one in (job, parked):
-        until(lambda one=one: _sealed(world, one), PATIENCE_S)
-    assert (world.outside.count(f"{tag}-a"), world.outside.count(f"{tag}-b")) == (1, 1)
-    said = "".join((world.folder / f"{service}.log").read_text() for service in SERVICES)
+        until(lambda one=one: _sealed(rig, one), PATIENCE_S)
+    assert (rig.outside.count(f"{tag}-a"), rig.outside.count(f"{tag}-b")) == (1, 1)
+    said = "".join((rig.system.data / f"{service}.log").read_text() for service in SERVICES)
     assert "Authorization" not in said
     env = secured.env("aetheris-subscriber")
     argv = ["subscribe", "--until-now", "--group", "test", "--job", job]
@@ -215,8 +209,8 @@ async def test_each_service_does_its_work(secured: Secured, world: World) -> Non
     assert '"job_completed"' in done.output
 
 
-def _sealed(world: World, job: str) -> bool:
-    report = world.system.api.get(f"/jobs/{job}/verify").json()
+def _sealed(rig: Rig, job: str) -> bool:
+    report = rig.system.api.get(f"/jobs/{job}/verify").json()
     return bool(report.get("ok")) and report.get("seal") is not None
 
 

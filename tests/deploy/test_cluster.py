@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.built import go_needed
-from tests.deploy.cluster import Cluster, etcd_needed, running_cluster
+from tests.deploy.cluster import KubernetesCluster, etcd_needed, running_cluster
 from tests.deploy.manifests import DEPLOY, OVERLAYS, SERVICES, Manifest, kubectl_needed, name, of_kind, rendered
 from tests.deploy.shapes import CRDS
 from tests.deploy.test_schemas import spoiled
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(4000), kubectl_needed, go_ne
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[KubernetesCluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster")) as found:
         for definitions in sorted(CRDS.glob("*.json")):
             found.apply("-f", str(definitions))
@@ -28,12 +28,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_cluster_takes_every_object(cluster: Cluster, overlay: str) -> None:
+def test_a_cluster_takes_every_object(cluster: KubernetesCluster, overlay: str) -> None:
     said = cluster.apply("--dry-run=server", "--validate=strict", "-k", str(DEPLOY / "overlays" / overlay))
     assert len(said.splitlines()) == len(rendered(overlay))
 
 
-def test_a_cluster_refuses_a_wrong_field_in_each_kind(cluster: Cluster) -> None:
+def test_a_cluster_refuses_a_wrong_field_in_each_kind(cluster: KubernetesCluster) -> None:
     kinds = {one["kind"]: one for overlay in OVERLAYS for one in rendered(overlay)}
     for kind, manifest in kinds.items():
         assert cluster.refuses(manifest) is None
@@ -53,7 +53,7 @@ def pod_of(workload: Manifest) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-def test_pods_pass_the_restricted_standard_and_others_do_not(cluster: Cluster) -> None:
+def test_pods_pass_the_restricted_standard_and_others_do_not(cluster: KubernetesCluster) -> None:
     for workload in of_kind("production", "Deployment", "StatefulSet"):
         pod = pod_of(workload)
         assert cluster.refuses(pod) is None, name(workload)
@@ -62,7 +62,7 @@ def test_pods_pass_the_restricted_standard_and_others_do_not(cluster: Cluster) -
             assert "PodSecurity" in str(cluster.refuses(pod))
 
 
-def test_what_the_operators_rule_out_is_refused(cluster: Cluster) -> None:
+def test_what_the_operators_rule_out_is_refused(cluster: KubernetesCluster) -> None:
     [topic, *_] = of_kind("production", "KafkaTopic")
     assert cluster.refuses({**topic, "spec": {**topic["spec"], "partitions": 0}}) is not None
     [user, *_] = of_kind("production", "KafkaUser")

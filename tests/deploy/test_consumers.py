@@ -22,7 +22,7 @@ PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Told:
+class FinishedJob:
     """A finished job, and its events as the API has them."""
 
     system: System
@@ -31,7 +31,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[Told]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[FinishedJob]:
     folder = tmp_path_factory.mktemp("consumed")
     with running_outside(folder / "outside") as outside:
         env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
@@ -45,10 +45,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[Told]:
                 return system.api.get(f"/jobs/{job}/events").json()
 
             until(lambda: any(one["type"] == "job_sealed" for one in events()), PATIENCE_S)
-            yield Told(system, job, events())
+            yield FinishedJob(system, job, events())
 
 
-def test_the_console_consumer(told: Told) -> None:
+def test_the_console_consumer(told: FinishedJob) -> None:
     properties = ["print.headers=true", "print.key=true", "key.separator=|", "headers.separator=,"]
     argv = ["--bootstrap-server", told.system.state().kafka, "--topic", Topic.JOBS_EVENTS, "--from-beginning"]
     argv += ["--max-messages", str(len(told.events))]
@@ -65,7 +65,7 @@ def test_the_console_consumer(told: Told) -> None:
     assert all(one["ce_specversion"] == "1.0" and one["content-type"] == "application/json" for one in headers)
 
 
-def test_connects_file_sink(told: Told, tmp_path: Path) -> None:
+def test_connects_file_sink(told: FinishedJob, tmp_path: Path) -> None:
     sunk = tmp_path / "events.txt"
     text = "org.apache.kafka.connect.storage.StringConverter"
     worker = {

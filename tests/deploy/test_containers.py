@@ -23,7 +23,8 @@ from tests.deploy.containers import (
 from tests.deploy.manifests import SERVICES, kubectl_needed
 from tests.testkit import outside_tools
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside
+from tests.testkit.outside import running_outside
+from tests.testkit.rig import Rig
 from tests.testkit.services import valkey_on_a_port
 from tests.testkit.system import System
 
@@ -36,10 +37,10 @@ TOKEN = "local-development"  # noqa: S105 - of deploy/overlays/local/tokens.toml
 
 
 @dataclass(frozen=True)
-class World:
+class PodsRig(Rig):
+    """Its services are `pods`."""
+
     pods: Pods
-    outside: Outside
-    system: System
 
     def wait_completed(self, job: str) -> None:
         """Return once the job has; show the services' words where it hasn't."""
@@ -59,7 +60,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Generator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def world(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[PodsRig]:
     folder = tmp_path_factory.mktemp("pods")
     free = Ports(folder)
     with running_outside(folder / "outside") as outside, valkey_on_a_port(folder, free.get("valkey")) as redis:
@@ -77,7 +78,7 @@ def world(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) 
         url = f"http://127.0.0.1:{ports['gateway']['AETHERIS_HTTP_PORT']}/api"
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
-            yield World(pods, outside, System(folder, api))
+            yield PodsRig(System(folder, api), outside, pods)
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
@@ -95,49 +96,49 @@ def test_an_image_is_small_has_no_root_and_no_shell(images: Engine) -> None:
             images.podman("run", "--rm", "--network", "none", "--entrypoint", "/bin/sh", image, "-c", "true")
 
 
-def test_a_pod_is_restricted(world: World) -> None:
+def test_a_pod_is_restricted(rig: PodsRig) -> None:
     for service in SERVICES:
-        container, pid = world.pods.container(service), world.pods.pid(service)
-        assert world.pods.engine.inspect(container, ".HostConfig.ReadonlyRootfs") is True
+        container, pid = rig.pods.container(service), rig.pods.pid(service)
+        assert rig.pods.engine.inspect(container, ".HostConfig.ReadonlyRootfs") is True
         status = dict(
             line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
         )
         assert status["Uid"].split() == ["10001"] * 4
         assert (int(status["CapEff"], 16), status["NoNewPrivs"], status["Seccomp"]) == (0, "1", "2")
-    assert sorted(world.pods.alive()) == sorted(SERVICES)
+    assert sorted(rig.pods.alive()) == sorted(SERVICES)
 
 
-def test_a_job_goes_through_pods_that_are_killed_in_the_middle(world: World) -> None:
+def test_a_job_goes_through_pods_that_are_killed_in_the_middle(rig: PodsRig) -> None:
     tag = fresh("pods")
-    held = world.outside.hold(f"{tag}-middle")
-    job = world.system.submit(
+    held = rig.outside.hold(f"{tag}-middle")
+    job = rig.system.submit(
         poke("before", tag),
         poke("middle", tag, "before", hold=held.name),
         poke("after", tag, "middle", tool="poke_idempotent"),
     )
-    world.outside.wait_for(1, f"{tag}-middle", 60)
-    world.pods.kill("tool-executor")
+    rig.outside.wait_for(1, f"{tag}-middle", 60)
+    rig.pods.kill("tool-executor")
     held.unlink()
-    world.wait_completed(job)
-    types = [event["type"] for event in world.system.api.get(f"/jobs/{job}/events").json()]
+    rig.wait_completed(job)
+    types = rig.system.types(job)
     assert {"worker_ended", "invocation_probed"} <= set(types), "its successor says that it ended, the outside is asked"
 
-    held = world.outside.hold(f"{tag}-second")
-    other = world.system.submit(
+    held = rig.outside.hold(f"{tag}-second")
+    other = rig.system.submit(
         poke("first", tag), poke("second", tag, "first", hold=held.name), poke("third", tag, "second")
     )
-    world.outside.wait_for(1, f"{tag}-second", 60)
+    rig.outside.wait_for(1, f"{tag}-second", 60)
     for service in ("planner", "ledger", "verifier", "gateway"):
-        world.pods.kill(service)
+        rig.pods.kill(service)
     held.unlink()
-    world.pods.wait_ready()
-    world.wait_completed(other)
+    rig.pods.wait_ready()
+    rig.wait_completed(other)
 
     for node in ("before", "middle", "after", "first", "second", "third"):
-        assert world.outside.count(f"{tag}-{node}") == 1, node
+        assert rig.outside.count(f"{tag}-{node}") == 1, node
     for one in (job, other):
-        world.system.verified(one)
+        rig.system.verified(one)
 
 
-def test_a_pod_ends_within_its_grace(world: World) -> None:
-    assert world.pods.stop() == dict.fromkeys(SERVICES, 0)
+def test_a_pod_ends_within_its_grace(rig: PodsRig) -> None:
+    assert rig.pods.stop() == dict.fromkeys(SERVICES, 0)

@@ -29,7 +29,7 @@ RISES = "0+0x10 0+2x50"
 
 
 @dataclass(frozen=True)
-class Course:
+class AlertCourse:
     """An alert, the series that it looks at (a sample a minute), and when it fires, in minutes."""
 
     alert: str
@@ -44,16 +44,18 @@ class Course:
 
 VERIFIER, EXECUTOR = {"job": "aetheris-verifier"}, {"job": "aetheris-tool_executor"}
 COURSES = [
-    Course("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, BORN, (6, 60), (4, 70)),
-    Course("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, AGAIN, (72, 95), (65,)),
-    Course("AetherisContradicted", "invocations_contradicted_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
-    Course("AetherisParked", "invocations_parked_total", VERIFIER, BORN, (6, 15), (4, 30)),
-    Course("AetherisParked", "invocations_parked_total", VERIFIER, AGAIN, (72,), (65, 95)),
-    Course("AetherisInDoubt", "invocations_in_doubt_total", VERIFIER, RISES, (25,), (10,)),
-    Course("AetherisDrift", "confirmations_failed_total", VERIFIER, BORN, (6,), (4, 70)),
-    Course("AetherisUntraceable", "effects_untraceable_total", EXECUTOR | {"tool": "pay"}, BORN, (6,), (4, 70)),
-    Course("AetherisToolRefused", "tools_refused_total", EXECUTOR | {"tool": "pay"}, BORN, (6, 15), (4, 30)),
-    Course(
+    AlertCourse("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, BORN, (6, 60), (4, 70)),
+    AlertCourse("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, AGAIN, (72, 95), (65,)),
+    AlertCourse(
+        "AetherisContradicted", "invocations_contradicted_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)
+    ),
+    AlertCourse("AetherisParked", "invocations_parked_total", VERIFIER, BORN, (6, 15), (4, 30)),
+    AlertCourse("AetherisParked", "invocations_parked_total", VERIFIER, AGAIN, (72,), (65, 95)),
+    AlertCourse("AetherisInDoubt", "invocations_in_doubt_total", VERIFIER, RISES, (25,), (10,)),
+    AlertCourse("AetherisDrift", "confirmations_failed_total", VERIFIER, BORN, (6,), (4, 70)),
+    AlertCourse("AetherisUntraceable", "effects_untraceable_total", EXECUTOR | {"tool": "pay"}, BORN, (6,), (4, 70)),
+    AlertCourse("AetherisToolRefused", "tools_refused_total", EXECUTOR | {"tool": "pay"}, BORN, (6, 15), (4, 30)),
+    AlertCourse(
         "AetherisToolQuarantined",
         "tools_quarantined_total",
         {"job": "aetheris-ledger", "tool": "pay"},
@@ -61,13 +63,13 @@ COURSES = [
         (6, 15),
         (4, 30),
     ),
-    Course("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
-    Course("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
-    Course("AetherisRecordsRefused", "records_refused_total", EXECUTOR | {"topic": "t"}, BORN, (6, 15), (4, 30)),
-    Course("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
-    Course("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
-    Course("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
-    Course("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
+    AlertCourse("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
+    AlertCourse("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
+    AlertCourse("AetherisRecordsRefused", "records_refused_total", EXECUTOR | {"topic": "t"}, BORN, (6, 15), (4, 30)),
+    AlertCourse("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
+    AlertCourse("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
+    AlertCourse("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
+    AlertCourse("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
 ]
 
 
@@ -86,7 +88,7 @@ def test_alerts_fire_when_they_should_and_at_no_other_time(tmp_path: Path) -> No
     promtool(tmp_path, "test", "rules", "test.yaml")
 
 
-def tried(course: Course, rule: dict[str, Any]) -> dict[str, Any]:
+def tried(course: AlertCourse, rule: dict[str, Any]) -> dict[str, Any]:
     """The course as promtool has it."""
     kept = course.labels if course.kept is None else course.kept
     annotations = {

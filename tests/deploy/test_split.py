@@ -12,7 +12,8 @@ from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from tests.deploy.namespaces import HUB, Host, namespaces_needed, network
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.outside import running_outside, until
+from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes, valkey_on_a_port
 from tests.testkit.system import System
 
@@ -24,9 +25,9 @@ TOKEN = "a-token-of-this-test"  # noqa: S105 - it is
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
+class SplitRig(Rig):
+    """Each service is a host of its own."""
+
     hosts: dict[str, Host]
     ports: dict[str, int]
     """Of what a host may be split from."""
@@ -46,7 +47,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SplitRig]:
     folder = tmp_path_factory.mktemp("split")
     (folder / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
     ports = Ports(folder)
@@ -84,7 +85,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
                 split = {"redis": at["redis"], "broker": at["kafka-hub"]}
                 health = {service: port for service, (_, port) in running.items()}
-                yield World(System(folder, api), outside, hosts, split, health)
+                yield SplitRig(System(folder, api), outside, hosts, split, health)
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
@@ -97,50 +98,48 @@ def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args:
     [("tool_executor", "redis", "redis"), ("tool_executor", "broker", "log"), ("ledger", "redis", "redis")],
 )
 def test_a_split_duplicates_nothing_and_heals_by_itself(
-    world: World, who: str, what: str, missed: str, how: str
+    rig: SplitRig, who: str, what: str, missed: str, how: str
 ) -> None:
-    world.wait_ready()
-    host, name = world.hosts[who], fresh(f"{who}-{what}-{how}")
-    held = world.outside.hold(name)
-    during = world.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
-    world.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)
-    with host.split_from(world.ports[what], how) as stopped:
+    rig.wait_ready()
+    host, name = rig.hosts[who], fresh(f"{who}-{what}-{how}")
+    held = rig.outside.hold(name)
+    during = rig.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
+    rig.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)
+    with host.split_from(rig.ports[what], how) as stopped:
         jobs = [
-            world.system.submit(
-                poke("a", f"{name}-{number}"), poke("b", f"{name}-{number}", "a", tool="poke_idempotent")
-            )
+            rig.system.submit(poke("a", f"{name}-{number}"), poke("b", f"{name}-{number}", "a", tool="poke_idempotent"))
             for number in range(1, 9)
         ]
         held.unlink()  # a call comes home to a split
-        until(lambda: missed in world.unready(who), PATIENCE_S)
+        until(lambda: missed in rig.unready(who), PATIENCE_S)
         assert stopped() > 0
-    world.system.wait_ended([during, *jobs], PATIENCE_S)
+    rig.system.wait_ended([during, *jobs], PATIENCE_S)
     for number, job in enumerate([during, *jobs]):
-        assert world.system.job(job)["status"] == "completed"
-        assert [world.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
-        world.system.verified(job)
-    world.wait_ready()
+        assert rig.system.job(job)["status"] == "completed"
+        assert [rig.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
+        rig.system.verified(job)
+    rig.wait_ready()
 
 
 @pytest.mark.parametrize("how", ["drop", "reset"])
 @pytest.mark.parametrize("who", ["tool_executor", "ledger"])
-def test_a_split_from_redis_that_is_shorter_than_a_lease_is_nobodys_doubt(world: World, who: str, how: str) -> None:
-    world.wait_ready()
+def test_a_split_from_redis_that_is_shorter_than_a_lease_is_nobodys_doubt(rig: SplitRig, who: str, how: str) -> None:
+    rig.wait_ready()
     name = fresh(f"short-{who}-{how}")
-    held = world.outside.hold(name)
+    held = rig.outside.hold(name)
     begun_s = time.monotonic()
-    during = world.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
-    world.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)
-    with world.hosts[who].split_from(world.ports["redis"], how) as stopped:
+    during = rig.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
+    rig.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)
+    with rig.hosts[who].split_from(rig.ports["redis"], how) as stopped:
         held.unlink()  # its effect can't be kept, or the next lease not be had
-        begun = world.system.submit(poke("a", f"{name}-1"), poke("b", f"{name}-1", "a"))
+        begun = rig.system.submit(poke("a", f"{name}-1"), poke("b", f"{name}-1", "a"))
         until(lambda: stopped() > 0, PATIENCE_S)
-    world.system.wait_ended([during, begun], PATIENCE_S)
+    rig.system.wait_ended([during, begun], PATIENCE_S)
     lasted_s = time.monotonic() - begun_s
     for number, job in enumerate([during, begun]):
-        assert world.system.job(job)["status"] == "completed"
-        assert [world.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
-        world.system.verified(job)
-        told = {event["type"] for event in world.system.api.get(f"/jobs/{job}/events").json()}
+        assert rig.system.job(job)["status"] == "completed"
+        assert [rig.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
+        rig.system.verified(job)
+        told = set(rig.system.types(job))
         if lasted_s < LEASE_S:  # on a machine that stalls for longer, a lease may run out without any split
             assert not told & {"invocation_in_doubt", "invocation_reopened", "invocation_parked"}, told

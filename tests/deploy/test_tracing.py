@@ -19,8 +19,8 @@ from aetheris.cli.embedded.processes import end, spawn
 from aetheris.protocol.base.keys import job_key
 from tests.deploy.built import built, go_needed
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import until
+from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(4000), go_needed]
 
@@ -96,9 +96,9 @@ def _answers(jaeger: Jaeger) -> bool:
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
+class JaegerRig(Rig):
+    """Its spans arrive at `jaeger`."""
+
     jaeger: Jaeger
 
     def keys(self, job: str) -> dict[str, str]:
@@ -108,18 +108,17 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[JaegerRig]:
     folder = tmp_path_factory.mktemp("traced")
-    with running_jaeger(folder / "jaeger") as jaeger, running_outside(folder / "outside") as outside:
+    with running_jaeger(folder / "jaeger") as jaeger:
         env = {
-            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{jaeger.otlp}/v1/traces",
             "OTEL_EXPORTER_OTLP_ENDPOINT": jaeger.otlp,
             "OTEL_METRICS_EXPORTER": "none",
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
-        with running_system(folder / "data", env | outside.env) as system:
-            yield World(system, outside, jaeger)
+        with running_rig(folder, env) as rig:
+            yield JaegerRig(rig.system, rig.outside, jaeger)
 
 
 def named(trace: dict[str, Any]) -> dict[str, set[str]]:
@@ -135,28 +134,27 @@ def links(trace: dict[str, Any]) -> set[str]:
     return {one["traceID"] for span in trace["spans"] for one in span["references"]} - {trace["traceID"]}
 
 
-def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(world: World) -> None:
+def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(rig: JaegerRig) -> None:
     tag = fresh("crossed")
-    held = world.outside.hold(tag)
-    job = world.system.submit(
+    held = rig.outside.hold(tag)
+    job = rig.system.submit(
         {"id": "a", "tool": "poke_probeable", "args": {"tag": tag, "hold": tag}},
         {"id": "b", "tool": "poke_pure", "args": {"tag": f"{tag}-b"}, "depends_on": ["a"]},
     )
-    world.outside.wait_for(1, tag, PATIENCE_S)
-    key = world.keys(job)["a"]
-    world.jaeger.wait_trace(key[:32], {"aetheris-tool_executor"})  # what the call's first span says is out
-    world.system.kill("executor-0")
+    rig.outside.wait_for(1, tag, PATIENCE_S)
+    key = rig.keys(job)["a"]
+    rig.jaeger.wait_trace(key[:32], {"aetheris-tool_executor"})  # what the call's first span says is out
+    rig.system.kill("executor-0")
     held.unlink()
-    world.system.wait_status(job, "completed", PATIENCE_S)
+    rig.system.wait_status(job, "completed", PATIENCE_S)
 
     until(
         lambda: (
-            "probe poke_probeable"
-            in named(world.jaeger.trace(key[:32]) or {"spans": []}).get("aetheris-verifier", set())
+            "probe poke_probeable" in named(rig.jaeger.trace(key[:32]) or {"spans": []}).get("aetheris-verifier", set())
         ),
         PATIENCE_S,
     )
-    trace = world.jaeger.wait_trace(key[:32], SERVICES)
+    trace = rig.jaeger.wait_trace(key[:32], SERVICES)
     names = named(trace)
     assert "request" in names["aetheris-planner"]
     assert {"adjudicate", "judge"} <= names["aetheris-ledger"]
@@ -167,24 +165,24 @@ def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(world: Wo
     assert set(above) <= known, "no gap"
     assert tag not in json.dumps([span["tags"] for span in trace["spans"]]), "no arguments"
 
-    whole = world.jaeger.wait_trace(job_key(job)[:32], {"aetheris-gateway", "aetheris-planner"})
+    whole = rig.jaeger.wait_trace(job_key(job)[:32], {"aetheris-gateway", "aetheris-planner"})
     assert named(whole)["aetheris-gateway"] == {"command submit"}
-    assert links(whole) == {one[:32] for one in world.keys(job).values()}
+    assert links(whole) == {one[:32] for one in rig.keys(job).values()}
     assert job_key(job)[:32] in links(trace)
     if "AETHERIS_EXAMPLES" in os.environ:
         EXAMPLE.parent.mkdir(exist_ok=True)
         EXAMPLE.write_text(json.dumps({"data": [trace, whole]}, indent=1) + "\n")
 
 
-def test_a_call_shows_its_parts_and_the_command_line_links_to_them(world: World) -> None:
-    job = world.system.submit({"id": "a", "tool": "poke_idempotent", "args": {"tag": "plain"}})
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    key = world.keys(job)["a"]
-    names = named(world.jaeger.wait_trace(key[:32], SERVICES))
+def test_a_call_shows_its_parts_and_the_command_line_links_to_them(rig: JaegerRig) -> None:
+    job = rig.system.submit({"id": "a", "tool": "poke_idempotent", "args": {"tag": "plain"}})
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    key = rig.keys(job)["a"]
+    names = named(rig.jaeger.wait_trace(key[:32], SERVICES))
     assert {"begin", "execute_tool poke_idempotent", "put_effect"} <= names["aetheris-tool_executor"]
     assert "audit" in names["aetheris-verifier"]
-    env = {"AETHERIS_TRACE_URL": f"{world.jaeger.query}/trace/{{trace_id}}", "COLUMNS": "200"}
-    done = CliRunner().invoke(app, ["trace", job, "--data", str(world.system.data)], env=env)
+    env = {"AETHERIS_TRACE_URL": f"{rig.jaeger.query}/trace/{{trace_id}}", "COLUMNS": "200"}
+    done = CliRunner().invoke(app, ["trace", job, "--data", str(rig.system.data)], env=env)
     assert done.exit_code == 0, done.output
     for trace_id in (key[:32], job_key(job)[:32]):
-        assert f"{world.jaeger.query}/trace/{trace_id}" in done.output
+        assert f"{rig.jaeger.query}/trace/{trace_id}" in done.output

@@ -157,7 +157,7 @@ def test_each_service_is_replaced_while_jobs_run(world: tuple[Fleet, Outside]) -
             assert [outside.count(f"{tag}-{node}") for node in "abc"] == [1, 1, 1], tag
             report = new.report(job)
             assert report["ok"], (tag, report["violations"])
-            for event in new.api.get(f"/jobs/{job}/events").json():
+            for event in new.events(job):
                 written.setdefault(event["type"], set()).add(FIELD in event["data"])
     assert TYPE in written
     for kind in ("plan_generated", "tool_invocation_started"):

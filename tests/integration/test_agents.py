@@ -13,9 +13,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.testkit.agents import World, running_agents
+from tests.testkit.agents import AgentsRig, running_agents
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import until
+from tests.testkit.policies import ASK_IRREVERSIBLE, ruled_by
 from tests.testkit.system import REPOSITORY
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -23,18 +24,6 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 TURNS, KILLS = 20, 20
 LONG = "poke the outside for a long time"
 CLASSES = ("poke_pure", "poke_idempotent", "poke_probeable")
-POLICY = """
-[[rules]]
-name = "ask"
-tools = ["*"]
-irreversible = true
-effect = "approval"
-self_approval = true
-[[rules]]
-name = "rest"
-tools = ["*"]
-effect = "allow"
-"""
 VICTIMS = ("executor-0", "planner-0", "ledger-0")
 
 
@@ -97,63 +86,61 @@ SCRIPT: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[AgentsRig]:
     folder = tmp_path_factory.mktemp("agents")
-    policy = folder / "policy.toml"
-    policy.write_text(POLICY)
-    with running_agents(folder, SCRIPT, AETHERIS_POLICY=str(policy)) as world:
-        yield world
+    with running_agents(folder, SCRIPT, ruled_by(folder, ASK_IRREVERSIBLE)) as rig:
+        yield rig
 
 
-def ended(world: World, job: str, status: str = "completed") -> dict[str, Any]:
-    world.system.wait_ended([job])
-    found = world.system.job(job)
+def ended(rig: AgentsRig, job: str, status: str = "completed") -> dict[str, Any]:
+    rig.system.wait_ended([job])
+    found = rig.system.job(job)
     assert found["status"] == status, found
     return found
 
 
-def test_what_is_wrong_in_an_answer_is_not_called_and_the_model_is_told(world: World) -> None:
+def test_what_is_wrong_in_an_answer_is_not_called_and_the_model_is_told(rig: AgentsRig) -> None:
     goal = fresh("mend")
     SCRIPT[goal] = mend(goal)
-    job = world.submit(goal)
-    found = ended(world, job)
+    job = rig.system.submit_goal(goal)
+    found = ended(rig, job)
     assert [step["node_id"] for step in found["steps"]] == ["turn-1", "turn-1.1", "turn-2"]
-    assert (world.outside.reads(goal), world.outside.count("hostile")) == (1, 0)
-    told = [one for one in world.model.requests if one.goal == goal][-1].body["messages"][-5:]
+    assert (rig.outside.reads(goal), rig.outside.count("hostile")) == (1, 0)
+    told = [one for one in rig.model.requests if one.goal == goal][-1].body["messages"][-5:]
     assert [one["content"].startswith("This call was not made.") for one in told] == [True, True, True, True, False]
-    first, _, second = world.effects(job)
+    first, _, second = rig.effects(job)
     assert (first["kind"], first["model"], first["prompt_hash"]) == ("llm", "scripted", first["input_hash"])
     assert first["usage"]["cost_usd"] > 0
     assert second["usage"]["output_tokens"] > 20_000, "also of an answer that is a blob"
-    recorded = [one["data"] for one in world.events(job) if one["type"] == "tool_invocation_finished"]
+    recorded = [one["data"] for one in rig.system.events(job) if one["type"] == "tool_invocation_finished"]
     refused = [call.get("refused") for call in recorded[0]["result"]["calls"]]
     assert [why is None for why in refused] == [False, False, False, False, True]
     assert recorded[2]["result_ref"]["size"] > 100_000
     assert "result" not in recorded[2]
-    assert world.outcome(job)
+    assert rig.outcome(job)
 
 
-def test_a_result_that_gives_orders_gets_no_more_than_a_question_to_a_human(world: World) -> None:
-    job = world.submit("obey")
-    world.system.wait_status(job, "waiting", 60)
-    asked = world.system.wait_asked(job)
-    assert (asked["node_id"], world.outside.count("injected")) == ("turn-2.1", 0)
-    answer = world.system.api.post("/ecs/respond", json={"request_id": asked["request_id"], "action": "reject"})
+def test_a_result_that_gives_orders_gets_no_more_than_a_question_to_a_human(rig: AgentsRig) -> None:
+    job = rig.system.submit_goal("obey")
+    rig.system.wait_status(job, "waiting", 60)
+    asked = rig.system.wait_asked(job)
+    assert (asked["node_id"], rig.outside.count("injected")) == ("turn-2.1", 0)
+    answer = rig.system.api.post("/ecs/respond", json={"request_id": asked["request_id"], "action": "reject"})
     assert answer.status_code < 300, answer.text
-    found = ended(world, job)
+    found = ended(rig, job)
     assert "turn-2.1" in {step["node_id"] for step in found["steps"] if step["state"] == "rejected"}
-    assert world.outside.count("injected") == 0
-    last = [one for one in world.model.requests if one.goal == "obey"][-1]
+    assert rig.outside.count("injected") == 0
+    last = [one for one in rig.model.requests if one.goal == "obey"][-1]
     said = json.loads(last.body["messages"][-1]["content"])
     assert (said["outcome"], said["has_effect"], said["error_message"]) == (
         "rejected",
         "none",
         "approval: a human said no",
     )
-    assert world.outcome(job)
+    assert rig.outcome(job)
 
 
-def test_a_model_that_is_told_what_failed_goes_on_and_what_it_repeats_is_done_once(world: World) -> None:
+def test_a_model_that_is_told_what_failed_goes_on_and_what_it_repeats_is_done_once(rig: AgentsRig) -> None:
     goal, tag = fresh("go on"), fresh("once")
     again = poke("poke_probeable", tag)
     refused = {"tool": "poke_refused", "args": {}}
@@ -163,17 +150,17 @@ def test_a_model_that_is_told_what_failed_goes_on_and_what_it_repeats_is_done_on
         {"calls": [again]},
         {"text": "It can't be done."},
     ]
-    job = world.submit(goal)
-    found = ended(world, job)
+    job = rig.system.submit_goal(goal)
+    found = ended(rig, job)
     steps = {step["node_id"]: step["state"] for step in found["steps"]}
     assert [name for name, state in steps.items() if state == "failed"] == ["turn-1.2", "turn-2.2"]
     assert [name for name, state in steps.items() if state == "completed" and "." in name] == ["turn-1.1"]
-    assert world.outside.count(tag) == 1
-    told = [one["content"] for one in world.model.requests[-1].body["messages"] if one["role"] == "tool"]
+    assert rig.outside.count(tag) == 1
+    told = [one["content"] for one in rig.model.requests[-1].body["messages"] if one["role"] == "tool"]
     assert [json.loads(one).get("has_effect") for one in told] == [None, "none", None, None, "none", None]
-    assert world.outcome(job)
-    until(lambda: world.system.api.get(f"/jobs/{job}/evidence").status_code == 200, 30)
-    check_alone(world.system.api.get(f"/jobs/{job}/evidence").content)
+    assert rig.outcome(job)
+    until(lambda: rig.system.api.get(f"/jobs/{job}/evidence").status_code == 200, 30)
+    check_alone(rig.system.api.get(f"/jobs/{job}/evidence").content)
 
 
 def check_alone(bundle: bytes) -> None:
@@ -186,47 +173,47 @@ def check_alone(bundle: bytes) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_effect_that_nobody_is_sure_of_ends_the_loop(world: World) -> None:
+def test_an_effect_that_nobody_is_sure_of_ends_the_loop(rig: AgentsRig) -> None:
     goal, tag = fresh("lost"), fresh("lost")
     SCRIPT[goal] = [{"calls": [poke("poke_lost", tag)]}, {"calls": [poke("poke_lost", tag)]}]
-    job = world.submit(goal, options={"on_in_doubt": "fail"})
-    assert "not sure" in ended(world, job, "failed")["error"]
-    assert (world.outside.count(tag), world.model.calls_for(goal)) == (1, [0])
+    job = rig.system.submit_goal(goal, options={"on_in_doubt": "fail"})
+    assert "not sure" in ended(rig, job, "failed")["error"]
+    assert (rig.outside.count(tag), rig.model.calls_for(goal)) == (1, [0])
 
 
-def test_jobs_end_for_good_with_the_name_of_what_ends_them(world: World) -> None:
+def test_jobs_end_for_good_with_the_name_of_what_ends_them(rig: AgentsRig) -> None:
     ends = {
-        "no plan": (world.submit("no plan", planning="graph"), "no_plan: answer: steps/0/kind"),
-        "turns": (world.submit("without end", limits={"turns": 2}), "limit_turns: 2 turns"),
-        "calls": (world.submit("without end", limits={"calls": 1}), "limit_calls: 1 of 1"),
-        "tokens": (world.submit("without end", limits={"tokens": 500}), "limit_tokens: "),
-        "money": (world.submit("without end", limits={"cost_usd": 0.0001}), "limit_cost_usd: 0.00"),
-        "failures": (world.submit("stubborn", limits={"failed_turns": 2}), "limit_failed_turns: 2 turns"),
-        "refused": (world.submit("broken"), "the model's server answered 401"),
+        "no plan": (rig.system.submit_goal("no plan", planning="graph"), "no_plan: answer: steps/0/kind"),
+        "turns": (rig.system.submit_goal("without end", limits={"turns": 2}), "limit_turns: 2 turns"),
+        "calls": (rig.system.submit_goal("without end", limits={"calls": 1}), "limit_calls: 1 of 1"),
+        "tokens": (rig.system.submit_goal("without end", limits={"tokens": 500}), "limit_tokens: "),
+        "money": (rig.system.submit_goal("without end", limits={"cost_usd": 0.0001}), "limit_cost_usd: 0.00"),
+        "failures": (rig.system.submit_goal("stubborn", limits={"failed_turns": 2}), "limit_failed_turns: 2 turns"),
+        "refused": (rig.system.submit_goal("broken"), "the model's server answered 401"),
     }
-    found = {name: (ended(world, job, "failed")["error"], error) for name, (job, error) in ends.items()}
+    found = {name: (ended(rig, job, "failed")["error"], error) for name, (job, error) in ends.items()}
     assert {name: error.startswith(wanted) for name, (error, wanted) in found.items()} == dict.fromkeys(ends, True), (
         found
     )
     for job, _ in ends.values():
-        assert world.outcome(job)
+        assert rig.outcome(job)
 
 
-def test_a_whole_plan_from_one_answer_and_a_model_within_a_plan(world: World) -> None:
-    job = world.submit("plan", planning="graph")
-    assert [step["node_id"] for step in ended(world, job)["steps"]] == ["turn-1", "plan.look", "plan.do"]
-    assert [one["tag"] for one in world.outside.effects() if one["key"].startswith(f"aetheris:{job}:")] == ["planned"]
+def test_a_whole_plan_from_one_answer_and_a_model_within_a_plan(rig: AgentsRig) -> None:
+    job = rig.system.submit_goal("plan", planning="graph")
+    assert [step["node_id"] for step in ended(rig, job)["steps"]] == ["turn-1", "plan.look", "plan.do"]
+    assert [one["tag"] for one in rig.outside.effects() if one["key"].startswith(f"aetheris:{job}:")] == ["planned"]
     prompt = {"$ref": "look#/tag"}
-    job = world.system.submit(
+    job = rig.system.submit(
         {"id": "look", "tool": "poke_pure", "args": {"tag": "Say it shorter."}},
         {"id": "short", "kind": "llm", "args": {"model": "fast", "prompt": prompt}},
     )
-    assert ended(world, job)["result"]["short"]["text"] == "Short."
+    assert ended(rig, job)["result"]["short"]["text"] == "Short."
 
 
-def test_the_command_line_submits_a_goal_and_shows_what_came_of_it(world: World) -> None:
+def test_the_command_line_submits_a_goal_and_shows_what_came_of_it(rig: AgentsRig) -> None:
     def said(*argv: str) -> str:
-        command = [sys.executable, "-m", "aetheris.cli", *argv, "--data", str(world.system.data)]
+        command = [sys.executable, "-m", "aetheris.cli", *argv, "--data", str(rig.system.data)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=REPOSITORY, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -245,34 +232,34 @@ def test_the_command_line_submits_a_goal_and_shows_what_came_of_it(world: World)
     assert "fast" in said("models")
 
 
-def test_an_agent_that_is_killed_twenty_times_ends_as_one_that_is_not(world: World) -> None:
+def test_an_agent_that_is_killed_twenty_times_ends_as_one_that_is_not(rig: AgentsRig) -> None:
     seed = random.randrange(1 << 32)  # noqa: S311  printed below
     print(f"seed {seed}")  # noqa: T201  to repeat it
     draw = random.Random(seed)  # noqa: S311
     goal = fresh(LONG)
     SCRIPT[goal] = long_script()
-    clean = world.submit(goal)
-    ended(world, clean)
-    assert world.model.calls_for(goal) == list(range(TURNS))
-    lasting = len(world.events(clean))
-    world.model.requests.clear()
+    clean = rig.system.submit_goal(goal)
+    ended(rig, clean)
+    assert rig.model.calls_for(goal) == list(range(TURNS))
+    lasting = len(rig.system.events(clean))
+    rig.model.requests.clear()
     places = sorted(draw.sample(range(3, lasting - 3), KILLS))
-    job = world.submit(goal)
+    job = rig.system.submit_goal(goal)
     for place in places:
-        until(lambda place=place: len(world.events(job)) >= place, 120)
-        world.system.kill(draw.choice(VICTIMS))
-    world.system.wait_ended([job], 240)
-    found = world.system.job(job)
+        until(lambda place=place: len(rig.system.events(job)) >= place, 120)
+        rig.system.kill(draw.choice(VICTIMS))
+    rig.system.wait_ended([job], 240)
+    found = rig.system.job(job)
     assert found["status"] == "completed", found
-    assert world.outcome(job) == world.outcome(clean)
-    keys = Counter(effect["key"] for effect in world.outside.effects() if f":{job}:" in effect["key"])
+    assert rig.outcome(job) == rig.outcome(clean)
+    keys = Counter(effect["key"] for effect in rig.outside.effects() if f":{job}:" in effect["key"])
     tools = {step["node_id"]: step["tool"] for step in found["steps"]}
     reached = Counter(key.split(":")[2] for key in keys)
     assert reached == dict.fromkeys((node for node, tool in tools.items() if tool in CLASSES[1:]), 1), "one key a node"
     assert [key for key, count in keys.items() if count > 1 and tools[key.split(":")[2]] == "poke_probeable"] == []
-    llm = [row for row in world.effects(job) if row["kind"] == "llm"]
+    llm = [row for row in rig.effects(job) if row["kind"] == "llm"]
     tries = {step["node_id"]: step["attempts"] for step in found["steps"] if step["tool"] == "llm"}
-    asked = Counter(world.model.calls_for(goal))
+    asked = Counter(rig.model.calls_for(goal))
     again = sum(asked.values()) - TURNS
     print(f"{len(llm)} recorded answers, {again} further calls that were in flight at a kill")  # noqa: T201
     assert (len(llm), sorted(asked)) == (TURNS, list(range(TURNS)))

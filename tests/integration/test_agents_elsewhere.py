@@ -1,11 +1,10 @@
 """The README's agent, as it stands there, on a scripted model: killed in a call, and run again (docs/agents.md)."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ import pytest
 from aetheris.cli import local
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import REPOSITORY, System, running_system
+from tests.testkit.outside import until
+from tests.testkit.pages import readme_agent
+from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
@@ -28,6 +28,7 @@ def refund(order: str, amount: Any) -> dict[str, Any]:
     return {"calls": [{"tool": "refund", "args": {"order_id": order, "amount": amount}}]}
 
 
+TOOLS = "tests.testkit.refund_tools"
 DONE = {"text": "It is done."}
 SCRIPT: dict[str, list[dict[str, Any]]] = {}
 
@@ -40,9 +41,9 @@ def goal(order: str, *amounts: Any) -> str:
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
+class ReadmeAgentRig(Rig):
+    """The agent of the README is `script`; `model` is the one that it asks."""
+
     model: ScriptedModel
     env: dict[str, str]
     script: Path
@@ -80,20 +81,12 @@ asyncio.run(runs())
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ReadmeAgentRig]:
     folder = tmp_path_factory.mktemp("agents")
-    readme = (REPOSITORY / "README.md").read_text()
-    (agent,) = re.findall(r"## Keep your agent.*?```python\n(.*?)```", readme, re.DOTALL)
-    assert len([line for line in agent.splitlines() if line.strip()]) <= 10
     script = folder / "agent.py"
-    script.write_text(f"{agent}\n{RUNS}")
-    with ExitStack() as running:
-        outside = running.enter_context(running_outside(folder / "outside"))
-        model, url = running.enter_context(running_model(SCRIPT))
-        system = running.enter_context(
-            running_system(folder / "data", {"AETHERIS_TOOLS": "tests.testkit.refund_tools", **outside.env})
-        )
-        where = local.target(system.data)
+    script.write_text(f"{readme_agent()}\n{RUNS}")
+    with running_model(SCRIPT) as (model, url), running_rig(folder, {"AETHERIS_TOOLS": TOOLS}) as rig:
+        where = local.target(rig.system.data)
         env = {
             **os.environ,
             "AETHERIS_URL": where.url,
@@ -101,35 +94,35 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             "OPENAI_BASE_URL": url,
             "OPENAI_API_KEY": "none",
         }
-        yield World(system, outside, model, env, script)
+        yield ReadmeAgentRig(rig.system, rig.outside, model, env, script)
 
 
-def test_what_an_agent_has_done_is_not_done_again(world: World) -> None:
+def test_what_an_agent_has_done_is_not_done_again(rig: ReadmeAgentRig) -> None:
     order = fresh("o-1")
     asked = goal(order, 5)
-    before = world.jobs()
-    held = world.outside.hold("refund")
+    before = rig.jobs()
+    held = rig.outside.hold("refund")
     try:
-        with world.started(order):
-            world.outside.wait_for(1, f"{order} 5", PATIENCE_S)
+        with rig.started(order):
+            rig.outside.wait_for(1, f"{order} 5", PATIENCE_S)
     finally:
         held.unlink()
-    assert world.run(order, order) == ["It is done."] * 2
-    assert world.outside.count(f"{order} 5") == 1
-    assert world.model.calls_for(asked) == [0, 0, 1, 0, 1]
-    until(lambda: world.jobs() > before, PATIENCE_S)
-    (job,) = world.jobs() - before
-    assert world.system.report(job)["violations"] == []
+    assert rig.run(order, order) == ["It is done."] * 2
+    assert rig.outside.count(f"{order} 5") == 1
+    assert rig.model.calls_for(asked) == [0, 0, 1, 0, 1]
+    until(lambda: rig.jobs() > before, PATIENCE_S)
+    (job,) = rig.jobs() - before
+    assert rig.system.report(job)["violations"] == []
 
 
-def test_what_is_said_twice_is_done_once_and_what_was_refused_may_be_corrected(world: World) -> None:
+def test_what_is_said_twice_is_done_once_and_what_was_refused_may_be_corrected(rig: ReadmeAgentRig) -> None:
     twice, mended = fresh("o-2"), fresh("o-3")
     goal(twice, 5, 5)
     corrected = goal(mended, "much", 5)
-    assert world.run(twice, twice, mended) == ["It is done."] * 3
-    assert world.outside.count(f"{twice} 5") == 1
-    assert [one["tag"] for one in world.outside.effects() if one["tag"].startswith(mended)] == [f"{mended} 5"]
-    (asked,) = [one for one in world.model.requests if one.goal == corrected and one.turn == 1]
+    assert rig.run(twice, twice, mended) == ["It is done."] * 3
+    assert rig.outside.count(f"{twice} 5") == 1
+    assert [one["tag"] for one in rig.outside.effects() if one["tag"].startswith(mended)] == [f"{mended} 5"]
+    (asked,) = [one for one in rig.model.requests if one.goal == corrected and one.turn == 1]
     assert "refused, and nothing was called" in str(asked.body)
     assert "amount" in str(asked.body)
     (shown,) = asked.body["tools"]

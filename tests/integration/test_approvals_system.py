@@ -2,16 +2,10 @@
 
 import asyncio
 import json
-import os
-import signal
-import sys
-import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,17 +17,15 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond
-from aetheris.sdk.client import AsyncClient
+from tests.testkit.approvers import headers_of, respond, running_approvers
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import Outside, until
+from tests.testkit.policies import ALLOW_REST
+from tests.testkit.rig import Rig
+from tests.testkit.system import System
 
 pytestmark = pytest.mark.real
 
-MANY, CALLERS = 1000, 64
-LEAST_PER_S = 20
-"""A machine of two cores that does nothing else answers ten times as many; the figure is printed."""
-HEAD = b"POST /api/ecs/respond HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-of-bob\r\n"
 POLICY = """
 [[rules]]
 name = "brief"
@@ -66,15 +58,7 @@ name = "slow"
 tools = ["poke_opaque"]
 effect = "allow"
 rate = {calls = 1, per_s = 1}
-[[rules]]
-name = "rest"
-tools = ["*"]
-effect = "allow"
 """
-TOKENS = "".join(
-    f'[[token]]\nvalue = "token-of-{who}"\nname = "{who}"\ntenant = "{tenant}"\n'
-    for who, tenant in (("ann", "acme"), ("bob", "acme"), ("carol", "acme"), ("eve", "other"))
-)
 FORM = {
     "title": "Which way?",
     "fields": [
@@ -85,43 +69,9 @@ FORM = {
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
-    with running_outside(tmp_path_factory.mktemp("outside")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory, outside: Outside) -> Generator[System]:
-    data: Path = tmp_path_factory.mktemp("approvals")
-    (data / "tokens.toml").write_text(TOKENS)
-    (data / "policy.toml").write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_POLICY": str(data / "policy.toml"), **outside.env}
-    with running_system(data, env) as running:
-        yield running
-
-
-@contextmanager
-def caller(system: System, who: str) -> Generator[httpx.Client]:
-    headers = {"Authorization": f"Bearer token-of-{who}"}
-    base = f"{system.state().gateway}/api"
-    with httpx.Client(base_url=base, headers=headers, timeout=60, trust_env=False) as api:
-        yield api
-
-
-def respond(system: System, who: str, request: str, action: str, **more: Any) -> httpx.Response:
-    with caller(system, who) as api:
-        return api.post("/ecs/respond", json={"request_id": request, "action": action, **more})
-
-
-@contextmanager
-def asleep(system: System, part: str) -> Generator[None]:
-    """SIGSTOP, and SIGCONT at the end."""
-    pid = system.pid(part)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    with running_approvers(tmp_path_factory.mktemp("approvals"), POLICY + ALLOW_REST) as rig:
+        yield rig
 
 
 def ask(system: System, tag: str, **node: Any) -> tuple[str, str]:
@@ -132,17 +82,6 @@ def ask(system: System, tag: str, **node: Any) -> tuple[str, str]:
 
 def wait_asked(system: System, job: str) -> str:
     return system.wait_asked(job)["request_id"]
-
-
-def events(system: System, job: str, *types: str) -> list[dict[str, Any]]:
-    """The payloads of a job's events of these types."""
-    return [event["data"] for event in system.api.get(f"/jobs/{job}/events").json() if event["type"] in types]
-
-
-def in_session(system: System, session: str, *nodes: dict[str, Any]) -> str:
-    answer = system.api.post("/jobs", json={"plan": {"nodes": list(nodes)}, "session": session})
-    assert answer.status_code == 202, answer.text
-    return answer.json()["job_id"]
 
 
 def command(system: System, *argv: str, ends: int = 0) -> str:
@@ -180,7 +119,7 @@ def test_a_yes_counts_once_for_what_was_shown_and_a_replayed_one_starts_nothing(
     assert outside.count(tag) == 1
     assert system.api.post("/ecs/continue", json={"request_id": request}).json()["status"] == "approved"
     system.verified(job)
-    (decided,) = events(system, job, "approval_decided")
+    (decided,) = system.data_of(job, "approval_decided")
     assert decided["approver"] == "bob"
 
 
@@ -205,7 +144,7 @@ def test_of_two_answers_at_once_one_wins_and_the_other_is_told(system: System, o
                 api.post(
                     "/ecs/respond",
                     json={"request_id": request, "action": action},
-                    headers={"Authorization": f"Bearer token-of-{who}"},
+                    headers=headers_of(who),
                 )
                 for who, action in said
             ]
@@ -259,18 +198,18 @@ def test_other_arguments_do_not_run_on_an_approval(system: System, outside: Outs
     """The plan is changed between the yes and the start (what extra-org/extra#139 ran), with the grant in flight."""
     reviewed, other = fresh("reviewed"), fresh("changed")
     job, request = ask(system, reviewed)
-    (plan,) = events(system, job, "plan_generated")
+    (plan,) = system.data_of(job, "plan_generated")
     (node,) = plan["task_graph"]["nodes"]
     changed = {"nodes": [node | {"args": node["args"] | {"tag": other}}]}
     revision = ev.PlanGenerated(
         job_id=job, revision=1, plan_hash=digest(changed), diff=changed, planner="static", planner_version="1"
     )
-    with asleep(system, "executor-0"):
+    with system.asleep("executor-0"):
         assert respond(system, "bob", request, "approve").status_code == 200
         system.append(revision, "/planner/rogue")
-        until(lambda: events(system, job, "invocation_rejected") != [], 30)
+        until(lambda: system.data_of(job, "invocation_rejected") != [], 30)
     system.wait_ended([job])
-    (rejected,) = events(system, job, "invocation_rejected")
+    (rejected,) = system.data_of(job, "invocation_rejected")
     assert rejected["reason"] == "approval_mismatch"
     assert [step["state"] for step in system.job(job)["steps"]] == ["rejected"]
     assert (outside.count(reviewed), outside.count(other)) == (0, 0)
@@ -286,16 +225,16 @@ def test_an_approval_does_not_fire_again_on_a_later_turn(system: System, outside
     pay = {"id": "pay", "tool": "poke_irreversible", "args": {"tag": turn}}
     pause = {"id": "next", "kind": "wait", "wait": {"key": "next"}, "depends_on": ["pay"]}
     note = {"id": "note", "tool": "poke_idempotent", "args": {"tag": noted}, "depends_on": ["next"]}
-    first = in_session(system, session, pay, pause, note)
+    first = system.submit(pay, pause, note, session=session)
     request = wait_asked(system, first)
     assert respond(system, "bob", request, "approve").status_code == 200
-    until(lambda: len(events(system, first, "job_waiting")) == 2, 30)
+    until(lambda: len(system.data_of(first, "job_waiting")) == 2, 30)
     for name in ("planner-0", "ledger-0", "executor-0"):
         system.kill(name)
-    said = system.api.post(f"/jobs/{first}/signal", json={"correlation_key": "next"})
+    said = system.signal(first, "next")
     assert said.status_code in (200, 202)
     system.wait_ended([first])
-    second = in_session(system, session, pay)
+    second = system.submit(pay, session=session)
     asked_again = wait_asked(system, second)
     assert asked_again != request
     assert respond(system, "bob", request, "approve").status_code == 200
@@ -303,8 +242,8 @@ def test_an_approval_does_not_fire_again_on_a_later_turn(system: System, outside
     assert respond(system, "bob", asked_again, "reject").status_code == 200
     system.wait_ended([second])
     assert (outside.count(turn), outside.count(noted)) == (1, 1)
-    assert len(events(system, first, "tool_invocation_started")) == 2
-    assert events(system, second, "tool_invocation_started") == []
+    assert len(system.data_of(first, "tool_invocation_started")) == 2
+    assert system.data_of(second, "tool_invocation_started") == []
 
 
 def test_nobody_answers_in_time(system: System, outside: Outside) -> None:
@@ -324,15 +263,15 @@ def test_the_policy_has_its_word_and_each_is_recorded_with_its_rule(system: Syst
     calls = ("denied", fresh("one"), fresh("two"), fresh("three"))
     nodes = [{"id": tag, "tool": "poke_probeable", "args": {"tag": tag}} for tag in calls]
     system.wait_ended([denied := system.submit(nodes[0])])
-    (rejected,) = events(system, denied, "invocation_rejected")
+    (rejected,) = system.data_of(denied, "invocation_rejected")
     assert (rejected["reason"], rejected["detail"], outside.count("denied")) == ("policy", "never", 0)
 
     afterwards = [node | {"depends_on": [before["id"]]} for before, node in pairwise(nodes[1:])]
     system.wait_ended([counted := system.submit(nodes[1], *afterwards)])
-    (rejected,) = events(system, counted, "invocation_rejected")
+    (rejected,) = system.data_of(counted, "invocation_rejected")
     assert (rejected["node_id"], rejected["reason"]) == (calls[-1], "budget")
     assert [outside.count(tag) for tag in calls[1:]] == [1, 1, 0]
-    assert [allowed["rule"] for allowed in events(system, counted, "policy_allowed")] == ["few", "few"]
+    assert [allowed["rule"] for allowed in system.data_of(counted, "policy_allowed")] == ["few", "few"]
 
     tag = fresh("spent")
     spent = [
@@ -340,7 +279,7 @@ def test_the_policy_has_its_word_and_each_is_recorded_with_its_rule(system: Syst
         for n, needs in enumerate(([], ["s0"]))
     ]
     system.wait_ended([summed := system.submit(*spent)])
-    (rejected,) = events(system, summed, "invocation_rejected")
+    (rejected,) = system.data_of(summed, "invocation_rejected")
     assert (rejected["node_id"], rejected["reason"]) == ("s1", "budget")
     assert (outside.count(f"{tag}-0"), outside.count(f"{tag}-1")) == (1, 0)
 
@@ -348,9 +287,7 @@ def test_the_policy_has_its_word_and_each_is_recorded_with_its_rule(system: Syst
     slow = [{"id": f"r{n}", "tool": "poke_opaque", "args": {"tag": f"{tag}-{n}"}} for n in range(2)]
     system.wait_ended([limited := system.submit(*slow)])
     times = [
-        datetime.fromisoformat(event["time"])
-        for event in system.api.get(f"/jobs/{limited}/events").json()
-        if event["type"] == "policy_allowed"
+        datetime.fromisoformat(event["time"]) for event in system.events(limited) if event["type"] == "policy_allowed"
     ]
     assert (outside.count(f"{tag}-0"), outside.count(f"{tag}-1")) == (1, 1)
     assert (times[1] - times[0]).total_seconds() >= 0.99
@@ -363,7 +300,7 @@ def test_a_stream_names_what_is_to_be_answered(system: System) -> None:
     )
     form = wait_asked(system, job)
     assert respond(system, "bob", form, "approve", data={"tag": fresh("streamed")}).status_code == 200
-    until(lambda: events(system, job, "approval_requested") != [], 30)
+    until(lambda: system.data_of(job, "approval_requested") != [], 30)
     call = wait_asked(system, job)
     assert respond(system, "bob", call, "reject").status_code == 200
     asked: list[str] = []
@@ -419,7 +356,7 @@ def test_a_form_of_the_plan_gives_its_answer_to_the_next_step(system: System, ou
     assert system.job(job)["status"] == "completed"
     assert outside.count(answer["tag"]) == 1
     system.verified(job)
-    (done,) = events(system, job, "wait_completed")
+    (done,) = system.data_of(job, "wait_completed")
     assert (done["by"], done["payload"]) == ("bob", answer | {"hurry": False})
 
 
@@ -431,7 +368,7 @@ def test_an_answer_given_twice_at_the_same_time_is_no_conflict(system: System, o
         return sum(system.ends(Topic.JOBS_COMMANDS).values())
 
     with ThreadPoolExecutor(2) as bob:
-        with asleep(system, "ledger-0"):
+        with system.asleep("ledger-0"):
             before = commands()
             said = [bob.submit(respond, system, "bob", request, "approve") for _ in range(2)]
             until(lambda: commands() == before + 2, 20)
@@ -444,101 +381,8 @@ def test_a_yes_in_the_log_is_enough_when_the_ledger_dies_before_it_grants(system
     """The kill lies between the approval and the start: the next ledger finds the yes, and grants."""
     tag = fresh("kill")
     job, request = ask(system, tag)
-    with asleep(system, "executor-0"):
+    with system.asleep("executor-0"):
         assert respond(system, "bob", request, "approve").status_code == 200
         system.kill("ledger-0")
     system.wait_ended([job])
     assert outside.count(tag) == 1
-
-
-@pytest.mark.timeout(400)
-def test_many_requests_outlive_everything_and_are_answered_fast(
-    system: System, outside: Outside, record_property: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tag = fresh("many")
-    jobs = submit_many(system, tag)
-    until(lambda: len(listed(system, jobs)) == MANY, 150)
-    for name in ("ledger-0", "planner-0", "executor-0", "verifier-0", "gateway-0"):
-        system.kill(name)
-    system.flush_redis()
-    system.wait_ready()
-    until(lambda: len(listed(system, jobs)) == MANY, 60)
-    requests = listed(system, jobs)
-    began_s = time.monotonic()
-    statuses = asyncio.run(approve_all(system, requests))
-    rate = MANY / (time.monotonic() - began_s)
-    record_property("answered_per_s", rate)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{MANY} requests, answered at {rate:.0f} a second\n")
-    assert set(statuses) == {200}
-    assert rate >= LEAST_PER_S
-    until(lambda: jobs <= completed(system), 150)
-    many = [effect["tag"] for effect in outside.effects() if effect["tag"].startswith(tag)]
-    assert len(many) == len(set(many)) == MANY
-
-
-def submit_many(system: System, tag: str) -> set[str]:
-    async def submit() -> set[str]:
-        async with AsyncClient(system.state().gateway, "token-of-ann", transport=direct()) as client:
-            gate = asyncio.Semaphore(32)
-
-            async def one(number: int) -> str:
-                async with gate:
-                    node = {"id": "pay", "tool": "poke_irreversible", "args": {"tag": f"{tag}-{number}"}}
-                    return (await client.submit({"nodes": [node]})).job_id
-
-            return set(await asyncio.gather(*(one(number) for number in range(MANY))))
-
-    return asyncio.run(submit())
-
-
-async def approve_all(system: System, requests: list[str]) -> list[int]:
-    """On connections that are kept, written by hand: the client must not be what is measured."""
-    where = httpx.URL(system.state().gateway)
-    waiting = list(requests)
-    statuses: list[int] = []
-
-    async def ask() -> None:
-        reader, writer = await asyncio.open_connection(where.host, where.port)
-        while waiting:
-            body = json.dumps({"request_id": waiting.pop(), "action": "approve"}).encode()
-            writer.write(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            await reader.readexactly(int(answer.partition("content-length:")[2].partition("\r")[0]))
-            statuses.append(int(answer.split()[1]))
-        writer.close()
-        await writer.wait_closed()
-
-    await asyncio.gather(*(ask() for _ in range(CALLERS)))
-    return statuses
-
-
-def direct() -> httpx.AsyncHTTPTransport:
-    return httpx.AsyncHTTPTransport()
-
-
-def listed(system: System, jobs: set[str]) -> list[str]:
-    """The requests of these jobs that wait; none while the gateway can't say."""
-    return [one["request_id"] for one in pages(system, "approvals") if one["job_id"] in jobs]
-
-
-def completed(system: System) -> set[str]:
-    return {one["job_id"] for one in pages(system, "jobs", status="completed")}
-
-
-def pages(system: System, what: str, **wanted: str) -> list[dict[str, Any]]:
-    """All pages of a list; [] while the gateway can't say."""
-    found: list[dict[str, Any]] = []
-    cursor: str | None = None
-    while True:
-        params = {"limit": "200"} | wanted | ({"cursor": cursor} if cursor else {})
-        try:
-            answer = system.api.get(f"/{what}", params=params)
-        except httpx.TransportError:
-            return []
-        if answer.status_code != 200:
-            return []
-        found += answer.json()[what]
-        cursor = answer.json()["cursor"]
-        if cursor is None:
-            return found

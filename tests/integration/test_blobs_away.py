@@ -6,8 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from aetheris.cli.embedded.doctor import examine
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import until
+from tests.testkit.rig import TOOLS, Rig, running_rig
+from tests.testkit.system import System
 
 pytestmark = pytest.mark.real
 
@@ -15,20 +16,10 @@ LARGE = 200_000
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory, outside: Outside) -> Generator[System]:
-    env = {
-        "AETHERIS_TOOLS": "tests.testkit.wide_tools,tests.testkit.outside_tools",
-        "AETHERIS_PARTITIONS": "1",
-        **outside.env,
-    }
-    with running_system(tmp_path_factory.mktemp("system"), env) as system:
-        yield system
-
-
-@pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
-    with running_outside(tmp_path_factory.mktemp("outside")) as server:
-        yield server
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    env = {"AETHERIS_TOOLS": f"tests.testkit.wide_tools,{TOOLS}", "AETHERIS_PARTITIONS": "1"}
+    with running_rig(tmp_path_factory.mktemp("away"), env) as rig:
+        yield rig
 
 
 @contextmanager
@@ -89,5 +80,4 @@ def _others_go_on(system: System) -> None:
 
 
 def _has(system: System, job: str, what: str, node: str) -> bool:
-    found = system.api.get(f"/jobs/{job}/events").json()
-    return any(one["type"] == what and one["data"]["node_id"] == node for one in found)
+    return any(said["node_id"] == node for said in system.data_of(job, what))

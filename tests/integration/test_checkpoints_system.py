@@ -4,15 +4,14 @@ import json
 import uuid
 from collections.abc import Generator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.partitioning import partition_of
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import until
+from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
@@ -24,24 +23,20 @@ PARTS = ("planner-0", "ledger-0", "executor-0", "verifier-0")
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
-    data: Path
+class CheckpointRig(Rig):
+    """Its services write a checkpoint every `EVERY` records."""
 
     def restores(self, part: str) -> list[dict[str, Any]]:
         """What a part has said of its restarts, in its own log."""
-        text = (self.data / "logs" / f"{part}.log").read_text()
+        text = (self.system.data / "logs" / f"{part}.log").read_text()
         return [json.loads(line) for line in text.splitlines() if '"restored"' in line]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    data = tmp_path_factory.mktemp("data")
-    with running_outside(tmp_path_factory.mktemp("outside")) as outside:
-        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_CHECKPOINT_EVERY": str(EVERY), **outside.env}
-        with running_system(data, env) as system:
-            yield World(system, outside, data)
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[CheckpointRig]:
+    env = {"AETHERIS_CHECKPOINT_EVERY": str(EVERY)}
+    with running_rig(tmp_path_factory.mktemp("checkpoints"), env) as rig:
+        yield CheckpointRig(rig.system, rig.outside)
 
 
 def waiting(tag: str) -> list[dict[str, Any]]:
@@ -64,63 +59,62 @@ def waiting(tag: str) -> list[dict[str, Any]]:
     ]
 
 
-def others(world: World, partition: int, records: int) -> None:
+def others(rig: CheckpointRig, partition: int, records: int) -> None:
     """The log of the partition grows by so many records, all of jobs that end."""
     place = (str(Topic.JOBS_EVENTS), partition)
-    until_end = world.system.ends(Topic.JOBS_EVENTS)[place] + records
-    while world.system.ends(Topic.JOBS_EVENTS)[place] < until_end:
+    until_end = rig.system.ends(Topic.JOBS_EVENTS)[place] + records
+    while rig.system.ends(Topic.JOBS_EVENTS)[place] < until_end:
         steps = [{"id": f"s{n}", "tool": "poke_pure", "args": {"tag": f"{n}"}} for n in range(8)]
-        jobs = [world.system.submit(*steps) for _ in range(20)]
-        world.system.wait_ended(jobs, PATIENCE_S)
+        jobs = [rig.system.submit(*steps) for _ in range(20)]
+        rig.system.wait_ended(jobs, PATIENCE_S)
 
 
-def pieces(world: World, topic: Topic, partition: int) -> int:
-    return world.system.ends(topic)[str(topic), partition]
+def pieces(rig: CheckpointRig, topic: Topic, partition: int) -> int:
+    return rig.system.ends(topic)[str(topic), partition]
 
 
-def test_a_restart_reads_only_from_the_mark_and_the_job_goes_on(world: World) -> None:
-    system = world.system
+def test_a_restart_reads_only_from_the_mark_and_the_job_goes_on(rig: CheckpointRig) -> None:
+    system = rig.system
     tag = uuid.uuid4().hex
     job = system.submit(*waiting(tag))
     system.wait_status(job, "waiting", PATIENCE_S)
     partition = partition_of(job, 4)
-    others(world, partition, 8 * EVERY)
+    others(rig, partition, 8 * EVERY)
     for topic in (Topic.CHECKPOINTS, Topic.AUDIT_CHECKPOINTS):
-        until(lambda topic=topic: pieces(world, topic, partition) > 0, PATIENCE_S)
+        until(lambda topic=topic: pieces(rig, topic, partition) > 0, PATIENCE_S)
     for part in PARTS:
-        said = _restarted(world, part, partition)
+        said = _restarted(rig, part, partition)
         assert said["known"] > 0, said
         assert said["read"] < 4 * EVERY < said["start"], said
-    assert system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go", "payload": 1}).status_code == 200
+    assert system.signal(job, "go", 1).status_code == 200
     system.wait_ended([job], PATIENCE_S)
     assert system.job(job)["status"] == "completed"
     system.verified(job)
-    told = system.api.get(f"/jobs/{job}/events").json()
-    assert sum("state_checkpointed" in one["type"] for one in told) == 1
-    assert [world.outside.count(one) for one in (f"{tag}-first", f"{tag}-second")] == TOLD
+    assert sum("state_checkpointed" in one for one in system.types(job)) == 1
+    assert [rig.outside.count(one) for one in (f"{tag}-first", f"{tag}-second")] == TOLD
 
 
-def _restarted(world: World, part: str, partition: int) -> dict[str, Any]:
-    before = len(world.restores(part))
-    world.system.kill(part)
-    world.system.wait_ready(PATIENCE_S)
+def _restarted(rig: CheckpointRig, part: str, partition: int) -> dict[str, Any]:
+    before = len(rig.restores(part))
+    rig.system.kill(part)
+    rig.system.wait_ready(PATIENCE_S)
 
     def of_partition() -> dict[str, Any] | None:
-        return next((one for one in world.restores(part)[before:] if one["partition"] == partition), None)
+        return next((one for one in rig.restores(part)[before:] if one["partition"] == partition), None)
 
     until(lambda: of_partition() is not None, PATIENCE_S)
     return of_partition() or {}
 
 
-def test_kills_while_checkpoints_are_written_leave_no_false_one(world: World) -> None:
-    system = world.system
+def test_kills_while_checkpoints_are_written_leave_no_false_one(rig: CheckpointRig) -> None:
+    system = rig.system
     tags = [uuid.uuid4().hex for _ in range(4)]
     jobs = [system.submit(*waiting(tag)) for tag in tags]
     for job in jobs:
         system.wait_status(job, "waiting", PATIENCE_S)
     before = system.ends(Topic.CHECKPOINTS)
     for part in ("planner-0", "verifier-0", "planner-0", "ledger-0", "planner-0"):
-        others(world, partition_of(jobs[0], 4), EVERY)
+        others(rig, partition_of(jobs[0], 4), EVERY)
         system.kill(part)
     system.wait_ready(PATIENCE_S)
     assert system.ends(Topic.CHECKPOINTS) != before
@@ -128,10 +122,10 @@ def test_kills_while_checkpoints_are_written_leave_no_false_one(world: World) ->
         system.kill(part)
     system.wait_ready(PATIENCE_S)
     for job in jobs:
-        said = system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "go", "payload": 1})
+        said = system.signal(job, "go", 1)
         assert said.status_code in (200, 202), said.text
     system.wait_ended(jobs, PATIENCE_S)
     for tag, job in zip(tags, jobs, strict=True):
         assert system.job(job)["status"] == "completed"
         system.verified(job)
-        assert [world.outside.count(f"{tag}-{step}") for step in ("first", "second")] == TOLD
+        assert [rig.outside.count(f"{tag}-{step}") for step in ("first", "second")] == TOLD

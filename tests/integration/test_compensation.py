@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE
+from aetheris.runtime.process.crash import ORDERED, VARIABLE
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import Outside, until
+from tests.testkit.policies import ALLOW_ALL, ruled_by
+from tests.testkit.rig import Rig, running_rig
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -19,19 +20,10 @@ PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
-    with running_outside(tmp_path_factory.mktemp("outside")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
-    data: Path = tmp_path_factory.mktemp("system") / "data"
-    policy = data.parent / "policy.toml"
-    policy.write_text('[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"')
-    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", VARIABLE: ORDERED, "AETHERIS_POLICY": str(policy)}
-    with running_system(data, env | outside.env) as running:
-        yield running
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    folder = tmp_path_factory.mktemp("compensation")
+    with running_rig(folder, {VARIABLE: ORDERED, **ruled_by(folder, ALLOW_ALL)}) as rig:
+        yield rig
 
 
 def undoable(name: str, tag: str, *needs: str, **more: Any) -> dict[str, Any]:
@@ -50,9 +42,9 @@ def doomed(tag: str) -> list[dict[str, Any]]:
 
 def test_each_compensation_is_counted_once_through_kills_of_each_service(system: System, outside: Outside) -> None:
     tag = fresh("doomed")
-    (system.data / ORDERS).write_text("after_compensation:poke_probeable")
+    system.die_at("after_compensation:poke_probeable")
     jobs = [system.submit(*doomed(f"{tag}-{number}")) for number in range(JOBS)]
-    until(lambda: not (system.data / ORDERS).exists(), PATIENCE_S)
+    until(system.has_died, PATIENCE_S)
     for name in ("planner-0", "ledger-0", "verifier-0", "gateway-0"):
         system.kill(name)
     system.wait_ready()
@@ -75,8 +67,7 @@ def test_each_compensation_is_counted_once_through_kills_of_each_service(system:
 
 def told(system: System, job: str, kind: str, *names: str) -> list[tuple[str, ...]]:
     """These fields of a job's events of one type, in log order."""
-    found = system.api.get(f"/jobs/{job}/events").json()
-    return [tuple(event["data"][name] for name in names) for event in found if event["type"] == kind]
+    return [tuple(said[name] for name in names) for said in system.data_of(job, kind)]
 
 
 def test_every_outcome_that_a_step_may_have(system: System, outside: Outside) -> None:
@@ -125,7 +116,7 @@ def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, outside
     held.unlink()
     view = system.wait_status(job, "cancelled", PATIENCE_S)
     assert view["compensated"] == ["a"]
-    found = [(event["type"], event["data"]) for event in system.api.get(f"/jobs/{job}/events").json()]
+    found = [(event["type"], event["data"]) for event in system.events(job)]
     order = [(kind, data.get("node_id", data.get("revision"))) for kind, data in found]
     stop, settled = order.index(("job_stopping", None)), order.index(("tool_invocation_finished", "b"))
     assert stop < settled < order.index(("plan_generated", 1))
@@ -141,7 +132,7 @@ def test_an_irreversible_compensation_waits_for_its_approval_or_the_policy(syste
     )
     assert system.wait_status(job, "failed", PATIENCE_S)["compensated"] == ["a"]
     assert outside.count(undone) == 1
-    types = [event["type"] for event in system.api.get(f"/jobs/{job}/events").json()]
+    types = system.types(job)
     assert types.index("policy_allowed") > types.index("job_stopping")
 
 
@@ -170,8 +161,7 @@ def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, outs
 def test_after_an_unsure_failure_a_human_decides(system: System, outside: Outside) -> None:
     unsure = fresh("unsure")
     plan = [undoable("a", unsure), {"id": "b", "tool": "poke_lost", "args": {"tag": "q"}, "depends_on": ["a"]}]
-    answer = system.api.post("/jobs", json={"plan": {"nodes": plan}, "options": {"on_in_doubt": "fail"}})
-    job = answer.json()["job_id"]
+    job = system.submit(*plan, options={"on_in_doubt": "fail"})
     view = system.wait_status(job, "waiting", PATIENCE_S)
     assert view["why"].startswith("b failed without being sure")
     assert outside.count(unsure) == 1

@@ -20,8 +20,9 @@ from aetheris.protocol.messages.commands import Submit
 from aetheris.verifier.keys import load_private_key
 from tests.testkit.attempts import fresh
 from tests.testkit.evidence import signer
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import REPOSITORY, System, running_system
+from tests.testkit.outside import Outside, until
+from tests.testkit.rig import Rig, poke, running_rig
+from tests.testkit.system import REPOSITORY, System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -30,23 +31,13 @@ EVE = "somebody-of-another-tenant"
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
-    with running_outside(tmp_path_factory.mktemp("outside")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
-    data = tmp_path_factory.mktemp("continue") / "data"
-    local.ensure_token(data)
-    with (data / "tokens.toml").open("a") as tokens:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    folder = tmp_path_factory.mktemp("continue")
+    local.ensure_token(folder / "data")
+    with (folder / "data" / "tokens.toml").open("a") as tokens:
         tokens.write(f'[[token]]\nvalue = "{EVE}"\nname = "eve"\ntenant = "umbrella"\n')
-    with running_system(data, {"AETHERIS_TOOLS": "tests.testkit.outside_tools", **outside.env}) as running:
-        yield running
-
-
-def poke(node: str, tool: str, tag: Any, *needs: str) -> dict[str, Any]:
-    return {"id": node, "tool": tool, "args": {"tag": tag}, "depends_on": list(needs)}
+    with running_rig(folder) as rig:
+        yield rig
 
 
 REFUSED = {"id": "b", "tool": "poke_refused", "args": {}, "depends_on": ["a"]}
@@ -61,22 +52,16 @@ def go_on(system: System, job: str, *nodes: dict[str, Any]) -> tuple[int, dict[s
 
 def failed(system: System, *nodes: dict[str, Any], **options: str) -> str:
     """A job that has failed, and is sealed."""
-    answer = system.api.post("/jobs", json={"plan": {"nodes": list(nodes)}, "options": options})
-    assert answer.status_code == 202, answer.text
-    job = answer.json()["job_id"]
+    job = system.submit(*nodes, options=options)
     system.wait_status(job, "failed", 60)
-    until_sealed(system, job)
+    system.wait_sealed(job)
     return job
-
-
-def until_sealed(system: System, job: str) -> None:
-    until(lambda: any(one["type"] == "job_sealed" for one in system.api.get(f"/jobs/{job}/events").json()), 60)
 
 
 def payments(tag: str, *, third: str, hold: str = "") -> list[dict[str, Any]]:
     """Three payments, one after the other; the third fails with poke_refused."""
-    plan = [poke("p1", "poke_probeable", f"{tag}-1"), poke("p2", "poke_probeable", f"{tag}-2", "p1")]
-    last = poke("p3", third, f"{tag}-3", "p2")
+    plan = [poke("p1", f"{tag}-1"), poke("p2", f"{tag}-2", "p1")]
+    last = poke("p3", f"{tag}-3", "p2", tool=third)
     if third == "poke_refused":
         return [*plan, last | {"args": {}}]
     return [*plan, last | {"args": {"tag": f"{tag}-3", "hold": hold}}]
@@ -97,7 +82,7 @@ def test_three_payments_of_which_the_third_failed_are_three_payments(
         held.unlink()
     system.wait_ended([second], 120)
     assert system.job(second)["status"] == "completed"
-    until_sealed(system, second)
+    system.wait_sealed(second)
     assert [outside.count(f"{tag}-{number}") for number in (1, 2, 3)] == [1, 1, 1]
     assert [one["job_id"] for one in system.verified(second)["continued"]] == [job]
     answer = system.api.get(f"/jobs/{second}/evidence")
@@ -171,12 +156,11 @@ def opinions(system: System, data: bytes, folder: Path) -> list[dict[str, Any]]:
 def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, outside: Outside) -> None:
     """Whoever goes round the gateway: its planner reads the job that is continued itself."""
     tag = fresh("forged")
-    job = failed(system, poke("a", "poke_probeable", tag), REFUSED)
-    status, taken = go_on(system, job, poke("b", "poke_pure", tag))
+    job = failed(system, poke("a", tag), REFUSED)
+    status, taken = go_on(system, job, poke("b", tag, tool="poke_pure"))
     assert status == 202
     system.wait_ended([taken["job_id"]])
-    records = system.api.get(f"/jobs/{taken['job_id']}/events").json()
-    created = next(one["data"] for one in records if one["type"] == "job_created")
+    (created,) = system.data_of(taken["job_id"], "job_created")
     said = created["continues"]
     adopted = [said["adopted"][0] | {"result_hash": "0" * 64}]
     for number, forged in enumerate((said | {"adopted": adopted}, said | {"adopted": []}, said | {"job_id": "none"})):
@@ -186,7 +170,7 @@ def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, o
                 "by": created["submitted_by"],
                 "tenant": created["tenant"],
                 "request_hash": "q",
-                "plan": created["plan"] | {"nodes": [poke("c", "poke_pure", tag)]},
+                "plan": created["plan"] | {"nodes": [poke("c", tag, tool="poke_pure")]},
                 "continues": forged,
             }
         )
@@ -199,10 +183,10 @@ def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, o
 
 
 def test_another_tenants_job_is_none_also_when_its_seal_is_named(system: System) -> None:
-    job = failed(system, poke("a", "poke_pure", "x"), REFUSED)
-    sealed = next(one["data"] for one in system.api.get(f"/jobs/{job}/events").json() if one["type"] == "job_sealed")
+    job = failed(system, poke("a", "x", tool="poke_pure"), REFUSED)
+    sealed = system.wait_sealed(job)
     named = {"job_id": job, "seal": {name: sealed[name] for name in ("event_count", "root", "outcome_hash", "key_id")}}
-    for body in ({}, {"plan": {"nodes": [poke("z", "poke_pure", "x")]}}, {"continues": named}):
+    for body in ({}, {"plan": {"nodes": [poke("z", "x", tool="poke_pure")]}}, {"continues": named}):
         answer = system.api.post(f"/jobs/{job}/continue", json=body, headers={"Authorization": f"Bearer {EVE}"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_job")
     assert system.api.post(f"/jobs/{job}/continue", json={"continues": named}).status_code == 400
@@ -210,8 +194,8 @@ def test_another_tenants_job_is_none_also_when_its_seal_is_named(system: System)
 
 def test_who_continues_a_job_submits_it_and_approves_none_of_its_calls(system: System, outside: Outside) -> None:
     tag = fresh("gate")
-    job = failed(system, poke("a", "poke_pure", tag), REFUSED)
-    status, taken = go_on(system, job, poke("z", "poke_irreversible", tag))
+    job = failed(system, poke("a", tag, tool="poke_pure"), REFUSED)
+    status, taken = go_on(system, job, poke("z", tag, tool="poke_irreversible"))
     assert status == 202
     asked = system.wait_asked(taken["job_id"])
     said = {"request_id": asked["request_id"], "action": "approve"}
@@ -225,11 +209,11 @@ def test_who_continues_a_job_submits_it_and_approves_none_of_its_calls(system: S
 
 def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: System, outside: Outside) -> None:
     tag, later = fresh("first"), fresh("later")
-    first, last = poke("a", "poke_probeable", tag), poke("c", "poke_idempotent", {"$ref": "a#/poked"}, "b")
+    first, last = poke("a", tag), poke("c", {"$ref": "a#/poked"}, "b", tool="poke_idempotent")
     job = failed(system, first, REFUSED, last)
-    status, error = go_on(system, job, poke("a", "poke_probeable", "other"), poke("b", "poke_probeable", later))
+    status, error = go_on(system, job, poke("a", "other"), poke("b", later))
     assert (status, error["error"]["code"], error["error"]["details"]["nodes"]) == (409, "step_changed", ["a"])
-    plan = [first, poke("b", "poke_probeable", later, "a"), last]
+    plan = [first, poke("b", later, "a"), last]
     (status, taken), (again, same) = go_on(system, job, *plan), go_on(system, job, *plan)
     assert (status, again, taken["job_id"], taken["continues"]) == (202, 202, same["job_id"], job)
     system.wait_ended([taken["job_id"]])
@@ -240,21 +224,21 @@ def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: Sy
     made = [one["key"] for one in outside.effects(tag=tag)]
     assert made == [f"aetheris:{job}:a:0", f"aetheris:{taken['job_id']}:c:0"]
     system.verified(taken["job_id"])
-    status, error = go_on(system, job, first, poke("b", "poke_probeable", fresh("third")))
+    status, error = go_on(system, job, first, poke("b", fresh("third")))
     assert (status, error["error"]["code"]) == (409, "continued")
     assert error["error"]["details"]["job_id"] == taken["job_id"]
 
 
 def test_a_continuation_that_fails_is_continued_itself(system: System, outside: Outside) -> None:
     tag = fresh("chain")
-    job = failed(system, poke("a", "poke_probeable", tag), REFUSED)
+    job = failed(system, poke("a", tag), REFUSED)
     command = [sys.executable, "-m", "aetheris.cli", "continue", job, "--json", "--data", str(system.data)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False)
     assert done.returncode == 0, done.stderr
     second = json.loads(done.stdout)["job_id"]
     system.wait_status(second, "failed", 60)
-    until(lambda: go_on(system, second, poke("z", "poke_pure", tag))[0] == 202, 60)
-    status, taken = go_on(system, second, poke("z", "poke_pure", tag))
+    until(lambda: go_on(system, second, poke("z", tag, tool="poke_pure"))[0] == 202, 60)
+    status, taken = go_on(system, second, poke("z", tag, tool="poke_pure"))
     assert status == 202
     system.wait_ended([taken["job_id"]])
     assert system.job(taken["job_id"])["continues"] == {"job_id": second, "adopted": ["a"]}
@@ -263,13 +247,13 @@ def test_a_continuation_that_fails_is_continued_itself(system: System, outside: 
 
 def test_what_nobody_is_sure_of_is_not_gone_on_from(system: System, outside: Outside) -> None:
     tag = fresh("lost")
-    job = failed(system, poke("a", "poke_lost", tag), on_in_doubt="fail")
+    job = failed(system, poke("a", tag, tool="poke_lost"), on_in_doubt="fail")
     status, error = go_on(system, job)
     assert (status, error["error"]["code"], error["error"]["details"]["nodes"]) == (409, "unsure", ["a"])
     assert outside.count(tag) == 1
     assert go_on(system, "no-such-job")[0] == 404
     said = {"settle": {"a": {"verdict": "happened", "evidence": "it is there", "result": {}}}}
-    plan = {"plan": {"nodes": [poke("z", "poke_pure", tag)]}}
+    plan = {"plan": {"nodes": [poke("z", tag, tool="poke_pure")]}}
     assert system.api.post(f"/jobs/{job}/continue", json=said | plan).status_code == 403, "he submitted it"
     answer = system.api.post(f"/jobs/{job}/continue", json=said | plan, headers=system.approver)
     assert answer.status_code == 202, answer.text

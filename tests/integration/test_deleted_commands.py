@@ -8,30 +8,22 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from aetheris.protocol.base.topics import Topic
-from tests.testkit.outside import running_outside
-from tests.testkit.system import System, running_system
+from tests.testkit.policies import ALLOW_ALL, ruled_by
+from tests.testkit.rig import Rig, running_rig
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PATIENCE_S = 90.0
 ASKED_AGAIN_S = 20
 COMMANDS = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS)
-POLICY = '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"\n'
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
-    data = tmp_path_factory.mktemp("data")
-    (data / "policy.toml").write_text(POLICY)
-    with running_outside(tmp_path_factory.mktemp("outside")) as outside:
-        env = {
-            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
-            "AETHERIS_POLICY": str(data / "policy.toml"),
-            "AETHERIS_STUCK_AFTER_S": str(ASKED_AGAIN_S),
-            **outside.env,
-        }
-        with running_system(data, env) as running:
-            yield running
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    folder = tmp_path_factory.mktemp("deleted")
+    with running_rig(folder, {"AETHERIS_STUCK_AFTER_S": str(ASKED_AGAIN_S), **ruled_by(folder, ALLOW_ALL)}) as rig:
+        yield rig
 
 
 def delete(system: System, ends: dict[tuple[str, int], int]) -> None:
@@ -60,6 +52,6 @@ def test_whoever_restarts_goes_on_and_the_request_is_made_again(system: System) 
     answer = system.resolve(job, parked["node_id"], "happened", result={"poked": "paid"})
     assert answer.status_code == 200, answer.text
     system.wait_ended([job], PATIENCE_S)
-    told = [one["data"] for one in system.api.get(f"/jobs/{job}/events").json() if one["type"] == "invocation_rejected"]
+    told = system.data_of(job, "invocation_rejected")
     assert [one["duplicate_of"]["execution_id"] for one in told] == [parked["execution_id"]], "it was asked for again"
     system.verified(job)

@@ -6,7 +6,6 @@ import signal
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -17,9 +16,9 @@ from aetheris.cli.embedded.plan import Plan
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aetheris.runtime.process.installation import process_of
-from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.outside import until
+from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.services import SERVICES, asked, processes
-from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -65,27 +64,19 @@ def test_alive_without_kafka_and_redis_and_ready_with_them(tmp_path: Path) -> No
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
-
-    def events(self, job: str, kind: str) -> list[dict[str, Any]]:
-        """The job's events of a type."""
-        return [one["data"] for one in self.system.api.get(f"/jobs/{job}/events").json() if one["type"] == kind]
+class DrainRig(Rig):
+    """Two executors, one of which is told to stop."""
 
     def held_call(self, name: str) -> str:
         """A job whose one call took effect, its answer held back."""
         self.outside.hold(name)
-        job = self.system.submit(
-            {"id": "a", "tool": "poke_probeable", "args": {"tag": name, "hold": name}},
-            {"id": "b", "tool": "poke_probeable", "args": {"tag": f"{name}-b"}, "depends_on": ["a"]},
-        )
+        job = self.system.submit(poke("a", name, hold=name), poke("b", f"{name}-b", "a"))
         self.outside.wait_for(1, name, PATIENCE_S)
         return job
 
     def runner_of(self, job: str) -> tuple[str, str]:
         """Who ran the job's first call: name and incarnation."""
-        first, *_ = self.events(job, "tool_invocation_started")
+        first, *_ = self.system.data_of(job, "tool_invocation_started")
         return process_of(first["worker_id"]), first["incarnation"]
 
     def log(self, worker: str) -> list[str]:
@@ -103,46 +94,42 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    folder = tmp_path_factory.mktemp("drain")
-    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_DRAIN_S": "2", "AETHERIS_TOOL_DRAIN_S": "15"}
-    with (
-        running_outside(folder / "outside") as outside,
-        running_system(folder / "data", env | outside.env, executor=2) as system,
-    ):
-        yield World(system, outside)
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[DrainRig]:
+    env = {"AETHERIS_DRAIN_S": "2", "AETHERIS_TOOL_DRAIN_S": "15"}
+    with running_rig(tmp_path_factory.mktemp("drain"), env, executor=2) as rig:
+        yield DrainRig(rig.system, rig.outside)
 
 
-def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(world: World) -> None:
+def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(rig: DrainRig) -> None:
     finishes, other = f"finishes-{uuid4()}", f"other-{uuid4()}"
-    job = world.held_call(finishes)
-    worker = world.runner_of(job)[0]
-    said_before = len(world.log(worker))
-    pid = world.drained(worker)
+    job = rig.held_call(finishes)
+    worker = rig.runner_of(job)[0]
+    said_before = len(rig.log(worker))
+    pid = rig.drained(worker)
     others = [
-        world.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{other}-{number}"}})
+        rig.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{other}-{number}"}})
         for number in range(8)  # of every partition
     ]
-    (world.outside.folder / finishes).unlink()
-    world.system.wait_ended([job, *others], PATIENCE_S)
-    until(lambda: world.system.pid(worker) != pid, PATIENCE_S)
-    assert world.runner_of(job) not in [world.runner_of(other) for other in others]
-    assert [one["via"] for one in world.events(job, "tool_invocation_finished")] == ["executor", "executor"]
-    assert len(world.events(job, "tool_invocation_started")) == 2
-    said = [json.loads(line) for line in world.log(worker)[said_before:] if line[:1] == "{"]
+    (rig.outside.folder / finishes).unlink()
+    rig.system.wait_ended([job, *others], PATIENCE_S)
+    until(lambda: rig.system.pid(worker) != pid, PATIENCE_S)
+    assert rig.runner_of(job) not in [rig.runner_of(other) for other in others]
+    assert [one["via"] for one in rig.system.data_of(job, "tool_invocation_finished")] == ["executor", "executor"]
+    assert len(rig.system.data_of(job, "tool_invocation_started")) == 2
+    said = [json.loads(line) for line in rig.log(worker)[said_before:] if line[:1] == "{"]
     assert not any(one["event"] == "did not stop in time" for one in said)
     for tag in (finishes, f"{finishes}-b", *(f"{other}-{number}" for number in range(8))):
-        assert world.outside.count(tag) == 1
+        assert rig.outside.count(tag) == 1
 
 
-def test_what_it_cannot_finish_is_left_to_the_ladder(world: World) -> None:
+def test_what_it_cannot_finish_is_left_to_the_ladder(rig: DrainRig) -> None:
     unfinished = f"unfinished-{uuid4()}"
-    job = world.held_call(unfinished)
-    worker = world.runner_of(job)[0]
-    pid = world.drained(worker)
-    until(lambda: world.system.pid(worker) != pid, PATIENCE_S)  # its grace is over, and its successor is there
-    (world.outside.folder / unfinished).unlink()
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    assert world.events(job, "tool_invocation_finished")[0]["via"] in ("probe", "catch_up")
-    assert (world.outside.count(unfinished), world.outside.count(f"{unfinished}-b")) == (1, 1)
-    world.system.verified(job)
+    job = rig.held_call(unfinished)
+    worker = rig.runner_of(job)[0]
+    pid = rig.drained(worker)
+    until(lambda: rig.system.pid(worker) != pid, PATIENCE_S)  # its grace is over, and its successor is there
+    (rig.outside.folder / unfinished).unlink()
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    assert rig.system.data_of(job, "tool_invocation_finished")[0]["via"] in ("probe", "catch_up")
+    assert (rig.outside.count(unfinished), rig.outside.count(f"{unfinished}-b")) == (1, 1)
+    rig.system.verified(job)

@@ -37,7 +37,7 @@ DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Job:
+class StoredJob:
     """A sealed history, and what is left of it in the log."""
 
     id: str
@@ -49,7 +49,7 @@ class Job:
         return self.records[-1].value
 
 
-def job(drop: int) -> Job:
+def job(drop: int) -> StoredJob:
     """The clean history under a name of its own, sealed, without the last `drop` records."""
     name = f"tail-{uuid.uuid4().hex[:12]}"
 
@@ -69,17 +69,17 @@ def job(drop: int) -> Job:
         sealed_at=SEALED_AT,
     )
     records.append(raw(0, "seal", "job_sealed", sign(payload, KEY), ce_subject=name))
-    return Job(name, records, records[: len(records) - drop])
+    return StoredJob(name, records, records[: len(records) - drop])
 
 
-def replaced(of: Job) -> Job:
+def replaced(of: StoredJob) -> StoredJob:
     """Another history in its place, under its seal."""
     stored = [replace(record, value=record.value.replace(b"n2", b"n9")) for record in of.records[:-1]]
     return replace(of, stored=[*stored, of.records[-1]])
 
 
 @dataclass
-class World:
+class SealLog:
     """A log, and the verifier that a test may start on it."""
 
     log: KafkaLog
@@ -87,7 +87,7 @@ class World:
     env: dict[str, str]
     partitions: int
 
-    async def store(self, *jobs: Job) -> None:
+    async def store(self, *jobs: StoredJob) -> None:
         """The whole seal into the log of seals; into the stream and the index what is left."""
         appender = self.log.appender()
         await appender.start()
@@ -132,7 +132,7 @@ class World:
 
 
 @pytest.fixture
-async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncGenerator[World]:
+async def seals(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncGenerator[SealLog]:
     await ensure_topics(kafka, 4)
     keys = tmp_path / "keys"
     keys.mkdir()
@@ -151,7 +151,7 @@ async def world(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncGenerator[W
         "AETHERIS_PARTITIONS": str(partitions),
         "AETHERIS_SEAL_KEY": str(keys / "seal.pem"),
     }
-    yield World(log, kafka, env, partitions)
+    yield SealLog(log, kafka, env, partitions)
     await log.stop()
 
 
@@ -172,26 +172,26 @@ async def answered(client: httpx.AsyncClient, path: str) -> httpx.Response:
             await asyncio.sleep(0.1)
 
 
-async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(world: World) -> None:
+async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(seals: SealLog) -> None:
     whole, unsealed, cut, gone, other = job(0), job(1), job(2), job(99), replaced(job(0))
-    await world.store(whole, unsealed, cut, gone, other)
+    await seals.store(whole, unsealed, cut, gone, other)
 
-    code, report = await world.from_log(whole.id)
+    code, report = await seals.from_log(whole.id)
     assert (code, rules(report), report["seal"]["ok"]) == (0, [], True)
-    code, report = await world.from_log(unsealed.id)
+    code, report = await seals.from_log(unsealed.id)
     assert (code, rules(report)) == (1, ["records_missing"])
     assert "has no seal" in report["violations"][0]["message"]
-    code, report = await world.from_log(cut.id)
+    code, report = await seals.from_log(cut.id)
     assert (code, rules(report)) == (1, ["records_missing"])
     kept = cut.stored[-1].header("ce_id").decode()
     assert {broken["event_id"] for broken in report["violations"]} == {kept}
-    code, report = await world.from_log(gone.id)
+    code, report = await seals.from_log(gone.id)
     assert (code, rules(report)) == (1, ["job_dropped", "no_history"])
-    code, report = await world.from_log(other.id)
+    code, report = await seals.from_log(other.id)
     assert (code, rules(report)[0]) == (1, "other_than_sealed")
-    assert (await world.from_log("tail-never"))[0] == 4
+    assert (await seals.from_log("tail-never"))[0] == 4
 
-    async with world.verifier() as client:
+    async with seals.verifier() as client:
         good = (await answered(client, f"/jobs/{whole.id}/verify")).json()
         assert (good["ok"], good["violations"]) == (True, [])
         found = (await answered(client, f"/jobs/{cut.id}/verify")).json()

@@ -1,15 +1,12 @@
 """A scripted model that repeats itself, on an outside server that deduplicates nothing (docs/agents.md)."""
 
 import asyncio
-import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from openai import AsyncOpenAI
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -19,8 +16,8 @@ from aetheris.cli import local
 from aetheris.sdk.pydantic_ai import LedgeredToolset, StillRunning
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside
-from tests.testkit.system import System, running_system
+from tests.testkit.mcp_client import agent, asked
+from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -29,9 +26,9 @@ DONE = {"text": "It is done."}
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
+class ToolsetRig(Rig):
+    """What agents ask is `model`."""
+
     model: ScriptedModel
     model_url: str
 
@@ -42,8 +39,8 @@ class World:
         tools = LedgeredToolset(["*"], run_id=tag, url=where.url, token=where.token, **how)
         async with AsyncOpenAI(base_url=self.model_url, api_key="none") as model:
             provider = OpenAIProvider(openai_client=model)
-            agent = Agent(OpenAIChatModel("scripted", provider=provider), toolsets=[tools])
-            assert (await agent.run(tag)).output == "It is done."
+            asking = Agent(OpenAIChatModel("scripted", provider=provider), toolsets=[tools])
+            assert (await asking.run(tag)).output == "It is done."
         (last, *_) = [one for one in reversed(self.model.requests) if one.goal == tag]
         return [one["content"] for one in last.body["messages"] if one["role"] == "tool"]
 
@@ -65,104 +62,89 @@ def turn(*calls: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    folder: Path = tmp_path_factory.mktemp("equal")
-    with running_outside(folder / "outside") as outside, running_model(SCRIPT) as (model, url):
-        env = {"AETHERIS_TOOLS": "tests.testkit.lossy_tools", **outside.env}
-        with running_system(folder / "data", env) as system:
-            yield World(system, outside, model, url)
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ToolsetRig]:
+    env = {"AETHERIS_TOOLS": "tests.testkit.lossy_tools"}
+    with running_model(SCRIPT) as (model, url), running_rig(tmp_path_factory.mktemp("equal"), env) as rig:
+        yield ToolsetRig(rig.system, rig.outside, model, url)
 
 
-async def test_what_succeeded_is_not_done_again(world: World) -> None:
+async def test_what_succeeded_is_not_done_again(rig: ToolsetRig) -> None:
     tag = fresh("success")
     again = turn(call("steady", tag))
-    told = await world.run(tag, [again, again, turn(call("steady", tag), call("steady", tag))])
+    told = await rig.run(tag, [again, again, turn(call("steady", tag), call("steady", tag))])
     assert told == [told[0]] * 4
     assert tag in told[0]
-    assert await world.run(tag, [again]) == told[:1], "nor by the run that starts again"
-    assert world.outside.count(tag) == 1
+    assert await rig.run(tag, [again]) == told[:1], "nor by the run that starts again"
+    assert rig.outside.count(tag) == 1
 
 
-async def test_what_nobody_is_sure_of_is_not_done_again(world: World) -> None:
+async def test_what_nobody_is_sure_of_is_not_done_again(rig: ToolsetRig) -> None:
     tag = fresh("late")
-    held = world.outside.hold("late")
+    held = rig.outside.hold("late")
     again = turn(call("late", tag))
     try:
-        told = await world.run(tag, [again, again, again])
+        told = await rig.run(tag, [again, again, again])
     finally:
         held.unlink()
     assert all("A human decides" in one for one in told)
-    await world.run(tag, [again])
-    assert world.outside.count(tag) == 1
+    await rig.run(tag, [again])
+    assert rig.outside.count(tag) == 1
 
 
-async def test_what_surely_failed_is_called_again(world: World) -> None:
+async def test_what_surely_failed_is_called_again(rig: ToolsetRig) -> None:
     tag = fresh("refused")
-    before = len(world.jobs())
-    told = await world.run(tag, [turn(call("refuse", tag))] * 3)
+    before = len(rig.jobs())
+    told = await rig.run(tag, [turn(call("refuse", tag))] * 3)
     assert all("may be called again" in one for one in told)
-    assert len(world.jobs()) - before == 3
+    assert len(rig.jobs()) - before == 3
 
 
-async def test_what_is_under_way_is_joined(world: World) -> None:
+async def test_what_is_under_way_is_joined(rig: ToolsetRig) -> None:
     tag = fresh("flight")
-    held = world.outside.hold("steady")
+    held = rig.outside.hold("steady")
     both = turn(call("steady", tag), call("steady", tag))
     try:
-        running = [asyncio.create_task(world.run(tag, [both])) for _ in range(2)]
-        await asyncio.to_thread(world.outside.wait_for, 1, tag, 60)
+        running = [asyncio.create_task(rig.run(tag, [both])) for _ in range(2)]
+        await asyncio.to_thread(rig.outside.wait_for, 1, tag, 60)
     finally:
         held.unlink()
     assert len({str(told) for told in await asyncio.gather(*running)}) == 1
-    assert world.outside.count(tag) == 1
+    assert rig.outside.count(tag) == 1
 
 
 @pytest.mark.parametrize("verdict", ["happened", "not_executed"])
-async def test_what_is_parked_waits_for_its_human(world: World, verdict: str) -> None:
+async def test_what_is_parked_waits_for_its_human(rig: ToolsetRig, verdict: str) -> None:
     tag = fresh(f"parked-{verdict}")
     again = turn(call("lose", tag))
     for _ in range(2):
         with pytest.raises(StillRunning):
-            await world.run(tag, [again, again], patience_s=3)
-    assert world.outside.count(tag) == 1
-    step = await asyncio.to_thread(world.parked)
-    said = {"verdict": verdict, "evidence": "I looked", "result": {"seen": tag}}
-    path = f"/jobs/{step['job_id']}/contracts/{step['execution_id']}/resolve"
-    answer = await asyncio.to_thread(world.system.api.post, path, json=said, headers=world.system.approver)
+            await rig.run(tag, [again, again], patience_s=3)
+    assert rig.outside.count(tag) == 1
+    step = await asyncio.to_thread(rig.parked)
+    answer = await asyncio.to_thread(
+        rig.system.resolve, step["job_id"], step["node_id"], verdict, "I looked", result={"seen": tag}
+    )
     assert answer.status_code in (200, 202), answer.text
-    await asyncio.to_thread(world.system.wait_ended, [step["job_id"]])
+    await asyncio.to_thread(rig.system.wait_ended, [step["job_id"]])
     if verdict == "happened":
-        assert all("seen" in one for one in await world.run(tag, [again, again]))
-        assert world.outside.count(tag) == 1
+        assert all("seen" in one for one in await rig.run(tag, [again, again]))
+        assert rig.outside.count(tag) == 1
     else:
         with pytest.raises(StillRunning):
-            await world.run(tag, [again], patience_s=3)
-        assert world.outside.count(tag) == 2, "a human found that the first one was not executed"
+            await rig.run(tag, [again], patience_s=3)
+        assert rig.outside.count(tag) == 2, "a human found that the first one was not executed"
 
 
-async def test_a_habit_repeats_nothing_and_a_repeat_names_its_call(world: World) -> None:
+async def test_a_habit_repeats_nothing_and_a_repeat_names_its_call(rig: ToolsetRig) -> None:
     tag = fresh("repeat")
     plain, habit = turn(call("steady", tag)), turn(call("steady", tag, repeat_of="true"))
-    told = await world.run(tag, [plain, habit, plain], repeats=["steady"])
+    told = await rig.run(tag, [plain, habit, plain], repeats=["steady"])
     assert "nothing was called" in told[1]
-    assert world.outside.count(tag) == 1
+    assert rig.outside.count(tag) == 1
     (call_id,) = [one.partition('"call_id":"')[2].partition('"')[0] for one in told[2:]]
     for _ in range(2):
-        await world.run(tag, [turn(call("steady", tag, repeat_of=call_id))] * 2, repeats=["steady"])
-    assert world.outside.count(tag) == 2
-
-
-@asynccontextmanager
-async def server(world: World, *more: str) -> AsyncGenerator[Client]:
-    argv = ["-m", "aetheris.cli", "mcp", "--data", str(world.system.data), *more]
-    async with Client(StdioServerParameters(command=sys.executable, args=argv)) as client:
-        yield client
-
-
-async def asked(client: Client, tool: str, **args: Any) -> dict[str, Any]:
-    answer = await client.call_tool(tool, args)
-    assert not answer.is_error, answer.content
-    return answer.structured_content
+        await rig.run(tag, [turn(call("steady", tag, repeat_of=call_id))] * 2, repeats=["steady"])
+    assert rig.outside.count(tag) == 2
 
 
 async def submitted(client: Client, name: str, plan: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -175,11 +157,11 @@ def plan(tool: str, tag: str, node: str = "a", **more: Any) -> dict[str, Any]:
     return {"nodes": [{"id": node, "tool": tool, "args": {"tag": tag}, **more}]}
 
 
-async def test_a_submission_over_mcp_that_means_the_same_is_the_same(world: World) -> None:
+async def test_a_submission_over_mcp_that_means_the_same_is_the_same(rig: ToolsetRig) -> None:
     tag, late = fresh("mcp"), fresh("mcp-late")
-    held = world.outside.hold("late")
+    held = rig.outside.hold("late")
     try:
-        async with server(world) as client:
+        async with agent(rig.system.data) as client:
             first = await submitted(client, fresh("k"), plan("steady", tag))
             assert first["ended"]["status"] == "completed"
             for other in (plan("steady", tag), plan("steady", tag, "b"), plan("steady", tag, occurrence=2)):
@@ -194,26 +176,26 @@ async def test_a_submission_over_mcp_that_means_the_same_is_the_same(world: Worl
             await submitted(client, name, plan("steady", fresh("k")))
             other = {"idempotency_key": name, "plan": plan("steady", fresh("k"))}
             assert (await client.call_tool("submit", other)).is_error
-        async with server(world) as client:
+        async with agent(rig.system.data) as client:
             told = await submitted(client, fresh("k"), plan("steady", tag))
             assert told["job_id"] == first["job_id"], "also by a server that was started again"
             assert (await submitted(client, fresh("k"), plan("late", late)))["job_id"] == unsure["job_id"]
     finally:
         held.unlink()
-    assert (world.outside.count(tag), world.outside.count(late)) == (1, 1)
+    assert (rig.outside.count(tag), rig.outside.count(late)) == (1, 1)
 
 
-async def test_a_run_of_its_own_or_a_repeat_does_the_same_again_over_mcp(world: World) -> None:
+async def test_a_run_of_its_own_or_a_repeat_does_the_same_again_over_mcp(rig: ToolsetRig) -> None:
     tag = fresh("mcp-again")
     for run in ("monday", "monday", "tuesday"):
-        async with server(world, "--run", f"{tag} {run}") as client:
+        async with agent(rig.system.data, "--run", f"{tag} {run}") as client:
             await submitted(client, fresh("k"), plan("steady", tag))
-    assert world.outside.count(tag) == 2
-    async with server(world, "--run", f"{tag} monday", "--repeats") as client:
+    assert rig.outside.count(tag) == 2
+    async with agent(rig.system.data, "--run", f"{tag} monday", "--repeats") as client:
         first = await submitted(client, fresh("k"), plan("steady", tag))
         habit = {"idempotency_key": fresh("k"), "plan": plan("steady", tag), "repeat_of": "true"}
         assert (await client.call_tool("submit", habit)).is_error
-        assert world.outside.count(tag) == 2
+        assert rig.outside.count(tag) == 2
         told = [await submitted(client, fresh("k"), plan("steady", tag), repeat_of=first["job_id"]) for _ in range(2)]
         assert told[0]["job_id"] == told[1]["job_id"] != first["job_id"]
-    assert world.outside.count(tag) == 3
+    assert rig.outside.count(tag) == 3

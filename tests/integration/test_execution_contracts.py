@@ -17,27 +17,23 @@ from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import until
+from tests.testkit.policies import ALLOW_ALL, ruled_by
+from tests.testkit.rig import wait
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
-POLICY = '[[rules]]\nname = "mail"\ntools = ["*"]\neffect = "allow"\n'
-
 
 @dataclass(frozen=True)
-class World:
+class MailRig:
+    """A system whose tool sends mail to a server on `port`."""
+
     system: System
     maildir: Path
     port: int
 
-    def submit(self, *nodes: dict[str, Any], session: str | None = None) -> str:
-        body = {"plan": {"nodes": list(nodes)}} | ({"session": session} if session else {})
-        answer = self.system.api.post("/jobs", json=body)
-        assert answer.status_code == 202, answer.text
-        return answer.json()["job_id"]
-
     def ended(self, *nodes: dict[str, Any], session: str | None = None) -> list[dict[str, Any]]:
-        job = self.submit(*nodes, session=session)
+        job = self.system.submit(*nodes, session=session)
         self.system.wait_ended([job])
         return self.contracts(job)
 
@@ -71,13 +67,12 @@ def answers(port: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[MailRig]:
     folder = tmp_path_factory.mktemp("contracts")
-    policy, port = folder / "policy.toml", free_port()
-    policy.write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.testkit.mail_tools", "MAIL_PORT": str(port), "AETHERIS_POLICY": str(policy)}
+    port = free_port()
+    env = {"AETHERIS_TOOLS": "tests.testkit.mail_tools", "MAIL_PORT": str(port), **ruled_by(folder, ALLOW_ALL)}
     with running_system(folder / "data", env) as system:
-        yield World(system, folder / "mail", port)
+        yield MailRig(system, folder / "mail", port)
 
 
 def mail(node: str, subject: str, *after: str, **more: Any) -> dict[str, Any]:
@@ -89,45 +84,45 @@ def moves(contract: dict[str, Any]) -> list[str]:
     return [f"{moved['from']}→{moved['to']}" for moved in contract["transitions"]]
 
 
-def test_a_failed_mail_may_be_sent_again_and_a_sent_one_may_not(world: World) -> None:
+def test_a_failed_mail_may_be_sent_again_and_a_sent_one_may_not(rig: MailRig) -> None:
     """The server is away: failed, for sure. It comes back: the retry, a node of its own, goes out; a third does not."""
     session, subject = str(uuid.uuid4()), fresh("meeting")
-    (failed,) = world.ended(mail("mail", subject, retry={"max_attempts": 1}), session=session)
+    (failed,) = rig.ended(mail("mail", subject, retry={"max_attempts": 1}), session=session)
     assert moves(failed) == ["pending→running", "running→failed"]
     assert (failed["outcome"], failed["has_effect"], failed["duplicate_of"]) == ("failed", "none", None)
     assert "ConnectionRefused" in failed["error_message"]
-    with world.mail_server():
-        (sent,) = world.ended(mail("mail.r2", subject), session=session)
+    with rig.mail_server():
+        (sent,) = rig.ended(mail("mail.r2", subject), session=session)
         assert moves(sent) == ["pending→running", "running→completed"]
         assert (sent["outcome"], sent["has_effect"], sent["result"]) == ("completed", "confirmed", {"said": "sent"})
-        assert world.mails(subject) == 1
-        (third,) = world.ended(mail("mail.r3", subject), session=session)
+        assert rig.mails(subject) == 1
+        (third,) = rig.ended(mail("mail.r3", subject), session=session)
         assert (third["status"], third["has_effect"]) == ("rejected", "none")
         assert third["duplicate_of"]["execution_id"] == sent["execution_id"]
-        assert world.mails(subject) == 1
-        (elsewhere,) = world.ended(mail("mail", subject), session=str(uuid.uuid4()))
-        (meant,) = world.ended(mail("mail", subject, occurrence=2), session=session)
-        assert (elsewhere["status"], meant["status"], world.mails(subject)) == ("completed", "completed", 3)
+        assert rig.mails(subject) == 1
+        (elsewhere,) = rig.ended(mail("mail", subject), session=str(uuid.uuid4()))
+        (meant,) = rig.ended(mail("mail", subject, occurrence=2), session=session)
+        assert (elsewhere["status"], meant["status"], rig.mails(subject)) == ("completed", "completed", 3)
 
 
-def test_a_mail_that_waits_for_a_yes_goes_out_once_in_the_worked_order(world: World) -> None:
+def test_a_mail_that_waits_for_a_yes_goes_out_once_in_the_worked_order(rig: MailRig) -> None:
     """Asked, suspended, answered, resumed; only then does the mail start, and each move follows from an event."""
     subject = fresh("invitation")
     confirm = {"id": "confirm", "kind": "human", "form": {"title": "Send the invitation to bob@example.com?"}}
-    with world.mail_server():
-        job = world.submit(confirm, mail("mail", subject, "confirm"))
-        world.system.wait_status(job, "waiting")
-        asked, deferred = world.contracts(job)
+    with rig.mail_server():
+        job = rig.system.submit(confirm, mail("mail", subject, "confirm"))
+        rig.system.wait_status(job, "waiting")
+        asked, deferred = rig.contracts(job)
         assert (asked["action_type"], moves(asked)) == ("ecs_request", ["pending→running", "running→waiting"])
         assert (deferred["action_type"], deferred["status"], deferred["irreversible"]) == ("tool_call", "pending", True)
-        assert world.mails(subject) == 0
+        assert rig.mails(subject) == 0
         answer = {"request_id": f"{job}:{asked['execution_id']}", "action": "approve"}
-        assert world.system.api.post("/ecs/respond", json=answer).status_code == 200
-        world.system.wait_ended([job])
-        assert world.system.api.post("/ecs/respond", json=answer).status_code == 200
-        assert world.mails(subject) == 1
-    contracts = world.contracts(job)
-    order = {event["id"]: event["seq"] for event in world.system.api.get(f"/jobs/{job}/events").json()}
+        assert rig.system.api.post("/ecs/respond", json=answer).status_code == 200
+        rig.system.wait_ended([job])
+        assert rig.system.api.post("/ecs/respond", json=answer).status_code == 200
+        assert rig.mails(subject) == 1
+    contracts = rig.contracts(job)
+    order = {event["id"]: event["seq"] for event in rig.system.events(job)}
     moved = [
         (order[one["event_id"]], contract["node_id"], one) for contract in contracts for one in contract["transitions"]
     ]
@@ -143,32 +138,29 @@ def test_a_mail_that_waits_for_a_yes_goes_out_once_in_the_worked_order(world: Wo
     assert (contracts[1]["result"], contracts[1]["has_effect"]) == ({"said": "sent"}, "confirmed")
 
 
-def test_one_mail_twice_in_a_plan_goes_out_once(world: World) -> None:
+def test_one_mail_twice_in_a_plan_goes_out_once(rig: MailRig) -> None:
     twice, meant = fresh("twice"), fresh("twice!")
-    with world.mail_server():
-        job = world.submit(mail("one", twice), mail("two", twice, "one"))
-        world.system.wait_ended([job])
-        first, second = world.contracts(job)
-        assert world.mails(twice) == 1
+    with rig.mail_server():
+        job = rig.system.submit(mail("one", twice), mail("two", twice, "one"))
+        rig.system.wait_ended([job])
+        first, second = rig.contracts(job)
+        assert rig.mails(twice) == 1
         assert (first["status"], second["status"], second["outcome"]) == ("completed", "rejected", "rejected")
         assert second["duplicate_of"] == {"job_id": job, "node_id": "one", "execution_id": first["execution_id"]}
-        events = world.system.api.get(f"/jobs/{job}/events").json()
-        reports = {event["data"]["node_id"]: event["data"] for event in events if event["type"] == "node_finished"}
+        reports = {said["node_id"]: said for said in rig.system.data_of(job, "node_finished")}
         assert reports["two"]["duplicate_of"] == second["duplicate_of"]
-        world.system.verified(job)
-        both = world.ended(mail("one", meant), mail("two", meant, "one", occurrence=2))
-        assert ([one["status"] for one in both], world.mails(meant)) == (["completed", "completed"], 2)
+        rig.system.verified(job)
+        both = rig.ended(mail("one", meant), mail("two", meant, "one", occurrence=2))
+        assert ([one["status"] for one in both], rig.mails(meant)) == (["completed", "completed"], 2)
 
 
-def test_a_stream_tells_every_move_before_its_event(world: World) -> None:
-    with world.mail_server():
-        job = world.submit(
-            mail("mail", fresh("told")), {"id": "w", "kind": "wait", "wait": {"key": "k"}, "depends_on": ["mail"]}
-        )
-        world.system.wait_status(job, "waiting")
-    world.system.api.post(f"/jobs/{job}/signal", json={"correlation_key": "k", "payload": 1})
+def test_a_stream_tells_every_move_before_its_event(rig: MailRig) -> None:
+    with rig.mail_server():
+        job = rig.system.submit(mail("mail", fresh("told")), wait("w", "k", "mail"))
+        rig.system.wait_status(job, "waiting")
+    rig.system.signal(job, "k", 1)
     told: list[tuple[str, dict[str, Any]]] = []
-    with world.system.api.stream("GET", f"/jobs/{job}/events", headers={"accept": "text/event-stream"}) as answer:
+    with rig.system.api.stream("GET", f"/jobs/{job}/events", headers={"accept": "text/event-stream"}) as answer:
         name = "message"
         for line in answer.iter_lines():
             if line.startswith("event:"):
@@ -179,7 +171,7 @@ def test_a_stream_tells_every_move_before_its_event(world: World) -> None:
     seen = [(data["node_id"], data["from"], data["to"]) for name, data in told if name == "execution_state"]
     by_contract = [
         (contract["node_id"], moved["from"], moved["to"])
-        for contract in world.contracts(job)
+        for contract in rig.contracts(job)
         for moved in contract["transitions"]
     ]
     assert seen == by_contract
@@ -192,14 +184,14 @@ def test_a_stream_tells_every_move_before_its_event(world: World) -> None:
     )
 
 
-def test_what_is_shown_depends_on_the_level(world: World) -> None:
+def test_what_is_shown_depends_on_the_level(rig: MailRig) -> None:
     subject = fresh("levels")
-    with world.mail_server():
-        job = world.submit(mail("mail", subject))
-        world.system.wait_ended([job])
-    shown, request = world.contracts(job, "result")[0], world.contracts(job, "request")[0]
+    with rig.mail_server():
+        job = rig.system.submit(mail("mail", subject))
+        rig.system.wait_ended([job])
+    shown, request = rig.contracts(job, "result")[0], rig.contracts(job, "request")[0]
     assert not {"transitions", "idempotency_key", "timeout_seconds", "action_detail"} & set(shown)
     assert request["action_detail"]["arguments"] == {"to": "bob@example.com", "subject": subject}
-    refused = world.system.api.get(f"/jobs/{job}/contracts", params={"level": "all"})
+    refused = rig.system.api.get(f"/jobs/{job}/contracts", params={"level": "all"})
     assert (refused.status_code, refused.json()["error"]["details"]["field"]) == (400, "level")
-    assert world.system.api.get("/jobs/no-such-job/contracts").status_code == 404
+    assert rig.system.api.get("/jobs/no-such-job/contracts").status_code == 404

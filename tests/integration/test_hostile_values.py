@@ -1,14 +1,15 @@
 """Whatever a tool returns, raises or names is recorded so that every service reads it; nobody else is held up."""
 
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import Outside
+from tests.testkit.policies import ALLOW_REST, ruled_by
+from tests.testkit.rig import Rig, running_rig
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -17,19 +18,11 @@ POLICY = '[[rules]]\nname = "ask"\ntools = ["publish"]\neffect = "approval"\nsel
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
-    with running_outside(tmp_path_factory.mktemp("outside")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
-    data: Path = tmp_path_factory.mktemp("system") / "data"
-    policy = tmp_path_factory.mktemp("policy") / "policy.toml"
-    policy.write_text(POLICY + '[[rules]]\nname = "rest"\ntools = ["*"]\neffect = "allow"\n')
-    given = {"AETHERIS_TOOLS": "tests.testkit.hostile_tools", "AETHERIS_POLICY": str(policy), **outside.env}
-    with running_system(data, given) as running:
-        yield running
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    folder = tmp_path_factory.mktemp("hostile")
+    env = {"AETHERIS_TOOLS": "tests.testkit.hostile_tools", **ruled_by(folder, POLICY + ALLOW_REST)}
+    with running_rig(folder, env) as rig:
+        yield rig
 
 
 def check_alive(system: System) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,9 +18,8 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.process.installation import process_of
 from tests.testkit.attempts import fresh
-from tests.testkit.collector import Collector, running_collector
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import until
+from tests.testkit.rig import TracedRig, running_traced_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -30,15 +29,8 @@ LEDGER, EXECUTORS = "aetheris.ledger", "aetheris.tool_executor"
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
-    collector: Collector
-
-    def events(self, job: str, *types: str) -> list[dict[str, Any]]:
-        """The job's events, of these types."""
-        answer = self.system.api.get(f"/jobs/{job}/events")
-        return [event for event in answer.json() if not types or event["type"] in types]
+class DoubtRig(TracedRig):
+    """Two executors whose leases are short."""
 
     def successes(self, job: str) -> list[dict[str, Any]]:
         """What has reported a success.
@@ -46,7 +38,7 @@ class World:
         A sleeper finds the grant of the next try, too, in its sockets when it wakes: it declares that in vain, and
         says so if it learns of it by losing its partition.
         """
-        finished = (event["data"] for event in self.events(job, "tool_invocation_finished"))
+        finished = (event["data"] for event in self.system.events(job, "tool_invocation_finished"))
         return [said for said in finished if said["outcome"] == "success"]
 
     def step(self, job: str) -> dict[str, Any]:
@@ -72,240 +64,215 @@ class World:
 
     def worker_of(self, job: str) -> str:
         """Who runs the job's first try."""
-        (started,) = self.events(job, "tool_invocation_started")
+        (started,) = self.system.events(job, "tool_invocation_started")
         return process_of(started["data"]["worker_id"])
-
-    @contextmanager
-    def asleep(self, part: str) -> Generator[None]:
-        """SIGSTOP, and SIGCONT at the end."""
-        pid = self.system.pid(part)
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    folder = tmp_path_factory.mktemp("doubt")
-    env = {
-        "AETHERIS_TOOLS": "tests.testkit.outside_tools",
-        "AETHERIS_LEASE_TTL_S": "2",
-        "AETHERIS_SESSION_TIMEOUT_S": "3",
-    }
-    with (
-        running_outside(folder / "outside") as outside,
-        running_collector() as collector,
-        running_system(folder / "data", env | exporting(collector) | outside.env, executor=2) as system,
-    ):
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[DoubtRig]:
+    env = {"AETHERIS_LEASE_TTL_S": "2", "AETHERIS_SESSION_TIMEOUT_S": "3"}
+    with running_traced_rig(tmp_path_factory.mktemp("doubt"), env, executor=2) as rig:
         # An empty Redis may have lost leases: for as long as a tool may run nothing is doubted. A later ledger knows.
-        first = system.submit({"id": "a", "tool": "poke_pure", "args": {"tag": "first"}})
-        system.wait_status(first, "completed", PATIENCE_S)
-        system.kill("ledger-0")
-        system.wait_ready(PATIENCE_S)
-        yield World(system, outside, collector)
+        first = rig.system.submit({"id": "a", "tool": "poke_pure", "args": {"tag": "first"}})
+        rig.system.wait_status(first, "completed", PATIENCE_S)
+        rig.system.kill("ledger-0")
+        rig.system.wait_ready(PATIENCE_S)
+        yield DoubtRig(rig.system, rig.outside, rig.collector)
 
 
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def exporting(collector: Collector) -> dict[str, str]:
-    return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "500"}
-
-
-def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(world: World) -> None:
+def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(rig: DoubtRig) -> None:
     name = fresh("opaque-killed")
-    held = world.outside.hold(name)
-    job = world.held_call("poke_opaque", name)
-    world.system.kill(world.worker_of(job))
-    view = world.system.wait_status(job, "waiting", PATIENCE_S)
+    held = rig.outside.hold(name)
+    job = rig.held_call("poke_opaque", name)
+    rig.system.kill(rig.worker_of(job))
+    view = rig.system.wait_status(job, "waiting", PATIENCE_S)
     held.unlink()
-    assert world.outside.count(name) == 1
+    assert rig.outside.count(name) == 1
     assert view["why"] == (
         "a is parked (nobody can tell whether an opaque call took effect): whether it took effect is not known. "
         "Resolve it with evidence: happened, not_executed or retry"
     )
-    step = world.step(job)
+    step = rig.step(job)
     assert step["state"] == "waiting"
-    answer = world.system.resolve(job, "a", "happened", "I saw it outside", result={"poked": name})
+    answer = rig.system.resolve(job, "a", "happened", "I saw it outside", result={"poked": name})
     assert answer.status_code == 200, answer.text
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    (finished,) = world.events(job, "tool_invocation_finished")
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    (finished,) = rig.system.events(job, "tool_invocation_finished")
     assert (finished["data"]["via"], finished["data"]["by"]) == ("human", "approver")
     assert "I saw it outside" in str(finished["data"]["evidence"])
-    assert world.outside.count(name) == 1
+    assert rig.outside.count(name) == 1
 
 
-def test_a_request_that_arrives_after_the_first_answer_is_the_only_one(world: World) -> None:
+def test_a_request_that_arrives_after_the_first_answer_is_the_only_one(rig: DoubtRig) -> None:
     """On the wire when its executor is killed: not found, and found once its tool's timeout has gone by."""
     name = fresh("on-the-wire")
-    job = world.calling("poke_unstated", name)
-    world.system.kill(world.worker_of(job))
-    until(lambda: bool(world.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
-    world.let_go(name)
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    assert world.outside.count(name) == 1
-    assert [one["data"]["answer"] for one in world.events(job, "invocation_probed")] == ["not_found", "found"]
-    assert len(world.events(job, "tool_invocation_started")) == 1
-    until(lambda: world.system.api.get(f"/jobs/{job}/verify").json()["seal"] is not None, PATIENCE_S)
-    assert world.system.api.get(f"/jobs/{job}/verify").json()["ok"]
+    job = rig.calling("poke_unstated", name)
+    rig.system.kill(rig.worker_of(job))
+    until(lambda: bool(rig.system.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
+    rig.let_go(name)
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    assert rig.outside.count(name) == 1
+    assert [one["data"]["answer"] for one in rig.system.events(job, "invocation_probed")] == ["not_found", "found"]
+    assert len(rig.system.events(job, "tool_invocation_started")) == 1
+    until(lambda: rig.system.api.get(f"/jobs/{job}/verify").json()["seal"] is not None, PATIENCE_S)
+    assert rig.system.api.get(f"/jobs/{job}/verify").json()["ok"]
 
 
-def test_a_call_whose_own_code_raised_goes_on_though_its_worker_lives(world: World, tmp_path: Path) -> None:
+def test_a_call_whose_own_code_raised_goes_on_though_its_worker_lives(rig: DoubtRig, tmp_path: Path) -> None:
     name = fresh("reset")
     once = tmp_path / name
     once.touch()
-    job = world.system.submit({"id": "a", "tool": "poke_reset", "args": {"tag": name, "once": str(once)}})
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    (doubted,) = world.events(job, "invocation_in_doubt")
+    job = rig.system.submit({"id": "a", "tool": "poke_reset", "args": {"tag": name, "once": str(once)}})
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    (doubted,) = rig.system.events(job, "invocation_in_doubt")
     assert (doubted["data"]["error_class"], doubted["data"]["returned"]) == ("ConnectionResetError", True)
-    (reopened,) = world.events(job, "invocation_reopened")
+    (reopened,) = rig.system.events(job, "invocation_reopened")
     assert reopened["data"]["evidence"][0]["returned"] == doubted["data"]["invocation_id"]
-    assert (world.outside.count(name), world.events(job, "worker_ended")) == (1, [])
-    assert world.system.verified(job)["ok"]
+    assert (rig.outside.count(name), rig.system.events(job, "worker_ended")) == (1, [])
+    assert rig.system.verified(job)["ok"]
 
 
-def test_what_it_had_sent_before_it_raised_may_arrive_later_and_is_the_only_one(world: World) -> None:
+def test_what_it_had_sent_before_it_raised_may_arrive_later_and_is_the_only_one(rig: DoubtRig) -> None:
     name = fresh("impatient")
-    job = world.calling("poke_impatient", name)
-    until(lambda: bool(world.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
-    world.let_go(name)
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    assert world.outside.count(name) == 1
-    assert [one["data"]["answer"] for one in world.events(job, "invocation_probed")] == ["not_found", "found"]
-    assert len(world.events(job, "tool_invocation_started")) == 1
+    job = rig.calling("poke_impatient", name)
+    until(lambda: bool(rig.system.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
+    rig.let_go(name)
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    assert rig.outside.count(name) == 1
+    assert [one["data"]["answer"] for one in rig.system.events(job, "invocation_probed")] == ["not_found", "found"]
+    assert len(rig.system.events(job, "tool_invocation_started")) == 1
 
 
-def test_what_fails_every_time_is_repeated_at_the_plans_pace(world: World) -> None:
+def test_what_fails_every_time_is_repeated_at_the_plans_pace(rig: DoubtRig) -> None:
     name = fresh("broken")
     retry = {"max_attempts": 3, "backoff_s": 1.0, "backoff_factor": 1.0}
-    job = world.system.submit({"id": "a", "tool": "poke_broken", "args": {"tag": name}, "retry": retry})
-    world.system.wait_status(job, "waiting", PATIENCE_S)
-    assert world.outside.count(name) == 3
-    due = [event["data"]["due_at"] for event in world.events(job, "retry_scheduled")]
-    begun = [event["time"] for event in world.events(job, "tool_invocation_started")]
+    job = rig.system.submit({"id": "a", "tool": "poke_broken", "args": {"tag": name}, "retry": retry})
+    rig.system.wait_status(job, "waiting", PATIENCE_S)
+    assert rig.outside.count(name) == 3
+    due = [event["data"]["due_at"] for event in rig.system.events(job, "retry_scheduled")]
+    begun = [event["time"] for event in rig.system.events(job, "tool_invocation_started")]
     assert [moment(at) <= moment(start) for at, start in zip(due, begun[1:], strict=True)] == [True, True]
 
 
-def test_a_tool_that_computes_on_the_event_loop_puts_nobody_elses_call_in_doubt(world: World) -> None:
+def test_a_tool_that_computes_on_the_event_loop_puts_nobody_elses_call_in_doubt(rig: DoubtRig) -> None:
     name = fresh("beside")
-    held = world.outside.hold(name)
-    job = world.held_call("poke_opaque", name)
-    until(lambda: computing_beside(world, job), PATIENCE_S)
+    held = rig.outside.hold(name)
+    job = rig.held_call("poke_opaque", name)
+    until(lambda: computing_beside(rig, job), PATIENCE_S)
     held.unlink()
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    assert world.events(job, "invocation_in_doubt", "invocation_parked") == []
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    assert rig.system.events(job, "invocation_in_doubt", "invocation_parked") == []
 
 
-def computing_beside(world: World, job: str) -> bool:
+def computing_beside(rig: DoubtRig, job: str) -> bool:
     """Whether a tool that computes for four leases' time has come to the job's worker, and is done."""
-    other = world.system.submit({"id": "a", "tool": "compute", "args": {"seconds": 8}})
-    world.system.wait_status(other, "completed", PATIENCE_S)
-    return world.worker_of(other) == world.worker_of(job)
+    other = rig.system.submit({"id": "a", "tool": "compute", "args": {"seconds": 8}})
+    rig.system.wait_status(other, "completed", PATIENCE_S)
+    return rig.worker_of(other) == rig.worker_of(job)
 
 
-def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(world: World) -> None:
+def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it(rig: DoubtRig) -> None:
     """Its worker has not ended: what is not found may still come, so nobody else may call."""
     name = fresh("probeable-asleep")
-    job = world.calling("patient_probeable", name)
-    with world.asleep(world.worker_of(job)):
-        world.system.wait_status(job, "waiting", PATIENCE_S)
-        (parked,) = world.events(job, "invocation_parked")
+    job = rig.calling("patient_probeable", name)
+    with rig.system.asleep(rig.worker_of(job)):
+        rig.system.wait_status(job, "waiting", PATIENCE_S)
+        (parked,) = rig.system.events(job, "invocation_parked")
         assert parked["data"]["reason"] == "it was not found, but its worker is not known to have ended"
-        assert len(world.events(job, "tool_invocation_started")) == 1
-        world.let_go(name)
-        world.outside.wait_for(1, name, PATIENCE_S)
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    (finished,) = world.events(job, "tool_invocation_finished")
-    assert (finished["data"]["outcome"], world.outside.count(name)) == ("success", 1)
+        assert len(rig.system.events(job, "tool_invocation_started")) == 1
+        rig.let_go(name)
+        rig.outside.wait_for(1, name, PATIENCE_S)
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    (finished,) = rig.system.events(job, "tool_invocation_finished")
+    assert (finished["data"]["outcome"], rig.outside.count(name)) == ("success", 1)
 
 
 @pytest.mark.parametrize("by", ["its lock", "a person"])
-def test_what_a_sleeper_left_parked_goes_on_once_it_has_ended(world: World, by: str, tmp_path: Path) -> None:
+def test_what_a_sleeper_left_parked_goes_on_once_it_has_ended(rig: DoubtRig, by: str, tmp_path: Path) -> None:
     """Nobody resolves it: what the outside says is enough as soon as nothing can follow any more."""
     name = fresh("asleep-and-gone")
     once = tmp_path / name
     once.touch()
-    job = world.system.submit({"id": "a", "tool": "poke_late", "args": {"tag": name, "once": str(once)}})
+    job = rig.system.submit({"id": "a", "tool": "poke_late", "args": {"tag": name, "once": str(once)}})
     until(lambda: not once.exists(), PATIENCE_S)
-    sleeper = world.worker_of(job)
-    (started,) = world.events(job, "tool_invocation_started")
-    os.kill(world.system.pid(sleeper), signal.SIGSTOP)
-    world.system.wait_status(job, "waiting", PATIENCE_S)
-    assert len(world.events(job, "invocation_parked")) == 1
+    sleeper = rig.worker_of(job)
+    (started,) = rig.system.events(job, "tool_invocation_started")
+    os.kill(rig.system.pid(sleeper), signal.SIGSTOP)
+    rig.system.wait_status(job, "waiting", PATIENCE_S)
+    assert len(rig.system.events(job, "invocation_parked")) == 1
     if by == "a person":
         path, said = f"/workers/{started['data']['worker_id']}/end", {"evidence": "its machine was taken away"}
-        assert world.system.api.post(path, json=said, headers=world.system.approver).status_code == 200
-    world.system.kill(sleeper)
-    world.system.wait_status(job, "completed", PATIENCE_S)
-    kinds = [event["type"] for event in world.events(job)]
+        assert rig.system.api.post(path, json=said, headers=rig.system.approver).status_code == 200
+    rig.system.kill(sleeper)
+    rig.system.wait_status(job, "completed", PATIENCE_S)
+    kinds = [event["type"] for event in rig.system.events(job)]
     assert kinds.index("invocation_parked") < kinds.index("worker_ended") < kinds.index("invocation_reopened")
-    assert [one["data"]["by"] for one in world.events(job, "invocation_reopened")] == ["probe"]
-    assert [one["data"]["how"] for one in world.events(job, "worker_ended")] == [
+    assert [one["data"]["by"] for one in rig.system.events(job, "invocation_reopened")] == ["probe"]
+    assert [one["data"]["how"] for one in rig.system.events(job, "worker_ended")] == [
         "human" if by == "a person" else "lock"
     ]
-    assert world.outside.count(name) == 1
-    assert world.system.verified(job)["ok"]
-    world.system.wait_ready(PATIENCE_S)
+    assert rig.outside.count(name) == 1
+    assert rig.system.verified(job)["ok"]
+    rig.system.wait_ready(PATIENCE_S)
 
 
-def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(world: World) -> None:
+def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(rig: DoubtRig) -> None:
     """The sleeper's own success comes late, and is kept as evidence."""
     name = fresh("idempotent-asleep")
-    job = world.calling("patient_idempotent", name)
-    sleeper = world.worker_of(job)
-    with world.asleep(sleeper):
-        until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
-        first, second = (event["data"] for event in world.events(job, "tool_invocation_started"))
+    job = rig.calling("patient_idempotent", name)
+    sleeper = rig.worker_of(job)
+    with rig.system.asleep(sleeper):
+        until(lambda: len(rig.system.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
+        first, second = (event["data"] for event in rig.system.events(job, "tool_invocation_started"))
         assert first["external_key"] == second["external_key"]
         assert process_of(second["worker_id"]) != sleeper
-        world.let_go(name)
-        world.system.wait_status(job, "completed", PATIENCE_S)
-    until(lambda: len(world.successes(job)) == 2, PATIENCE_S)
-    settled, late = world.successes(job)
+        rig.let_go(name)
+        rig.system.wait_status(job, "completed", PATIENCE_S)
+    until(lambda: len(rig.successes(job)) == 2, PATIENCE_S)
+    settled, late = rig.successes(job)
     assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
-    assert world.system.verified(job)["ok"]
-    assert [effect["key"] for effect in world.outside.effects(tag=name)] == [first["external_key"]] * 2
+    assert rig.system.verified(job)["ok"]
+    assert [effect["key"] for effect in rig.outside.effects(tag=name)] == [first["external_key"]] * 2
 
 
-def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises_an_alarm(world: World) -> None:
+def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises_an_alarm(rig: DoubtRig) -> None:
     """He said retry; the sleeper had only been asleep, and its success is kept as evidence."""
     name = fresh("probeable-retried")
-    job = world.calling("patient_probeable", name)
-    sleeper = world.worker_of(job)
-    with world.asleep(sleeper):
-        world.system.wait_status(job, "waiting", PATIENCE_S)
-        answer = world.system.resolve(job, "a", "retry", "I believe that it is dead")
+    job = rig.calling("patient_probeable", name)
+    sleeper = rig.worker_of(job)
+    with rig.system.asleep(sleeper):
+        rig.system.wait_status(job, "waiting", PATIENCE_S)
+        answer = rig.system.resolve(job, "a", "retry", "I believe that it is dead")
         assert answer.status_code == 200, answer.text
-        until(lambda: len(world.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
-        world.let_go(name)
-        world.system.wait_status(job, "completed", PATIENCE_S)
-    until(lambda: len(world.successes(job)) == 2, PATIENCE_S)
-    first, second, *_ = (event["data"] for event in world.events(job, "tool_invocation_started"))
-    settled, late = world.successes(job)
+        until(lambda: len(rig.system.events(job, "tool_invocation_started")) == 2, PATIENCE_S)
+        rig.let_go(name)
+        rig.system.wait_status(job, "completed", PATIENCE_S)
+    until(lambda: len(rig.successes(job)) == 2, PATIENCE_S)
+    first, second, *_ = (event["data"] for event in rig.system.events(job, "tool_invocation_started"))
+    settled, late = rig.successes(job)
     assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
-    assert world.outside.count(name) == 2
-    report = world.system.report(job)
+    assert rig.outside.count(name) == 2
+    report = rig.system.report(job)
     assert not report["tool_invocation_ledger_proof"]["ok"]
     assert late["invocation_id"] in str(report["violations"]), report
     broken = {one["rule"] for one in report["violations"]}
-    until(
-        lambda: any((world.collector.value("aetheris.violations", rule=rule) or 0) >= 1 for rule in broken), PATIENCE_S
-    )
+    until(lambda: any((rig.collector.value("aetheris.violations", rule=rule) or 0) >= 1 for rule in broken), PATIENCE_S)
 
 
 @asynccontextmanager
-async def consumer(world: World) -> AsyncGenerator[AIOKafkaConsumer]:
-    async with AIOKafkaConsumer(bootstrap_servers=world.system.state().kafka) as reading:
+async def consumer(rig: DoubtRig) -> AsyncGenerator[AIOKafkaConsumer]:
+    async with AIOKafkaConsumer(bootstrap_servers=rig.system.state().kafka) as reading:
         yield reading
 
 
-async def request_of(world: World, job: str) -> Any:
+async def request_of(rig: DoubtRig, job: str) -> Any:
     """The planner's request for the job's step, as it lies in Kafka."""
     place = TopicPartition(Topic.TOOLS_REQUESTS, partition_of(job, PARTITIONS))
-    async with consumer(world) as reading:
+    async with consumer(rig) as reading:
         reading.assign([place])
         await reading.seek_to_beginning(place)
         async for record in reading:
@@ -314,9 +281,9 @@ async def request_of(world: World, job: str) -> Any:
     raise AssertionError("the consumer ended")
 
 
-async def repeat(world: World, request: Any, times: int) -> None:
+async def repeat(rig: DoubtRig, request: Any, times: int) -> None:
     """The same request again and again, from a producer of its own."""
-    async with AIOKafkaProducer(bootstrap_servers=world.system.state().kafka) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=rig.system.state().kafka) as producer:
         for _ in range(times):
             await producer.send_and_wait(
                 request.topic,
@@ -327,9 +294,9 @@ async def repeat(world: World, request: Any, times: int) -> None:
             )
 
 
-async def end_of(world: World, topic: Topic, partition: int) -> int:
+async def end_of(rig: DoubtRig, topic: Topic, partition: int) -> int:
     place = TopicPartition(topic, partition)
-    async with consumer(world) as reading:
+    async with consumer(rig) as reading:
         return (await reading.end_offsets([place]))[place]
 
 
@@ -337,11 +304,11 @@ def is_taken_up(offsets: dict[TopicPartition, Any], place: TopicPartition, wante
     return place in offsets and offsets[place].offset >= wanted
 
 
-async def taken_up(world: World, partition: int) -> None:
+async def taken_up(rig: DoubtRig, partition: int) -> None:
     """Return once the ledger has judged every request of the partition: its group's offset says so."""
     place = TopicPartition(Topic.TOOLS_REQUESTS, partition)
-    wanted = await end_of(world, Topic.TOOLS_REQUESTS, partition)
-    admin = AIOKafkaAdminClient(bootstrap_servers=world.system.state().kafka)
+    wanted = await end_of(rig, Topic.TOOLS_REQUESTS, partition)
+    admin = AIOKafkaAdminClient(bootstrap_servers=rig.system.state().kafka)
     await admin.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -351,9 +318,9 @@ async def taken_up(world: World, partition: int) -> None:
         await admin.close()
 
 
-async def executors_settled(world: World) -> None:
+async def executors_settled(rig: DoubtRig) -> None:
     """Return once both are members: one that comes back from its sleep takes calls from the other."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=world.system.state().kafka)
+    admin = AIOKafkaAdminClient(bootstrap_servers=rig.system.state().kafka)
     await admin.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -371,27 +338,27 @@ async def stable_members(admin: AIOKafkaAdminClient, group: str) -> int:
 
 
 @pytest.mark.parametrize("round_", range(20))
-async def test_fifty_requests_for_one_key_are_one_execution(world: World, round_: int) -> None:
+async def test_fifty_requests_for_one_key_are_one_execution(rig: DoubtRig, round_: int) -> None:
     """By two producers: one execution, nobody polls, and waiting uses up no try."""
-    await executors_settled(world)
+    await executors_settled(rig)
     name = fresh(f"fifty-{round_}")
-    held = world.outside.hold(name)
-    job = await asyncio.to_thread(world.held_call, "poke_probeable", name)
-    request = await request_of(world, job)
-    granted = await end_of(world, Topic.TOOLS_GRANTS, request.partition)
-    await asyncio.gather(repeat(world, request, 25), repeat(world, request, 25))
-    await taken_up(world, request.partition)
+    held = rig.outside.hold(name)
+    job = await asyncio.to_thread(rig.held_call, "poke_probeable", name)
+    request = await request_of(rig, job)
+    granted = await end_of(rig, Topic.TOOLS_GRANTS, request.partition)
+    await asyncio.gather(repeat(rig, request, 25), repeat(rig, request, 25))
+    await taken_up(rig, request.partition)
     held.unlink()
-    await asyncio.to_thread(world.system.wait_status, job, "completed", PATIENCE_S)
-    assert await end_of(world, Topic.TOOLS_GRANTS, request.partition) == granted
-    assert len(world.events(job, "tool_invocation_started")) == 1
-    assert (world.step(job)["attempts"], world.outside.count(name)) == (1, 1)
+    await asyncio.to_thread(rig.system.wait_status, job, "completed", PATIENCE_S)
+    assert await end_of(rig, Topic.TOOLS_GRANTS, request.partition) == granted
+    assert len(rig.system.events(job, "tool_invocation_started")) == 1
+    assert (rig.step(job)["attempts"], rig.outside.count(name)) == (1, 1)
 
 
-def test_a_node_gives_its_call_less_time_than_its_tool(world: World) -> None:
+def test_a_node_gives_its_call_less_time_than_its_tool(rig: DoubtRig) -> None:
     name = fresh("brief")
     call = {"tag": name, "delay_s": 10}
     node = {"id": "a", "tool": "poke_pure", "args": call, "timeout_s": 0.3, "retry": {"max_attempts": 1}}
-    job = world.system.submit(node)
-    world.system.wait_ended([job], 20)
-    assert world.step(job)["reason"] == "TimeoutError"
+    job = rig.system.submit(node)
+    rig.system.wait_ended([job], 20)
+    assert rig.step(job)["reason"] == "TimeoutError"

@@ -22,6 +22,7 @@ from aetheris.sdk.toolkits import smtp
 from tests.testkit.attempts import cleared_by, fresh
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.outside import until
+from tests.testkit.rig import wait
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
@@ -31,7 +32,9 @@ FAILED = "aetheris.confirmations.failed"
 
 
 @dataclass(frozen=True)
-class World:
+class TrackerRig:
+    """A system with a mail server and an issue tracker, each behind a gate that can hold an answer back."""
+
     system: System
     outside: OutsideWorld
     gates: dict[str, Gate]
@@ -39,12 +42,7 @@ class World:
     collector: Collector
 
     def submit(self, *nodes: dict[str, Any], mode: str = "strict") -> str:
-        answer = self.system.api.post("/jobs", json={"plan": {"nodes": nodes}, "options": {"confirmation": mode}})
-        assert answer.status_code == 202, answer.text
-        return answer.json()["job_id"]
-
-    def events(self, job: str, type_: str) -> list[dict[str, Any]]:
-        return [one["data"] for one in self.system.api.get(f"/jobs/{job}/events").json() if one["type"] == type_]
+        return self.system.submit(*nodes, options={"confirmation": mode})
 
     def listed(self, kind: str, **wanted: str) -> list[dict[str, Any]]:
         answer = self.tracker.get(f"/{kind}", params={**wanted, "@verbose": "2"}).raise_for_status()
@@ -89,16 +87,14 @@ class World:
 
     def waiting(self, mode: str, name: str) -> tuple[str, str]:
         """(a job that has opened an issue, and waits before it opens another that refers to it; the issue)."""
-        wait = {"id": "w", "kind": "wait", "wait": {"key": "go"}, "depends_on": ["a"]}
         after = {"id": "b", "tool": "open_issue", "args": {"title": f"{name}-next"}, "depends_on": ["w", "a"]}
-        job = self.submit(opening("a", f"{name}-first"), wait, after, mode=mode)
+        job = self.submit(opening("a", f"{name}-first"), wait("w", "go", "a"), after, mode=mode)
         self.system.wait_status(job, "waiting", PATIENCE_S)
         (issue,) = self.issues(f"{name}-first")
         return job, issue
 
     def go(self, job: str, key: str = "go") -> None:
-        path, said = f"/jobs/{job}/signal", {"correlation_key": key}
-        answer = self.system.api.post(path, json=said, headers=self.system.approver)
+        answer = self.system.signal(job, key, by=self.system.approver)
         assert answer.status_code in (200, 202), answer.text
 
 
@@ -107,7 +103,7 @@ def opening(node: str, title: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[TrackerRig]:
     folder = tmp_path_factory.mktemp("issues")
     with ExitStack() as running:
         outside = running.enter_context(OutsideWorld(folder / "outside"))
@@ -119,8 +115,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             "DEMO_TRACKER_URL": f"http://127.0.0.1:{gates['tracker'].port}",
             "AETHERIS_TOOLS": "aetheris.rigs.demo.tools,tests.testkit.tracker_tools",
             "AETHERIS_POLICY": str(refund.PLAN.with_name("policy.toml")),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
-            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            **collector.env,
         }
         url = outside.places.tracker_url
         headers = {"X-Requested-With": "rest", "Origin": url}
@@ -130,15 +125,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         for gate in gates.values():
             running.enter_context(cleared_by(gate.open))
         system = running.enter_context(running_system(folder / "data", env))
-        yield World(system, outside, gates, tracker, collector)
+        yield TrackerRig(system, outside, gates, tracker, collector)
 
 
-def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_drift(world: World) -> None:
+def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_drift(rig: TrackerRig) -> None:
     title, order = fresh("killed"), fresh("o-1")
     issue = {"$ref": "issue#/issue"}
     mail = {"to": "ada@example.org", "order_id": order, "amount": 100}
-    kill = world.killed_after("tracker", b"POST /rest/data/issue", lambda: len(world.issues(title)) >= 1)
-    job = world.submit(
+    kill = rig.killed_after("tracker", b"POST /rest/data/issue", lambda: len(rig.issues(title)) >= 1)
+    job = rig.submit(
         opening("issue", title),
         {"id": "note", "tool": "write_note", "args": {"text": "a note"}, "depends_on": ["issue"]},
         {"id": "attached", "tool": "attach_note", "args": {"issue": issue, "note": {"$ref": "note#/note"}}},
@@ -147,63 +142,63 @@ def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_dr
     )
 
     def attached() -> bool:
-        return any(one["messages"] for one in world.listed("issue", title=title, **{"@fields": "messages"}))
+        return any(one["messages"] for one in rig.listed("issue", title=title, **{"@fields": "messages"}))
 
     for server, marker, there in (
-        ("tracker", b"POST /rest/data/msg", lambda: world.notes(job) >= 1),
+        ("tracker", b"POST /rest/data/msg", lambda: rig.notes(job) >= 1),
         ("tracker", b'"@op":"add"', attached),
-        ("tracker", b'"@op":"replace"', lambda: bool(world.issues(title, status="resolved"))),
-        ("smtp", b"\r\n.\r\n", lambda: bool(world.mails(order))),
+        ("tracker", b'"@op":"replace"', lambda: bool(rig.issues(title, status="resolved"))),
+        ("smtp", b"\r\n.\r\n", lambda: bool(rig.mails(order))),
     ):
         kill()
-        kill = world.killed_after(server, marker, there)
+        kill = rig.killed_after(server, marker, there)
     kill()
-    world.system.wait_ended([job], PATIENCE_S)
-    assert world.system.job(job)["status"] == "completed"
-    settled = {one["node_id"]: one["via"] for one in world.events(job, "tool_invocation_finished")}
+    rig.system.wait_ended([job], PATIENCE_S)
+    assert rig.system.job(job)["status"] == "completed"
+    settled = {one["node_id"]: one["via"] for one in rig.system.data_of(job, "tool_invocation_finished")}
     assert {settled[name] for name in ("issue", "note", "mail")} == {"probe"}
-    (number,) = world.issues(title)
-    assert (world.notes(job), len(world.mails(order))) == (1, 1)
+    (number,) = rig.issues(title)
+    assert (rig.notes(job), len(rig.mails(order))) == (1, 1)
 
-    until(lambda: bool(world.events(job, "job_sealed")), PATIENCE_S)
-    code, found = world.reconcile(job)
+    rig.system.wait_sealed(job, PATIENCE_S)
+    code, found = rig.reconcile(job)
     assert (code, found["asked"], found["confirmed"]) == (0, 3, 3), found
-    world.retire(number)
-    for one in world.mails():
+    rig.retire(number)
+    for one in rig.mails():
         one.unlink()
-    assert list(mailbox.Maildir(world.outside.places.maildir)) == []
-    code, found = world.reconcile(job)
+    assert list(mailbox.Maildir(rig.outside.places.maildir)) == []
+    code, found = rig.reconcile(job)
     drifted = {one["node_id"]: one["detail"] for one in found["effects"] if one["event"] == "confirmation_failed"}
     assert (code, drifted) == (
         1,
         {"closed": {"issue": "is not there"}, "mail": {"mail": "is not in the mailbox"}},
     )
-    assert world.system.report(job)["violations"] == []
+    assert rig.system.report(job)["violations"] == []
 
 
-def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(world: World) -> None:
+def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(rig: TrackerRig) -> None:
     names = {mode: fresh(mode) for mode in ("strict", "warn", "human_in_loop")}
-    jobs = {mode: world.waiting(mode, name) for mode, name in names.items()}
+    jobs = {mode: rig.waiting(mode, name) for mode, name in names.items()}
     following = {mode: f"{name}-next" for mode, name in names.items()}
     for _, issue in jobs.values():
-        world.retire(issue)
-    counted = world.collector.value(FAILED) or 0
+        rig.retire(issue)
+    counted = rig.collector.value(FAILED) or 0
     strict, warn, human = (jobs[mode][0] for mode in ("strict", "warn", "human_in_loop"))
 
     for job in (strict, warn, human):
-        world.go(job)
-    world.system.wait_ended([strict, warn], PATIENCE_S)
-    (step,) = [one for one in world.system.job(strict)["steps"] if one["node_id"] == "b"]
-    assert (world.system.job(strict)["status"], step["reason"]) == ("failed", "confirmation")
-    assert (world.system.job(warn)["status"], len(world.issues(following["warn"]))) == ("completed", 1)
-    until(lambda: "confirm-" in str(world.system.job(human).get("why")), PATIENCE_S)
-    assert world.issues(following["human_in_loop"]) == world.issues(following["strict"]) == []
-    until(lambda: (world.collector.value(FAILED) or 0) >= counted + 3, PATIENCE_S)
+        rig.go(job)
+    rig.system.wait_ended([strict, warn], PATIENCE_S)
+    (step,) = [one for one in rig.system.job(strict)["steps"] if one["node_id"] == "b"]
+    assert (rig.system.job(strict)["status"], step["reason"]) == ("failed", "confirmation")
+    assert (rig.system.job(warn)["status"], len(rig.issues(following["warn"]))) == ("completed", 1)
+    until(lambda: "confirm-" in str(rig.system.job(human).get("why")), PATIENCE_S)
+    assert rig.issues(following["human_in_loop"]) == rig.issues(following["strict"]) == []
+    until(lambda: (rig.collector.value(FAILED) or 0) >= counted + 3, PATIENCE_S)
 
-    world.go(human, world.system.job(human)["why"].split()[-1])
-    world.system.wait_ended([human], PATIENCE_S)
-    assert (world.system.job(human)["status"], len(world.issues(following["human_in_loop"]))) == ("completed", 1)
+    rig.go(human, rig.system.job(human)["why"].split()[-1])
+    rig.system.wait_ended([human], PATIENCE_S)
+    assert (rig.system.job(human)["status"], len(rig.issues(following["human_in_loop"]))) == ("completed", 1)
     for job in (strict, warn, human):
-        (said,) = world.events(job, "confirmation_failed")
+        (said,) = rig.system.data_of(job, "confirmation_failed")
         assert (said["reason"], said["detail"]) == ("drift", {"issue": "is not there"})
-        assert world.system.report(job)["violations"] == []
+        assert rig.system.report(job)["violations"] == []

@@ -4,8 +4,6 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Generator
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -13,8 +11,9 @@ import pytest
 
 from aetheris.cli.auditing import audit
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import until
+from tests.testkit.rig import Rig
+from tests.testkit.system import System
 
 JOBS, STEPS = 100, 5
 STAGES, KILLS = 5, 20
@@ -53,36 +52,20 @@ def stages(width: int) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
-
-    def keys(self, job: str) -> list[str]:
-        """The external keys of a job's effects."""
-        return [effect["key"] for effect in self.outside.effects() if effect["key"].startswith(f"aetheris:{job}:")]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    folder = tmp_path_factory.mktemp("kills")
-    env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools"}
-    with (
-        running_outside(folder / "outside") as outside,
-        running_system(folder / "data", env | outside.env) as system,
-    ):
-        yield World(system, outside)
+def keys(rig: Rig, job: str) -> list[str]:
+    """The external keys of a job's effects."""
+    return [effect["key"] for effect in rig.outside.effects() if effect["key"].startswith(f"aetheris:{job}:")]
 
 
 @pytest.mark.timeout(300)
-def test_every_service_is_killed_once(world: World) -> None:
-    system, outside = world.system, world.outside
+def test_every_service_is_killed_once(rig: Rig) -> None:
+    system, outside = rig.system, rig.outside
     tags = [fresh(str(number)) for number in range(JOBS)]
     jobs = [system.submit(*steps(tag)) for tag in tags]
 
     def effects() -> list[str]:
-        keys = {job: f"aetheris:{job}:" for job in jobs}
-        return [effect["tag"] for effect in outside.effects() if effect["key"].startswith(tuple(keys.values()))]
+        prefixes = tuple(f"aetheris:{job}:" for job in jobs)
+        return [effect["tag"] for effect in outside.effects() if effect["key"].startswith(prefixes)]
 
     for done, name in enumerate(("executor-0", "planner-0", "ledger-0", "verifier-0", "gateway-0"), start=1):
         until(lambda done=done: len(effects()) >= done * JOBS * STEPS // 8, 30)
@@ -101,34 +84,34 @@ def test_every_service_is_killed_once(world: World) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_twenty_kills_leave_the_outcome_of_a_clean_run(world: World) -> None:
+def test_twenty_kills_leave_the_outcome_of_a_clean_run(rig: Rig) -> None:
     """In the middle of each stage two of executor, ledger and planner die, and their successors while they start."""
     seed = int(os.environ.get("AETHERIS_TEST_SEED", "0")) or time.time_ns() % 1_000_000
     print(f"seed {seed}: AETHERIS_TEST_SEED={seed} repeats the choice")  # noqa: T201  whoever sees it fail needs it
     random = Random(seed)  # noqa: S311  a test's choice
-    system, plan = world.system, stages(width=2)
+    system, plan = rig.system, stages(width=2)
     clean = system.submit(*plan)
     system.wait_ended([clean])
     job, killed = system.submit(*plan), 0
     for stage in range(STAGES):
-        until(lambda reached=2 * stage: len(world.keys(job)) > reached, 60)
+        until(lambda reached=2 * stage: len(keys(rig, job)) > reached, 60)
         for name in 2 * random.sample(("executor-0", "ledger-0", "planner-0"), 2):
             system.kill(name)
             killed += 1
     assert killed == KILLS
     system.wait_ended([job], 120)
     # what deduplicates by its key may be sent twice; what can be asked for may not
-    assert set(world.keys(job)) == {f"aetheris:{job}:{node['id']}:0" for node in plan}
-    counts = Counter(key for key in world.keys(job) if key.split(":")[2].endswith("a"))
+    assert set(keys(rig, job)) == {f"aetheris:{job}:{node['id']}:0" for node in plan}
+    counts = Counter(key for key in keys(rig, job) if key.split(":")[2].endswith("a"))
     assert set(counts.values()) == {1}
     reports = [system.report(name) for name in (clean, job)]
     assert [(report["ok"], report["violations"]) for report in reports] == [(True, []), (True, [])]
     assert reports[0]["outcome_hash"] == reports[1]["outcome_hash"] != ""
 
 
-def test_every_seal_is_in_the_log_of_seals(world: World) -> None:
-    job = world.system.submit(*steps(fresh("sealed")))
-    world.system.wait_ended([job])
-    until(lambda: world.system.api.get(f"/jobs/{job}/events").json()[-1]["type"] == "job_sealed", 60)
-    audited = asyncio.run(audit(world.system.state().kafka, None))
+def test_every_seal_is_in_the_log_of_seals(rig: Rig) -> None:
+    job = rig.system.submit(*steps(fresh("sealed")))
+    rig.system.wait_ended([job])
+    until(lambda: rig.system.types(job)[-1] == "job_sealed", 60)
+    audited = asyncio.run(audit(rig.system.state().kafka, None))
     assert (audited["ok"], audited["jobs"] > 0) == (True, True), audited

@@ -14,6 +14,7 @@ import pytest
 from tests.testkit.attempts import cleared_by, fresh
 from tests.testkit.mcp_relay import calls
 from tests.testkit.outside import until
+from tests.testkit.policies import ALLOW_ALL, ruled_by
 from tests.testkit.system import REPOSITORY, System, running_system
 
 pytestmark = [
@@ -25,24 +26,22 @@ pytestmark = [
 
 KILLS = 10
 VERSION = "2026.8.31"
-POLICY = '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"\n'
 
 
 @dataclass(frozen=True)
-class World:
+class ReferenceServersRig:
+    """A system with the tools of the protocol's reference servers, one of which works below `files`."""
+
     system: System
     folder: Path
     files: Path
-
-    def run(self, nodes: list[dict[str, Any]]) -> str:
-        return self.system.submit(*nodes)
 
     def key(self, job: str) -> str:
         return f"aetheris:{job}:a:0"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ReferenceServersRig]:
     folder = tmp_path_factory.mktemp("reference")
     names = [f"@modelcontextprotocol/server-{name}@{VERSION}" for name in ("everything", "filesystem", "memory")]
     subprocess.run(["npm", "install", "--no-audit", "--no-fund", *names], cwd=folder, check=True, capture_output=True)
@@ -60,15 +59,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
         "memory": server("memory", MEMORY_FILE_PATH=str(folder / "memory.jsonl")),
     }
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    (folder / "policy.toml").write_text(POLICY)
     env = {
         "AETHERIS_TOOLS": "tests.testkit.file_tools",
         "AETHERIS_MCP": str(folder / "mcp.json"),
-        "AETHERIS_POLICY": str(folder / "policy.toml"),
+        **ruled_by(folder, ALLOW_ALL),
     }
     held = folder / "hold"
     with running_system(folder / "data", env) as system, cleared_by(lambda: held.unlink(missing_ok=True)):
-        yield World(system, folder, files)
+        yield ReferenceServersRig(system, folder, files)
 
 
 def everything() -> list[tuple[str, dict[str, Any]]]:
@@ -129,9 +127,9 @@ def memory() -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def test_every_tool_can_be_called_in_a_job(world: World) -> None:
-    tools = {tool["name"]: tool for tool in world.system.api.get("/tools").json()["tools"]}
-    root = world.files / fresh("d")
+def test_every_tool_can_be_called_in_a_job(rig: ReferenceServersRig) -> None:
+    tools = {tool["name"]: tool for tool in rig.system.api.get("/tools").json()["tools"]}
+    root = rig.files / fresh("d")
     plan = {"everything": everything(), "files": filesystem(root), "memory": memory()}
     known = {f"{server}.{name}" for server, wanted in plan.items() for name, _ in wanted}
     assert {name for name in tools if "." in name} == known, "all but the one that is called as a task only"
@@ -145,34 +143,34 @@ def test_every_tool_can_be_called_in_a_job(world: World) -> None:
         for place, (name, args) in enumerate(wanted):
             after = {"depends_on": [f"n{place - 1}"]} if place else {}
             nodes.append({"id": f"n{place}", "tool": f"{server}.{name}", "args": args, **after})
-        jobs.append(world.run(nodes))
-    world.system.wait_ended(jobs, 120)
+        jobs.append(rig.system.submit(*nodes))
+    rig.system.wait_ended(jobs, 120)
     for job in jobs:
-        shown = world.system.job(job)
+        shown = rig.system.job(job)
         assert shown["status"] == "completed", [step for step in shown["steps"] if step["state"] != "completed"]
     assert (root / "other.txt").read_text() == "words\n"
 
 
-def test_the_executor_is_killed_in_calls(world: World) -> None:
-    held, tag = world.folder / "hold", fresh("k")
+def test_the_executor_is_killed_in_calls(rig: ReferenceServersRig) -> None:
+    held, tag = rig.folder / "hold", fresh("k")
     jobs: dict[tuple[str, int], str] = {}
     for kill in range(KILLS):
         held.touch()
         entity = {"name": f"{tag}-{kill}", "entityType": "t", "observations": []}
         args = {
             "everything.get-sum": {"a": kill, "b": 1},
-            "files.write_file": {"path": str(world.files / f"{tag}-{kill}"), "content": "x"},
+            "files.write_file": {"path": str(rig.files / f"{tag}-{kill}"), "content": "x"},
             "memory.create_entities": {"entities": [entity]},
         }
         for tool, given in args.items():
-            jobs[tool, kill] = world.run([{"id": "a", "tool": tool, "args": given}])
-        keys = [world.key(jobs[tool, kill]) for tool in args]
-        until(lambda keys=keys: all(calls(world.folder, key) for key in keys), 60)
-        world.system.kill("executor-0")
+            jobs[tool, kill] = rig.system.submit({"id": "a", "tool": tool, "args": given})
+        keys = [rig.key(jobs[tool, kill]) for tool in args]
+        until(lambda keys=keys: all(calls(rig.folder, key) for key in keys), 60)
+        rig.system.kill("executor-0")
         held.unlink()
-        world.system.wait_ended([jobs["everything.get-sum", kill], jobs["files.write_file", kill]], 120)
+        rig.system.wait_ended([jobs["everything.get-sum", kill], jobs["files.write_file", kill]], 120)
         opaque = jobs["memory.create_entities", kill]
-        until(lambda job=opaque: "is parked" in str(world.system.job(job).get("why")), 60)
-    executed = {place: len(calls(world.folder, world.key(job))) for place, job in jobs.items()}
+        until(lambda job=opaque: "is parked" in str(rig.system.job(job).get("why")), 60)
+    executed = {place: len(calls(rig.folder, rig.key(job))) for place, job in jobs.items()}
     assert all(executed[tool, kill] == (1 if tool.startswith("memory") else 2) for tool, kill in executed), executed
-    assert all(world.system.report(job)["violations"] == [] for job in jobs.values())
+    assert all(rig.system.report(job)["violations"] == [] for job in jobs.values())

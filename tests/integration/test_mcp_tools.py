@@ -1,4 +1,4 @@
-"""Tools of an MCP server, on the official SDK and over both transports: what is registered, sent, and said of it."""
+"""McpTools of an MCP server, on the official SDK and over both transports: what is registered, sent, and said of it."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def listens(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Tools:
+class McpTools:
     """The tools of one server, called as the executor calls them."""
 
     def __init__(self, found: mcp.Discovered) -> None:
@@ -63,15 +63,15 @@ class Tools:
 
 
 @asynccontextmanager
-async def tools_of(home: Path, server: dict[str, Any], **secrets: str) -> AsyncGenerator[Tools]:
+async def tools_of(home: Path, server: dict[str, Any], **secrets: str) -> AsyncGenerator[McpTools]:
     path = home / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"t": server}, "inputs": "another client's"}))
     async with mcp.discovered(mcp.read_servers(path), lambda _place, _uses: secrets) as found:
-        yield Tools(found)
+        yield McpTools(found)
 
 
 @asynccontextmanager
-async def tools(home: Path, transport: str, **more: Any) -> AsyncGenerator[Tools]:
+async def tools(home: Path, transport: str, **more: Any) -> AsyncGenerator[McpTools]:
     if transport == "stdio":
         command = {"command": sys.executable, "args": argv(home)[1:], "cwd": str(REPOSITORY)}
         async with tools_of(home, command | more) as found:
@@ -185,7 +185,7 @@ async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt(tmp_path: Path, t
 
 
 @asynccontextmanager
-async def lost_and_found(home: Path, port: int) -> AsyncGenerator[Tools]:
+async def lost_and_found(home: Path, port: int) -> AsyncGenerator[McpTools]:
     with serving(home, port):
         async with tools_of(home, {"url": f"http://127.0.0.1:{port}/mcp"}) as found:
             yield found

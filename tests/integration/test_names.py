@@ -1,9 +1,6 @@
 """Two processes of one name, on a real Kafka: the second is refused, and neither takes the other's partitions."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli.embedded.ports import free_port
-from aetheris.cli.embedded.processes import spawn
 from aetheris.planner.app import GROUP, INPUTS
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.members import members
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import until
-from tests.testkit.services import asked
+from tests.testkit.services import ServiceProcess, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -28,53 +24,34 @@ PARTITIONS = 4
 SERVICES = ("planner", "ledger", "verifier")
 
 
-@dataclass(frozen=True)
-class Process:
-    """A service, and where its log is."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-    port: int
-
-    def ready(self) -> bool:
-        return asked(self.port, "/readyz")[0] == 200
-
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def refused(self) -> bool:
-        """Whether it has ended because its name is another's."""
-        return self.process.wait(PATIENCE_S) == AGAIN and "worker_id_taken" in self.log.read_text()
+def refused(service: ServiceProcess) -> bool:
+    """Whether it has ended because its name is another's."""
+    return service.wait_ended(PATIENCE_S) == AGAIN and "worker_id_taken" in service.log.read_text()
 
 
 @dataclass(frozen=True)
-class World:
+class NamedServices:
+    """Where services of any name and folder are started."""
+
     kafka: str
     redis: str
     folder: Path
 
     @contextmanager
-    def started(self, service: str, folder: str, name: str, session_timeout_s: float = 6.0) -> Generator[Process]:
-        port = free_port()
-        log = self.folder / f"{service}-{port}.log"
+    def started(
+        self, service: str, folder: str, name: str, session_timeout_s: float = 6.0
+    ) -> Generator[ServiceProcess]:
         given = {
             "AETHERIS_KAFKA": self.kafka,
             "AETHERIS_REDIS": self.redis,
             "AETHERIS_DATA": str(self.folder / folder),
-            "AETHERIS_DEV": "1",
             "AETHERIS_PARTITIONS": str(PARTITIONS),
             "AETHERIS_SESSION_TIMEOUT_S": str(session_timeout_s),
-            "AETHERIS_HEALTH_PORT": str(port),
             "AETHERIS_HTTP_PORT": str(free_port()),
             "AETHERIS_WORKER_ID": name,
         }
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("AETHERIS_")}
-        process = spawn((sys.executable, "-m", f"aetheris.{service}"), log=log, env=kept | given)
-        try:
-            yield Process(process, log, port)
-        finally:
-            process.kill()
-            process.wait()
+        with running_service(service, self.folder, given) as running:
+            yield running
 
     async def places(self, service: str, name: str) -> list[str]:
         """The member ids that a name has in its service's group."""
@@ -83,48 +60,50 @@ class World:
 
 
 @pytest.fixture
-def world(kafka: str, valkey_url: str, tmp_path: Path) -> World:
-    return World(kafka, valkey_url, tmp_path)
+def services(kafka: str, valkey_url: str, tmp_path: Path) -> NamedServices:
+    return NamedServices(kafka, valkey_url, tmp_path)
 
 
 @pytest.mark.parametrize("service", SERVICES)
-async def test_a_second_of_one_name_is_refused_and_the_first_keeps_its_place(world: World, service: str) -> None:
+async def test_a_second_of_one_name_is_refused_and_the_first_keeps_its_place(
+    services: NamedServices, service: str
+) -> None:
     name = fresh("twin")
-    with world.started(service, "one", name) as first:
+    with services.started(service, "one", name) as first:
         until(first.ready, PATIENCE_S)
-        places = await world.places(service, name)
-        with world.started(service, "two", name) as second:
-            assert second.refused()
-        assert (await world.places(service, name), len(places)) == (places, 1)
+        places = await services.places(service, name)
+        with services.started(service, "two", name) as second:
+            assert refused(second)
+        assert (await services.places(service, name), len(places)) == (places, 1)
         assert first.ready()
         assert "revoked" not in first.log.read_text()
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_on_one_folder_the_lock_says_so(world: World, service: str) -> None:
+def test_on_one_folder_the_lock_says_so(services: NamedServices, service: str) -> None:
     name = fresh("twin")
-    with world.started(service, "one", name) as first:
+    with services.started(service, "one", name) as first:
         until(first.ready, PATIENCE_S)
-        with world.started(service, "one", name) as second:
-            assert second.refused()
+        with services.started(service, "one", name) as second:
+            assert refused(second)
         assert first.ready()
 
 
-def test_of_two_that_start_at_once_one_lives(world: World) -> None:
+def test_of_two_that_start_at_once_one_lives(services: NamedServices) -> None:
     name = fresh("twin")
-    with world.started("planner", "one", name) as one, world.started("planner", "two", name) as two:
+    with services.started("planner", "one", name) as one, services.started("planner", "two", name) as two:
         until(lambda: one.ended() or two.ended(), PATIENCE_S)
         lives, ended = (two, one) if one.ended() else (one, two)
-        assert ended.refused()
+        assert refused(ended)
         until(lives.ready, PATIENCE_S)
 
 
-async def test_whose_place_was_taken_does_not_take_it_back(world: World) -> None:
+async def test_whose_place_was_taken_does_not_take_it_back(services: NamedServices) -> None:
     """By one that does not look first."""
     name = fresh("twin")
-    with world.started("planner", "one", name) as first:
+    with services.started("planner", "one", name) as first:
         until(first.ready, PATIENCE_S)
-        log = KafkaLog(world.kafka)
+        log = KafkaLog(services.kafka)
         await log.start()
         rival = log.membership(GROUP, name, INPUTS.topics)
         gained: list[frozenset[int]] = []
@@ -134,8 +113,8 @@ async def test_whose_place_was_taken_does_not_take_it_back(world: World) -> None
 
         await rival.start(gains, gains)
         try:
-            assert await asyncio.to_thread(first.refused)
-            assert len(await world.places("planner", name)) == 1
+            assert await asyncio.to_thread(refused, first)
+            assert len(await services.places("planner", name)) == 1
         finally:
             await rival.stop()
             await log.stop()
@@ -143,27 +122,27 @@ async def test_whose_place_was_taken_does_not_take_it_back(world: World) -> None
 
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_successor_on_the_folder_of_one_that_was_killed_waits_for_no_session(
-    world: World, service: str
+    services: NamedServices, service: str
 ) -> None:
     """The session is longer than this test waits."""
     name = fresh("killed")
-    with world.started(service, "one", name, 300.0) as first:
+    with services.started(service, "one", name, 300.0) as first:
         until(first.ready, PATIENCE_S)
-        places = await world.places(service, name)
+        places = await services.places(service, name)
         first.process.kill()
         first.process.wait()
-    assert await world.places(service, name) == places, "the broker has not missed it"
-    with world.started(service, "one", name, 300.0) as second:
+    assert await services.places(service, name) == places, "the broker has not missed it"
+    with services.started(service, "one", name, 300.0) as second:
         until(second.ready, PATIENCE_S)
 
 
-async def test_a_successor_elsewhere_waits_for_the_session_of_one_that_was_killed(world: World) -> None:
+async def test_a_successor_elsewhere_waits_for_the_session_of_one_that_was_killed(services: NamedServices) -> None:
     name = fresh("killed")
-    with world.started("ledger", "one", name) as first:
+    with services.started("ledger", "one", name) as first:
         until(first.ready, PATIENCE_S)
-        places = await world.places("ledger", name)
+        places = await services.places("ledger", name)
         first.process.kill()
         first.process.wait()
-    with world.started("ledger", "two", name) as second:
+    with services.started("ledger", "two", name) as second:
         until(second.ready, PATIENCE_S)
-        assert places[0] not in await world.places("ledger", name)
+        assert places[0] not in await services.places("ledger", name)

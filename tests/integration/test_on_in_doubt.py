@@ -1,14 +1,14 @@
 """A job, or a tool, that is to fail where nobody can tell whether a call took effect."""
 
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import Outside
+from tests.testkit.rig import Rig, running_rig
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -16,23 +16,14 @@ PATIENCE_S = 90.0
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
-    with running_outside(tmp_path_factory.mktemp("outside")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
-    data: Path = tmp_path_factory.mktemp("system") / "data"
-    with running_system(data, {"AETHERIS_TOOLS": "tests.testkit.lossy_tools", **outside.env}) as running:
-        yield running
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    env = {"AETHERIS_TOOLS": "tests.testkit.lossy_tools"}
+    with running_rig(tmp_path_factory.mktemp("in-doubt"), env) as rig:
+        yield rig
 
 
 def submit(system: System, tool: str, tag: str, **options: str) -> str:
-    plan = {"nodes": [{"id": "a", "tool": tool, "args": {"tag": tag}}]}
-    answer = system.api.post("/jobs", json={"plan": plan, "options": options})
-    assert answer.status_code == 202, answer.text
-    return answer.json()["job_id"]
+    return system.submit({"id": "a", "tool": tool, "args": {"tag": tag}}, options=options)
 
 
 def check_not_known(system: System, job: str) -> None:

@@ -44,7 +44,7 @@ SOURCE = "aetheris/test"
 
 
 @dataclass
-class Seen:
+class SeenOnTopics:
     """Everything that the topics showed so far."""
 
     records: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])
@@ -76,11 +76,11 @@ class Seen:
 
 
 @dataclass
-class Outside:
+class OtherServices:
     """The other services."""
 
     appender: Appender
-    seen: Seen
+    seen: SeenOnTopics
 
     async def command(self, *bodies: JobCommand) -> None:
         drafts = [
@@ -106,10 +106,10 @@ async def broker(kafka: str) -> str:
 
 
 @pytest.fixture
-async def outside(broker: str) -> AsyncGenerator[Outside]:
+async def outside(broker: str) -> AsyncGenerator[OtherServices]:
     log = KafkaLog(broker)
     await log.start()
-    appender, reader, seen = log.appender(), log.reader(), Seen()
+    appender, reader, seen = log.appender(), log.reader(), SeenOnTopics()
     await appender.start()
     await reader.start()
     topics = (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_INDEX, dead_letters(Topic.JOBS_COMMANDS))
@@ -122,7 +122,7 @@ async def outside(broker: str) -> AsyncGenerator[Outside]:
             seen.changed.set()
 
     watching = asyncio.create_task(watch())
-    yield Outside(appender, seen)
+    yield OtherServices(appender, seen)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     await reader.stop()
@@ -210,7 +210,7 @@ def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Eve
 CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})
 
 
-async def test_from_submission_to_the_end(broker: str, outside: Outside, tmp_path: Path) -> None:
+async def test_from_submission_to_the_end(broker: str, outside: OtherServices, tmp_path: Path) -> None:
     seen, command = outside.seen, submission(CHAIN)
     job_id = command.job_id
     async with planning(broker, tmp_path):
@@ -230,7 +230,7 @@ async def test_from_submission_to_the_end(broker: str, outside: Outside, tmp_pat
     assert seen.statuses(job_id) == ["running", "completed"]
 
 
-async def test_cancel_right_behind_the_submission(broker: str, outside: Outside, tmp_path: Path) -> None:
+async def test_cancel_right_behind_the_submission(broker: str, outside: OtherServices, tmp_path: Path) -> None:
     seen, command = outside.seen, submission(CHAIN)
     job_id = command.job_id
     async with planning(broker, tmp_path):
@@ -247,7 +247,7 @@ async def test_cancel_right_behind_the_submission(broker: str, outside: Outside,
 
 
 async def test_a_dead_letter_for_what_is_no_plan_and_the_partition_goes_on(
-    broker: str, outside: Outside, tmp_path: Path
+    broker: str, outside: OtherServices, tmp_path: Path
 ) -> None:
     seen = outside.seen
     bad, good = submission({"nodes": [{"id": "a", "kind": "llm"}]}), submission(CHAIN)
@@ -260,7 +260,7 @@ async def test_a_dead_letter_for_what_is_no_plan_and_the_partition_goes_on(
     assert seen.types(bad.job_id) == []
 
 
-async def test_killed_planners_bear_a_job_once_and_end_it(broker: str, outside: Outside, tmp_path: Path) -> None:
+async def test_killed_planners_bear_a_job_once_and_end_it(broker: str, outside: OtherServices, tmp_path: Path) -> None:
     seen, nodes = outside.seen, [f"n{i}" for i in range(6)]
     plan = graph(*({"id": node, "depends_on": nodes[:i][-1:]} for i, node in enumerate(nodes)))
     command = submission(plan)
@@ -288,7 +288,9 @@ async def test_killed_planners_bear_a_job_once_and_end_it(broker: str, outside: 
     assert len(set(ids)) == len(nodes)
 
 
-async def test_a_finished_job_stays_known_when_its_fold_is_gone(broker: str, outside: Outside, tmp_path: Path) -> None:
+async def test_a_finished_job_stays_known_when_its_fold_is_gone(
+    broker: str, outside: OtherServices, tmp_path: Path
+) -> None:
     seen, command = outside.seen, submission(graph({"id": "a"}))
     job_id = command.job_id
     marker = submission(graph({"id": "a"}))
@@ -305,7 +307,7 @@ async def test_a_finished_job_stays_known_when_its_fold_is_gone(broker: str, out
     assert len(seen.requests(job_id)) == 1
 
 
-async def test_a_reference_into_a_large_result(broker: str, outside: Outside, tmp_path: Path) -> None:
+async def test_a_reference_into_a_large_result(broker: str, outside: OtherServices, tmp_path: Path) -> None:
     seen = outside.seen
     command = submission(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}))
     job_id = command.job_id

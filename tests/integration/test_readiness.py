@@ -1,10 +1,7 @@
 """What the system says of itself: not ready while its broker hangs, and no job unknown whose 202 was given."""
 
-import os
-import signal
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
 
 import pytest
 
@@ -28,19 +25,10 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
         yield system
 
 
-@contextmanager
-def asleep(pid: int) -> Generator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def test_readiness_turns_within_seconds_of_a_broker_that_hangs_and_back(system: System) -> None:
     system.wait_ready()
     ports = {part.name: int(part.target) for part in Plan.load(system.data).parts if part.ask == "http"}
-    with asleep(system.pid("kafka")):
+    with system.asleep("kafka"):
         begun_s = time.monotonic()
         until(lambda: all(asked(port, "/readyz")[0] == 503 for port in ports.values()), 60)
         assert time.monotonic() - begun_s < EVERY_S + WITHIN_S + SLACK_S
@@ -50,7 +38,7 @@ def test_readiness_turns_within_seconds_of_a_broker_that_hangs_and_back(system: 
 
 
 def test_a_job_whose_202_was_given_is_known_before_anybody_took_it_up(system: System) -> None:
-    with asleep(system.pid("planner-0")):
+    with system.asleep("planner-0"):
         job = system.submit({"id": "a", "tool": "wide", "args": {"size": 3}})
         answers = {path: system.api.get(f"/jobs/{job}{path}") for path in OF_A_JOB}
         answers["reconcile"] = system.api.post(f"/jobs/{job}/reconcile", json={})

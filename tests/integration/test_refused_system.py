@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Generator
-from typing import Any
 
 import pytest
 
@@ -10,29 +9,25 @@ from aetheris.cli.embedded.doctor import examine
 from aetheris.protocol.base.topics import Topic
 from tests.testkit.brokers import configure
 from tests.testkit.outside import until
+from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.system import System, running_system
 
 pytestmark = pytest.mark.real
 
 LIMIT = 20_000
 WIDE = 40_000
-POLICY = """
+POLICY = f"""
 [[rules]]
 name = "ask"
 tools = ["take"]
 effect = "approval"
-[[rules]]
-name = "rest"
-tools = ["*"]
-effect = "allow"
-"""
+{ALLOW_REST}"""
 
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
     data = tmp_path_factory.mktemp("system")
-    (data / "policy.toml").write_text(POLICY)
-    env = {"AETHERIS_TOOLS": "tests.testkit.wide_tools", "AETHERIS_POLICY": str(data / "policy.toml")}
+    env = {"AETHERIS_TOOLS": "tests.testkit.wide_tools", **ruled_by(data, POLICY)}
     with running_system(data, env) as system:
         yield system
 
@@ -55,8 +50,8 @@ def test_a_report_that_is_refused_is_said_in_fewer_bytes(system: System) -> None
     system.wait_ended([job])
     system.verified(job)
     assert system.job(job)["status"] == "completed"
-    assert [one["via"] for one in _events(system, job, "tool_invocation_finished")] == ["executor", "executor"]
-    assert len(_events(system, job, "tool_invocation_started")) == 2
+    assert [one["via"] for one in system.data_of(job, "tool_invocation_finished")] == ["executor", "executor"]
+    assert len(system.data_of(job, "tool_invocation_started")) == 2
 
 
 @pytest.mark.usefixtures("narrow")
@@ -99,8 +94,3 @@ def _told(system: System, job: str) -> list[str]:
 
 def _limit(system: System, values: dict[str, str]) -> None:
     asyncio.run(configure(system.state().kafka, Topic.JOBS_EVENTS, values))
-
-
-def _events(system: System, job: str, *types: str) -> list[dict[str, Any]]:
-    found = system.api.get(f"/jobs/{job}/events").json()
-    return [one["data"] for one in found if not types or one["type"] in types]

@@ -18,21 +18,20 @@ FAILED = "aetheris.confirmations.failed"
 
 
 @dataclass(frozen=True)
-class World:
+class ReconciledRig:
+    """A system whose tools write files below `root`, and compares them by itself."""
+
     system: System
     root: Path
     collector: Collector
 
-    def said(self, job: str, type_: str) -> list[dict[str, Any]]:
-        return [one["data"] for one in self.system.api.get(f"/jobs/{job}/events").json() if one["type"] == type_]
-
     def wait_said(self, job: str, type_: str, count: int) -> list[dict[str, Any]]:
-        until(lambda: len(self.said(job, type_)) >= count, PATIENCE_S)
-        return self.said(job, type_)
+        until(lambda: len(self.system.data_of(job, type_)) >= count, PATIENCE_S)
+        return self.system.data_of(job, type_)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Generator[World]:
+def rig(tmp_path: Path) -> Generator[ReconciledRig]:
     folder = tmp_path
     root = folder / "files"
     root.mkdir()
@@ -41,39 +40,38 @@ def world(tmp_path: Path) -> Generator[World]:
             "AETHERIS_TOOLS": "tests.testkit.file_tools",
             "FILES_ROOT": str(root),
             "AETHERIS_RECONCILE_EVERY_S": "2",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
-            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            **collector.env,
         }
         with running_system(folder / "data", env) as system:
-            yield World(system, root, collector)
+            yield ReconciledRig(system, root, collector)
 
 
 def write(node: str, name: str) -> dict[str, Any]:
     return {"id": node, "tool": "write_file", "args": {"name": name, "text": name}}
 
 
-def test_drift_is_found_by_itself_and_counted_as_long_as_it_lasts(world: World) -> None:
+def test_drift_is_found_by_itself_and_counted_as_long_as_it_lasts(rig: ReconciledRig) -> None:
     job, empty = (
-        world.system.submit(write("a", "s1"), write("b", "s2")),
-        world.system.submit({"id": "t", "kind": "timer", "wait": {"for_s": 0.1}}),
+        rig.system.submit(write("a", "s1"), write("b", "s2")),
+        rig.system.submit({"id": "t", "kind": "timer", "wait": {"for_s": 0.1}}),
     )
-    world.system.wait_ended([job, empty])
-    confirmed = world.wait_said(job, "effect_confirmed", 4)
+    rig.system.wait_ended([job, empty])
+    confirmed = rig.wait_said(job, "effect_confirmed", 4)
     assert {(one["node_id"], one["mode"]) for one in confirmed} == {("a", "reconcile"), ("b", "reconcile")}
-    assert (world.said(job, "confirmation_failed"), world.collector.value(FAILED) or 0) == ([], 0)
+    assert (rig.system.data_of(job, "confirmation_failed"), rig.collector.value(FAILED) or 0) == ([], 0)
 
-    (world.root / "s2").write_text("somebody else's")
-    world.wait_said(job, "confirmation_failed", 1)
-    world.system.kill("gateway-0")
-    world.system.wait_ready()
-    drift = world.wait_said(job, "confirmation_failed", 3)
+    (rig.root / "s2").write_text("somebody else's")
+    rig.wait_said(job, "confirmation_failed", 1)
+    rig.system.kill("gateway-0")
+    rig.system.wait_ready()
+    drift = rig.wait_said(job, "confirmation_failed", 3)
     assert {(one["node_id"], one["reason"], *one["detail"]) for one in drift} == {("b", "drift", "etag")}
-    until(lambda: (world.collector.value(FAILED) or 0) >= 3, PATIENCE_S)
+    until(lambda: (rig.collector.value(FAILED) or 0) >= 3, PATIENCE_S)
 
-    (world.root / "s2").write_text("s2")
-    count = len(world.said(job, "effect_confirmed"))
-    again = world.wait_said(job, "effect_confirmed", count + 4)[count:]
+    (rig.root / "s2").write_text("s2")
+    count = len(rig.system.data_of(job, "effect_confirmed"))
+    again = rig.wait_said(job, "effect_confirmed", count + 4)[count:]
     assert "b" in {one["node_id"] for one in again}
-    report = world.system.report(job)
+    report = rig.system.report(job)
     assert (report["violations"], report["seal"]["ok"]) == ([], True)
-    assert [one["type"] for one in world.system.api.get(f"/jobs/{empty}/events").json()][-1] == "job_sealed"
+    assert rig.system.types(empty)[-1] == "job_sealed"

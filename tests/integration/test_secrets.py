@@ -26,19 +26,17 @@ MARK = b"[secret canary@1]"
 
 
 @dataclass(frozen=True)
-class World:
+class SecretsRig:
+    """A system that knows a secret, `canary`; `seen` is what its tools were given."""
+
     system: System
     canary: str
     seen: Path
     folder: Path
     collector: Collector
 
-    def events(self, job: str, *types: str) -> list[dict[str, Any]]:
-        found = self.system.api.get(f"/jobs/{job}/events").json()
-        return [event for event in found if not types or event["type"] in types]
-
     def errors(self, job: str) -> list[str]:
-        return [one["data"]["error"] for one in self.events(job, "tool_invocation_finished") if "error" in one["data"]]
+        return [one["error"] for one in self.system.data_of(job, "tool_invocation_finished") if "error" in one]
 
     def given(self) -> set[str]:
         return set(self.seen.read_text().split())
@@ -79,7 +77,7 @@ def _with_decoded(content: bytes) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SecretsRig]:
     folder = tmp_path_factory.mktemp("secrets")
     canary, seen = f'canary/{secrets.token_urlsafe(24)}+"ä', folder / "seen"
     seen.touch()
@@ -103,46 +101,45 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
             "AETHERIS_SECRETS": str(declared),
             "SECRET_SEEN": str(seen),
             "S": "short",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
-            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            **collector.env,
         }
         with running_system(folder / "data", env) as system:
-            yield World(system, canary, seen, folder, collector)
+            yield SecretsRig(system, canary, seen, folder, collector)
 
 
 def secret(name: str) -> dict[str, str]:
     return {"$secret": name}
 
 
-def test_a_canary_is_nowhere_but_in_the_tools_hands(world: World) -> None:
+def test_a_canary_is_nowhere_but_in_the_tools_hands(rig: SecretsRig) -> None:
     token = secret("canary@1")
-    leaks = world.system.submit(
+    leaks = rig.system.submit(
         {"id": "a", "tool": "leak", "args": {"token": token}},
         {"id": "b", "tool": "leak", "args": {"token": token, "large": 4000}, "depends_on": ["a"]},
     )
     once = {"max_attempts": 1}
     hows = ("failed", "not_executed", "lost")
     args = {how: {"token": token, "how": how} for how in hows}
-    raising = [world.system.submit({"id": "r", "tool": "raises", "args": args[how], "retry": once}) for how in hows]
-    world.system.wait_ended([leaks, *raising])
-    assert world.system.job(leaks)["status"] == "completed"
-    assert hashlib.sha256(world.canary.encode()).hexdigest() in world.given()
-    started = world.events(leaks, "tool_invocation_started")[0]["data"]
+    raising = [rig.system.submit({"id": "r", "tool": "raises", "args": args[how], "retry": once}) for how in hows]
+    rig.system.wait_ended([leaks, *raising])
+    assert rig.system.job(leaks)["status"] == "completed"
+    assert hashlib.sha256(rig.canary.encode()).hexdigest() in rig.given()
+    started = rig.system.events(leaks, "tool_invocation_started")[0]["data"]
     reference = b'{"large":0,"token":{"$secret":"canary@1"}}'
     assert started["args_hash"] == hashlib.sha256(reference).hexdigest()
-    assert any("[secret canary@1]" in error for job in raising for error in world.errors(job))
-    ended = {one["data"]["node_id"]: one["data"] for one in world.events(leaks, "tool_invocation_finished")}
+    assert any("[secret canary@1]" in error for job in raising for error in rig.errors(job))
+    ended = {one["data"]["node_id"]: one["data"] for one in rig.system.events(leaks, "tool_invocation_finished")}
     large = ended["b"]["result_ref"]
-    blob = (world.system.data / "blobs" / large["sha256"][:2] / large["sha256"]).read_bytes()
+    blob = (rig.system.data / "blobs" / large["sha256"][:2] / large["sha256"]).read_bytes()
     assert MARK in blob
-    until(lambda: all(world.events(job, "job_sealed") for job in (leaks, *raising)), 30)
-    until(lambda: any(b"execute_tool leak" in body for body in world.collector.bodies()), 30)
-    sought = [world.canary.encode(), world.canary.encode().hex().encode(), json.dumps(world.canary)[1:-1].encode()]
-    inner = base64.b64encode(world.canary.encode()).rstrip(b"=")[:-1]
-    user = base64.b64encode(f"user:{world.canary}".encode())[8:-4]
-    half = world.canary.encode()[: len(world.canary) // 2]
+    until(lambda: all(rig.system.events(job, "job_sealed") for job in (leaks, *raising)), 30)
+    until(lambda: any(b"execute_tool leak" in body for body in rig.collector.bodies()), 30)
+    sought = [rig.canary.encode(), rig.canary.encode().hex().encode(), json.dumps(rig.canary)[1:-1].encode()]
+    inner = base64.b64encode(rig.canary.encode()).rstrip(b"=")[:-1]
+    user = base64.b64encode(f"user:{rig.canary}".encode())[8:-4]
+    half = rig.canary.encode()[: len(rig.canary) // 2]
     controls: set[str] = set()
-    for place, content in world.everywhere(leaks, *raising):
+    for place, content in rig.everywhere(leaks, *raising):
         for form in (*sought, inner, user, half):
             assert form not in content, f"the canary is in {place}"
         if b"canary-control" in content or MARK in content:
@@ -165,29 +162,29 @@ def test_a_canary_is_nowhere_but_in_the_tools_hands(world: World) -> None:
         ("takes", {"what": {"inner": {"x": secret("canary@1")}}}, "secret canary@1 is not for takes#/what/inner/x"),
     ],
 )
-def test_what_a_tool_is_not_given(world: World, tool: str, args: dict[str, Any], said: str) -> None:
-    before = world.given()
-    job = world.system.submit({"id": "a", "tool": tool, "args": args, "retry": {"max_attempts": 1}})
-    world.system.wait_ended([job])
-    assert world.system.job(job)["status"] == "failed"
-    assert set(world.errors(job)) == {said}
-    assert world.given() == before
+def test_what_a_tool_is_not_given(rig: SecretsRig, tool: str, args: dict[str, Any], said: str) -> None:
+    before = rig.given()
+    job = rig.system.submit({"id": "a", "tool": tool, "args": args, "retry": {"max_attempts": 1}})
+    rig.system.wait_ended([job])
+    assert rig.system.job(job)["status"] == "failed"
+    assert set(rig.errors(job)) == {said}
+    assert rig.given() == before
 
 
-def test_only_a_plan_names_a_secret(world: World) -> None:
-    before = world.given()
-    job = world.system.submit(
+def test_only_a_plan_names_a_secret(rig: SecretsRig) -> None:
+    before = rig.given()
+    job = rig.system.submit(
         {"id": "a", "tool": "crafts", "args": {"name": "canary@1"}},
         {"id": "b", "tool": "takes", "args": {"what": {"$ref": "a#"}}},
     )
-    world.system.wait_ended([job])
-    (failed,) = [step for step in world.system.job(job)["steps"] if step["node_id"] == "b"]
+    rig.system.wait_ended([job])
+    (failed,) = [step for step in rig.system.job(job)["steps"] if step["node_id"] == "b"]
     assert "which only a plan may" in failed["reason"]
-    assert world.given() == before
+    assert rig.given() == before
 
 
 @pytest.mark.parametrize("wrong", ["canary", "canary@1@2", "", 1, None])
-def test_a_secret_that_is_written_in_another_way_is_refused_at_once(world: World, wrong: Any) -> None:
+def test_a_secret_that_is_written_in_another_way_is_refused_at_once(rig: SecretsRig, wrong: Any) -> None:
     node = {"id": "a", "tool": "takes", "args": {"what": [{"$secret": wrong}]}}
-    answer = world.system.api.post("/jobs", json={"plan": {"nodes": [node]}})
+    answer = rig.system.api.post("/jobs", json={"plan": {"nodes": [node]}})
     assert (answer.status_code, answer.json()["error"]["details"]["field"]) == (400, "plan.nodes[0].args/what/0")

@@ -1,9 +1,7 @@
 """Records that nobody here wrote, too large, cut off or of no kind, in every topic: who reads them goes on."""
 
 import asyncio
-from collections.abc import Generator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -11,8 +9,8 @@ from aiokafka.errors import UnknownError
 
 from aetheris.protocol.base.topics import Topic
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import Outside
+from tests.testkit.system import System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -20,19 +18,6 @@ PARTITIONS = 4
 LARGE = 900_000
 PATIENCE_S = 90.0
 _SPEC = ("ce_specversion", b"1.0")
-
-
-@pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
-    with running_outside(tmp_path_factory.mktemp("outside")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[System]:
-    data: Path = tmp_path_factory.mktemp("system") / "data"
-    with running_system(data, {"AETHERIS_TOOLS": "tests.testkit.outside_tools", **outside.env}) as running:
-        yield running
 
 
 def strange(topic: Topic) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]]:

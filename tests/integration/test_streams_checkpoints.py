@@ -38,7 +38,7 @@ def head(kind: str) -> tuple[tuple[str, bytes], ...]:
     return (("ce_id", uuid.uuid4().hex.encode()), ("ce_type", f"io.aetheris.{kind}.v1".encode()))
 
 
-class Jobs(PartitionHandler):
+class LiveJobs(PartitionHandler):
     """Knows every record of its live jobs."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Jobs(PartitionHandler):
 
 
 @dataclass
-class Bench:
+class CheckpointBench:
     log: Log
     appender: Appender
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
@@ -102,7 +102,7 @@ class Bench:
         await self.appender.append([(Draft(EVENTS[0], job, value, head(kind)),) for kind in kinds])
 
     async def others(self, records: int) -> None:
-        """Jobs that are born, go on, and are sealed, so many records of them."""
+        """LiveJobs that are born, go on, and are sealed, so many records of them."""
         groups: list[Group] = []
         for _ in range(records // 4):
             job = self.job()
@@ -152,8 +152,8 @@ class Bench:
 
 
 @dataclass
-class Running:
-    handler: Jobs
+class RunningHandler:
+    handler: LiveJobs
     task: "asyncio.Task[None]"
     stop: asyncio.Event
 
@@ -180,7 +180,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.real)])
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[CheckpointBench]:
     if request.param == "memory":
         log: Log = MemoryLog(PARTITIONS)
     else:
@@ -190,23 +190,23 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     await log.start()
     appender = log.appender()
     await appender.start()
-    yield Bench(log, appender)
+    yield CheckpointBench(log, appender)
     await appender.stop()
     await log.stop()
 
 
 @contextlib.asynccontextmanager
 async def running(
-    bench: Bench, group: str = "writes", inputs: Inputs = WRITES, appender: Appender | None = None
-) -> AsyncGenerator[Running]:
-    handlers = {number: Jobs() for number in range(PARTITIONS)}
+    bench: CheckpointBench, group: str = "writes", inputs: Inputs = WRITES, appender: Appender | None = None
+) -> AsyncGenerator[RunningHandler]:
+    handlers = {number: LiveJobs() for number in range(PARTITIONS)}
     own = bench.log.appender() if appender is None else appender
     await own.start()
     worker = PartitionWorker(
         bench.log, own, inputs, handlers.__getitem__, group=f"{bench.prefix}-{group}", member="m", pace=PACE
     )
     stop = asyncio.Event()
-    run = Running(handlers[NUMBER], asyncio.create_task(worker.run(stop)), stop)
+    run = RunningHandler(handlers[NUMBER], asyncio.create_task(worker.run(stop)), stop)
     try:
         await run.until(run.handler.is_restored.is_set)
         yield run
@@ -216,7 +216,7 @@ async def running(
         await own.stop()
 
 
-async def left_behind(bench: Bench, run: Running, *kinds: str) -> bytes:
+async def left_behind(bench: CheckpointBench, run: RunningHandler, *kinds: str) -> bytes:
     """A job that waits, behind which the log goes on until its checkpoint is told."""
     old = bench.job()
     await bench.say(old, "job_created", "plan_generated", *kinds)
@@ -226,7 +226,7 @@ async def left_behind(bench: Bench, run: Running, *kinds: str) -> bytes:
     return old
 
 
-async def grown(bench: Bench, run: Running, pieces: int = 2) -> None:
+async def grown(bench: CheckpointBench, run: RunningHandler, pieces: int = 2) -> None:
     """The log goes on until so many more pieces, and deletions of such, were written."""
     end = await bench.end(PIECES) + pieces
     while await bench.end(PIECES) < end:
@@ -235,7 +235,7 @@ async def grown(bench: Bench, run: Running, pieces: int = 2) -> None:
     assert not run.task.done()
 
 
-async def test_a_job_that_waits_pins_nothing(bench: Bench) -> None:
+async def test_a_job_that_waits_pins_nothing(bench: CheckpointBench) -> None:
     async with running(bench) as run:
         old = await left_behind(bench, run, "job_waiting")
         birth = (await bench.all_of(old))[0].offset
@@ -260,7 +260,7 @@ async def test_a_job_that_waits_pins_nothing(bench: Bench) -> None:
         await bench.no_pieces()
 
 
-async def test_short_jobs_have_no_checkpoint(bench: Bench) -> None:
+async def test_short_jobs_have_no_checkpoint(bench: CheckpointBench) -> None:
     async with running(bench) as run:
         for _ in range(6):
             await bench.others(EVERY)
@@ -269,7 +269,7 @@ async def test_short_jobs_have_no_checkpoint(bench: Bench) -> None:
     assert await bench.pieces() == {}
 
 
-async def test_what_is_told_once_is_not_told_again(bench: Bench) -> None:
+async def test_what_is_told_once_is_not_told_again(bench: CheckpointBench) -> None:
     async with running(bench) as run:
         old = await left_behind(bench, run)
         told = len(run.handler.told)
@@ -280,7 +280,7 @@ async def test_what_is_told_once_is_not_told_again(bench: Bench) -> None:
         await run.end()
 
 
-async def test_who_only_reads_rests_on_what_it_has_read_itself(bench: Bench) -> None:
+async def test_who_only_reads_rests_on_what_it_has_read_itself(bench: CheckpointBench) -> None:
     async with running(bench, "reads", READS) as reader:
         async with running(bench) as run:
             old = await left_behind(bench, run, "job_waiting")
@@ -294,7 +294,7 @@ async def test_who_only_reads_rests_on_what_it_has_read_itself(bench: Bench) -> 
 
 
 @pytest.mark.parametrize("harm", ["unreadable", "contradicted", "hidden", "a later version"])
-async def test_a_checkpoint_that_is_no_good_is_as_if_there_were_none(bench: Bench, harm: str) -> None:
+async def test_a_checkpoint_that_is_no_good_is_as_if_there_were_none(bench: CheckpointBench, harm: str) -> None:
     async with running(bench) as run:
         old = await left_behind(bench, run, "job_waiting")
         await grown(bench, run, 4)
@@ -323,7 +323,7 @@ async def test_where_neither_checkpoint_nor_log_has_the_birth_nobody_starts() ->
     log = MemoryLog(PARTITIONS)
     appender = log.appender()
     await appender.start()
-    bench = Bench(log, appender)
+    bench = CheckpointBench(log, appender)
     async with running(bench) as run:
         old = await left_behind(bench, run, "job_waiting")
         await grown(bench, run, 4)
@@ -344,7 +344,7 @@ async def test_a_topic_of_checkpoints_that_was_cut_short_is_noticed() -> None:
     log = MemoryLog(PARTITIONS)
     appender = log.appender()
     await appender.start()
-    bench = Bench(log, appender)
+    bench = CheckpointBench(log, appender)
     async with running(bench) as run:
         old = await left_behind(bench, run, "job_waiting")
         await grown(bench, run, 4)
@@ -360,7 +360,7 @@ async def test_a_job_with_a_record_that_fits_no_piece_keeps_its_mark() -> None:
     log = MemoryLog(PARTITIONS)
     appender = log.appender()
     await appender.start()
-    bench = Bench(log, appender)
+    bench = CheckpointBench(log, appender)
     async with running(bench) as run:
         huge = bench.job()
         noise = random.Random(1).randbytes(899_000)  # noqa: S311 - a seeded test
@@ -395,7 +395,7 @@ async def test_whoever_dies_while_checkpoints_are_written_leaves_no_false_one(af
     log = MemoryLog(PARTITIONS)
     appender = log.appender()
     await appender.start()
-    bench = Bench(log, appender)
+    bench = CheckpointBench(log, appender)
     old = [bench.job() for _ in range(3)]
     for job in old:
         await bench.say(job, "job_created", "plan_generated", "job_waiting")

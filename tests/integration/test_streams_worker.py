@@ -33,7 +33,7 @@ INPUTS = Inputs(
 
 
 @dataclass
-class Bench:
+class WorkerBench:
     log: Log
     appender: Appender
     prefix: str = field(default_factory=lambda: f"job-{uuid.uuid4().hex[:6]}-")
@@ -51,10 +51,10 @@ class Bench:
         await self.appender.append([(Draft(topic, self.key(partition), value.encode()),) for value in values])
 
 
-class Seen(PartitionHandler):
+class SeenByPartition(PartitionHandler):
     """Notes what it is told about this test's jobs."""
 
-    def __init__(self, bench: Bench, partition: int) -> None:
+    def __init__(self, bench: WorkerBench, partition: int) -> None:
         self.bench = bench
         self.partition = partition
         self.calls: list[tuple[str, list[str]]] = []
@@ -108,9 +108,9 @@ class Seen(PartitionHandler):
 
 
 @dataclass
-class Running:
+class RunningWorker:
     worker: PartitionWorker
-    handlers: dict[int, Seen]
+    handlers: dict[int, SeenByPartition]
     stop: asyncio.Event
     task: "asyncio.Task[None]"
 
@@ -128,12 +128,12 @@ class Running:
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.real)])
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[WorkerBench]:
     log = await _log(request)
     await log.start()
     appender = log.appender()
     await appender.start()
-    yield Bench(log, appender)
+    yield WorkerBench(log, appender)
     await appender.stop()
     await log.stop()
 
@@ -148,17 +148,21 @@ async def _log(request: pytest.FixtureRequest) -> Log:
 
 @contextlib.asynccontextmanager
 async def running(
-    bench: Bench, member: str = "worker-0", inputs: Inputs = INPUTS, kind: type[Seen] = Seen, pace: Pace = PACE
-) -> AsyncGenerator[Running]:
-    handlers: dict[int, Seen] = {}
+    bench: WorkerBench,
+    member: str = "worker-0",
+    inputs: Inputs = INPUTS,
+    kind: type[SeenByPartition] = SeenByPartition,
+    pace: Pace = PACE,
+) -> AsyncGenerator[RunningWorker]:
+    handlers: dict[int, SeenByPartition] = {}
 
-    def factory(partition: int) -> Seen:
+    def factory(partition: int) -> SeenByPartition:
         handlers[partition] = kind(bench, partition)
         return handlers[partition]
 
     worker = PartitionWorker(bench.log, bench.appender, inputs, factory, group=bench.group, member=member, pace=pace)
     stop = asyncio.Event()
-    run = Running(worker, handlers, stop, asyncio.create_task(worker.run(stop)))
+    run = RunningWorker(worker, handlers, stop, asyncio.create_task(worker.run(stop)))
     try:
         yield run
     finally:
@@ -166,7 +170,7 @@ async def running(
         await asyncio.wait({run.task}, timeout=DEADLINE_S)
 
 
-async def test_history_is_folded_before_commands_are_handled(bench: Bench) -> None:
+async def test_history_is_folded_before_commands_are_handled(bench: WorkerBench) -> None:
     await bench.put(EVENTS, 1, "e1", "e2")
     await bench.put(REQUESTS, 1, "r1")
     async with running(bench) as run:
@@ -182,7 +186,7 @@ async def test_history_is_folded_before_commands_are_handled(bench: Bench) -> No
         assert all(handler.closed for handler in run.handlers.values())
 
 
-async def test_a_restart_goes_on_from_the_mark_and_the_low_water(bench: Bench) -> None:
+async def test_a_restart_goes_on_from_the_mark_and_the_low_water(bench: WorkerBench) -> None:
     await bench.put(EVENTS, 2, "e1")
     async with running(bench) as run:
         await run.restored(2)
@@ -201,7 +205,7 @@ async def test_a_restart_goes_on_from_the_mark_and_the_low_water(bench: Bench) -
         await run.end()
 
 
-async def test_what_was_handled_and_is_not_needed_comes_no_more(bench: Bench) -> None:
+async def test_what_was_handled_and_is_not_needed_comes_no_more(bench: WorkerBench) -> None:
     async with running(bench) as run:
         await run.restored(0)
         await bench.put(EVENTS, 0, "e1")
@@ -217,7 +221,7 @@ async def test_what_was_handled_and_is_not_needed_comes_no_more(bench: Bench) ->
         assert handler.values("fold", EVENTS) == []
 
 
-async def test_partitions_move_and_are_restored_elsewhere(bench: Bench) -> None:
+async def test_partitions_move_and_are_restored_elsewhere(bench: WorkerBench) -> None:
     async with running(bench, "worker-0") as first:
         await first.restored(*range(PARTITIONS))
         await bench.put(EVENTS, 3, "e1")
@@ -238,7 +242,7 @@ async def test_partitions_move_and_are_restored_elsewhere(bench: Bench) -> None:
             await first.handlers[0].until(lambda: first.handlers[0].values(REQUESTS) == ["r2"])
 
 
-class Undecoding(Seen):
+class Undecoding(SeenByPartition):
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         for records in batch.values():
             for record in records:
@@ -249,7 +253,7 @@ class Undecoding(Seen):
     worker: PartitionWorker
 
 
-async def test_what_cannot_be_decoded_goes_to_the_dlq_and_the_partition_goes_on(bench: Bench) -> None:
+async def test_what_cannot_be_decoded_goes_to_the_dlq_and_the_partition_goes_on(bench: WorkerBench) -> None:
     async with running(bench, kind=Undecoding) as run:
         Undecoding.worker = run.worker
         await run.restored(1)
@@ -267,14 +271,14 @@ async def test_what_cannot_be_decoded_goes_to_the_dlq_and_the_partition_goes_on(
     assert await _mine(bench, dead_letters(EVENTS), 1) == []
 
 
-class Failing(Seen):
+class Failing(SeenByPartition):
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         if self._mine(batch.get(REQUESTS, [])):
             raise ZeroDivisionError
         await super().handle(batch)
 
 
-async def test_what_escapes_a_handler_ends_the_worker_and_commits_nothing(bench: Bench) -> None:
+async def test_what_escapes_a_handler_ends_the_worker_and_commits_nothing(bench: WorkerBench) -> None:
     async with running(bench, kind=Failing) as run:
         await run.restored(*range(PARTITIONS))
         await bench.put(REQUESTS, 0, "r1")
@@ -287,7 +291,7 @@ async def test_what_escapes_a_handler_ends_the_worker_and_commits_nothing(bench:
         await run.handlers[0].until(lambda: run.handlers[0].values(REQUESTS) == ["r1"])
 
 
-async def test_a_mark_beyond_the_log_is_a_gap_never_a_jump(bench: Bench) -> None:
+async def test_a_mark_beyond_the_log_is_a_gap_never_a_jump(bench: WorkerBench) -> None:
     assigned: asyncio.Queue[frozenset[int]] = asyncio.Queue()
     member = bench.log.membership(bench.group, "worker-0", INPUTS.topics)
     await member.start(assigned.put, assigned.put)
@@ -301,7 +305,7 @@ async def test_a_mark_beyond_the_log_is_a_gap_never_a_jump(bench: Bench) -> None
                 await run.task
 
 
-async def test_a_tick_comes_when_it_is_due(bench: Bench) -> None:
+async def test_a_tick_comes_when_it_is_due(bench: WorkerBench) -> None:
     async with running(bench) as run:
         await run.restored(0)
         loop = asyncio.get_running_loop()
@@ -311,7 +315,7 @@ async def test_a_tick_comes_when_it_is_due(bench: Bench) -> None:
         await handler.until(lambda: handler.ticks == 1)
 
 
-async def test_a_doorbell_cuts_the_pause_of_lazy_topics_short(bench: Bench) -> None:
+async def test_a_doorbell_cuts_the_pause_of_lazy_topics_short(bench: WorkerBench) -> None:
     async with running(bench, pace=Pace(lazy_pause_s=60.0, drain_s=3.0)) as run:
         await run.restored(0)
         handler = run.handlers[0]
@@ -326,31 +330,31 @@ TURN = 400
 """Records, at most, for which others of the process wait."""
 
 
-class Slow(Seen):
+class SlowHandler(SeenByPartition):
     gate: asyncio.Event
     largest = 0
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
-        Slow.largest = max(Slow.largest, sum(map(len, batch.values())))
+        SlowHandler.largest = max(SlowHandler.largest, sum(map(len, batch.values())))
         await self.gate.wait()
         await super().handle(batch)
 
 
-async def test_a_slow_partition_is_not_overrun_and_gets_everything(bench: Bench) -> None:
-    Slow.gate = asyncio.Event()
+async def test_a_slow_partition_is_not_overrun_and_gets_everything(bench: WorkerBench) -> None:
+    SlowHandler.gate = asyncio.Event()
     pace = Pace(lazy_pause_s=0.001, queue_limit=50, watchdog_s=0.2)
-    async with running(bench, kind=Slow, pace=pace) as run:
+    async with running(bench, kind=SlowHandler, pace=pace) as run:
         await run.restored(0)
         values = [str(n) for n in range(3000)]
         await bench.put(REQUESTS, 0, *values)
-        Slow.gate.set()
+        SlowHandler.gate.set()
         handler = run.handlers[0]
         await handler.until(lambda: len(handler.values(REQUESTS)) >= len(values))
         assert handler.values(REQUESTS) == values
-        assert 0 < Slow.largest <= TURN
+        assert 0 < SlowHandler.largest <= TURN
 
 
-async def test_tables_are_loaded_first_and_follow(bench: Bench) -> None:
+async def test_tables_are_loaded_first_and_follow(bench: WorkerBench) -> None:
     key = bench.key(0).decode()
     await bench.put(Topic.WORKERS, 0, "v1")
     async with running(bench) as run:
@@ -366,7 +370,7 @@ async def test_tables_are_loaded_first_and_follow(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("bench", ["memory"], indirect=True)
-async def test_a_silent_reader_is_renewed(bench: Bench) -> None:
+async def test_a_silent_reader_is_renewed(bench: WorkerBench) -> None:
     assert isinstance(bench.log, MemoryLog)
     async with running(bench) as run:
         await run.restored(0)
@@ -380,7 +384,7 @@ async def test_a_silent_reader_is_renewed(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("bench", ["memory"], indirect=True)
-async def test_an_outage_is_waited_out(bench: Bench) -> None:
+async def test_an_outage_is_waited_out(bench: WorkerBench) -> None:
     assert isinstance(bench.log, MemoryLog)
     async with running(bench) as run:
         await run.restored(0)
@@ -389,7 +393,7 @@ async def test_an_outage_is_waited_out(bench: Bench) -> None:
         await run.handlers[0].until(lambda: run.handlers[0].values(REQUESTS) == ["r1"])
 
 
-async def _mine(bench: Bench, topic: str, partition: int) -> list[Record]:
+async def _mine(bench: WorkerBench, topic: str, partition: int) -> list[Record]:
     place = (topic, partition)
     begins, ends = await bench.log.beginning_offsets([place]), await bench.log.end_offsets([place])
     found = [r async for records in replay(bench.log, place, begins[place], ends[place]) for r in records]
@@ -397,7 +401,7 @@ async def _mine(bench: Bench, topic: str, partition: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("bench", ["memory"], indirect=True)
-async def test_what_is_made_again_is_not_missed(bench: Bench) -> None:
+async def test_what_is_made_again_is_not_missed(bench: WorkerBench) -> None:
     renewed = replace(INPUTS, made_again=frozenset({REQUESTS}))
     async with running(bench, inputs=renewed) as run:
         await run.restored(2)
@@ -422,7 +426,7 @@ async def test_what_is_made_again_is_not_missed(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("bench", ["memory"], indirect=True)
-async def test_what_is_made_again_holds_its_offset_for_a_day(bench: Bench) -> None:
+async def test_what_is_made_again_holds_its_offset_for_a_day(bench: WorkerBench) -> None:
     assert isinstance(bench.log, MemoryLog)
     place = (str(REQUESTS), 2)
     async with running(bench, inputs=replace(INPUTS, made_again=frozenset({REQUESTS}))) as run:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,9 +15,8 @@ from aetheris.protocol.base.keys import idempotency_key, job_key
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
-from tests.testkit.collector import Collector, running_collector
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.system import System, running_system
+from tests.testkit.outside import until
+from tests.testkit.rig import TracedRig, poke, running_traced_rig
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -28,41 +26,16 @@ kcat_needed = pytest.mark.skipif(
 )
 
 
-@dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
-    collector: Collector
-
-
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
-    folder = tmp_path_factory.mktemp("system")
-    with running_outside(folder / "outside") as outside, running_collector() as collector:
-        env = {
-            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
-            "OTEL_BSP_SCHEDULE_DELAY": "200",
-            "AETHERIS_TRACE_SAMPLE": "0",
-        }
-        with running_system(folder / "data", env | outside.env) as system:
-            yield World(system, outside, collector)
-
-
-def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
-    return {"id": node, "tool": tool, "args": {"tag": tag, **args}, "depends_on": list(after)}
-
-
-def completed(world: World, *nodes: dict[str, Any]) -> str:
-    job = world.system.submit(*nodes)
-    world.system.wait_status(job, "completed")
-    return job
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[TracedRig]:
+    with running_traced_rig(tmp_path_factory.mktemp("system"), {"AETHERIS_TRACE_SAMPLE": "0"}) as rig:
+        yield rig
 
 
 @kcat_needed
-def test_a_client_that_nobody_here_wrote_reads_the_events(world: World) -> None:
-    job = completed(world, poke("a", "kcat-a"), poke("b", "kcat-b", "a"))
-    broker, topic = world.system.state().kafka, Topic.JOBS_EVENTS
+def test_a_client_that_nobody_here_wrote_reads_the_events(rig: TracedRig) -> None:
+    job = rig.system.completed(poke("a", "kcat-a"), poke("b", "kcat-b", "a"))
+    broker, topic = rig.system.state().kafka, Topic.JOBS_EVENTS
     partition = str(partition_of(job, PARTITIONS))
     argv = ["kcat", "-C", "-b", broker, "-t", topic, "-p", partition, "-o", "beginning", "-e", "-q", "-J"]
     lines = subprocess.run(argv, capture_output=True, check=True, timeout=30).stdout.splitlines()
@@ -80,17 +53,17 @@ def test_a_client_that_nobody_here_wrote_reads_the_events(world: World) -> None:
         assert json.loads(record["payload"])["job_id"] == job
 
 
-async def append(world: World, topic: str, job: str, value: bytes, headers: list[tuple[str, bytes]]) -> int:
+async def append(rig: TracedRig, topic: str, job: str, value: bytes, headers: list[tuple[str, bytes]]) -> int:
     """Put a record on a topic as a stranger would; its offset."""
-    async with AIOKafkaProducer(bootstrap_servers=world.system.state().kafka) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=rig.system.state().kafka) as producer:
         partition = partition_of(job, PARTITIONS)
         sent = await producer.send_and_wait(topic, value, key=job.encode(), partition=partition, headers=headers)
         return sent.offset
 
 
-async def dead_letter(world: World, topic: str, value: bytes) -> dict[str, bytes]:
+async def dead_letter(rig: TracedRig, topic: str, value: bytes) -> dict[str, bytes]:
     """The headers of the dead letter with these bytes, once it is there."""
-    async with AIOKafkaConsumer(bootstrap_servers=world.system.state().kafka) as consumer:
+    async with AIOKafkaConsumer(bootstrap_servers=rig.system.state().kafka) as consumer:
         places = [TopicPartition(dead_letters(topic), number) for number in range(PARTITIONS)]
         consumer.assign(places)
         await consumer.seek_to_beginning(*places)
@@ -101,22 +74,22 @@ async def dead_letter(world: World, topic: str, value: bytes) -> dict[str, bytes
 
 
 @pytest.mark.parametrize("topic", [Topic.JOBS_COMMANDS, Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.JOBS_EVENTS])
-async def test_garbage_is_quarantined_and_others_go_on(world: World, topic: Topic) -> None:
+async def test_garbage_is_quarantined_and_others_go_on(rig: TracedRig, topic: Topic) -> None:
     job = "garbage"
     value = fresh(f"\xff not json {topic}").encode("latin-1")
-    offset = await append(world, topic, job, value, [("ce_type", b"io.aetheris.job_created.v1")])
-    headers = await dead_letter(world, topic, value)
+    offset = await append(rig, topic, job, value, [("ce_type", b"io.aetheris.job_created.v1")])
+    headers = await dead_letter(rig, topic, value)
     assert str(offset).encode() in headers.values()
     assert any("reason" in name and held for name, held in headers.items())
     nodes = [poke("a", f"after-garbage-{topic}-{number}") for number in range(PARTITIONS * 2)]
     for node in nodes:
-        completed(world, node)
+        rig.system.completed(node)
 
 
-async def test_verifications_garbage_is_quarantined(world: World) -> None:
+async def test_verifications_garbage_is_quarantined(rig: TracedRig) -> None:
     value = fresh("no question").encode()
-    await append(world, Topic.VERIFICATIONS, "garbage", value, [])
-    assert await dead_letter(world, Topic.VERIFICATIONS, value)
+    await append(rig, Topic.VERIFICATIONS, "garbage", value, [])
+    assert await dead_letter(rig, Topic.VERIFICATIONS, value)
 
 
 def headers_of(kind: str) -> list[tuple[str, bytes]]:
@@ -128,54 +101,51 @@ def headers_of(kind: str) -> list[tuple[str, bytes]]:
     ]
 
 
-async def test_an_unknown_type_is_ignored_and_chained(world: World) -> None:
+async def test_an_unknown_type_is_ignored_and_chained(rig: TracedRig) -> None:
     tag = fresh("unknown")
-    held = world.outside.hold(tag)
-    job = world.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a"))
-    world.outside.wait_for(1, tag)
-    await append(world, Topic.JOBS_EVENTS, job, json.dumps({"job_id": job}).encode(), headers_of("brand_new.v1"))
+    held = rig.outside.hold(tag)
+    job = rig.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a"))
+    rig.outside.wait_for(1, tag)
+    await append(rig, Topic.JOBS_EVENTS, job, json.dumps({"job_id": job}).encode(), headers_of("brand_new.v1"))
     held.unlink()
-    world.system.wait_status(job, "completed")
-    world.system.verified(job)
-    types = [event["type"] for event in world.system.api.get(f"/jobs/{job}/events").json()]
-    assert "brand_new" in types
+    rig.system.wait_status(job, "completed")
+    rig.system.verified(job)
+    assert "brand_new" in rig.system.types(job)
 
 
-async def test_an_unknown_major_version_pauses_its_job_alone(world: World) -> None:
+async def test_an_unknown_major_version_pauses_its_job_alone(rig: TracedRig) -> None:
     tag = fresh("upgrade")
-    held = world.outside.hold(tag)
-    job = world.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a", tool="poke_opaque"))
-    world.outside.wait_for(1, tag)
+    held = rig.outside.hold(tag)
+    job = rig.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a", tool="poke_opaque"))
+    rig.outside.wait_for(1, tag)
     value = json.dumps({"job_id": job}).encode()
-    await append(world, Topic.JOBS_EVENTS, job, value, headers_of("policy_allowed.v2"))
-    world.system.wait_status(job, "needs_upgrade")
+    await append(rig, Topic.JOBS_EVENTS, job, value, headers_of("policy_allowed.v2"))
+    rig.system.wait_status(job, "needs_upgrade")
     held.unlink()
-    completed(world, poke("a", "while-another-needs-an-upgrade"))
-    assert world.outside.count(f"{tag}-b") == 0
+    rig.system.completed(poke("a", "while-another-needs-an-upgrade"))
+    assert rig.outside.count(f"{tag}-b") == 0
 
 
-def test_one_trace_for_each_key_of_a_job_that_wants_it(world: World) -> None:
-    other = completed(world, poke("a", "untraced"))
-    asked = {"plan": {"nodes": [poke("a", "traced")]}, "options": {"trace": True}}
-    job = world.system.api.post("/jobs", json=asked).json()["job_id"]
-    world.system.wait_status(job, "completed")
-    assert world.system.api.post(f"/jobs/{job}/reconcile").status_code in (200, 202)
+def test_one_trace_for_each_key_of_a_job_that_wants_it(rig: TracedRig) -> None:
+    other = rig.system.completed(poke("a", "untraced"))
+    job = rig.system.completed(poke("a", "traced"), options={"trace": True})
+    assert rig.system.api.post(f"/jobs/{job}/reconcile").status_code in (200, 202)
     key = idempotency_key(job, "a", "poke_probeable", {"tag": "traced", "delay_s": 0, "hold": ""})
     wanted = {"aetheris-planner", "aetheris-ledger", "aetheris-tool_executor", "aetheris-verifier"}
     named = {"request", "adjudicate", "execute_tool poke_probeable", "put_effect", "audit"}
 
     def is_whole() -> bool:
-        found = world.collector.of_trace(key[:32])
+        found = rig.collector.of_trace(key[:32])
         return {span.service for span in found} >= wanted and {span.name for span in found} >= named
 
     until(is_whole, 60)
-    spans = world.collector.of_trace(key[:32])
+    spans = rig.collector.of_trace(key[:32])
     known = {span.span_id for span in spans}
     assert any(span.parent_id in known for span in spans if span.service == "aetheris-tool_executor")
     assert "traced" not in repr([span.attributes for span in spans])
     whole = {"command submit", "command reconcile", "step"}
-    until(lambda: {span.name for span in world.collector.of_trace(job_key(job)[:32])} >= whole, 20)
-    assert other not in {span.attributes.get("aetheris.job_id") for span in world.collector.everything()}
+    until(lambda: {span.name for span in rig.collector.of_trace(job_key(job)[:32])} >= whole, 20)
+    assert other not in {span.attributes.get("aetheris.job_id") for span in rig.collector.everything()}
 
 
 @pytest.mark.parametrize(
@@ -191,18 +161,18 @@ def test_one_trace_for_each_key_of_a_job_that_wants_it(world: World) -> None:
         ({"nodes": [poke("a", "x" * 2_000_000)]}, "plan"),
     ],
 )
-def test_a_bad_plan_is_refused_by_field_and_appends_nothing(world: World, plan: dict[str, Any], field: str) -> None:
-    before = world.system.ends(Topic.JOBS_COMMANDS)
-    answer = world.system.api.post("/jobs", json={"plan": plan})
+def test_a_bad_plan_is_refused_by_field_and_appends_nothing(rig: TracedRig, plan: dict[str, Any], field: str) -> None:
+    before = rig.system.ends(Topic.JOBS_COMMANDS)
+    answer = rig.system.api.post("/jobs", json={"plan": plan})
     assert answer.status_code == 400, answer.text
     assert field in answer.json()["error"]["message"]
-    assert world.system.ends(Topic.JOBS_COMMANDS) == before
+    assert rig.system.ends(Topic.JOBS_COMMANDS) == before
 
 
-def test_one_request_submits_and_waits(world: World) -> None:
+def test_one_request_submits_and_waits(rig: TracedRig) -> None:
     def submit(wait_s: int, *nodes: dict[str, Any], key: str = "") -> tuple[int, dict[str, Any]]:
         headers = {"Prefer": f"wait={wait_s}"} | ({"Idempotency-Key": key} if key else {})
-        answer = world.system.api.post("/jobs", json={"plan": {"nodes": list(nodes)}}, headers=headers)
+        answer = rig.system.api.post("/jobs", json={"plan": {"nodes": list(nodes)}}, headers=headers)
         return answer.status_code, answer.json()
 
     for _ in range(8):  # on every partition, soon after one another: each answer comes from the log
@@ -211,22 +181,22 @@ def test_one_request_submits_and_waits(world: World) -> None:
     code, job = submit(50, {"id": "a", "tool": "poke_refused", "args": {}})
     assert (code, job["status"]) == (200, "failed")
     tag = fresh("slow")
-    held = world.outside.hold(tag)
+    held = rig.outside.hold(tag)
     node = poke("a", tag, hold=tag)
     code, job = submit(1, node, key=tag)
     assert (code, job["status"] in ("submitted", "running")) == (202, True)
     with ThreadPoolExecutor(2) as asking:
         again = asking.submit(submit, 50, node, key=tag)
-        seen = asking.submit(world.system.api.get, f"/jobs/{job['job_id']}", headers={"Prefer": "wait=50"})
-        world.outside.wait_for(1, tag)
+        seen = asking.submit(rig.system.api.get, f"/jobs/{job['job_id']}", headers={"Prefer": "wait=50"})
+        rig.outside.wait_for(1, tag)
         held.unlink()
         assert again.result() == (200, {"job_id": job["job_id"], "status": "completed"})
         assert seen.result().json()["status"] == "completed"
-    assert world.outside.count(tag) == 1
+    assert rig.outside.count(tag) == 1
 
 
-def test_state_survives_a_flush(world: World) -> None:
-    job = completed(world, poke("a", "before-flush"))
-    world.system.flush_redis()
-    until(lambda: world.system.job(job).get("status") == "completed", 60)
-    completed(world, poke("a", "after-flush"))
+def test_state_survives_a_flush(rig: TracedRig) -> None:
+    job = rig.system.completed(poke("a", "before-flush"))
+    rig.system.flush_redis()
+    until(lambda: rig.system.job(job).get("status") == "completed", 60)
+    rig.system.completed(poke("a", "after-flush"))

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,16 +13,15 @@ import httpx
 import pytest
 
 from aetheris.cli.embedded import lifecycle
-from aetheris.cli.embedded.ports import free_port
-from aetheris.cli.embedded.processes import spawn
 from aetheris.cli.embedded.services import with_counts
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.runtime.process.installation import installation
-from tests.testkit.outside import Outside, running_outside, until
-from tests.testkit.services import asked
-from tests.testkit.system import REPOSITORY, System, running_system
+from tests.testkit.outside import until
+from tests.testkit.rig import Rig, running_rig
+from tests.testkit.services import ServiceProcess, running_service
+from tests.testkit.system import REPOSITORY
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -35,57 +32,27 @@ TOOLS = "tests.testkit.outside_tools,tests.testkit.worker_tools"
 
 
 @dataclass(frozen=True)
-class Executor:
-    """A process of its own, and where its log is."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-    port: int
-
-    def ready(self) -> bool:
-        return asked(self.port, "/readyz")[0] == 200
-
-    def unready(self) -> str:
-        return str(asked(self.port, "/readyz")[1].get("unready", {}).get("worker", ""))
-
-    def ended(self) -> int:
-        """Its exit code, once it has ended."""
-        return self.process.wait(PATIENCE_S)
-
-
-@dataclass(frozen=True)
-class World:
+class WorkersRig(Rig):
     """Everything but executors: tests start their own."""
 
-    system: System
-    outside: Outside
     folder: Path
 
     @contextmanager
-    def executor(self, folder: str, name: str | None = None, **env: str) -> Generator[Executor]:
-        port, data = free_port(), self.folder / folder
-        log = self.folder / f"{folder}-{port}.log"
+    def executor(self, folder: str, name: str | None = None, **env: str) -> Generator[ServiceProcess]:
         given = {
             "AETHERIS_KAFKA": self.system.state().kafka,
             "AETHERIS_REDIS": self.system.state().redis,
-            "AETHERIS_DATA": str(data),
-            "AETHERIS_DEV": "1",
+            "AETHERIS_DATA": str(self.folder / folder),
             "AETHERIS_TOOLS": TOOLS,
             "AETHERIS_TOOL_DRAIN_S": "1",
-            "AETHERIS_HEALTH_PORT": str(port),
             "PYTHONPATH": str(REPOSITORY),
             "OUTLIVING": str(self.folder),
             **self.outside.env,
             **env,
         }
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("AETHERIS_")}
         named = {"AETHERIS_WORKER_ID": name} if name is not None else {}
-        process = spawn((sys.executable, "-m", "aetheris.tool_executor"), log=log, env=kept | given | named)
-        try:
-            yield Executor(process, log, port)
-        finally:
-            process.kill()
-            process.wait()
+        with running_service("tool_executor", self.folder, given | named) as running:
+            yield running
 
     def call(self, tool: str, tag: str) -> str:
         args = {"tag": tag, "hold": tag} if tool.startswith("poke") else {"tag": tag}
@@ -99,9 +66,6 @@ class World:
 
     def let_go(self, tag: str) -> None:
         (self.folder / f"{tag}.go").touch()
-
-    def events(self, job: str, kind: str) -> list[dict[str, Any]]:
-        return [one["data"] for one in self.system.api.get(f"/jobs/{job}/events").json() if one["type"] == kind]
 
     def worker(self, name: str) -> dict[str, Any]:
         return self.system.api.get(f"/workers/{name}").json()
@@ -122,225 +86,222 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[WorkersRig]:
     folder = tmp_path_factory.mktemp("workers")
     env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "2", "AETHERIS_END_WAIT_S": "20"}
-    with (
-        running_outside(folder / "outside") as outside,
-        running_system(folder / "data", env | outside.env, executor=0) as system,
-    ):
-        yield World(system, outside, folder)
+    with running_rig(folder, env, executor=0) as rig:
+        yield WorkersRig(rig.system, rig.outside, folder)
 
 
 def fresh() -> str:
     return f"w-{uuid4().hex[:8]}"
 
 
-def test_a_second_host_of_the_same_name_is_refused_and_says_nothing(world: World) -> None:
+def test_a_second_host_of_the_same_name_is_refused_and_says_nothing(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    world.outside.hold(tag)
-    with world.executor(f"{name}-one", name) as first:
+    rig.outside.hold(tag)
+    with rig.executor(f"{name}-one", name) as first:
         until(first.ready, PATIENCE_S)
-        lives = world.lives(name)
-        job = world.call("poke_probeable", tag)
-        world.outside.wait_for(1, tag, PATIENCE_S)
-        with world.executor(f"{name}-two", name) as second:
-            assert second.ended() == AGAIN
+        lives = rig.lives(name)
+        job = rig.call("poke_probeable", tag)
+        rig.outside.wait_for(1, tag, PATIENCE_S)
+        with rig.executor(f"{name}-two", name) as second:
+            assert second.wait_ended() == AGAIN
             assert "worker_id_taken" in second.log.read_text()
             assert "aetheris workers end" in second.log.read_text()
-        assert (world.lives(name), world.worker(name)["ended"]) == (lives, [])
+        assert (rig.lives(name), rig.worker(name)["ended"]) == (lives, [])
         assert first.ready(), "its partitions are its own"
-        (world.outside.folder / tag).unlink()
-        world.ended_once(job, tag)
-    assert world.events(job, "worker_ended") == []
+        (rig.outside.folder / tag).unlink()
+        rig.ended_once(job, tag)
+    assert rig.system.data_of(job, "worker_ended") == []
 
 
-def test_two_hosts_without_a_name_have_two(world: World) -> None:
-    with world.executor("host-one") as first, world.executor("host-two") as second:
+def test_two_hosts_without_a_name_have_two(rig: WorkersRig) -> None:
+    with rig.executor("host-one") as first, rig.executor("host-two") as second:
         until(lambda: first.ready() and second.ready(), PATIENCE_S)
-        ids = [installation(world.folder / host) for host in ("host-one", "host-two")]
-        lives = [world.lives(f"worker-0.{one}") for one in ids]
+        ids = [installation(rig.folder / host) for host in ("host-one", "host-two")]
+        lives = [rig.lives(f"worker-0.{one}") for one in ids]
         assert None not in lives
         assert lives[0] != lives[1]
         job, tag = None, fresh()
         for number in range(8):  # of every partition
-            job = world.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{tag}-{number}"}})
-            world.ended_once(job, f"{tag}-{number}")
+            job = rig.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{tag}-{number}"}})
+            rig.ended_once(job, f"{tag}-{number}")
 
 
-def test_its_successor_on_the_same_folder_ends_it_and_nobody_else(world: World) -> None:
+def test_its_successor_on_the_same_folder_ends_it_and_nobody_else(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    world.outside.hold(tag)
-    with world.executor(name, name) as first:
+    rig.outside.hold(tag)
+    with rig.executor(name, name) as first:
         until(first.ready, PATIENCE_S)
-        lives = world.lives(name)
-        job = world.call("poke_probeable", tag)
-        world.outside.wait_for(1, tag, PATIENCE_S)
-        assert [(one["node_id"], one["incarnation"]) for one in world.worker(name)["open"]] == [("a", lives)]
+        lives = rig.lives(name)
+        job = rig.call("poke_probeable", tag)
+        rig.outside.wait_for(1, tag, PATIENCE_S)
+        assert [(one["node_id"], one["incarnation"]) for one in rig.worker(name)["open"]] == [("a", lives)]
         first.process.kill()
-        with world.executor(name, name):
-            world.ended_once(job, tag)
-    (end,) = world.events(job, "worker_ended")
+        with rig.executor(name, name):
+            rig.ended_once(job, tag)
+    (end,) = rig.system.data_of(job, "worker_ended")
     assert (end["worker_id"], end["incarnation"], end["how"]) == (name, lives, "lock")
 
 
-def test_a_thread_that_acts_after_the_drain_keeps_the_lock(world: World) -> None:
+def test_a_thread_that_acts_after_the_drain_keeps_the_lock(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    with world.executor(name, name) as first:
+    with rig.executor(name, name) as first:
         until(first.ready, PATIENCE_S)
-        lives = world.lives(name)
-        job = world.call("outlives_in_a_thread", tag)
-        world.begun(tag)
+        lives = rig.lives(name)
+        job = rig.call("outlives_in_a_thread", tag)
+        rig.begun(tag)
         first.process.send_signal(signal.SIGTERM)
-        until(lambda: world.lives(name) is None, PATIENCE_S)  # it has drained, and left
-        with world.executor(name, name) as early:
-            assert early.ended() == AGAIN, "the lock was free while a thread could act"
-        assert world.events(job, "worker_ended") == []
-        assert world.worker(name)["left"] == [lives]
-        world.let_go(tag)
-        first.ended()
-        with world.executor(name, name):
-            world.ended_once(job, tag)
-    (end,) = world.events(job, "worker_ended")
+        until(lambda: rig.lives(name) is None, PATIENCE_S)  # it has drained, and left
+        with rig.executor(name, name) as early:
+            assert early.wait_ended() == AGAIN, "the lock was free while a thread could act"
+        assert rig.system.data_of(job, "worker_ended") == []
+        assert rig.worker(name)["left"] == [lives]
+        rig.let_go(tag)
+        first.wait_ended()
+        with rig.executor(name, name):
+            rig.ended_once(job, tag)
+    (end,) = rig.system.data_of(job, "worker_ended")
     assert (end["incarnation"], end["how"]) == (lives, "lock")
 
 
 @pytest.mark.parametrize("tool", ["outlives_in_a_child", "outlives_in_a_childs_child"])
-def test_what_outlives_kill_9_is_waited_for(world: World, tool: str) -> None:
+def test_what_outlives_kill_9_is_waited_for(rig: WorkersRig, tool: str) -> None:
     name, tag = fresh(), fresh()
-    with world.executor(name, name) as first:
+    with rig.executor(name, name) as first:
         until(first.ready, PATIENCE_S)
-        job = world.call(tool, tag)
-        world.begun(tag)
+        job = rig.call(tool, tag)
+        rig.begun(tag)
         first.process.kill()
         first.process.wait()
-        with world.executor(name, name) as second:
-            until(lambda: "that may act" in second.unready(), PATIENCE_S)
-            assert world.events(job, "worker_ended") == []
-            world.let_go(tag)
-            world.ended_once(job, tag)
-    assert [one["how"] for one in world.events(job, "worker_ended")] == ["lock"]
+        with rig.executor(name, name) as second:
+            until(lambda: "that may act" in second.unready("worker"), PATIENCE_S)
+            assert rig.system.data_of(job, "worker_ended") == []
+            rig.let_go(tag)
+            rig.ended_once(job, tag)
+    assert [one["how"] for one in rig.system.data_of(job, "worker_ended")] == ["lock"]
 
 
-def test_whose_volume_is_gone_is_ended_by_a_person_with_name_and_evidence(world: World) -> None:
+def test_whose_volume_is_gone_is_ended_by_a_person_with_name_and_evidence(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    with world.executor(f"{name}-gone", name) as first:
+    with rig.executor(f"{name}-gone", name) as first:
         until(first.ready, PATIENCE_S)
-        lives = world.lives(name)
-        job = world.call("outlives_in_a_thread", tag)
-        world.begun(tag)
+        lives = rig.lives(name)
+        job = rig.call("outlives_in_a_thread", tag)
+        rig.begun(tag)
         first.process.kill()
         first.process.wait()
-    with world.executor(f"{name}-fresh", name) as second:
-        assert second.ended() == AGAIN
+    with rig.executor(f"{name}-fresh", name) as second:
+        assert second.wait_ended() == AGAIN
     path = f"/workers/{name}/end"
-    assert world.end(path, json={}).status_code == 400
-    assert world.end(path, json={"evidence": "e", "incarnation": "other"}).status_code == 409
-    assert world.end("/workers/nobody/end", json={"evidence": "e"}).status_code == 404
-    answer = world.end(path, json={"evidence": "the node was taken away"})
+    assert rig.end(path, json={}).status_code == 400
+    assert rig.end(path, json={"evidence": "e", "incarnation": "other"}).status_code == 409
+    assert rig.end("/workers/nobody/end", json={"evidence": "e"}).status_code == 404
+    answer = rig.end(path, json={"evidence": "the node was taken away"})
     assert answer.status_code == 200, answer.text
-    assert world.end(path, json={"evidence": "again", "incarnation": lives}).json() == answer.json()
-    world.let_go(tag)
-    with world.executor(f"{name}-fresh", name):
-        world.ended_once(job, tag)
-    (end,) = world.events(job, "worker_ended")
+    assert rig.end(path, json={"evidence": "again", "incarnation": lives}).json() == answer.json()
+    rig.let_go(tag)
+    with rig.executor(f"{name}-fresh", name):
+        rig.ended_once(job, tag)
+    (end,) = rig.system.data_of(job, "worker_ended")
     assert (end["incarnation"], end["how"], end["evidence"]) == (lives, "human", "the node was taken away")
-    assert end["by"] == "approver" != world.system.job(job)["submitted_by"]
-    (named,) = world.system.report(job)["ended_by_hand"]
+    assert end["by"] == "approver" != rig.system.job(job)["submitted_by"]
+    (named,) = rig.system.report(job)["ended_by_hand"]
     assert (named["by"], named["evidence"]) == ("approver", "the node was taken away")
 
 
-def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(world: World) -> None:
+def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: WorkersRig) -> None:
     """Over HTTP he may not; forged into the topic, his word starts nothing in his own job, and is named."""
     name, tag = fresh(), fresh()
-    with world.executor(f"{name}-gone", name) as first:
+    with rig.executor(f"{name}-gone", name) as first:
         until(first.ready, PATIENCE_S)
-        lives = world.lives(name)
-        job = world.call("outlives_in_a_thread", tag)
-        world.begun(tag)
-        refused = world.system.api.post(f"/workers/{name}/end", json={"evidence": "I want another try"})
+        lives = rig.lives(name)
+        job = rig.call("outlives_in_a_thread", tag)
+        rig.begun(tag)
+        refused = rig.system.api.post(f"/workers/{name}/end", json={"evidence": "I want another try"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "not_an_operator")
         first.process.kill()
         first.process.wait()
-    me = world.system.job(job)["submitted_by"]
+    me = rig.system.job(job)["submitted_by"]
     said = Ended(incarnation=lives or "", how=HUMAN, by=me, evidence="I want another try")
-    world.system.forge(Topic.WORKERS, name, WorkerEntry(worker_id=name, ended=(said,)), "forged")
-    until(lambda: bool(world.events(job, "worker_ended")), PATIENCE_S)
-    with world.executor(f"{name}-fresh", name) as second:
+    rig.system.forge(Topic.WORKERS, name, WorkerEntry(worker_id=name, ended=(said,)), "forged")
+    until(lambda: bool(rig.system.data_of(job, "worker_ended")), PATIENCE_S)
+    with rig.executor(f"{name}-fresh", name) as second:
         until(second.ready, PATIENCE_S)
-        until(lambda: len(world.events(job, "invocation_parked")) == 1, PATIENCE_S)
-        assert [one["by"] for one in world.events(job, "worker_ended")] == [me]
-        assert (world.events(job, "invocation_reopened"), world.outside.count(tag)) == ([], 0)
-        assert [one["by"] for one in world.system.report(job)["ended_by_hand"]] == [me]
-        assert world.system.resolve(job, "a", "retry", "I know that it is gone").status_code == 200
-        world.let_go(tag)
-        world.ended_once(job, tag)
+        until(lambda: len(rig.system.data_of(job, "invocation_parked")) == 1, PATIENCE_S)
+        assert [one["by"] for one in rig.system.data_of(job, "worker_ended")] == [me]
+        assert (rig.system.data_of(job, "invocation_reopened"), rig.outside.count(tag)) == ([], 0)
+        assert [one["by"] for one in rig.system.report(job)["ended_by_hand"]] == [me]
+        assert rig.system.resolve(job, "a", "retry", "I know that it is gone").status_code == 200
+        rig.let_go(tag)
+        rig.ended_once(job, tag)
 
 
-def test_who_lives_and_is_declared_ended_exits_at_once(world: World) -> None:
+def test_who_lives_and_is_declared_ended_exits_at_once(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    world.outside.hold(tag)
-    with world.executor(name, name) as first:
+    rig.outside.hold(tag)
+    with rig.executor(name, name) as first:
         until(first.ready, PATIENCE_S)
-        job = world.call("poke_probeable", tag)
-        world.outside.wait_for(1, tag, PATIENCE_S)
-        answer = world.end(f"/workers/{name}/end", json={"evidence": "it looked dead"})
+        job = rig.call("poke_probeable", tag)
+        rig.outside.wait_for(1, tag, PATIENCE_S)
+        answer = rig.end(f"/workers/{name}/end", json={"evidence": "it looked dead"})
         assert answer.status_code == 200, answer.text
-        assert first.ended() == AGAIN
+        assert first.wait_ended() == AGAIN
         assert "declared ended" in first.log.read_text()
-        with world.executor(name, name):
-            world.ended_once(job, tag)
+        with rig.executor(name, name):
+            rig.ended_once(job, tag)
 
 
-def test_two_installations_on_one_kafka_are_told_apart(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, data = world.system.state(), world.folder / "another"
-    given = {"AETHERIS_KAFKA": state.kafka, "AETHERIS_DEV": "1", "AETHERIS_TOOLS": TOOLS, **world.outside.env}
-    for key, value in (given | {"PYTHONPATH": str(REPOSITORY), "OUTLIVING": str(world.folder)}).items():
+def test_two_installations_on_one_kafka_are_told_apart(rig: WorkersRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, data = rig.system.state(), rig.folder / "another"
+    given = {"AETHERIS_KAFKA": state.kafka, "AETHERIS_DEV": "1", "AETHERIS_TOOLS": TOOLS, **rig.outside.env}
+    for key, value in (given | {"PYTHONPATH": str(REPOSITORY), "OUTLIVING": str(rig.folder)}).items():
         monkeypatch.setenv(key, value)
     only = tuple(one for one in with_counts({}) if one.name == "executor")
     lifecycle.up(data, services=only, progress=lambda _part, _state: None)
     try:
-        with world.executor("data", f"executor-0.{installation(world.system.data)}") as first:
+        with rig.executor("data", f"executor-0.{installation(rig.system.data)}") as first:
             until(first.ready, PATIENCE_S)
-            names = [f"executor-0.{installation(one)}" for one in (world.system.data, data)]
-            lives = [world.lives(name) for name in names]
+            names = [f"executor-0.{installation(one)}" for one in (rig.system.data, data)]
+            lives = [rig.lives(name) for name in names]
             tag = fresh()
             jobs = [
-                world.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{tag}-{number}"}})
+                rig.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{tag}-{number}"}})
                 for number in range(12)
             ]
             for number, job in enumerate(jobs):
-                world.ended_once(job, f"{tag}-{number}")
-                assert world.events(job, "worker_ended") == []
-            ran = {one["worker_id"] for job in jobs for one in world.events(job, "tool_invocation_started")}
+                rig.ended_once(job, f"{tag}-{number}")
+                assert rig.system.data_of(job, "worker_ended") == []
+            ran = {one["worker_id"] for job in jobs for one in rig.system.data_of(job, "tool_invocation_started")}
             assert ran == set(names)
-            assert [world.lives(name) for name in names] == lives
+            assert [rig.lives(name) for name in names] == lives
     finally:
         lifecycle.down(data)
 
 
-def test_a_started_by_who_was_declared_ended_starts_nothing(world: World) -> None:
+def test_a_started_by_who_was_declared_ended_starts_nothing(rig: WorkersRig) -> None:
     """Its process sleeps through its own end, and wakes with a grant in hand."""
     name, tag = fresh(), fresh()
-    with world.executor(name, name) as first:
+    with rig.executor(name, name) as first:
         until(first.ready, PATIENCE_S)
         os.kill(first.process.pid, signal.SIGSTOP)
-        job = world.call("poke_probeable", tag)
-        until(lambda: world.system.job(job).get("status") == "running", PATIENCE_S)
-        answer = world.end(f"/workers/{name}/end", json={"evidence": "it does not answer"})
+        job = rig.call("poke_probeable", tag)
+        until(lambda: rig.system.job(job).get("status") == "running", PATIENCE_S)
+        answer = rig.end(f"/workers/{name}/end", json={"evidence": "it does not answer"})
         assert answer.status_code == 200, answer.text
         os.kill(first.process.pid, signal.SIGCONT)
-        assert first.ended() == AGAIN
-    with world.executor(f"{name}-next", name) as second:
+        assert first.wait_ended() == AGAIN
+    with rig.executor(f"{name}-next", name) as second:
         until(second.ready, PATIENCE_S)
-        world.outside.hold(tag)
-        (world.outside.folder / tag).unlink()
-        world.ended_once(job, tag)
+        rig.outside.hold(tag)
+        (rig.outside.folder / tag).unlink()
+        rig.ended_once(job, tag)
 
 
-def test_names_are_listed(world: World) -> None:
-    names = {one["worker_id"]: one for one in world.system.api.get("/workers").json()["workers"]}
+def test_names_are_listed(rig: WorkersRig) -> None:
+    names = {one["worker_id"]: one for one in rig.system.api.get("/workers").json()["workers"]}
     assert all(set(one) == {"worker_id", "live", "since", "left", "ended"} for one in names.values())
-    with httpx.Client(base_url=world.system.api.base_url, trust_env=False) as stranger:
+    with httpx.Client(base_url=rig.system.api.base_url, trust_env=False) as stranger:
         assert stranger.get("/workers").status_code == 401
         assert stranger.post("/workers/w/end", json={"evidence": "e"}).status_code == 401

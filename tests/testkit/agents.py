@@ -1,33 +1,23 @@
 """A system whose goals are planned by the scripted model, on the outside server that counts."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aetheris.testing.scripted_model import Script, ScriptedModel, running_model
-from tests.testkit.outside import Outside, running_outside
-from tests.testkit.system import System, running_system
+from tests.testkit.rig import Rig, running_rig
 
 MODEL = "fast"
 
 
 @dataclass(frozen=True)
-class World:
-    system: System
-    outside: Outside
+class AgentsRig(Rig):
+    """Its planner asks `model`."""
+
     model: ScriptedModel
     models_file: Path
-
-    def submit(self, goal: str, tools: Sequence[str] = ("poke_*",), **more: Any) -> str:
-        """Submit a goal; the job's id."""
-        answer = self.system.api.post("/jobs", json={"goal": goal, "tools": list(tools), **more})
-        assert answer.status_code == 202, answer.text
-        return answer.json()["job_id"]
-
-    def events(self, job: str) -> list[dict[str, Any]]:
-        return self.system.api.get(f"/jobs/{job}/events").json()
 
     def effects(self, job: str) -> list[dict[str, Any]]:
         """The effect log."""
@@ -48,10 +38,9 @@ def write_models(path: Path, url: str, **more: Any) -> Path:
 
 
 @contextmanager
-def running_agents(folder: Path, script: Script, **env: str) -> Generator[World]:
+def running_agents(folder: Path, script: Script, env: Mapping[str, str] | None = None) -> Generator[AgentsRig]:
     """Everything up, and down again."""
-    with running_outside(folder / "outside") as outside, running_model(script) as (model, url):
+    with running_model(script) as (model, url):
         models = write_models(folder / "models.toml", url, input_usd_per_mtok=1.0, output_usd_per_mtok=2.0)
-        given = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_MODELS": str(models), **env}
-        with running_system(folder / "data", given | outside.env) as system:
-            yield World(system, outside, model, models)
+        with running_rig(folder, {"AETHERIS_MODELS": str(models), **(env or {})}) as rig:
+            yield AgentsRig(rig.system, rig.outside, model, models)

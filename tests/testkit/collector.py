@@ -36,6 +36,15 @@ class Collector:
         self._bodies: list[bytes] = []
         self._lock = threading.Lock()
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What a service needs to export here, often."""
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.endpoint,
+            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+        }
+
     def keep(self, body: bytes) -> None:
         """Keep an export as it arrived."""
         with self._lock:

@@ -2,16 +2,18 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aetheris.proofs import RawRecord, bundle, verify
+from aetheris.proofs import RawRecord, Report, bundle, verify
 from aetheris.proofs.evidence import Evidence, judge
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import InclusionProof, sign_checkpoint
 from aetheris.proofs.seals import seal_payload, sign
 from aetheris.proofs.trust import TrustedKey
 from tests.testkit.proof_histories import Log
+from tests.testkit.standalone import assert_agrees
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"\x02" * 32)
@@ -20,19 +22,38 @@ SEALED_AT = "2026-01-01T00:00:00+00:00"
 ORIGIN = "example.com/seals"
 
 
-def sealed(log: Log, key: Ed25519PrivateKey = KEY, sealed_at: str = SEALED_AT) -> Log:
-    """The log with a seal over all that it has."""
-    report = verify(log.records)
+def checked(log: Log, **options: Any) -> Report:
+    """The report on a log, by a verifier that trusts KEY; the standalone one must agree."""
+    report = verify(log.records, keys=TRUSTED, **options)
+    if not options:
+        assert_agrees(report, log.records, TRUSTED)
+    return report
+
+
+def violations(log: Log, **options: Any) -> set[tuple[str, str]]:
+    """Rule and event of what the report finds broken."""
+    return {(broken.rule, broken.event_id) for broken in checked(log, **options).violations}
+
+
+def seal(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
+    """Add a seal over all that the log has, with these fields changed before it is signed; its event's id."""
+    report = checked(log)
     payload = seal_payload(
         tenant=log.tenant,
         job_id=log.job,
-        event_count=len(log.records),
+        event_count=report.event_count,
         root=report.event_chain_root_hash,
         execution_hash=report.execution_hash,
         outcome_hash=report.outcome_hash,
-        sealed_at=sealed_at,
+        sealed_at=SEALED_AT,
     )
-    log.add("job_sealed", **{name: value for name, value in sign(payload, key).items() if name != "job_id"})
+    signed = sign({**payload, **changed}, key)
+    return log.add("job_sealed", **{name: value for name, value in signed.items() if name != "job_id"})
+
+
+def sealed(log: Log, key: Ed25519PrivateKey = KEY, sealed_at: str = SEALED_AT) -> Log:
+    """The log with a seal over all that it has."""
+    seal(log, key, sealed_at=sealed_at)
     return log
 
 

@@ -20,15 +20,14 @@ from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_ev
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.kafka import KafkaLog
-from aetheris.runtime.log.interface import LogUnreachable, Place
 from aetheris.runtime.redis.client import Redis
 from aetheris.sdk import Failed, NotExecuted, Partial, Result, StateChange, ToolContext, tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.tools import AnyTool
 from aetheris.tool_executor.app import serve
 from aetheris.tool_executor.settings import ExecutorSettings
+from tests.testkit.watcher import DEADLINE_S, Watcher
 
-DEADLINE_S = 60.0
 CALLS: Counter[str] = Counter()
 RELEASE: dict[str, asyncio.Event] = {}
 
@@ -92,13 +91,6 @@ def pinned(tools: Sequence[AnyTool] = TOOLS) -> dict[str, Any]:
     return {entry.name: pin_of(entry).model_dump(mode="json") for entry in entries}
 
 
-def _decoded(record: Record) -> object:
-    """The broker is shared: other tests write what can't be decoded."""
-    with suppress(Undecodable):
-        return decode_event(record)
-    return None
-
-
 @dataclass
 class ExecutorSurroundings:
     """A log with its other writers played by the test, and what the executor wrote."""
@@ -107,47 +99,28 @@ class ExecutorSurroundings:
     redis: Redis
     settings: ExecutorSettings
     records: list[Envelope[Event]] = field(default_factory=list[Envelope[Event]])
-    _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def __post_init__(self) -> None:
         self._appender = self.log.appender()
+        self._watcher = Watcher(self.log, [Topic.JOBS_EVENTS], self._take)
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator["ExecutorSurroundings"]:
         await self._appender.start()
-        watcher = asyncio.create_task(self._watch())
         try:
-            yield self
+            async with self._watcher.watching():
+                yield self
         finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
             await self._appender.stop()
 
-    async def _watch(self) -> None:
-        places = [(str(Topic.JOBS_EVENTS), number) for number in range(await self.log.partitions(Topic.JOBS_EVENTS))]
-        following = await self.log.beginning_offsets(places)
-        while True:  # a broker that stands breaks a reader
-            with suppress(LogUnreachable):
-                await self._read(following)
-
-    async def _read(self, following: dict[Place, int]) -> None:
-        """From there on; `following` keeps up."""
-        reader = self.log.reader()
-        await reader.start()
-        try:
-            reader.assign(following)
-            while True:
-                for place, records in (await reader.poll(1.0)).items():
-                    self.records += [one for record in records if isinstance(one := _decoded(record), Envelope)]
-                    following[place] = await reader.position(place)
-                async with self._arrived:
-                    self._arrived.notify_all()
-        finally:
-            await reader.stop()
-
     async def until(self, holds: Callable[[], Any]) -> None:
-        async with asyncio.timeout(DEADLINE_S), self._arrived:
-            await self._arrived.wait_for(lambda: bool(holds()))
+        await self._watcher.until(holds)
+
+    def _take(self, record: Record) -> None:
+        """The broker is shared: other tests write what can't be decoded."""
+        with suppress(Undecodable):
+            decoded = decode_event(record)
+            self.records += [decoded] if isinstance(decoded, Envelope) else []
 
     def of(self, job_id: str) -> list[Envelope[Event]]:
         return [one for one in self.records if one.body.job_id == job_id]

@@ -38,7 +38,7 @@ def _annotated(**hints: bool) -> types.ToolAnnotations:
     return types.ToolAnnotations.model_validate(hints, by_name=True)
 
 
-class Tools:
+class OfferedTools:
     """What the server offers, over a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -104,7 +104,7 @@ def effects(folder: Path, tool: str | None = None, text: str | None = None) -> l
 
 def server(folder: Path) -> Server[Any]:
     """The server, not yet listening."""
-    tools = Tools(folder)
+    tools = OfferedTools(folder)
 
     async def list_tools(
         _ctx: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None

@@ -10,7 +10,16 @@ from pathlib import Path
 
 from aetheris.cli.embedded import lifecycle
 
+REPOSITORY = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def readme_agent() -> str:
+    """The agent of the README, which takes no more than ten lines."""
+    readme = (REPOSITORY / "README.md").read_text()
+    (agent,) = re.findall(r"## Keep your agent.*?```python\n(.*?)```", readme, re.DOTALL)
+    assert len([line for line in agent.splitlines() if line.strip()]) <= 10
+    return agent
 
 
 def commands(page: str) -> str:

@@ -7,6 +7,9 @@ from typing import Any
 import rfc8785
 
 from aetheris.proofs import RawRecord
+from aetheris.proofs.history import History
+from aetheris.proofs.records import read
+from aetheris.proofs.validity import Validity
 
 JOB = "job-1"
 TENANT = "acme"
@@ -189,3 +192,19 @@ def gone_on(planning: str = "agent", via: str = "executor", **last: Any) -> Log:
     log.step("n2", "b")
     log.complete()
     return log
+
+
+def answer_wait(log: Log, *ends: str) -> None:
+    """The wait of node w begins, and ends in these ways."""
+    for kind in ("job_waiting", *ends):
+        said = {"wait_type": "signal", "output_hash": digest(None), "reason": "expired"}
+        log.add(kind, node_id="w", idempotency_key="k-w", **said)
+
+
+def validity(log: Log) -> Validity:
+    """Which starts of the log count, and why others don't."""
+    return Validity(History(read(record, at)[0] for at, record in enumerate(log.records)))
+
+
+def as_it_is(_: Log) -> None:
+    """Leave the history as it is."""

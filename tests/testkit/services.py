@@ -5,13 +5,14 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from aetheris.cli.embedded.kafka import wait_ready
-from aetheris.cli.embedded.ports import Ports
+from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.probes import redis_answers
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import server_binary
@@ -26,6 +27,44 @@ def asked(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, dict[str,
     except httpx.TransportError:
         return 0, {}
     return answer.status_code, answer.json()
+
+
+@dataclass(frozen=True)
+class ServiceProcess:
+    """A service in a process of its own, where its log is, and the port of its health."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    port: int
+
+    def ready(self) -> bool:
+        return asked(self.port, "/readyz")[0] == 200
+
+    def unready(self, part: str) -> str:
+        """What it says of a part that is not ready; empty where it says nothing of it."""
+        return str(asked(self.port, "/readyz")[1].get("unready", {}).get(part, ""))
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def wait_ended(self, deadline_s: float = 90.0) -> int:
+        """Its exit code, once it has ended."""
+        return self.process.wait(deadline_s)
+
+
+@contextmanager
+def running_service(service: str, folder: Path, env: Mapping[str, str]) -> Generator[ServiceProcess]:
+    """A service that sees no settings but these; its log is in the folder. Killed with -9 at the end."""
+    port = free_port()
+    log = folder / f"{service}-{port}.log"
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("AETHERIS_")}
+    given = {"AETHERIS_DEV": "1", "AETHERIS_HEALTH_PORT": str(port), **env}
+    process = spawn((sys.executable, "-m", f"aetheris.{service}"), log=log, env=kept | given)
+    try:
+        yield ServiceProcess(process, log, port)
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import tomllib
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,6 +64,26 @@ class System:
         old = self.pid(name)
         os.kill(old, signal.SIGKILL)
         until(lambda: self.state().parts[name].pid not in (None, old), 20)
+
+    @contextmanager
+    def asleep(self, name: str) -> Generator[None]:
+        """SIGSTOP to a part, and SIGCONT at the end."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def die_at(self, place: str) -> None:
+        """Whoever next gets to this place dies there, where services were started with ORDERED (runtime's crash)."""
+        staged = self.data / f"{ORDERS}.new"
+        staged.write_text(place)
+        staged.replace(self.data / ORDERS)
+
+    def has_died(self) -> bool:
+        """Whether somebody has followed the last order."""
+        return not (self.data / ORDERS).exists()
 
     @contextmanager
     def all_killed(self) -> Generator[None]:
@@ -137,11 +157,31 @@ class System:
 
         return asyncio.run(ask())
 
-    def submit(self, *nodes: dict[str, Any]) -> str:
-        """Submit a plan; the job's id."""
-        answer = self.api.post("/jobs", json={"plan": {"nodes": list(nodes)}})
+    def submit(self, *nodes: dict[str, Any], **more: Any) -> str:
+        """Submit a plan, and what else the request says; the job's id."""
+        return self._submit(plan={"nodes": list(nodes)}, **more)
+
+    def submit_goal(self, goal: str, tools: Sequence[str] = ("poke_*",), **more: Any) -> str:
+        """Submit a goal, and what else the request says; the job's id."""
+        return self._submit(goal=goal, tools=list(tools), **more)
+
+    def _submit(self, **request: Any) -> str:
+        answer = self.api.post("/jobs", json=request)
         assert answer.status_code == 202, answer.text
         return answer.json()["job_id"]
+
+    def completed(self, *nodes: dict[str, Any], **more: Any) -> str:
+        """Submit a plan; the id of its job, once that has completed."""
+        job_id = self.submit(*nodes, **more)
+        self.wait_ended([job_id])
+        job = self.job(job_id)
+        assert job["status"] == "completed", job
+        return job_id
+
+    def signal(self, job_id: str, key: str, payload: Any = None, by: dict[str, str] | None = None) -> httpx.Response:
+        """What a job waits for; `by` is the header of who says it, where it isn't the submitter."""
+        said = {"correlation_key": key, "payload": payload}
+        return self.api.post(f"/jobs/{job_id}/signal", json=said, headers=by)
 
     @property
     def approver(self) -> dict[str, str]:
@@ -164,6 +204,24 @@ class System:
         except httpx.TransportError:
             return {}
         return answer.json() if answer.status_code == 200 else {}
+
+    def events(self, job_id: str, *types: str) -> list[dict[str, Any]]:
+        """The job's events, of these types; of all where none is named."""
+        found = self.api.get(f"/jobs/{job_id}/events").json()
+        return [event for event in found if not types or event["type"] in types]
+
+    def types(self, job_id: str, *types: str) -> list[str]:
+        """The types of the job's events, of these types."""
+        return [event["type"] for event in self.events(job_id, *types)]
+
+    def data_of(self, job_id: str, *types: str) -> list[dict[str, Any]]:
+        """What the job's events of these types say."""
+        return [event["data"] for event in self.events(job_id, *types)]
+
+    def wait_sealed(self, job_id: str, deadline_s: float = 60.0) -> dict[str, Any]:
+        """The job's seal, once it is there."""
+        until(lambda: bool(self.types(job_id, "job_sealed")), deadline_s)
+        return self.data_of(job_id, "job_sealed")[0]
 
     def report(self, job_id: str) -> dict[str, Any]:
         """The verifier's report on a job, asked for again while it can't be had (503); shows any other answer."""

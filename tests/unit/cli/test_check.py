@@ -27,6 +27,7 @@ UNTRACEABLE = (
     "from aetheris.sdk import tool\n\n\n@tool(effect_class='idempotent', irreversible=True)\n"
     "async def pay(to: str) -> dict: ...\n"
 )
+LOADED = {"tools": "shop: 1 tools", "policy": "none: what can't be undone needs a human's approval"}
 RULE = '[[rules]]\nname = "a"\ntools = ["{tool}"]\n{effect} = "allow"\n'
 
 
@@ -49,7 +50,10 @@ def aetheris(folder: Path, *command: str, **env: str) -> subprocess.CompletedPro
 
 def test_what_is_right_is_told_and_what_a_module_prints_is_no_result(folder: Path) -> None:
     done = aetheris(folder, "check", "--json", AETHERIS_TOOLS="shop")
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"faults": [], "loaded": {"tools": "shop: 1 tools"}})
+    assert (done.returncode, json.loads(done.stdout)) == (
+        0,
+        {"faults": [], "loaded": LOADED, "from": {"tools": "AETHERIS_TOOLS"}},
+    )
     assert "imported" in done.stderr
 
 
@@ -122,7 +126,7 @@ def test_up_names_all_of_them_and_starts_nothing(folder: Path) -> None:
     (folder / "p.toml").write_text(RULE.format(tool="look", effect="efect"))
     (folder / "bad.py").write_text(PROBE)
     done = aetheris(folder, "up", AETHERIS_TOOLS="shop,bad", AETHERIS_POLICY="p.toml")
-    assert done.returncode == 2
+    assert done.returncode == 78
     assert "bad.py:3: send@1" in done.stderr
     assert "p.toml:4: rule 'a'" in done.stderr
     assert not (folder / ".aetheris").exists()

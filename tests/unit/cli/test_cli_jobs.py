@@ -30,7 +30,7 @@ STORY = [
 ]
 
 
-class Gateway(ThreadingHTTPServer):
+class ScriptedGateway(ThreadingHTTPServer):
     """Answers as it is told, and keeps what it was asked."""
 
     daemon_threads = True
@@ -58,7 +58,7 @@ class Answers(BaseHTTPRequestHandler):
         self._answer("POST", json.loads(self.rfile.read(int(self.headers["content-length"]))))
 
     def _answer(self, method: str, body: Any) -> None:
-        gateway = cast("Gateway", self.server)
+        gateway = cast("ScriptedGateway", self.server)
         path = self.path.removeprefix("/api").partition("?")[0]
         gateway.asked.append((method, path, body, dict(self.headers.items())))
         if gateway.story and self.headers.get("accept") == "text/event-stream":
@@ -81,8 +81,8 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def gateway(monkeypatch: pytest.MonkeyPatch) -> Generator[Gateway]:
-    server = Gateway()
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Generator[ScriptedGateway]:
+    server = ScriptedGateway()
     monkeypatch.setenv("AETHERIS_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("AETHERIS_TOKEN", "token-of-a-test")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -105,7 +105,7 @@ def call(*argv: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(app, argv, input=stdin, catch_exceptions=False)
 
 
-def test_submit_sends_the_plan_and_prints_the_job(gateway: Gateway, plan: str) -> None:
+def test_submit_sends_the_plan_and_prints_the_job(gateway: ScriptedGateway, plan: str) -> None:
     gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
     shown = call("submit", plan, "--idempotency-key", "once")
     assert (shown.exit_code, shown.stdout) == (0, "j1 submitted\n")
@@ -115,7 +115,7 @@ def test_submit_sends_the_plan_and_prints_the_job(gateway: Gateway, plan: str) -
 
 
 @pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1)])
-def test_submit_waits_for_the_end(gateway: Gateway, plan: str, status: str, code: int) -> None:
+def test_submit_waits_for_the_end(gateway: ScriptedGateway, plan: str, status: str, code: int) -> None:
     gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "running"})
     gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": status})
     shown = call("submit", plan, "--wait", "90")
@@ -126,7 +126,7 @@ def test_submit_waits_for_the_end(gateway: Gateway, plan: str, status: str, code
     assert call("submit", plan, "--wait", "0").exit_code == 1
 
 
-def test_submit_sends_a_goal_with_what_its_model_may_do(gateway: Gateway, plan: str) -> None:
+def test_submit_sends_a_goal_with_what_its_model_may_do(gateway: ScriptedGateway, plan: str) -> None:
     gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
     shown = call("submit", "--goal", "pay ann", "--tool", "pay", "--tool", "look*", "--limit", "turns=3")
     assert (shown.exit_code, shown.stdout) == (0, "j1 submitted\n")
@@ -135,7 +135,7 @@ def test_submit_sends_a_goal_with_what_its_model_may_do(gateway: Gateway, plan: 
         assert call("submit", *wrong).exit_code == 2
 
 
-def test_a_plan_may_come_from_standard_input(gateway: Gateway) -> None:
+def test_a_plan_may_come_from_standard_input(gateway: ScriptedGateway) -> None:
     gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
     assert json.loads(call("submit", "-", "--json", stdin=json.dumps(PLAN)).stdout)["job_id"] == "j1"
 
@@ -144,7 +144,9 @@ def test_a_plan_may_come_from_standard_input(gateway: Gateway) -> None:
     ("text", "named"),
     [("{", "line 1"), ('{"nodes":[],"nodes":[]}', "/nodes"), ("[]", "plan.json"), ('{"a":[1e999]}', "/a/0")],
 )
-def test_a_bad_plan_is_refused_before_anything_is_sent(gateway: Gateway, tmp_path: Path, text: str, named: str) -> None:
+def test_a_bad_plan_is_refused_before_anything_is_sent(
+    gateway: ScriptedGateway, tmp_path: Path, text: str, named: str
+) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     for command in ("submit", "run"):
@@ -155,14 +157,16 @@ def test_a_bad_plan_is_refused_before_anything_is_sent(gateway: Gateway, tmp_pat
     assert gateway.asked == []
 
 
-def test_a_file_that_cannot_be_read_is_bad_input(gateway: Gateway, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_bad_input(gateway: ScriptedGateway, tmp_path: Path) -> None:
     shown = call("submit", str(tmp_path / "none.json"))
     assert (shown.exit_code, "none.json" in shown.stderr) == (2, True)
     assert gateway.asked == []
 
 
 @pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1), ("cancelled", 1)])
-def test_run_shows_each_step_and_ends_as_the_job_did(gateway: Gateway, plan: str, status: str, code: int) -> None:
+def test_run_shows_each_step_and_ends_as_the_job_did(
+    gateway: ScriptedGateway, plan: str, status: str, code: int
+) -> None:
     gateway.answers["POST", "/jobs"] = (202, {"job_id": "j1", "status": "submitted"})
     gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "status": status, "steps": [], "result": {"a": 1}})
     gateway.story = [*STORY, event(4, f"job_{status}", job_id="j1")]
@@ -178,7 +182,9 @@ def test_run_shows_each_step_and_ends_as_the_job_did(gateway: Gateway, plan: str
     ("status", "code", "exit_code"),
     [(400, "invalid_plan", 2), (401, "unauthorized", 2), (409, "idempotency_conflict", 1), (503, "deadline", 5)],
 )
-def test_a_refusal_ends_with_its_code(gateway: Gateway, plan: str, status: int, code: str, exit_code: int) -> None:
+def test_a_refusal_ends_with_its_code(
+    gateway: ScriptedGateway, plan: str, status: int, code: str, exit_code: int
+) -> None:
     gateway.answers["POST", "/jobs"] = (status, {"error": {"code": code, "message": "no", "details": {"field": "f"}}})
     shown = call("submit", plan, "--json")
     assert shown.exit_code == exit_code
@@ -191,7 +197,7 @@ def test_a_refusal_ends_with_its_code(gateway: Gateway, plan: str, status: int, 
      ("export", "j9", "--out", "-"), ("resolve", "j9", "--node", "a", "--happened", "--evidence", "seen"),
      ("cancel", "j9", "--node", "a")],
 )  # fmt: skip
-def test_an_unknown_job_is_exit_4(gateway: Gateway, argv: tuple[str, ...]) -> None:
+def test_an_unknown_job_is_exit_4(gateway: ScriptedGateway, argv: tuple[str, ...]) -> None:
     shown = call(*argv)
     assert (shown.exit_code, "unknown_job" in shown.stderr) == (4, True)
     assert len(gateway.asked) == 1
@@ -211,13 +217,13 @@ def test_nobody_there_is_exit_5(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
         assert (shown.exit_code, "aetheris up" in shown.stderr) == (5, True)
 
 
-def test_an_id_that_is_none_is_bad_input_and_sends_nothing(gateway: Gateway) -> None:
+def test_an_id_that_is_none_is_bad_input_and_sends_nothing(gateway: ScriptedGateway) -> None:
     for command in ("job", "events", "cancel", "verify"):
         assert call(command, "a b").exit_code == 2
     assert gateway.asked == []
 
 
-def test_job_says_why_it_waits_and_how_to_go_on(gateway: Gateway) -> None:
+def test_job_says_why_it_waits_and_how_to_go_on(gateway: ScriptedGateway) -> None:
     why = "a is parked (nobody knows)"
     gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "status": "waiting", "why": why, "steps": [PARKED]})
     shown = call("job", "j1")
@@ -225,7 +231,7 @@ def test_job_says_why_it_waits_and_how_to_go_on(gateway: Gateway) -> None:
     assert "aetheris resolve j1 --node a" in shown.stdout
 
 
-def test_what_came_from_outside_cannot_steer_the_terminal(gateway: Gateway) -> None:
+def test_what_came_from_outside_cannot_steer_the_terminal(gateway: ScriptedGateway) -> None:
     nasty = "re_\x1b[2J\x07[bold]x"
     step = {**PARKED, "state": "completed", "external_id": nasty}
     gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [step]})
@@ -234,7 +240,7 @@ def test_what_came_from_outside_cannot_steer_the_terminal(gateway: Gateway) -> N
     assert "[bold]x" in shown.stdout
 
 
-def test_resolve_finds_the_contract_and_sends_the_verdict(gateway: Gateway) -> None:
+def test_resolve_finds_the_contract_and_sends_the_verdict(gateway: ScriptedGateway) -> None:
     gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [PARKED]})
     answer = {"job_id": "j1", "event": "tool_invocation_finished"}
     gateway.answers["POST", "/jobs/j1/contracts/x1/resolve"] = (200, answer)
@@ -248,12 +254,12 @@ def test_resolve_finds_the_contract_and_sends_the_verdict(gateway: Gateway) -> N
     "more",
     [(), ("--happened", "--retry"), ("--retry", "--result", "1"), ("--happened", "--result", '{"a":1,"a":2}')],
 )
-def test_resolve_sends_nothing_that_is_not_one_clear_verdict(gateway: Gateway, more: tuple[str, ...]) -> None:
+def test_resolve_sends_nothing_that_is_not_one_clear_verdict(gateway: ScriptedGateway, more: tuple[str, ...]) -> None:
     assert call("resolve", "j1", "--node", "a", "--evidence", "e", *more).exit_code == 2
     assert gateway.asked == []
 
 
-def test_cancel_of_a_step_names_its_contract(gateway: Gateway) -> None:
+def test_cancel_of_a_step_names_its_contract(gateway: ScriptedGateway) -> None:
     gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [PARKED]})
     answer = {"job_id": "j1", "event": "invocation_cancel_requested"}
     gateway.answers["POST", "/jobs/j1/contracts/x1/cancel"] = (200, answer)
@@ -263,25 +269,27 @@ def test_cancel_of_a_step_names_its_contract(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(("more", "asked"), [(("--node", "a", "--compensate"), 0), (("--node", "b"), 1)])
-def test_cancel_of_a_step_that_is_none_sends_nothing(gateway: Gateway, more: tuple[str, ...], asked: int) -> None:
+def test_cancel_of_a_step_that_is_none_sends_nothing(
+    gateway: ScriptedGateway, more: tuple[str, ...], asked: int
+) -> None:
     gateway.answers["GET", "/jobs/j1"] = (200, {**SUMMARY, "steps": [PARKED]})
     assert call("cancel", "j1", *more).exit_code == 2
     assert [method for method, *_ in gateway.asked] == ["GET"] * asked
 
 
-def test_events_follow_prints_a_line_for_each_until_the_seal(gateway: Gateway) -> None:
+def test_events_follow_prints_a_line_for_each_until_the_seal(gateway: ScriptedGateway) -> None:
     gateway.story = [*STORY, event(4, "job_completed"), event(5, "job_sealed")]
     shown = call("events", "j1", "--follow", "--json")
     assert [json.loads(line)["seq"] for line in shown.stdout.splitlines()] == [1, 2, 3, 4, 5]
 
 
-def test_jobs_follows_the_pages(gateway: Gateway) -> None:
+def test_jobs_follows_the_pages(gateway: ScriptedGateway) -> None:
     gateway.answers["GET", "/jobs"] = (200, {"jobs": [SUMMARY], "cursor": "more"})
     shown = call("jobs", "--limit", "3", "--json")
     assert len(json.loads(shown.stdout)) == 3
 
 
-def test_a_status_that_no_job_can_have_is_the_gateway_s_to_refuse(gateway: Gateway) -> None:
+def test_a_status_that_no_job_can_have_is_the_gateway_s_to_refuse(gateway: ScriptedGateway) -> None:
     refused = {"error": {"code": "bad_request", "message": "status: must be one of …", "details": {"field": "status"}}}
     gateway.answers["GET", "/jobs"] = (400, refused)
     shown = call("jobs", "--status", "bogus")
@@ -291,20 +299,20 @@ def test_a_status_that_no_job_can_have_is_the_gateway_s_to_refuse(gateway: Gatew
 LISTED = ("01935aaa-1111-7000-8000-000000000001", "01935aaa-2222-7000-8000-000000000002")
 
 
-def listed(gateway: Gateway, *jobs: str) -> None:
+def listed(gateway: ScriptedGateway, *jobs: str) -> None:
     page = {"jobs": [SUMMARY | {"job_id": job} for job in jobs], "cursor": None}
     gateway.answers["GET", "/jobs"] = (200, page)
     for job in jobs:
         gateway.answers["GET", f"/jobs/{job}"] = (200, SUMMARY | {"job_id": job})
 
 
-def test_the_beginning_of_an_id_will_do(gateway: Gateway) -> None:
+def test_the_beginning_of_an_id_will_do(gateway: ScriptedGateway) -> None:
     listed(gateway, *LISTED)
     shown = call("job", "01935aaa-2", "--json")
     assert (shown.exit_code, json.loads(shown.stdout)["job_id"]) == (0, LISTED[1])
 
 
-def test_where_several_jobs_begin_so_they_are_named_and_nothing_is_done(gateway: Gateway) -> None:
+def test_where_several_jobs_begin_so_they_are_named_and_nothing_is_done(gateway: ScriptedGateway) -> None:
     listed(gateway, *LISTED)
     shown = call("cancel", "01935aaa")
     assert (shown.exit_code, [one in shown.stderr for one in LISTED]) == (2, [True, True])
@@ -312,13 +320,13 @@ def test_where_several_jobs_begin_so_they_are_named_and_nothing_is_done(gateway:
 
 
 @pytest.mark.parametrize("given", [LISTED[0], "019", "none-such"])
-def test_a_whole_id_is_not_looked_for_and_what_begins_no_job_is_refused(gateway: Gateway, given: str) -> None:
+def test_a_whole_id_is_not_looked_for_and_what_begins_no_job_is_refused(gateway: ScriptedGateway, given: str) -> None:
     listed(gateway, LISTED[1])
     assert call("job", given).exit_code == 4
     assert ("/jobs" in [path for _, path, *_ in gateway.asked]) is (given == "none-such")
 
 
-def asking(gateway: Gateway, *nodes: str, status: str = "running") -> None:
+def asking(gateway: ScriptedGateway, *nodes: str, status: str = "running") -> None:
     steps = [PARKED | {"node_id": node, "request_id": f"{LISTED[0]}:{node}"} for node in nodes]
     gateway.answers["GET", f"/jobs/{LISTED[0]}"] = (
         200,
@@ -326,7 +334,7 @@ def asking(gateway: Gateway, *nodes: str, status: str = "running") -> None:
     )
 
 
-def test_a_job_that_asks_one_thing_is_approved_by_its_own_id(gateway: Gateway) -> None:
+def test_a_job_that_asks_one_thing_is_approved_by_its_own_id(gateway: ScriptedGateway) -> None:
     listed(gateway, LISTED[0])
     asking(gateway, "a")
     answer = {"request_id": f"{LISTED[0]}:a", "action": "approve", "event": "approval_decided"}
@@ -336,14 +344,16 @@ def test_a_job_that_asks_one_thing_is_approved_by_its_own_id(gateway: Gateway) -
 
 
 @pytest.mark.parametrize(("nodes", "code"), [((), 1), (("a", "b"), 2)])
-def test_a_job_that_asks_nothing_or_much_is_not_approved(gateway: Gateway, nodes: tuple[str, ...], code: int) -> None:
+def test_a_job_that_asks_nothing_or_much_is_not_approved(
+    gateway: ScriptedGateway, nodes: tuple[str, ...], code: int
+) -> None:
     asking(gateway, *nodes, status="running" if nodes else "completed")
     shown = call("reject", LISTED[0])
     assert (shown.exit_code, all(f"{LISTED[0]}:{node}" in shown.stderr for node in nodes)) == (code, True)
     assert {method for method, *_ in gateway.asked} == {"GET"}
 
 
-def test_a_result_is_the_job_s_or_a_step_s(gateway: Gateway) -> None:
+def test_a_result_is_the_job_s_or_a_step_s(gateway: ScriptedGateway) -> None:
     gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": "completed", "result": {"a": {"v": 1}}})
     contract = {
         "execution_id": "x",
@@ -362,7 +372,7 @@ def test_a_result_is_the_job_s_or_a_step_s(gateway: Gateway) -> None:
     assert (call("result", "j1", "b").exit_code, call("result", "j1", "c").exit_code) == (1, 2)
 
 
-def test_a_job_that_has_not_completed_has_no_result_and_says_why(gateway: Gateway) -> None:
+def test_a_job_that_has_not_completed_has_no_result_and_says_why(gateway: ScriptedGateway) -> None:
     gateway.answers["GET", "/jobs/j1"] = (200, SUMMARY | {"status": "waiting", "why": "a waits for approval"})
     shown = call("result", "j1")
     assert (shown.exit_code, "a waits for approval" in shown.stderr) == (1, True)

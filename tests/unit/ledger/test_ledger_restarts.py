@@ -51,7 +51,7 @@ def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any
 
 
 @dataclass
-class Outside:
+class ExecutorsAndOutside:
     """The world that calls change, an executor that may die at any point, and zombies of both."""
 
     world: Surroundings
@@ -156,7 +156,7 @@ def fold_of(world: Surroundings) -> JobState:
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_dies_a_call_takes_effect_at_most_once_and_ends(effect_class: str, seed: int) -> None:
     world = Surroundings(one(effect_class, retry={"max_attempts": 6, "backoff_s": 1.0}))
-    outside = Outside(world, random.Random(f"{effect_class}{seed}"))  # noqa: S311 - a seeded test
+    outside = ExecutorsAndOutside(world, random.Random(f"{effect_class}{seed}"))  # noqa: S311 - a seeded test
     ledger = outside.ledger()
     ledger.request("a")
     for _ in range(40):

@@ -32,7 +32,7 @@ def of(job: str, event: Event) -> Any:
     return event.model_copy(update=own)
 
 
-class Jobs:
+class JobsOfOnePlan:
     """A ledger with jobs of one plan, and what becomes of their calls."""
 
     def __init__(self, world: Surroundings, births: dict[str, int] | None = None) -> None:
@@ -84,12 +84,12 @@ class Jobs:
 
 
 @pytest.fixture
-def jobs() -> Jobs:
-    return Jobs(Surroundings(PLAN, limits=limits(quarantine=QUARANTINE)))
+def jobs() -> JobsOfOnePlan:
+    return JobsOfOnePlan(Surroundings(PLAN, limits=limits(quarantine=QUARANTINE)))
 
 
 @pytest.fixture
-def down(jobs: Jobs) -> Jobs:
+def down(jobs: JobsOfOnePlan) -> JobsOfOnePlan:
     """Whose tool has failed often enough; three calls of it wait."""
     jobs.fails("f1", "f2", "f3", "f4")
     jobs.born("w1", "w2", "w3")
@@ -100,7 +100,7 @@ def down(jobs: Jobs) -> Jobs:
 WAITING = ("w1", "w2", "w3")
 
 
-def test_calls_of_a_tool_that_fails_everywhere_wait_and_others_go_on(down: Jobs) -> None:
+def test_calls_of_a_tool_that_fails_everywhere_wait_and_others_go_on(down: JobsOfOnePlan) -> None:
     assert down.words() == ["begun"]
     assert down.granted(*WAITING) == []
     assert down.world.held == set(), "they hold no lease"
@@ -111,13 +111,13 @@ def test_calls_of_a_tool_that_fails_everywhere_wait_and_others_go_on(down: Jobs)
     assert down.granted("w2", "w3") == []
 
 
-def test_nothing_is_looked_at_before_its_time(down: Jobs) -> None:
+def test_nothing_is_looked_at_before_its_time(down: JobsOfOnePlan) -> None:
     over_s = down.world.now_s + FIRST_S
     down.ledger.sleep(2)  # the pauses of those that failed
     assert down.ledger.core.next_due() == pytest.approx(over_s)
 
 
-def test_after_the_pause_one_call_is_let_through_and_its_success_lets_all_go(down: Jobs) -> None:
+def test_after_the_pause_one_call_is_let_through_and_its_success_lets_all_go(down: JobsOfOnePlan) -> None:
     down.ledger.sleep(FIRST_S)
     assert down.granted(*WAITING) == ["w1"]
     down.ended("w1", down.began("w1"), "success")
@@ -125,7 +125,7 @@ def test_after_the_pause_one_call_is_let_through_and_its_success_lets_all_go(dow
     assert down.words() == ["begun", "trying", "ended"]
 
 
-def test_each_failure_of_a_trial_prolongs_the_pause_up_to_the_longest(down: Jobs) -> None:
+def test_each_failure_of_a_trial_prolongs_the_pause_up_to_the_longest(down: JobsOfOnePlan) -> None:
     tried: list[str] = []
     for pause_s in (FIRST_S, 2 * FIRST_S, LONGEST_S, LONGEST_S):
         down.ledger.sleep(pause_s - 0.1)
@@ -137,7 +137,7 @@ def test_each_failure_of_a_trial_prolongs_the_pause_up_to_the_longest(down: Jobs
     assert set(tried) >= set(WAITING), "nobody is tried alone for ever"
 
 
-def test_a_trial_of_which_nothing_is_heard_is_followed_by_another(down: Jobs) -> None:
+def test_a_trial_of_which_nothing_is_heard_is_followed_by_another(down: JobsOfOnePlan) -> None:
     down.ledger.sleep(FIRST_S)
     down.ledger.sleep(FIRST_S + TIMEOUT_S - 0.1)
     assert len(down.ledger.grants) == 1
@@ -145,7 +145,7 @@ def test_a_trial_of_which_nothing_is_heard_is_followed_by_another(down: Jobs) ->
     assert len(down.ledger.grants) == 2
 
 
-def test_what_began_before_says_nothing_of_the_trial(jobs: Jobs) -> None:
+def test_what_began_before_says_nothing_of_the_trial(jobs: JobsOfOnePlan) -> None:
     jobs.born("slow1", "slow2")
     slow = [(job, jobs.began(job)) for job in ("slow1", "slow2")]
     jobs.fails("f1", "f2", "f3", "f4")
@@ -158,7 +158,7 @@ def test_what_began_before_says_nothing_of_the_trial(jobs: Jobs) -> None:
     assert jobs.words() == ["begun", "trying"]
 
 
-def test_a_success_in_between_begins_the_count_anew(jobs: Jobs) -> None:
+def test_a_success_in_between_begins_the_count_anew(jobs: JobsOfOnePlan) -> None:
     jobs.fails("f1", "f2", "f3")
     jobs.born("s")
     jobs.ended("s", jobs.began("s"), "success")
@@ -168,7 +168,7 @@ def test_a_success_in_between_begins_the_count_anew(jobs: Jobs) -> None:
     assert jobs.granted("w1") == ["w1"]
 
 
-def test_one_job_alone_stops_nobody(jobs: Jobs) -> None:
+def test_one_job_alone_stops_nobody(jobs: JobsOfOnePlan) -> None:
     jobs.world.plan = graph({"id": "a", "retry": {"max_attempts": 50}}, act=PIN)
     jobs.born("f1", "w1")
     for _ in range(2 * AFTER):
@@ -182,7 +182,7 @@ def test_one_job_alone_stops_nobody(jobs: Jobs) -> None:
     assert jobs.granted("w2") == [], "with a second job it is no longer alone"
 
 
-def test_what_fails_for_one_tenant_stops_no_other(down: Jobs) -> None:
+def test_what_fails_for_one_tenant_stops_no_other(down: JobsOfOnePlan) -> None:
     down.born("theirs", tenant="other")
     down.ask("theirs")
     assert down.granted("theirs") == ["theirs"]
@@ -199,7 +199,7 @@ def test_what_fails_for_one_tenant_stops_no_other(down: Jobs) -> None:
         ("permanent_failure", {"via": ev.Via.HUMAN, "by": "ann"}),
     ],
 )
-def test_what_says_nothing_of_the_tool_does_not_count(jobs: Jobs, outcome: str, said: dict[str, Any]) -> None:
+def test_what_says_nothing_of_the_tool_does_not_count(jobs: JobsOfOnePlan, outcome: str, said: dict[str, Any]) -> None:
     for number in range(3 * AFTER):
         jobs.born(f"f{number}")
         jobs.ended(f"f{number}", jobs.began(f"f{number}"), outcome, **said)
@@ -208,7 +208,7 @@ def test_what_says_nothing_of_the_tool_does_not_count(jobs: Jobs, outcome: str, 
     assert jobs.granted("w1") == ["w1"]
 
 
-def test_what_says_nothing_of_the_tool_is_no_success_either(jobs: Jobs) -> None:
+def test_what_says_nothing_of_the_tool_is_no_success_either(jobs: JobsOfOnePlan) -> None:
     jobs.fails("f1", "f2", "f3")
     jobs.born("refused")
     jobs.ended("refused", jobs.began("refused"), "permanent_failure", error="HTTP 404")
@@ -218,7 +218,7 @@ def test_what_says_nothing_of_the_tool_is_no_success_either(jobs: Jobs) -> None:
 
 def test_what_has_no_tool_is_not_held() -> None:
     plan = graph({"id": "a", "kind": "time", "tool": None})
-    jobs = Jobs(Surroundings(plan, limits=limits(quarantine=QUARANTINE)))
+    jobs = JobsOfOnePlan(Surroundings(plan, limits=limits(quarantine=QUARANTINE)))
     jobs.fails(*(f"f{number}" for number in range(AFTER)))
     assert jobs.words() == []
 
@@ -236,7 +236,7 @@ def test_what_has_no_tool_is_not_held() -> None:
 )
 def test_a_doubt_counts_where_the_try_itself_says_what_went_wrong(error_class: str, counts: bool) -> None:
     plan = graph({"id": "a"}, act={"effect_class": "opaque"})
-    jobs = Jobs(Surroundings(plan, limits=limits(quarantine=QUARANTINE)))
+    jobs = JobsOfOnePlan(Surroundings(plan, limits=limits(quarantine=QUARANTINE)))
     for number in range(AFTER):
         jobs.born(f"f{number}")
         doubt = about(ev.InvocationInDoubt, "a", invocation_id=jobs.began(f"f{number}"), error_class=error_class)
@@ -244,7 +244,7 @@ def test_a_doubt_counts_where_the_try_itself_says_what_went_wrong(error_class: s
     assert jobs.words() == (["begun"] if counts else [])
 
 
-def test_a_try_counts_once_however_often_it_is_said(jobs: Jobs) -> None:
+def test_a_try_counts_once_however_often_it_is_said(jobs: JobsOfOnePlan) -> None:
     for job in ("f1", "f2"):
         jobs.born(job)
         nonce = jobs.began(job)
@@ -253,7 +253,7 @@ def test_a_try_counts_once_however_often_it_is_said(jobs: Jobs) -> None:
     assert jobs.words() == []
 
 
-def test_further_tries_wait_too_and_their_time_goes_on_counting(jobs: Jobs) -> None:
+def test_further_tries_wait_too_and_their_time_goes_on_counting(jobs: JobsOfOnePlan) -> None:
     jobs.fails("f1", "f2", "f3", "f4")
     state = jobs.ledger.core.jobs["f1"].state.keys[idempotency_key("f1", "a", "act", None)]
     assert state.st is St.REOPENED
@@ -263,7 +263,7 @@ def test_further_tries_wait_too_and_their_time_goes_on_counting(jobs: Jobs) -> N
     assert len(jobs.ledger.grants) == 1
 
 
-def test_a_run_ends_before_a_call_that_has_to_wait(down: Jobs) -> None:
+def test_a_run_ends_before_a_call_that_has_to_wait(down: JobsOfOnePlan) -> None:
     down.born("r")
     down.ledger.request("c", "a", "b", offset=7, job_id="r", birth=down.births["r"])
     assert [grant.nodes for grant in down.ledger.grants] == [("c",)]
@@ -273,7 +273,7 @@ def test_a_run_ends_before_a_call_that_has_to_wait(down: Jobs) -> None:
     assert all(len(grant.nodes) == 1 for grant in down.ledger.grants), "a trial is one call"
 
 
-def test_a_job_that_is_cancelled_waits_no_longer(down: Jobs) -> None:
+def test_a_job_that_is_cancelled_waits_no_longer(down: JobsOfOnePlan) -> None:
     stop = ev.JobStopping(job_id="w1", by="ann", reason="enough", up_to_revision=0)
     down.ledger.add(stop, of("f1", stop))
     assert set(down.ledger.core.jobs["w1"].pending) == set()
@@ -284,7 +284,7 @@ def test_a_job_that_is_cancelled_waits_no_longer(down: Jobs) -> None:
     assert down.granted("w1") == []
 
 
-def test_a_clock_that_goes_back_lets_nobody_wait_longer(down: Jobs) -> None:
+def test_a_clock_that_goes_back_lets_nobody_wait_longer(down: JobsOfOnePlan) -> None:
     down.world.now_s -= 900.0
     down.born("w4")
     down.ask("w4")
@@ -292,7 +292,7 @@ def test_a_clock_that_goes_back_lets_nobody_wait_longer(down: Jobs) -> None:
     assert down.granted("w4") == ["w4"]
 
 
-def test_a_wall_clock_decides_nothing(down: Jobs) -> None:
+def test_a_wall_clock_decides_nothing(down: JobsOfOnePlan) -> None:
     down.world.clock_off_s = 1e6
     down.ledger.sleep(FIRST_S - 0.1)
     assert down.ledger.grants == []
@@ -300,11 +300,11 @@ def test_a_wall_clock_decides_nothing(down: Jobs) -> None:
     assert len(down.ledger.grants) == 1
 
 
-def test_a_restart_from_any_prefix_forgets_it_and_counts_from_there(down: Jobs) -> None:
+def test_a_restart_from_any_prefix_forgets_it_and_counts_from_there(down: JobsOfOnePlan) -> None:
     for length in range(2, len(down.world.log) + 1):
         world = Surroundings(PLAN, limits=down.world.limits)
         world.log, world.ids = down.world.log[:length], [""] * length
-        again = Jobs(world, down.births)
+        again = JobsOfOnePlan(world, down.births)
         assert again.words() == []
         again.born("new")
         again.ask("new")
@@ -315,7 +315,7 @@ def test_a_restart_from_any_prefix_forgets_it_and_counts_from_there(down: Jobs) 
 
 def test_zero_switches_it_off() -> None:
     off = limits(quarantine=QuarantineLimits(0, 1, FIRST_S, LONGEST_S))
-    jobs = Jobs(Surroundings(PLAN, limits=off))
+    jobs = JobsOfOnePlan(Surroundings(PLAN, limits=off))
     jobs.fails(*(f"f{number}" for number in range(50)))
     jobs.born("w1")
     jobs.ask("w1")
@@ -323,7 +323,7 @@ def test_zero_switches_it_off() -> None:
     assert jobs.words() == []
 
 
-def test_a_grant_that_was_held_is_given_again_as_soon_as_any_other(down: Jobs) -> None:
+def test_a_grant_that_was_held_is_given_again_as_soon_as_any_other(down: JobsOfOnePlan) -> None:
     down.ledger.sleep(FIRST_S)
     down.ended("w1", down.began("w1"), "success")
     before = len(down.ledger.grants)
@@ -331,7 +331,7 @@ def test_a_grant_that_was_held_is_given_again_as_soon_as_any_other(down: Jobs) -
     assert len(down.ledger.grants) == before + 6, "w2, w3 and those that failed: nobody took them up"
 
 
-def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: Jobs) -> None:
+def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: JobsOfOnePlan) -> None:
     jobs.fails(*(f"f{number}" for number in range(AFTER)))
     jobs.born("w1", "w2")
     jobs.ask("w1", "w2")
@@ -350,7 +350,7 @@ def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: Jo
     assert not jobs.granted("w4"), "what fails afterwards counts"
 
 
-def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(jobs: Jobs) -> None:
+def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(jobs: JobsOfOnePlan) -> None:
     """A ledger that is behind hears of the release first."""
     assert not jobs.release(len(jobs.world.log) + 200)
     jobs.fails(*(f"f{number}" for number in range(2 * AFTER)))
@@ -360,7 +360,7 @@ def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(j
     assert jobs.words() == []
 
 
-def test_a_release_is_one_tenants_and_one_tools(jobs: Jobs) -> None:
+def test_a_release_is_one_tenants_and_one_tools(jobs: JobsOfOnePlan) -> None:
     jobs.fails(*(f"f{number}" for number in range(AFTER)))
     jobs.born("w")
     jobs.ask("w")

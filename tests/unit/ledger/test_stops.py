@@ -56,7 +56,7 @@ class Behind(Ledger):
         super()._carry_out(decision)
 
 
-class Course:
+class StoppedJob:
     """A job that is stopped somewhere in it."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ ACTIONS = ("ask", "wait", "park", "timer", "start", "approve", "reject", "edit",
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from((*ACTIONS, "stop behind")), max_size=14))
 def test_nothing_of_a_stopped_job_is_left_open(actions: list[str]) -> None:
-    course = Course()
+    course = StoppedJob()
     for action in actions:
         course.act(action)
     course.end()
@@ -123,7 +123,7 @@ def test_nothing_of_a_stopped_job_is_left_open(actions: list[str]) -> None:
 
 @pytest.mark.parametrize("then", ["sleep", "restart", "approve", "edit"])
 def test_an_approval_that_is_asked_for_behind_a_stop_ends(then: str) -> None:
-    course = Course()
+    course = StoppedJob()
     for action in ("stop behind", "ask", then):
         course.act(action)
     assert course.ledger.written() == ["approval_requested", "job_waiting", "invocation_rejected"]
@@ -132,7 +132,7 @@ def test_an_approval_that_is_asked_for_behind_a_stop_ends(then: str) -> None:
 
 
 def test_what_an_undo_could_not_confirm_is_accepted_behind_the_stop() -> None:
-    course = Course()
+    course = StoppedJob()
     course.ledger.add(ev.JobWaiting(job_id=JOB, wait_type="confirmation", correlation_key="confirm-7"), *STOP)
     said = {"job_id": JOB, "by": "ben", "tenant": TENANT, "as_of": -1}
     course.ledger.core.hear(Signal.model_validate(said | {"correlation_key": "go"}), "cmd-1", 8)

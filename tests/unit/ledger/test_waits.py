@@ -39,7 +39,7 @@ LIMITS = Limits(
 
 
 @dataclass
-class System:
+class PlannerAndLedger:
     """A planner and a ledger on one log; either may be started again at any time."""
 
     plan: dict[str, Any]
@@ -152,7 +152,7 @@ def timer(**wait: Any) -> dict[str, Any]:
 
 
 def test_a_signal_ends_a_wait_and_its_payload_is_the_result() -> None:
-    system = System(plan(WAIT, AFTER))
+    system = PlannerAndLedger(plan(WAIT, AFTER))
     waiting = system.one(ev.JobWaiting)
     assert (waiting.wait_type, waiting.node_id, waiting.correlation_key) == ("signal", "w", "paid")
     assert waiting.due_at is None
@@ -167,7 +167,7 @@ def test_a_signal_ends_a_wait_and_its_payload_is_the_result() -> None:
 
 
 def test_an_early_signal_is_kept_until_its_node_waits() -> None:
-    system = System(plan({"id": "a", "tool": "act"}, WAIT | {"depends_on": ["a"]}))
+    system = PlannerAndLedger(plan({"id": "a", "tool": "act"}, WAIT | {"depends_on": ["a"]}))
     system.signal("paid", 1)
     assert system.one(ev.SignalReceived).command_id == "cmd-1"
     assert system.types("wait_completed") == []
@@ -179,7 +179,7 @@ def test_an_early_signal_is_kept_until_its_node_waits() -> None:
 
 def test_a_signal_and_its_wait_that_meet_unfolded_still_find_each_other() -> None:
     """Both were decided before either was in the log."""
-    system = System(plan({"id": "a", "tool": "act"}, WAIT | {"depends_on": ["a"]}))
+    system = PlannerAndLedger(plan({"id": "a", "tool": "act"}, WAIT | {"depends_on": ["a"]}))
     key = "k-w"
     system.happens(
         ev.SignalReceived(job_id=JOB, correlation_key="paid", payload=3, command_id="cmd-9"),
@@ -189,7 +189,7 @@ def test_a_signal_and_its_wait_that_meet_unfolded_still_find_each_other() -> Non
 
 
 def test_only_the_first_signal_of_a_key_counts_and_undeclared_ones_are_none() -> None:
-    system = System(plan(WAIT))
+    system = PlannerAndLedger(plan(WAIT))
     system.signal("other", 1, "cmd-0")
     assert system.types("signal_received") == []
     system.signal("paid", 1, "cmd-1")
@@ -199,7 +199,7 @@ def test_only_the_first_signal_of_a_key_counts_and_undeclared_ones_are_none() ->
 
 
 def test_a_signal_waits_for_the_fold_of_the_one_who_sent_it() -> None:
-    system = System(plan(WAIT))
+    system = PlannerAndLedger(plan(WAIT))
     system.signal("paid", 1, as_of=len(system.log))
     assert system.types("signal_received") == []
     assert (system.ledger.waits_for_fold, system.ledger.open_command()) == (True, 7)
@@ -209,7 +209,7 @@ def test_a_signal_waits_for_the_fold_of_the_one_who_sent_it() -> None:
 
 
 def test_a_wait_is_asked_for_and_written_once() -> None:
-    system = System(plan(WAIT, AFTER))
+    system = PlannerAndLedger(plan(WAIT, AFTER))
     system.restart()
     system.sleep(1000)
     assert len(system.requests) == 1
@@ -220,7 +220,7 @@ def test_a_wait_is_asked_for_and_written_once() -> None:
 
 
 def test_a_timer_ends_at_the_time_that_its_event_names_whatever_restarts() -> None:
-    system = System(timer(for_s=60))
+    system = PlannerAndLedger(timer(for_s=60))
     assert system.one(ev.JobWaiting).due_at == (START + timedelta(seconds=60)).isoformat()
     system.sleep(59)
     system.restart()
@@ -231,14 +231,14 @@ def test_a_timer_ends_at_the_time_that_its_event_names_whatever_restarts() -> No
 
 
 def test_a_timer_that_came_due_while_nobody_lived_ends_at_once() -> None:
-    system = System(timer(until="2030-01-01T00:00:30+00:00"))
+    system = PlannerAndLedger(timer(until="2030-01-01T00:00:30+00:00"))
     system.wall_s += 3600
     system.restart()
     assert len(system.types("wait_completed", "job_completed")) == 2
 
 
 def test_a_timeout_fails_the_node_and_the_job() -> None:
-    system = System(plan(WAIT | {"wait": {"key": "paid", "timeout_s": 10}}))
+    system = PlannerAndLedger(plan(WAIT | {"wait": {"key": "paid", "timeout_s": 10}}))
     system.sleep(10)
     rejected = system.one(ev.InvocationRejected)
     assert (rejected.node_id, rejected.reason) == ("w", "expired")
@@ -249,7 +249,7 @@ def test_a_timeout_fails_the_node_and_the_job() -> None:
 
 
 def test_the_first_end_of_a_wait_counts() -> None:
-    system = System(plan(WAIT | {"wait": {"key": "paid", "timeout_s": 10}}))
+    system = PlannerAndLedger(plan(WAIT | {"wait": {"key": "paid", "timeout_s": 10}}))
     system.signal("paid", 1)
     key = system.one(ev.JobWaiting).idempotency_key
     late = ev.InvocationRejected(job_id=JOB, node_id="w", idempotency_key=key, reason=ev.RejectReason.EXPIRED)
@@ -259,7 +259,7 @@ def test_the_first_end_of_a_wait_counts() -> None:
 
 
 def test_a_cancel_ends_what_waits_before_the_job_ends() -> None:
-    system = System(plan(WAIT, {"id": "t", "kind": "timer", "wait": {"for_s": 5}}))
+    system = PlannerAndLedger(plan(WAIT, {"id": "t", "kind": "timer", "wait": {"for_s": 5}}))
     system.cancel()
     rejected = system.types("invocation_rejected")
     assert [(event.node_id, event.reason) for event in rejected if isinstance(event, ev.InvocationRejected)] == [
@@ -270,7 +270,7 @@ def test_a_cancel_ends_what_waits_before_the_job_ends() -> None:
 
 
 def test_no_wait_begins_after_a_stop() -> None:
-    system = System(plan({"id": "a", "tool": "act"}, WAIT | {"depends_on": ["a"]}))
+    system = PlannerAndLedger(plan({"id": "a", "tool": "act"}, WAIT | {"depends_on": ["a"]}))
     system.happens(ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0))
     late = ev.JobWaiting(job_id=JOB, wait_type="signal", node_id="w", idempotency_key="k", correlation_key="paid")
     system.happens(late)

@@ -28,7 +28,7 @@ IN_FLIGHT = 4
 COMMANDS = (str(Topic.JOBS_COMMANDS), 0)
 
 
-class Planner:
+class PlannerOnLog:
     """A planner on a log of one partition; `round` gives it what has come since the last one."""
 
     def __init__(self, log: MemoryLog, data: Path, seen: int = 0) -> None:
@@ -108,7 +108,7 @@ jobs = partial(map, "job-{}".format)
 
 async def test_what_has_no_room_is_read_again_in_its_order_when_half_of_it_is_free(tmp_path: Path) -> None:
     log = MemoryLog(partitions=1)
-    planner = Planner(log, tmp_path)
+    planner = PlannerOnLog(log, tmp_path)
     await planner.start()
     await write(log, Topic.JOBS_COMMANDS, *(submit(number) for number in range(10)))
     await planner.round()
@@ -131,7 +131,7 @@ async def test_what_has_no_room_is_read_again_in_its_order_when_half_of_it_is_fr
 
 async def test_a_cancel_of_a_job_that_waits_is_carried_out_at_its_birth(tmp_path: Path) -> None:
     log = MemoryLog(partitions=1)
-    planner = Planner(log, tmp_path)
+    planner = PlannerOnLog(log, tmp_path)
     await planner.start()
     wanted, unknown = (Cancel(job_id=f"job-{n}", by="bob", tenant=TENANT) for n in (5, 77))
     await write(log, Topic.JOBS_COMMANDS, *(submit(number) for number in range(6)), wanted, unknown)
@@ -145,14 +145,14 @@ async def test_a_cancel_of_a_job_that_waits_is_carried_out_at_its_birth(tmp_path
 
 async def test_who_waits_outlives_the_planner(tmp_path: Path) -> None:
     log = MemoryLog(partitions=1)
-    first = Planner(log, tmp_path)
+    first = PlannerOnLog(log, tmp_path)
     await first.start()
     await write(log, Topic.JOBS_COMMANDS, *(submit(number) for number in range(6)))
     await first.round()
     committed = first.handler.low_water(Topic.JOBS_COMMANDS)
     assert committed == 4
     await write(log, Topic.JOBS_EVENTS, *ended(0, 1, 2))
-    successor = Planner(log, tmp_path, seen=committed)
+    successor = PlannerOnLog(log, tmp_path, seen=committed)
     await successor.start()
     await successor.round()
     assert born(log) == [*jobs(range(6))]
@@ -160,7 +160,7 @@ async def test_who_waits_outlives_the_planner(tmp_path: Path) -> None:
 
 async def test_who_waits_for_the_end_of_a_job_is_rung(tmp_path: Path) -> None:
     log = MemoryLog(partitions=1)
-    planner = Planner(log, tmp_path)
+    planner = PlannerOnLog(log, tmp_path)
     await planner.start()
     await write(log, Topic.JOBS_COMMANDS, submit(0))
     await planner.round()

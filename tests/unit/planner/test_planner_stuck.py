@@ -32,7 +32,7 @@ WIDE = graph({"id": "a"}, {"id": "b"}, act={"timeout_s": TIMEOUT_S})
 APPROVAL = about(ev.ApprovalRequested, "a", args_hash="h", tool_version="1", rule="r", form={})
 
 
-class Planner:
+class PlannerInTime:
     """A partition, and where in the log and in time it is."""
 
     def __init__(self, *history: Event) -> None:
@@ -51,8 +51,8 @@ class Planner:
         return self.core.stuck(now_s)
 
 
-def born(plan: dict[str, Any], *more: Event) -> Planner:
-    return Planner(created(), planned(plan), *more)
+def born(plan: dict[str, Any], *more: Event) -> PlannerInTime:
+    return PlannerInTime(created(), planned(plan), *more)
 
 
 def asked(found: Iterable[Stuck]) -> list[tuple[str, ...]]:

@@ -4,26 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from aetheris.proofs.history import History
-from aetheris.proofs.records import read
-from aetheris.proofs.validity import Validity
-from tests.testkit.proof_histories import Log, clean, node, tool
+from tests.testkit.proof_histories import Log, as_it_is, clean, tool, validity
 from tests.testkit.standalone import verified as verify
 
 
 def _broken(log: Log) -> set[tuple[str, str]]:
     report = verify(log.records)
     return {(broken.rule, broken.event_id) for broken in report.violations}
-
-
-def _validity(log: Log) -> Validity:
-    return Validity(History(read(record, at)[0] for at, record in enumerate(log.records)))
-
-
-def _reasons(log: Log) -> tuple[str, ...]:
-    """Why the last started is void."""
-    validity = _validity(log)
-    return validity.void_reasons(validity.history.starts[-1])
 
 
 def test_a_clean_job_holds() -> None:
@@ -202,323 +189,6 @@ def test_a_result_has_its_hash() -> None:
     assert ("output_hash_mismatch", said) in _broken(log)
 
 
-# Why a started is void: one history for each rule.
-
-
-def test_a_first_start_is_valid() -> None:
-    log = Log()
-    log.start("n1")
-    assert _reasons(log) == ()
-
-
-def _settled(log: Log) -> None:
-    log.step("n1")
-    log.start("n2")
-
-
-def _running(log: Log) -> None:
-    log.start("n1")
-    log.start("n2")
-
-
-def _parked(log: Log) -> None:
-    log.start("n1")
-    log.about("invocation_parked", "n1")
-    log.start("n2")
-
-
-def _old_token(log: Log) -> None:
-    log.start("n1")
-    log.reopen("n1")
-    log.start("n2", token=1)
-
-
-def _future_token(log: Log) -> None:
-    log.start("n1", token=2)
-
-
-def _unknown_revision(log: Log) -> None:
-    log.start("n1", revision=1)
-
-
-def _unknown_node(log: Log) -> None:
-    log.start("n1", "z")
-
-
-def _other_args(log: Log) -> None:
-    log.revise(1, node("a", args={"amount": 1}))
-    log.start("n1", revision=0)
-
-
-def _true_is_not_one(log: Log) -> None:
-    log.revise(1, node("a", args={"amount": 1}))
-    log.revise(2, node("a", args={"amount": True}))
-    log.start("n1", revision=1)
-
-
-def _other_version(log: Log) -> None:
-    log.revise(1, node("a"), tools={"refund": tool(version="2")})
-    log.start("n1", revision=0)
-
-
-def _stopped(log: Log) -> None:
-    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
-    log.start("n1")
-
-
-def _stop_named(log: Log) -> None:
-    """Names a revision that the stop does not cover."""
-    log.revise(1, node("c"))
-    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
-    log.start("n1", revision=1)
-
-
-def _stop_replanned(log: Log) -> None:
-    """By a planner that had not read the stop."""
-    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
-    log.revise(1, node("a", args={"x": 1}))
-    log.start("n1", revision=0)
-
-
-def _stop_before_replanned(log: Log) -> None:
-    log.revise(1, node("a", args={"x": 1}))
-    log.add("job_stopping", by="me", reason="r", up_to_revision=0)
-    log.start("n1", revision=1)
-
-
-def _undo_stopped(log: Log) -> None:
-    _compensation(log, stops=(0, 1))
-
-
-def _ended(log: Log) -> None:
-    log.add("job_failed", error="e")
-    log.start("n1")
-
-
-def _refused(log: Log) -> None:
-    log.about("policy_allowed", tool_version="1")
-    log.decide("reject")
-    log.decide("approve")
-    log.start("n1")
-
-
-def _edited(log: Log) -> None:
-    log.decide("edit")
-    log.start("n1")
-
-
-def _other_key_runs(log: Log) -> None:
-    log.start("n1", key="k1")
-    log.start("n2", key="k2")
-
-
-def _other_key_failed(log: Log) -> None:
-    log.start("n1", key="k1")
-    log.permanent("n1", "executor", key="k1")
-    log.start("n2", key="k2")
-
-
-def _other_key_rejected_unsure(log: Log) -> None:
-    log.start("n1", key="k1")
-    log.reopen("n1", key="k1")
-    log.about("invocation_rejected", key="k1", reason="budget")
-    log.start("n2", key="k2")
-
-
-def _attempt_ahead(log: Log) -> None:
-    log.start("n1")
-    log.reopen("n1")
-    log.start("n2", token=2, attempt_id=1)
-
-
-def _attempt_behind(log: Log) -> None:
-    log.start("n1")
-    log.retryable("n1")
-    log.start("n2", token=2, attempt_id=0)
-
-
-def _attempt_while_another_lives(log: Log) -> None:
-    log.start("n1")
-    log.reopen("n1")
-    log.start("n2", token=2)
-    log.retryable("n2")
-    log.start("n3", token=3, attempt_id=1)
-
-
-def _foreign_external_key(log: Log) -> None:
-    log.start("n1", external_key="aetheris:job-2:a:0")
-
-
-def _after_unsettled(log: Log) -> None:
-    log.start("n1")
-    log.start("n2", "b", after=[{"invocation_id": "n1", "result_hash": "x"}])
-
-
-def _after_other_result(log: Log) -> None:
-    log.step("n1")
-    log.start("n2", "b", after=[{"invocation_id": "n1", "result_hash": "x"}])
-
-
-def _after_other_nonce(log: Log) -> None:
-    log.start("n1")
-    log.reopen("n1")
-    log.start("n2", token=2)
-    log.finish("n1")
-    log.start("n3", "b", after=[{"invocation_id": "n2", "result_hash": log.hashes["a"]}])
-
-
-VOID: list[tuple[str, Callable[[Log], None]]] = [
-    ("settled", _settled),
-    ("not_open", _running),
-    ("not_open", _parked),
-    ("token", _old_token),
-    ("token", _future_token),
-    ("plan", _unknown_revision),
-    ("plan", _unknown_node),
-    ("plan", _other_args),
-    ("plan", _true_is_not_one),
-    ("plan", _other_version),
-    ("stopped", _stopped),
-    ("stopped", _stop_named),
-    ("stopped", _stop_replanned),
-    ("stopped", _stop_before_replanned),
-    ("stopped", _undo_stopped),
-    ("ended", _ended),
-    ("refused", _refused),
-    ("refused", _edited),
-    ("node_guard", _other_key_runs),
-    ("node_guard", _other_key_failed),
-    ("node_guard", _other_key_rejected_unsure),
-    ("attempt", _attempt_ahead),
-    ("attempt", _attempt_behind),
-    ("attempt", _attempt_while_another_lives),
-    ("external_key", _foreign_external_key),
-    ("after", _after_unsettled),
-    ("after", _after_other_result),
-    ("after", _after_other_nonce),
-]
-
-
-@pytest.mark.parametrize(("rule", "write"), VOID, ids=[write.__name__ for _, write in VOID])
-def test_void(rule: str, write: Callable[[Log], None]) -> None:
-    log = Log(node("a"), node("b"))
-    write(log)
-    assert rule in _reasons(log)
-
-
-def _same_entry(log: Log) -> None:
-    log.revise(1, node("a"), node("c"))
-    log.start("n1", revision=0)
-
-
-def _compensation(log: Log, stops: tuple[int, ...] = (0,)) -> None:
-    undo = {"tool": "refund", "args": {}}
-    log.revise(1, node("c", compensate_with=undo))
-    log.step("n0", "c", revision=1)
-    log.add("job_stopping", by="me", reason="r", up_to_revision=stops[0] + 1)
-    log.revise(2, node("c.undo", **undo_of("c")))
-    for up_to in stops[1:]:
-        log.add("job_stopping", by="me", reason="r", up_to_revision=up_to + 1)
-    log.start("n1", "c.undo", revision=2)
-
-
-def undo_of(name: str) -> dict[str, str]:
-    return {"compensates": name}
-
-
-def _sure_rejection(log: Log) -> None:
-    log.about("invocation_rejected", key="k1", reason="edited")
-    log.start("n2", key="k2")
-
-
-def _proved_rejection(log: Log) -> None:
-    log.start("n1", key="k1")
-    log.retryable("n1", key="k1")
-    log.about("invocation_rejected", key="k1", reason="budget")
-    log.start("n2", key="k2")
-
-
-def _proved_attempt(log: Log) -> None:
-    log.start("n1")
-    log.retryable("n1")
-    log.start("n2", token=2, attempt_id=1)
-
-
-def _stale_expiry(log: Log) -> None:
-    log.decide("approve")
-    log.about("invocation_rejected", reason="expired")
-    log.start("n1")
-
-
-def _human_retry(log: Log) -> None:
-    log.start("n1")
-    log.about("invocation_parked", "n1")
-    log.reopen("n1", by="policy")
-    log.reopen("n1", by="human")
-    log.start("n2", token=2)
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        _same_entry,
-        _compensation,
-        _sure_rejection,
-        _proved_rejection,
-        _proved_attempt,
-        _stale_expiry,
-        _human_retry,
-    ],
-)
-def test_valid(write: Callable[[Log], None]) -> None:
-    log = Log(node("a"), node("b"))
-    write(log)
-    assert _reasons(log) == ()
-
-
-def _nothing(_: Log) -> None:
-    """Leave the history as it is."""
-
-
-@pytest.mark.parametrize(
-    ("write", "reasons"),
-    [
-        (_nothing, ("not_approved",)),
-        (lambda log: log.decide("approve", tool_version="2"), ("not_approved",)),
-        (lambda log: log.decide("approve"), ()),
-        (lambda log: log.about("policy_allowed", tool_version="1"), ()),
-        (lambda log: log.about("policy_allowed", tool_version="2"), ("not_approved",)),
-    ],
-)
-@pytest.mark.parametrize("declared", ["tool", "plan"])
-def test_irreversible_needs_a_yes(write: Callable[[Log], object], reasons: tuple[str, ...], declared: str) -> None:
-    log = Log(node("a", irreversible=declared == "plan"), tools={"refund": tool(irreversible=declared == "tool")})
-    write(log)
-    log.start("n1")
-    assert _reasons(log) == reasons
-
-
-@pytest.mark.parametrize(
-    ("end", "occurrence", "reasons"),
-    [
-        (_nothing, 1, ("content_guard",)),
-        (_nothing, 2, ()),
-        (lambda log: log.finish("n1"), 1, ("content_guard",)),
-        (lambda log: log.permanent("n1", "ledger"), 1, ("content_guard",)),
-        (lambda log: log.permanent("n1", "executor"), 1, ()),
-    ],
-    ids=["running", "another occurrence", "done", "failed, not sure", "failed, sure"],
-)
-def test_the_same_irreversible_call(end: Callable[[Log], object], occurrence: int, reasons: tuple[str, ...]) -> None:
-    log = Log(node("a"), node("b"), tools={"refund": tool(irreversible=True)})
-    for name in ("a", "b"):
-        log.about("policy_allowed", name=name, tool_version="1")
-    log.start("n1", content_key="same")
-    end(log)
-    log.start("n2", "b", content_key="same", occurrence=occurrence)
-    assert _reasons(log) == reasons
-
-
 def _two_live(log: Log) -> None:
     log.start("n1")
     log.reopen("n1")
@@ -568,7 +238,7 @@ def _no(reason: str = "policy") -> Callable[[Log], str]:
         (_one_reopened, _own("n1", "ledger"), "failed", False),
         (_second_proved, _own("n2", "ledger"), "failed", False),
         (_one_parked, _own("n1", "human"), "failed", False),
-        (_nothing, _no(), "rejected", True),
+        (as_it_is, _no(), "rejected", True),
         (_one_proved, _no(), "rejected", True),
         (_one_reopened, _no(), "rejected", False),
     ],
@@ -579,7 +249,7 @@ def test_sure_means_certainly_no_effect(
     log = Log()
     before(log)
     said = settle(log)
-    settled = _validity(log).final("k-a")
+    settled = validity(log).final("k-a")
     assert settled is not None
     assert (settled.fact.event_id, settled.outcome, settled.sure) == (said, outcome, sure)
 
@@ -594,11 +264,11 @@ def test_sure_means_certainly_no_effect(
         (_one_proved, _own("n1")),
         (_one_live, _own("n1", "probe")),
         (_one_live, _no()),
-        (_nothing, _own("", "ledger")),
+        (as_it_is, _own("", "ledger")),
     ],
 )
 def test_what_does_not_settle(before: Callable[[Log], None], said: Callable[[Log], str]) -> None:
     log = Log()
     before(log)
     said(log)
-    assert _validity(log).final("k-a") is None
+    assert validity(log).final("k-a") is None

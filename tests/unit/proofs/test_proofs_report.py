@@ -1,6 +1,5 @@
-"""The whole report: replay proof, outcome, headers, seals; what is broken is named, what is allowed is not."""
+"""The whole report: replay proof, outcome, headers; what is broken is named, what is allowed is not."""
 
-import base64
 import hashlib
 import json
 from collections.abc import Callable
@@ -9,31 +8,14 @@ from typing import Any
 
 import pytest
 import rfc8785
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aetheris.proofs import Audit, RawRecord, Report, seals, verify
+from aetheris.proofs import Audit, RawRecord, verify
 from aetheris.proofs.chain import ChainHead, event_chain_root
-from aetheris.proofs.trust import TrustedKey
-from tests.testkit.proof_histories import JOB, TENANT, Log, clean, digest, gone_on, node, raw, tool
+from tests.testkit.evidence import TRUSTED, checked, seal, violations
+from tests.testkit.proof_histories import JOB, Log, answer_wait, clean, digest, gone_on, node, raw, tool
 from tests.testkit.standalone import assert_agrees
-
-KEY = Ed25519PrivateKey.from_private_bytes(b"\x01" * 32)
-OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"\x02" * 32)
-TRUSTED = [TrustedKey(KEY.public_key())]
-SEALED_AT = "2026-01-01T00:00:00+00:00"
-
-
-def _check(log: Log, **options: Any) -> Report:
-    report = verify(log.records, keys=TRUSTED, **options)
-    if not options:
-        assert_agrees(report, log.records, TRUSTED)
-    return report
-
-
-def _rules(log: Log, **options: Any) -> set[tuple[str, str]]:
-    return {(broken.rule, broken.event_id) for broken in _check(log, **options).violations}
 
 
 def test_the_report_always_has_the_four_proofs() -> None:
@@ -47,7 +29,7 @@ def test_the_report_always_has_the_four_proofs() -> None:
 
 def test_the_report_of_a_clean_job() -> None:
     log = clean()
-    report = _check(log).to_json()
+    report = checked(log).to_json()
     assert report["ok"] is True
     assert report["event_chain_root_hash"] == event_chain_root(log.records)
     assert report["event_count"] == len(log.records)
@@ -69,10 +51,10 @@ def test_a_success_is_committed() -> None:
     log.start("n1")
     said = log.finish("n1")
     log.records.pop()
-    assert _check(log).replay.to_json()["ok"] is True, "the rest of the batch is still to come"
+    assert checked(log).replay.to_json()["ok"] is True, "the rest of the batch is still to come"
     log.done()
-    assert _rules(log) == {("not_committed", said)}
-    assert _check(log).to_json()["replay_proof_result"] == {
+    assert violations(log) == {("not_committed", said)}
+    assert checked(log).to_json()["replay_proof_result"] == {
         "ok": False,
         "error": "key k-a succeeded, but no command_committed says the same",
     }
@@ -82,7 +64,7 @@ def test_a_commit_has_its_finished() -> None:
     log = Log()
     log.start("n1")
     said = log.about("command_committed", command_id="a", output_hash="x")
-    assert ("stray_commit", said) in _rules(log)
+    assert ("stray_commit", said) in violations(log)
 
 
 def test_the_planner_injects_what_was_settled() -> None:
@@ -90,7 +72,7 @@ def test_the_planner_injects_what_was_settled() -> None:
     log.start("n1")
     log.finish("n1")
     said = log.done(output_hash="x")
-    assert _rules(log) == {("injected_result_differs", said)}
+    assert violations(log) == {("injected_result_differs", said)}
 
 
 def test_a_node_is_not_done_before_its_invocation() -> None:
@@ -98,7 +80,7 @@ def test_a_node_is_not_done_before_its_invocation() -> None:
     log.start("n1")
     said = log.done()
     log.finish("n1")
-    assert _rules(log) == {("unfounded_node", said)}
+    assert violations(log) == {("unfounded_node", said)}
 
 
 @pytest.mark.parametrize(
@@ -116,66 +98,66 @@ def test_the_result_type_follows_from_the_tool(effect_class: str, result_type: s
     log.start("n1")
     log.finish("n1")
     said = log.done(result_type=result_type)
-    assert _rules(log) == (set() if allowed else {("result_type_differs", said)})
+    assert violations(log) == (set() if allowed else {("result_type_differs", said)})
 
 
 def test_a_node_is_finished_once_and_may_then_be_compensated() -> None:
     log = Log()
     log.step("n1")
     log.records.append(replace(log.records[-1], offset=1000))
-    assert _rules(log) == set(), "a writer that repeats itself repeats the event_id"
+    assert violations(log) == set(), "a writer that repeats itself repeats the event_id"
     log = Log()
     log.step("n1")
     said = log.done()
-    assert _rules(log) == {("node_finished_twice", said)}
+    assert violations(log) == {("node_finished_twice", said)}
 
 
 def test_a_node_is_planned() -> None:
     log = Log()
     said = log.done("z", "permanent_failure")
-    assert _rules(log) == {("unknown_node", said)}
+    assert violations(log) == {("unknown_node", said)}
 
 
 def test_a_model_goes_on_without_a_call_that_surely_took_no_effect_and_that_nothing_needs() -> None:
-    assert _rules(gone_on()) == set()
+    assert violations(gone_on()) == set()
     needs: list[dict[str, Any]] = [{"args": {"x": [{"$ref": "a#/x"}]}}, {"depends_on": ["a"]}]
     for log in (gone_on("graph"), gone_on(via="ledger"), *(gone_on(**one) for one in needs)):
-        assert {rule for rule, _ in _rules(log)} == {"incomplete"}
+        assert {rule for rule, _ in violations(log)} == {"incomplete"}
 
 
 def test_a_completed_job_is_complete() -> None:
     log = Log(node("a"), node("b"))
     log.step("n1")
     said = log.complete()
-    assert _rules(log) == {("incomplete", said)}
+    assert violations(log) == {("incomplete", said)}
 
 
 def test_a_wait_ends_without_an_invocation() -> None:
     log = Log({"id": "w", "kind": "timer", "depends_on": []})
     early = log.done("w", "success")
-    assert _rules(log) == {("unfounded_node", early)}
+    assert violations(log) == {("unfounded_node", early)}
     log = Log({"id": "w", "kind": "timer", "depends_on": []})
-    _wait(log, "wait_completed")
+    answer_wait(log, "wait_completed")
     log.done("w", "success", output_hash=digest(None))
     log.complete()
-    assert _check(log).ok
+    assert checked(log).ok
 
 
 def test_a_kind_that_is_no_text_ends_by_no_wait() -> None:
     log = Log(node("a", kind=["timer"]))
     said = log.done()
-    assert ("unfounded_node", said) in _rules(log)
+    assert ("unfounded_node", said) in violations(log)
 
 
 def test_a_wait_ends_once_and_with_its_own_payload() -> None:
     expired_first = Log({"id": "w", "kind": "wait", "depends_on": []})
-    _wait(expired_first, "invocation_rejected", "wait_completed")
+    answer_wait(expired_first, "invocation_rejected", "wait_completed")
     said = expired_first.done("w", "success", output_hash=digest(None))
-    assert _rules(expired_first) == {("unfounded_node", said)}
+    assert violations(expired_first) == {("unfounded_node", said)}
     other = Log({"id": "w", "kind": "wait", "depends_on": []})
-    _wait(other, "wait_completed")
+    answer_wait(other, "wait_completed")
     said = other.done("w", "success", output_hash=digest({"forged": True}))
-    assert _rules(other) == {("injected_result_differs", said)}
+    assert violations(other) == {("injected_result_differs", said)}
 
 
 @pytest.mark.parametrize("other", [{"correlation_key": "other"}, {"wait_type": "timer"}, {"idempotency_key": "k-x"}])
@@ -185,13 +167,7 @@ def test_only_an_end_that_names_the_wait_ends_it(other: dict[str, str]) -> None:
     log.add("job_waiting", **named)
     log.add("wait_completed", **{**named, **other}, output_hash=digest(None))
     said = log.done("w", "success", output_hash=digest(None))
-    assert _rules(log) == {("unfounded_node", said)}
-
-
-def _wait(log: Log, *ends: str) -> None:
-    for kind in ("job_waiting", *ends):
-        said = {"wait_type": "signal", "output_hash": digest(None), "reason": "expired"}
-        log.add(kind, node_id="w", idempotency_key="k-w", **said)
+    assert violations(log) == {("unfounded_node", said)}
 
 
 # The outcome hash.
@@ -208,8 +184,8 @@ def test_outcome_is_the_same_after_trouble() -> None:
     calm.start("y")
     calm.finish("y", result={"paid": 1, "at": "midnight", "external_id": "r-1"})
     calm.done()
-    assert _check(troubled).outcome_hash == _check(calm).outcome_hash
-    assert _check(troubled).event_chain_root_hash != _check(calm).event_chain_root_hash
+    assert checked(troubled).outcome_hash == checked(calm).outcome_hash
+    assert checked(troubled).event_chain_root_hash != checked(calm).event_chain_root_hash
 
 
 @pytest.mark.parametrize("result", [{"paid": 2}, {"paid": 1, "more": 1}, [], None])
@@ -220,8 +196,8 @@ def test_outcome_sees_another_result(result: Any) -> None:
         log.start("n")
         log.finish("n", result=value)
         log.done()
-        assert _check(log).violations == ()
-        hashes.add(_check(log).outcome_hash)
+        assert checked(log).violations == ()
+        hashes.add(checked(log).outcome_hash)
     assert len(hashes) == 2
 
 
@@ -241,9 +217,9 @@ def test_a_result_by_reference_counts_as_one_in_place() -> None:
     inline.start("n1")
     inline.finish("n1", result={"paid": 1})
     inline.done()
-    report = _check(log, load_blob=lambda sha256: {hashlib.sha256(blob).hexdigest(): blob}[sha256])
+    report = checked(log, load_blob=lambda sha256: {hashlib.sha256(blob).hexdigest(): blob}[sha256])
     assert report.ok
-    assert report.outcome_hash == _check(inline).outcome_hash
+    assert report.outcome_hash == checked(inline).outcome_hash
 
 
 def _gone(sha256: str) -> bytes:
@@ -260,7 +236,7 @@ def _gone(sha256: str) -> bytes:
 )
 def test_a_blob_that_is_not_there_is_never_ok(load: Callable[[str], bytes] | None, rule: str) -> None:
     log, _, said = _with_blob({"paid": 1})
-    report = _check(log, load_blob=load)
+    report = checked(log, load_blob=load)
     assert [(broken.rule, broken.event_id) for broken in report.violations] == [(rule, said)]
     assert (report.ok, report.outcome_hash) == (False, "")
 
@@ -272,13 +248,13 @@ def test_a_blob_has_the_recorded_hash() -> None:
     ref = {"sha256": hashlib.sha256(blob).hexdigest(), "size": len(blob)}
     said = log.finish("n1", result=None, output_hash=digest({"paid": 2}), result_ref=ref)
     log.done()
-    assert _rules(log, load_blob=lambda _: blob) == {("output_hash_mismatch", said)}
+    assert violations(log, load_blob=lambda _: blob) == {("output_hash_mismatch", said)}
 
 
 def test_a_plan_has_its_hash() -> None:
     log = Log()
     said = log.add("plan_generated", revision=1, diff={"nodes": [node("b")]}, plan_hash="x")
-    assert _rules(log) == {("plan_hash_mismatch", said)}
+    assert violations(log) == {("plan_hash_mismatch", said)}
 
 
 # The records themselves.
@@ -306,7 +282,7 @@ def _bare(**headers: str) -> RawRecord:
 def test_a_bad_record(record: RawRecord, rule: str) -> None:
     log = Log()
     log.records.append(record)
-    assert rule in {name for name, _ in _rules(log)}
+    assert rule in {name for name, _ in violations(log)}
 
 
 @pytest.mark.parametrize(
@@ -322,171 +298,13 @@ def test_a_bad_record(record: RawRecord, rule: str) -> None:
 def test_a_good_or_unknown_record(record: RawRecord) -> None:
     log = Log()
     log.records.append(record)
-    assert _rules(log) == set()
+    assert violations(log) == set()
 
 
 def test_a_history_begins_with_its_birth() -> None:
     log = clean()
     log.records.pop(0)
-    assert "not_born" in {rule for rule, _ in _rules(log)}
-
-
-# Seals.
-
-
-def _sealed(log: Log, key: Ed25519PrivateKey = KEY, **changed: Any) -> str:
-    report = _check(log)
-    payload = seals.seal_payload(
-        tenant=TENANT,
-        job_id=JOB,
-        event_count=report.event_count,
-        root=report.event_chain_root_hash,
-        execution_hash=report.execution_hash,
-        outcome_hash=report.outcome_hash,
-        sealed_at=SEALED_AT,
-    )
-    return log.add("job_sealed", **seals.sign({**payload, **changed}, key))
-
-
-def test_a_seal_holds() -> None:
-    log = clean()
-    count, root = len(log.records), event_chain_root(log.records)
-    _sealed(log)
-    log.add("effect_confirmed", node_id="a", idempotency_key="k-a", resource={}, mode="warn")
-    report = _check(log)
-    assert report.violations == ()
-    assert report.ok
-    assert (report.event_count, report.event_chain_root_hash) == (count, root)
-    assert report.seal.to_json() == {
-        "present": True,
-        "ok": True,
-        "event_count": count,
-        "root": root,
-        "full_root": event_chain_root(log.records),
-    }
-
-
-@pytest.mark.parametrize(
-    ("changed", "rule"),
-    [
-        ({"root": "0" * 64}, "seal_root"),
-        ({"execution_hash": ""}, "seal_execution_hash"),
-        ({"outcome_hash": ""}, "seal_outcome_hash"),
-        ({"tenant": "other"}, "seal_tenant"),
-        ({"event_count": 0}, "seal_count"),
-        ({"event_count": 10_000}, "seal_count"),
-        ({"event_count": True}, "seal_count"),
-        ({"event_count": 3}, "sealed_unfinished"),
-    ],
-)
-def test_a_seal_that_lies(changed: dict[str, Any], rule: str) -> None:
-    log = clean()
-    said = _sealed(log, **changed)
-    assert (rule, said) in _rules(log)
-    assert _check(log).seal.to_json()["ok"] is False
-    assert not _check(log).ok
-
-
-def test_a_seal_by_another_key() -> None:
-    log = clean()
-    said = _sealed(log, OTHER_KEY)
-    assert _rules(log) == {("seal_unknown_key", said)}
-    log = clean()
-    said = _sealed(log, OTHER_KEY)
-    body = json.loads(log.records[-1].value) | {"key_id": seals.key_id(KEY.public_key())}
-    log.records[-1] = replace(log.records[-1], value=json.dumps(body).encode())
-    assert _rules(log) == {("seal_signature", said)}
-
-
-@pytest.mark.parametrize(
-    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "sealed_at", "key_id"]
-)
-def test_a_signature_covers_every_field(name: str) -> None:
-    sealed = seals.sign(
-        seals.seal_payload(
-            tenant="t", job_id="j", event_count=1, root="r", execution_hash="e", outcome_hash="o", sealed_at=SEALED_AT
-        ),
-        KEY,
-    )
-    assert seals.verify(sealed, KEY.public_key())
-    assert not seals.verify({**sealed, name: "x"}, KEY.public_key())
-    assert not seals.verify({key: value for key, value in sealed.items() if key != name}, KEY.public_key())
-    assert not seals.verify({**sealed, "more": 1}, KEY.public_key())
-
-
-@pytest.mark.parametrize("signature", [None, "", "!", base64.b64encode(b"\0" * 64).decode(), "AA=="])
-def test_a_signature_that_is_none(signature: object) -> None:
-    sealed = {**seals.sign({"tenant": "t"}, KEY), "signature": signature}
-    assert not seals.verify(sealed, KEY.public_key())
-
-
-@pytest.mark.parametrize("at", range(11))
-def test_a_sealed_history_can_not_be_changed(at: int) -> None:
-    log = clean()
-    _sealed(log)
-    record = log.records[at]
-    log.records[at] = replace(record, value=record.value[:-1] + b',"x":1}')
-    assert "seal_root" in {rule for rule, _ in _rules(log)}
-    assert not _check(log).ok
-
-
-def _unsettled_then_ended() -> Log:
-    log = Log()
-    log.start("n1")
-    log.done("a", "permanent_failure")
-    log.add("job_cancelled", by="me")
-    _sealed(log)
-    return log
-
-
-@pytest.mark.parametrize(
-    "late",
-    [
-        lambda log: log.finish("n1"),
-        lambda log: log.permanent("n1", "ledger"),
-        lambda log: log.retryable("n1"),
-        lambda log: log.reopen("n1"),
-        lambda log: log.about("invocation_parked", "n1"),
-        lambda log: log.revise(1, node("b")),
-        lambda log: log.done("a", "compensated"),
-        lambda log: log.add("step_compensated", node_id="a", compensates="a"),
-    ],
-)
-def test_what_must_not_follow_a_seal(late: Callable[[Log], str]) -> None:
-    log = _unsettled_then_ended()
-    said = late(log)
-    assert ("after_seal", said) in _rules(log)
-
-
-def test_a_late_end_of_an_answered_wait_may_follow_a_seal() -> None:
-    log = Log({"id": "w", "kind": "wait", "depends_on": []})
-    _wait(log, "wait_completed")
-    log.done("w", "success", output_hash=digest(None))
-    log.complete()
-    _sealed(log)
-    log.about("invocation_rejected", name="w", reason="cancelled")
-    assert _check(log).ok
-
-
-@pytest.mark.parametrize(
-    "late",
-    [
-        lambda log: log.start("n9"),
-        lambda log: log.permanent("n9", "executor"),
-        lambda log: log.reopen("n9"),
-        lambda log: log.add("confirmation_failed", node_id="a", idempotency_key="k-a", resource={}, mode="warn"),
-        lambda log: log.add("job_failed", error="e"),
-        lambda log: log.add("something_new"),
-        lambda log: log.add("plan_generated", revision=0, task_graph=log.graph, plan_hash=digest(log.graph)),
-        _sealed,
-    ],
-)
-def test_what_may_follow_a_seal(late: Callable[[Log], str]) -> None:
-    log = clean()
-    _sealed(log)
-    late(log)
-    assert _rules(log) == set()
-    assert _check(log).ok
+    assert "not_born" in {rule for rule, _ in violations(log)}
 
 
 # The incremental auditor is the whole, at every prefix.
@@ -525,7 +343,7 @@ def test_no_record_breaks_the_auditor(records: list[RawRecord]) -> None:
 
 def test_the_audit_reports_at_any_time() -> None:
     log = clean()
-    _sealed(log)
+    seal(log)
     audit = Audit()
     for count, record in enumerate(log.records, 1):
         audit.add(record)
@@ -545,4 +363,4 @@ def test_a_checkpoint_is_the_chain_up_to_where_it_says(hides: int, as_of: Any, i
     said = as_of + before[-1].offset if isinstance(as_of, int) and as_of >= 0 else as_of
     told = log.add("state_checkpointed", state_hash=event_chain_root(before[: len(before) - hides]), as_of=said)
     log.complete()
-    assert _rules(log) == (set() if is_true else {("checkpoint_differs", told)})
+    assert violations(log) == (set() if is_true else {("checkpoint_differs", told)})

@@ -14,7 +14,7 @@ PLACE: Place = (Topic.JOBS_EVENTS, 0)
 JOB = 10
 
 
-class Counting(MemoryLog):
+class CountingLog(MemoryLog):
     """Counts what its readers are given to read."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ async def written(log: MemoryLog, key: bytes, count: int) -> None:
 @pytest.mark.parametrize("before", [0, 100, 10_000])
 @pytest.mark.parametrize("behind", [0, 1_000, 2_000])
 async def test_a_job_costs_what_lies_in_its_partition_from_its_birth_on(before: int, behind: int) -> None:
-    log = Counting()
+    log = CountingLog()
     await written(log, b"others", before)
     await written(log, b"job", JOB)
     await written(log, b"later", behind)

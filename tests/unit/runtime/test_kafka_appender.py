@@ -25,30 +25,30 @@ INVALID_TIMESTAMP = 32
 OUT_OF_ORDER = 45
 
 
-class Broker(Connection):
+class AppendingBroker(Connection):
     """Answers each produce with the next of `codes`: an error code for every batch, or an exception."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, brokers: "ProducersBrokers") -> None:
         super().__init__()
-        self.world = world
+        self.brokers = brokers
 
     def call(self, api: Api, body: bytes) -> "asyncio.Future[bytes]":
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if api == INIT_PRODUCER_ID:
-            self.world.producers += 1
-            answer.set_result(InitProducerIdResponse_v0(0, 0, self.world.producers, 0).encode())
+            self.brokers.producers += 1
+            answer.set_result(InitProducerIdResponse_v0(0, 0, self.brokers.producers, 0).encode())
             return answer
         read: Any = ProduceRequest_v7.decode(io.BytesIO(body))
-        said = self.world.codes.pop(0) if self.world.codes else 0
-        if self.world.judge is not None:
+        said = self.brokers.codes.pop(0) if self.brokers.codes else 0
+        if self.brokers.judge is not None:
             said = 0
         if said:
-            self.world.refused.set()
+            self.brokers.refused.set()
         topics: list[Any] = []
         for topic, parts in read.topics:
-            self.world.sent += [(topic, number, batch) for number, batch in parts]
+            self.brokers.sent += [(topic, number, batch) for number, batch in parts]
             topics.append(
-                (topic, [(number, self.world.verdict(number, batch, said), 0, -1, 0) for number, batch in parts])
+                (topic, [(number, self.brokers.verdict(number, batch, said), 0, -1, 0) for number, batch in parts])
             )
         if isinstance(said, Exception):
             self.lost = True
@@ -58,8 +58,8 @@ class Broker(Connection):
         return answer
 
 
-class World:
-    """Brokers, as the appender asks for them, and what was sent to them."""
+class ProducersBrokers:
+    """ProducersBrokers, as the appender asks for them, and what was sent to them."""
 
     def __init__(self, *codes: int | Exception) -> None:
         self.codes = list(codes)
@@ -81,10 +81,10 @@ class World:
         return code
 
     async def any(self) -> Connection:
-        return Broker(self)
+        return AppendingBroker(self)
 
     async def connect(self, _address: tuple[str, int]) -> Connection:
-        return Broker(self)
+        return AppendingBroker(self)
 
     async def leaders(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
         return {place: ("broker", 1) for place in places if place[1] not in self.leaderless}
@@ -116,118 +116,118 @@ def group(value: bytes, partition: int = 0) -> tuple[Draft, ...]:
 
 @pytest.mark.parametrize("said", [GONE, NOT_LEADER])
 async def test_what_may_have_been_written_is_sent_again_byte_for_byte(said: int | Exception) -> None:
-    world = World(0, said, 0, 0)
-    appender = await world.appender()
+    brokers = ProducersBrokers(0, said, 0, 0)
+    appender = await brokers.appender()
     await appender.append([group(b"a")])
     second = asyncio.create_task(appender.append([group(b"b")]))
-    await world.refused.wait()
+    await brokers.refused.wait()
     await asyncio.gather(second, appender.append([group(b"c")]))  # which may not slip into the batch of the second
-    assert world.sent[1] == world.sent[2]
-    assert world.numbers() == [(1, 0), (1, 2), (1, 2), (1, 4)]
+    assert brokers.sent[1] == brokers.sent[2]
+    assert brokers.numbers() == [(1, 0), (1, 2), (1, 2), (1, 4)]
     await appender.stop()
 
 
 @pytest.mark.parametrize("said", [UNKNOWN, OUT_OF_ORDER])
 async def test_after_an_error_that_does_not_pass_a_new_producer_writes_it(said: int) -> None:
-    world = World(0, said)
-    appender = await world.appender()
+    brokers = ProducersBrokers(0, said)
+    appender = await brokers.appender()
     await appender.append([group(b"a")])
     await appender.append([group(b"b")])
-    assert world.numbers() == [(1, 0), (1, 2), (2, 0)]
+    assert brokers.numbers() == [(1, 0), (1, 2), (2, 0)]
     await appender.stop()
 
 
 async def test_what_was_written_before_counts_as_written() -> None:
-    world = World(GONE, 46)  # a duplicate: the answer was lost, not the batch
-    appender = await world.appender()
+    brokers = ProducersBrokers(GONE, 46)  # a duplicate: the answer was lost, not the batch
+    appender = await brokers.appender()
     await appender.append([group(b"a")])
-    assert world.numbers() == [(1, 0), (1, 0)]
+    assert brokers.numbers() == [(1, 0), (1, 0)]
     await appender.stop()
 
 
 async def test_what_is_appended_at_once_goes_in_one_request() -> None:
-    world = World()
-    appender = await world.appender()
+    brokers = ProducersBrokers()
+    appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
-    world.sent.clear()
-    world.codes[:] = [0, OUT_OF_ORDER]  # a second request would be refused
+    brokers.sent.clear()
+    brokers.codes[:] = [0, OUT_OF_ORDER]  # a second request would be refused
     await asyncio.gather(*(appender.append([group(b"%d" % n, n % 4)]) for n in range(8)))
-    assert sorted(number for _, number, _ in world.sent) == [0, 1, 2, 3]
+    assert sorted(number for _, number, _ in brokers.sent) == [0, 1, 2, 3]
     await appender.stop()
 
 
 async def test_a_partition_that_nobody_leads_holds_up_no_other() -> None:
-    world = World()
-    world.leaderless = {1}
-    appender = await world.appender()
+    brokers = ProducersBrokers()
+    brokers.leaderless = {1}
+    appender = await brokers.appender()
     waiting = asyncio.create_task(appender.append([group(b"late", 1)]))
     await asyncio.wait_for(appender.append([group(b"a", 0)]), 20)
     assert not waiting.done()
-    world.leaderless = set()
+    brokers.leaderless = set()
     await asyncio.wait_for(waiting, 20)
-    assert [number for _, number, _ in world.sent] == [0, 1]
+    assert [number for _, number, _ in brokers.sent] == [0, 1]
     await appender.stop()
 
 
 @pytest.mark.parametrize("code", [10, 18, 87])
 async def test_a_group_that_is_refused_is_found_and_fails_alone_and_nothing_is_written_twice(code: int) -> None:
-    world = World()
-    appender = await world.appender()
+    brokers = ProducersBrokers()
+    appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
-    world.sent.clear()
-    world.judge = lambda _number, values: code if b"bad" in values else 0
+    brokers.sent.clear()
+    brokers.judge = lambda _number, values: code if b"bad" in values else 0
     ordinary = [asyncio.create_task(appender.append([group(b"%d" % n, n % 4)])) for n in range(40)]
     with pytest.raises(AppendRefused) as refused:
         await asyncio.wait_for(appender.append([group(b"before", 1), group(b"bad", 1), group(b"behind", 1)]), 20)
     later = [asyncio.create_task(appender.append([group(b"%d" % n, n % 4)])) for n in range(40, 80)]
     await asyncio.wait_for(asyncio.gather(*ordinary, *later), 20)
     assert [one.group for one in refused.value.refusals] == [group(b"bad", 1)]
-    assert sorted(world.written) == sorted(
+    assert sorted(brokers.written) == sorted(
         2 * [*((n % 4, b"%d" % n) for n in range(80)), (1, b"before"), (1, b"behind")]  # two records a group
     )
-    assert world.producers == 1
-    assert len([batch for _, number, batch in world.sent if number == 1]) < 20
+    assert brokers.producers == 1
+    assert len([batch for _, number, batch in brokers.sent if number == 1]) < 20
     await appender.stop()
 
 
 async def test_one_partition_that_takes_nothing_makes_no_copy_in_the_others_and_is_told() -> None:
-    world = World()
-    appender = await world.appender()
+    brokers = ProducersBrokers()
+    appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
     allowed = False
-    world.judge = lambda number, _values: NOT_ALLOWED if number == 1 and not allowed else 0
+    brokers.judge = lambda number, _values: NOT_ALLOWED if number == 1 and not allowed else 0
     refused = asyncio.create_task(appender.append([group(b"refused", 1)]))
     for turn in range(200):
         await asyncio.wait_for(appender.append([group(b"%d" % turn, number) for number in (0, 2, 3)]), 20)
     assert dict(appender.refusals()) == {"t": "TopicAuthorizationFailedError"}
     assert not refused.done()
-    assert len(world.written) == 200 * 3 * 2
-    assert world.producers == 1
+    assert len(brokers.written) == 200 * 3 * 2
+    assert brokers.producers == 1
     allowed = True
     await asyncio.wait_for(refused, 20)
     assert not appender.refusals()
-    assert world.written[-2:] == [(1, b"refused"), (1, b"refused")]
+    assert brokers.written[-2:] == [(1, b"refused"), (1, b"refused")]
     await appender.stop()
 
 
 async def test_a_clock_that_is_wrong_is_waited_for_and_what_was_refused_bears_the_right_time() -> None:
-    world = World()
-    appender = await world.appender()
-    world.wall_s = 10_000.0
-    world.codes[:] = [INVALID_TIMESTAMP]
+    brokers = ProducersBrokers()
+    appender = await brokers.appender()
+    brokers.wall_s = 10_000.0
+    brokers.codes[:] = [INVALID_TIMESTAMP]
     waiting = asyncio.create_task(appender.append([group(b"a")]))
-    await world.refused.wait()
-    world.wall_s = 2_000.0
+    await brokers.refused.wait()
+    brokers.wall_s = 2_000.0
     await asyncio.wait_for(waiting, 20)
-    assert [DefaultRecordBatch(raw).first_timestamp for _, _, raw in world.sent] == [10_000_000, 2_000_000]
+    assert [DefaultRecordBatch(raw).first_timestamp for _, _, raw in brokers.sent] == [10_000_000, 2_000_000]
     await appender.stop()
 
 
 async def test_a_broker_that_never_has_a_good_answer_is_asked_ever_more_rarely() -> None:
-    world = World()
-    appender = await world.appender()
+    brokers = ProducersBrokers()
+    appender = await brokers.appender()
     await appender.append([group(b"warm", number) for number in range(4)])
-    world.judge = lambda number, _values: UNKNOWN if number == 1 else 0
+    brokers.judge = lambda number, _values: UNKNOWN if number == 1 else 0
     doubtful = asyncio.create_task(appender.append([group(b"doubtful", 1)]))
     loop = asyncio.get_running_loop()
     until_s = loop.time() + 2.0
@@ -235,10 +235,10 @@ async def test_a_broker_that_never_has_a_good_answer_is_asked_ever_more_rarely()
     while loop.time() < until_s:
         turn += 1
         await appender.append([group(b"%d" % turn, 0)])
-    assert [value for number, value in world.written if number == 0] == [
+    assert [value for number, value in brokers.written if number == 0] == [
         b"%d" % (n // 2) for n in range(2, 2 * turn + 2)
     ]
-    assert 2 <= len([number for _, number, _ in world.sent if number == 1]) - 1 <= 6
+    assert 2 <= len([number for _, number, _ in brokers.sent if number == 1]) - 1 <= 6
     doubtful.cancel()
-    world.judge = None
+    brokers.judge = None
     await appender.stop()

@@ -19,7 +19,7 @@ from aetheris.runtime.log.interface import Batch, LogGap, LogUnreachable
 PLACES = [("t", 0), ("t", 1)]
 
 
-class Broker(Connection):
+class FetchedBroker(Connection):
     """Answers the next fetch with what lies in `answers`; remembers what it was asked."""
 
     def __init__(self, *answers: bytes | Exception) -> None:
@@ -47,7 +47,7 @@ class Broker(Connection):
 class Brokers:
     """One broker after the other: each connection is made to the next."""
 
-    def __init__(self, *brokers: Broker) -> None:
+    def __init__(self, *brokers: FetchedBroker) -> None:
         self.left = list(brokers)
         self.leaderless: set[tuple[str, int]] = set()
         self.meanwhile: Callable[[], None] = lambda: None
@@ -77,7 +77,7 @@ def _at(offset: int, value: bytes) -> bytes:
     return offset.to_bytes(8) + batch[8:]
 
 
-async def reader(*brokers: Broker) -> KafkaReader:
+async def reader(*brokers: FetchedBroker) -> KafkaReader:
     made = KafkaReader(cast("Any", Brokers(*brokers)), 5.0)
     await made.start()
     made.assign(dict.fromkeys(PLACES, 0))
@@ -89,7 +89,7 @@ def values(batch: Batch) -> list[bytes]:
 
 
 async def test_a_fetch_after_the_first_says_only_what_moved() -> None:
-    broker = Broker(found(9, (0, 0, b"a")), found(9, (1, 0, b"b")))
+    broker = FetchedBroker(found(9, (0, 0, b"a")), found(9, (1, 0, b"b")))
     made = await reader(broker)
     assert values(await made.poll(5.0)) == [b"a"]
     assert values(await made.poll(5.0)) == [b"b"]
@@ -101,7 +101,7 @@ async def test_a_fetch_after_the_first_says_only_what_moved() -> None:
 
 @pytest.mark.parametrize("error", [70, 71])
 async def test_a_session_that_the_broker_forgot_begins_anew(error: int) -> None:
-    broker = Broker(found(9, (0, 0, b"a")), found(0, error=error), found(10, (0, 1, b"b")))
+    broker = FetchedBroker(found(9, (0, 0, b"a")), found(0, error=error), found(10, (0, 1, b"b")))
     made = await reader(broker)
     assert values(await made.poll(5.0)) == [b"a"]
     assert values(await made.poll(5.0)) == [b"b"]
@@ -110,7 +110,7 @@ async def test_a_session_that_the_broker_forgot_begins_anew(error: int) -> None:
 
 
 async def test_a_broker_without_room_for_sessions_is_told_all_each_time() -> None:
-    broker = Broker(found(0, (0, 0, b"a")), found(0, (0, 1, b"b")))
+    broker = FetchedBroker(found(0, (0, 0, b"a")), found(0, (0, 1, b"b")))
     made = await reader(broker)
     assert values(await made.poll(5.0)) == [b"a"]
     assert values(await made.poll(5.0)) == [b"b"]
@@ -119,7 +119,7 @@ async def test_a_broker_without_room_for_sessions_is_told_all_each_time() -> Non
 
 
 async def test_an_answer_to_what_was_asked_before_an_assignment_counts_for_nothing() -> None:
-    broker = Broker(found(9, (0, 0, b"a"), (1, 0, b"b")), found(9, (1, 3, b"c")))
+    broker = FetchedBroker(found(9, (0, 0, b"a"), (1, 0, b"b")), found(9, (1, 3, b"c")))
     made = await reader(broker)
     assert await made.poll(0.0) == {}  # it connects
     while not broker.asked:
@@ -135,7 +135,7 @@ async def test_an_answer_to_what_was_asked_before_an_assignment_counts_for_nothi
 
 @pytest.mark.parametrize("leave", [KafkaReader.remove, KafkaReader.pause])
 async def test_a_place_that_is_left_while_its_leader_is_asked_for_is_not_fetched(leave: Callable[..., None]) -> None:
-    broker = Broker(found(9, (0, 0, b"a")))
+    broker = FetchedBroker(found(9, (0, 0, b"a")))
     made = await reader(broker)
     assert values(await made.poll(5.0)) == [b"a"]
     brokers = cast("Brokers", made._brokers)
@@ -148,7 +148,9 @@ async def test_a_place_that_is_left_while_its_leader_is_asked_for_is_not_fetched
 
 
 async def test_a_lost_connection_is_made_again_and_a_missing_one_is_said() -> None:
-    made = await reader(Broker(Disconnected("gone")), Broker(found(9, (0, 0, b"a")), Disconnected("gone")))
+    made = await reader(
+        FetchedBroker(Disconnected("gone")), FetchedBroker(found(9, (0, 0, b"a")), Disconnected("gone"))
+    )
     assert values(await made.poll(5.0)) == [b"a"]
     with pytest.raises(LogUnreachable):
         await made.poll(5.0)
@@ -156,7 +158,7 @@ async def test_a_lost_connection_is_made_again_and_a_missing_one_is_said() -> No
 
 
 async def test_a_place_that_nobody_leads_holds_up_no_other_and_is_read_later() -> None:
-    brokers = Brokers(Broker(found(9, (0, 0, b"a"))), Broker(found(10, (1, 0, b"b"))))
+    brokers = Brokers(FetchedBroker(found(9, (0, 0, b"a"))), FetchedBroker(found(10, (1, 0, b"b"))))
     brokers.leaderless = {PLACES[1]}
     made = KafkaReader(cast("Any", brokers), 5.0)
     await made.start()
@@ -172,7 +174,7 @@ async def test_a_place_that_nobody_leads_holds_up_no_other_and_is_read_later() -
 
 
 async def test_a_poll_under_way_ends_when_the_reader_is_stopped_and_connects_no_more() -> None:
-    brokers = Brokers(Broker(), Broker())
+    brokers = Brokers(FetchedBroker(), FetchedBroker())
     made = KafkaReader(cast("Any", brokers), 5.0)
     await made.start()
     made.assign(dict.fromkeys(PLACES, 0))
@@ -186,15 +188,15 @@ async def test_a_poll_under_way_ends_when_the_reader_is_stopped_and_connects_no_
 
 async def test_an_offset_that_is_out_of_range_for_a_moment_is_asked_for_again() -> None:
     """Who wakes as a former leader says so until it hears that others have led."""
-    yesterday = [Broker(astray(9)) for _ in range(3)]
-    made = await reader(*yesterday, Broker(found(10, (0, 0, b"a"))))
+    yesterday = [FetchedBroker(astray(9)) for _ in range(3)]
+    made = await reader(*yesterday, FetchedBroker(found(10, (0, 0, b"a"))))
     assert values(await made.poll(20.0)) == [b"a"]
     await made.stop()
 
 
 async def test_an_offset_that_stays_out_of_range_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GAP_BELIEVED_S", 0.5)
-    made = await reader(*(Broker(astray(9)) for _ in range(50)))
+    made = await reader(*(FetchedBroker(astray(9)) for _ in range(50)))
     begun_s = asyncio.get_running_loop().time()
     with pytest.raises(LogGap):
         await made.poll(20.0)

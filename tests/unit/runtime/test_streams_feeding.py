@@ -108,7 +108,7 @@ async def test_one_that_takes_longer_holds_up_no_other(fed: Fed) -> None:
         await fed.reaches(slow)
 
 
-class Counting(Reading):
+class CountingReading(Reading):
     """Knows the offsets of all that it was given, before it was restored and after."""
 
     def __init__(self, may_begin: asyncio.Event) -> None:
@@ -133,7 +133,7 @@ class Counting(Reading):
 async def test_one_that_comes_back_is_given_nothing_twice(fed: Fed, is_cut_off: bool) -> None:
     """Revoked before it was restored, as where brokers are away: what it was to be fed its successor reads."""
     moved, other = 0, 1
-    first, second = Counting(asyncio.Event()), Counting(asyncio.Event())
+    first, second = CountingReading(asyncio.Event()), CountingReading(asyncio.Event())
     lives = iter((first, second))
     for gate in fed.gates:
         gate.set()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from aetheris.sdk.equal_calls import MOST_TRIES
 from aetheris.sdk.pydantic_ai import LedgeredToolset
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.outside import until
+from tests.testkit.pages import readme_agent
 
 README = Path(__file__).parents[3] / "README.md"
 SCHEMA = {
@@ -38,7 +38,7 @@ TOOLS = [
 
 
 @dataclass
-class Gateway:
+class PlayedGateway:
     """Takes submissions as the gateway does: one job for each Idempotency-Key; each job is one effect.
 
     `fails` is how a step of a job that is submitted now ends; None: as a success.
@@ -84,7 +84,7 @@ def error(code: str, message: str, **details: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def running_gateway() -> Generator[Gateway]:
+def running_gateway() -> Generator[PlayedGateway]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -124,7 +124,7 @@ def running_gateway() -> Generator[Gateway]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    gateway = Gateway(f"http://127.0.0.1:{server.server_port}")
+    gateway = PlayedGateway(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
@@ -150,8 +150,10 @@ SCRIPT = {
 
 
 @dataclass(frozen=True)
-class World:
-    gateway: Gateway
+class ReadmeAgent:
+    """The agent of the README, on a gateway and a model that are played."""
+
+    gateway: PlayedGateway
     model: ScriptedModel
     env: dict[str, str]
     script: Path
@@ -167,11 +169,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Generator[World]:
-    (block,) = re.findall(r"## Keep your agent.*?```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+def readme(tmp_path: Path) -> Generator[ReadmeAgent]:
     script = tmp_path / "agent.py"
-    script.write_text(f"{block}\n\nimport asyncio, sys\nprint(asyncio.run(settle(sys.argv[1])))\n")
+    script.write_text(f"{readme_agent()}\n\nimport asyncio, sys\nprint(asyncio.run(settle(sys.argv[1])))\n")
     with running_gateway() as gateway, running_model(SCRIPT) as (model, url):
         env = {
             **os.environ,
@@ -180,36 +180,36 @@ def world(tmp_path: Path) -> Generator[World]:
             "OPENAI_BASE_URL": url,
             "OPENAI_API_KEY": "none",
         }
-        yield World(gateway, model, env, script)
+        yield ReadmeAgent(gateway, model, env, script)
 
 
-def test_what_an_agent_has_done_is_not_done_again(world: World) -> None:
-    with world.start("o-1") as agent:
-        until(lambda: len(world.gateway.effects) == 1, 30)
+def test_what_an_agent_has_done_is_not_done_again(readme: ReadmeAgent) -> None:
+    with readme.start("o-1") as agent:
+        until(lambda: len(readme.gateway.effects) == 1, 30)
         agent.kill()
-    world.gateway.released.set()
-    world.run("o-1")
-    assert len(world.gateway.effects) == 1
-    assert world.gateway.sessions == {"refund o-1"}
-    assert world.model.calls_for("Refund order o-1.") == [0, 0, 1]
-    world.run("o-2")
-    world.run("o-2")
-    assert [one["occurrence"] for one in world.gateway.effects] == [1, 1], "what a model says again is no second call"
+    readme.gateway.released.set()
+    readme.run("o-1")
+    assert len(readme.gateway.effects) == 1
+    assert readme.gateway.sessions == {"refund o-1"}
+    assert readme.model.calls_for("Refund order o-1.") == [0, 0, 1]
+    readme.run("o-2")
+    readme.run("o-2")
+    assert [one["occurrence"] for one in readme.gateway.effects] == [1, 1], "what a model says again is no second call"
 
 
-def test_a_model_is_told_what_came_of_its_call(world: World) -> None:
-    world.gateway.released.set()
-    world.run("o-3")
-    assert len(world.gateway.effects) == 1
-    told = {request.turn: str(request.body["messages"][-1]) for request in world.model.requests}
+def test_a_model_is_told_what_came_of_its_call(readme: ReadmeAgent) -> None:
+    readme.gateway.released.set()
+    readme.run("o-3")
+    assert len(readme.gateway.effects) == 1
+    told = {request.turn: str(request.body["messages"][-1]) for request in readme.model.requests}
     assert "refused, and nothing was called" in told[1]
     assert "args/amount" in told[1]
     assert "refunded" in told[2]
-    (shown,) = world.model.requests[0].body["tools"]
+    (shown,) = readme.model.requests[0].body["tools"]
     assert shown["function"]["description"] == "Refund an order."
-    world.gateway.fails = {"state": "failed", "reason": "no try is left", "effect": "possible"}
-    world.run("o-4")
-    assert "no try is left. Nobody knows whether it took effect." in str(world.model.requests[-1].body["messages"][-1])
+    readme.gateway.fails = {"state": "failed", "reason": "no try is left", "effect": "possible"}
+    readme.run("o-4")
+    assert "no try is left. Nobody knows whether it took effect." in str(readme.model.requests[-1].body["messages"][-1])
 
 
 async def test_only_what_is_asked_for_is_shown_under_names_that_providers_take() -> None:
@@ -222,13 +222,13 @@ async def test_only_what_is_asked_for_is_shown_under_names_that_providers_take()
         await LedgeredToolset(["*"], run_id=lambda _: "").for_run(None)  # pyright: ignore[reportArgumentType]
 
 
-class Run:
+class AgentRun:
     """A run of an agent: what its model calls."""
 
-    def __init__(self, gateway: Gateway, **how: Any) -> None:
+    def __init__(self, gateway: PlayedGateway, **how: Any) -> None:
         self.tools = LedgeredToolset(["*"], run_id="r", url=gateway.url, token="t", **how)  # noqa: S106
 
-    async def __aenter__(self) -> "Run":
+    async def __aenter__(self) -> "AgentRun":
         await self.tools.__aenter__()
         self.shown = await self.tools.get_tools(None)  # pyright: ignore[reportArgumentType]
         return self
@@ -245,7 +245,7 @@ class Run:
 
 
 @pytest.fixture
-def gateway() -> Generator[Gateway]:
+def gateway() -> Generator[PlayedGateway]:
     with running_gateway() as running:
         running.released.set()
         yield running
@@ -255,8 +255,8 @@ SURELY: dict[str, Any] = {"reason": "refused", "effect": "none"}
 UNSURE: dict[str, Any] = {"reason": "no try is left", "effect": "possible", "via": "ledger"}
 
 
-async def test_an_equal_call_joins_and_only_a_sure_failure_lets_it_be_made_again(gateway: Gateway) -> None:
-    async with Run(gateway) as run:
+async def test_an_equal_call_joins_and_only_a_sure_failure_lets_it_be_made_again(gateway: PlayedGateway) -> None:
+    async with AgentRun(gateway) as run:
         gateway.fails = SURELY
         assert "may be called again" in await run.call()
         gateway.fails = None
@@ -273,22 +273,22 @@ async def test_an_equal_call_joins_and_only_a_sure_failure_lets_it_be_made_again
         gateway.fails = None
         assert await run.call(order_id="looked into") == {"refunded": 5}
     made = len(gateway.effects)
-    async with Run(gateway) as run:
+    async with AgentRun(gateway) as run:
         assert await run.call() == {"refunded": 5}, "the run that starts again finds what it did"
         assert "A human decides" in await run.call(order_id="unsure")
     assert (made, len(gateway.effects)) == (6, 6)
 
 
-async def test_a_call_that_always_fails_is_not_made_without_end(gateway: Gateway) -> None:
+async def test_a_call_that_always_fails_is_not_made_without_end(gateway: PlayedGateway) -> None:
     gateway.fails = SURELY
-    async with Run(gateway) as run:
+    async with AgentRun(gateway) as run:
         told = [await run.call() for _ in range(MOST_TRIES + 3)]
     assert len(gateway.effects) == MOST_TRIES
     assert [one for one in told if "not made again" in one] == told[MOST_TRIES:]
 
 
-async def test_what_a_tool_does_not_look_at_makes_no_other_call(gateway: Gateway) -> None:
-    async with Run(gateway) as run:
+async def test_what_a_tool_does_not_look_at_makes_no_other_call(gateway: PlayedGateway) -> None:
+    async with AgentRun(gateway) as run:
         first = await run.call("mail_send", to="a", date="monday")
         assert await run.call("mail_send", to="a", date="tuesday") == first
         assert await run.call("mail_send", date="sunday", to="a") == first
@@ -296,16 +296,16 @@ async def test_what_a_tool_does_not_look_at_makes_no_other_call(gateway: Gateway
     assert len(gateway.effects) == 2
 
 
-async def test_what_only_reads_is_read_anew_and_found_again_in_its_order(gateway: Gateway) -> None:
+async def test_what_only_reads_is_read_anew_and_found_again_in_its_order(gateway: PlayedGateway) -> None:
     for _ in range(2):
-        async with Run(gateway) as run:
+        async with AgentRun(gateway) as run:
             for _ in range(MOST_TRIES + 2):
                 assert await run.call("look") == {"refunded": 5}
     assert len(gateway.effects) == MOST_TRIES + 2
 
 
-async def test_a_repeat_names_the_call_that_it_repeats(gateway: Gateway) -> None:
-    async with Run(gateway, repeats=["refund"]) as run:
+async def test_a_repeat_names_the_call_that_it_repeats(gateway: PlayedGateway) -> None:
+    async with AgentRun(gateway, repeats=["refund"]) as run:
         assert "repeat_of" in run.shown["refund"].tool_def.parameters_json_schema["properties"]
         assert "repeat_of" not in str(run.shown["mail_send"].tool_def.parameters_json_schema)
         for habit in (True, "x", "again", 1, ["x"], {"id": "x"}):
@@ -327,16 +327,16 @@ async def test_a_repeat_names_the_call_that_it_repeats(gateway: Gateway) -> None
         assert "may be called again" in await run.call(repeat_of=second["call_id"])
         gateway.fails = None
         assert await run.call(repeat_of=second["call_id"]) == {"refunded": 5}
-    async with Run(gateway, repeats=["refund"]) as run:
+    async with AgentRun(gateway, repeats=["refund"]) as run:
         third = await run.call(repeat_of=second["call_id"])
         assert "call_id" in third, "a run that starts again repeats nothing once more"
         assert await run.call(repeat_of=third["call_id"]) == {"refunded": 5}
     assert [one["occurrence"] for one in gateway.effects if "order_id" not in one["args"]] == [1, 2, 3, 3, 4]
 
 
-async def test_a_tool_with_an_argument_of_that_name_may_not_repeat(gateway: Gateway) -> None:
+async def test_a_tool_with_an_argument_of_that_name_may_not_repeat(gateway: PlayedGateway) -> None:
     with pytest.raises(ValueError, match="odd has an argument repeat_of of its own"):
-        await Run(gateway, repeats=["odd"]).__aenter__()
-    async with Run(gateway) as run:
+        await AgentRun(gateway, repeats=["odd"]).__aenter__()
+    async with AgentRun(gateway) as run:
         await run.call("odd", repeat_of=True)
     assert gateway.effects[0]["args"] == {"amount": 5, "repeat_of": True}

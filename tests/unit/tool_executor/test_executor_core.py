@@ -22,7 +22,7 @@ REF = {"x": {"$ref": "a#/v"}}
 
 
 @dataclass
-class Bench:
+class CoreBench:
     """A partition, fed by hand."""
 
     refusal: Refusal | None = None
@@ -71,8 +71,8 @@ class Bench:
         return verdict
 
 
-def bench(*nodes: dict[str, Any], **tools: dict[str, Any]) -> Bench:
-    made = Bench()
+def bench(*nodes: dict[str, Any], **tools: dict[str, Any]) -> CoreBench:
+    made = CoreBench()
     made.log(created(), planned(graph(*(nodes or ({"id": "a"},)), **tools)))
     return made
 
@@ -82,7 +82,7 @@ def succeed(tried: Try, result: Any = None) -> ev.ToolInvocationFinished:
     return finished(node, tried.nonce, result=result, args=dict(tried.invocation.args))
 
 
-def run_on(made: Bench, tried: Try, result: Any) -> Try | Load | None:
+def run_on(made: CoreBench, tried: Try, result: Any) -> Try | Load | None:
     """As the edge does: keep the result, ask for the next, claim it."""
     tried.run.told[tried.started.node_id] = Told(tried.nonce, digest(result), result)
     following = made.core.follow(tried.run, f"f{tried.nonce}")
@@ -163,7 +163,7 @@ def test_a_job_with_many_grants_does_not_hold_up_another() -> None:
 
 def test_a_job_not_known_from_its_birth_is_not_judged() -> None:
     assert isinstance(bench().judge("a", birth=5), Drop)
-    assert isinstance(Bench().judge("a"), Drop)
+    assert isinstance(CoreBench().judge("a"), Drop)
 
 
 def test_another_revision_plan_or_token_is_dropped() -> None:
@@ -394,7 +394,7 @@ def test_a_node_that_no_plan_has_is_dropped_behind_a_stop_too() -> None:
 
 
 def test_a_job_that_was_not_seen_born_is_not_folded() -> None:
-    made = Bench()
+    made = CoreBench()
     made.log(started("a", "n"))
     assert made.core.jobs == {}
 

@@ -69,7 +69,7 @@ class Rings(Bell):
         self.rung.append(service)
 
 
-class Renewals(Leases):
+class RenewedLeases(Leases):
     """Which keys' leases were renewed."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Renewals(Leases):
         return [True] * len(leases)
 
 
-class Bench:
+class HandlerBench:
     """One handler, its log as a list, and its appender."""
 
     def __init__(self, folder: Path, sample: float = 0.0, store: EffectStore | None = None) -> None:
@@ -102,7 +102,7 @@ class Bench:
             clock=clock,
             crash=CrashPoints(),
         )
-        self.renewals = Renewals()
+        self.renewals = RenewedLeases()
         self.heartbeat = Heartbeat(self.renewals, 5, clock, 60)
         self.slots, self.bell = Slots(8, self._spawn), Rings()
         parts = Parts(
@@ -222,7 +222,7 @@ class Bench:
 
 
 async def test_what_was_declared_and_not_read_back_is_reported_as_not_executed(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     await bench.grant("act")
     await bench.handler.close()
     await bench.settle()
@@ -235,7 +235,7 @@ async def test_what_was_declared_and_not_read_back_is_reported_as_not_executed(t
 async def test_a_start_that_is_read_after_its_partition_came_back_is_said_not_to_have_run(tmp_path: Path) -> None:
     """As where a leader is away: the lease lapses, the call is parked, and nobody waits for its `started` any more."""
     for is_parked, is_restored in itertools.product((False, True), (False, True)):
-        bench = Bench(tmp_path)
+        bench = HandlerBench(tmp_path)
         await bench.grant("act")
         nonce = (await bench.declared()).invocation_id
         if is_parked:
@@ -253,7 +253,7 @@ async def test_a_start_that_is_read_after_its_partition_came_back_is_said_not_to
 @pytest.mark.parametrize("lie", [None, "human", "ledger", "executor"])
 async def test_of_a_call_that_was_begun_it_is_never_said(tmp_path: Path, lie: str | None) -> None:
     """Its report is lost; a void word about its end changes nothing."""
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     bench.refuses = lambda group: _has("output_hash")(group) or _has("error_class")(group)
     await bench.grant("act")
     await bench.settle()
@@ -268,7 +268,7 @@ async def test_of_a_call_that_was_begun_it_is_never_said(tmp_path: Path, lie: st
 
 async def test_of_a_job_that_moved_away_only_what_has_no_end_in_the_log_stays_known(tmp_path: Path) -> None:
     """Nobody here will see it sealed."""
-    ended, doubted = Bench(tmp_path), Bench(tmp_path)
+    ended, doubted = HandlerBench(tmp_path), HandlerBench(tmp_path)
     await ended.grant("act", "ab")
     await ended.settle()
     assert len(ended.parts.performer.begun[JOB]) == 2, "a repeat of its `started` may still be read"
@@ -282,7 +282,7 @@ async def test_of_a_job_that_moved_away_only_what_has_no_end_in_the_log_stays_kn
 
 
 async def test_a_call_that_ends_after_its_job_moved_away_is_forgotten_with_its_report(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     await bench.grant("act")
     await bench.declared()
     await bench.read()  # it won, and is about to be called
@@ -295,7 +295,7 @@ async def test_a_call_that_ends_after_its_job_moved_away_is_forgotten_with_its_r
 
 
 async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     await bench.grant("act")
     nonce = (await bench.declared()).invocation_id
     reopened = about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=2, by="policy")
@@ -307,7 +307,7 @@ async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path)
 
 
 async def test_what_lies_behind_a_record_that_nobody_here_can_read_is_not_called(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     await bench.grant("act")
     await bench.declared()
     headers = dict(bench.records[0].headers) | {"ce_type": b"io.aetheris.policy_allowed.v2"}
@@ -323,7 +323,7 @@ def _has(name: str) -> Callable[[Group], bool]:
 
 
 async def test_of_a_call_whose_report_is_refused_in_any_form_is_said_that_nobody_knows(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     bench.refuses = _has("output_hash")
     await bench.grant("act", "ab")
     await bench.settle()
@@ -334,7 +334,7 @@ async def test_of_a_call_whose_report_is_refused_in_any_form_is_said_that_nobody
 
 
 async def test_a_try_that_can_not_be_declared_is_not_made_and_holds_nothing(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     bench.refuses = _has("external_key")
     await bench.grant("act")
     await bench.settle()
@@ -345,7 +345,7 @@ async def test_a_try_that_can_not_be_declared_is_not_made_and_holds_nothing(tmp_
 
 async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_try(tmp_path: Path) -> None:
     for name in ("act", "lose"):
-        bench = Bench(tmp_path)
+        bench = HandlerBench(tmp_path)
         await bench.grant(name)
         assert bench.handler.low_water(Topic.TOOLS_GRANTS) == 0
         await bench.settle()
@@ -355,13 +355,13 @@ async def test_slots_come_back_and_grants_are_discharged_whatever_becomes_of_a_t
 
 
 async def test_the_planner_is_woken_by_the_last_of_many_and_by_each_of_few(tmp_path: Path) -> None:
-    alone = Bench(tmp_path)
+    alone = HandlerBench(tmp_path)
     await alone.grant("act")
     await alone.settle()
     assert alone.bell.rung == ["planner"]
 
     for others_end in (False, True):
-        bench = Bench(tmp_path)
+        bench = HandlerBench(tmp_path)
         assert all(bench.slots.take(lambda: None) for _ in range(OTHERS))
         await bench.grant("act")
         await bench.declared()
@@ -382,7 +382,7 @@ async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: 
         ("act", 0.0, []),
         ("lose", 0.0, ["execute_tool lose"]),
     ):
-        bench = Bench(tmp_path, sample)
+        bench = HandlerBench(tmp_path, sample)
         key = await bench.grant(name)
         await bench.settle()
         assert sorted(span.name for span in bench.spans) == sorted(expected)
@@ -403,7 +403,7 @@ class _Slow(EffectStore):
 
 async def test_what_is_withdrawn_while_an_effect_is_kept_is_not_declared_any_more(tmp_path: Path) -> None:
     store = _Slow()
-    bench = Bench(tmp_path, store=store)
+    bench = HandlerBench(tmp_path, store=store)
     await bench.grant("act", "ab")
     await bench.declared()
     await bench.read()
@@ -420,7 +420,7 @@ async def test_what_is_withdrawn_while_an_effect_is_kept_is_not_declared_any_mor
 
 
 async def test_the_nodes_of_a_run_are_called_one_after_the_other(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = HandlerBench(tmp_path)
     await bench.grant("act", "abc")
     await bench.settle()
     ends = (ev.ToolInvocationStarted, ev.ToolInvocationFinished)

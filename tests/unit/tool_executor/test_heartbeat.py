@@ -25,7 +25,7 @@ class Renewals:
         return [True] * len(leases)
 
 
-class Bench:
+class HeartbeatBench:
     def __init__(self) -> None:
         self.clock, self.renewals = VirtualClock(), Renewals()
         self.heartbeat = Heartbeat(self.renewals, TTL_S, self.clock, PATIENCE_S)  # pyright: ignore[reportArgumentType]
@@ -39,11 +39,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> HeartbeatBench:
+    return HeartbeatBench()
 
 
-async def test_a_grant_in_hand_is_renewed_until_all_its_holders_have_let_go(bench: Bench) -> None:
+async def test_a_grant_in_hand_is_renewed_until_all_its_holders_have_let_go(bench: HeartbeatBench) -> None:
     bench.heartbeat.hold("k", "l")
     bench.heartbeat.hold("k", "l")
     bench.heartbeat.let_go("k", "l")
@@ -53,7 +53,7 @@ async def test_a_grant_in_hand_is_renewed_until_all_its_holders_have_let_go(benc
     assert await bench.renewed() == []
 
 
-async def test_a_call_is_renewed_for_its_time_and_a_little_more(bench: Bench) -> None:
+async def test_a_call_is_renewed_for_its_time_and_a_little_more(bench: HeartbeatBench) -> None:
     bench.heartbeat.hold("k", "l")
     await bench.clock.advance(10 * PATIENCE_S)
     assert await bench.renewed() == ["k"], "it has not begun"
@@ -64,7 +64,7 @@ async def test_a_call_is_renewed_for_its_time_and_a_little_more(bench: Bench) ->
     assert await bench.renewed() == []
 
 
-async def test_who_can_not_report_renews_nothing_of_that_partition(bench: Bench) -> None:
+async def test_who_can_not_report_renews_nothing_of_that_partition(bench: HeartbeatBench) -> None:
     bench.heartbeat.hold("here", "l", HERE)
     bench.heartbeat.hold("there", "l", THERE)
     with bench.heartbeat.appending(HERE):
@@ -76,7 +76,7 @@ async def test_who_can_not_report_renews_nothing_of_that_partition(bench: Bench)
     assert await bench.renewed() == ["here", "there"]
 
 
-async def test_an_append_that_fails_is_none_that_stands(bench: Bench) -> None:
+async def test_an_append_that_fails_is_none_that_stands(bench: HeartbeatBench) -> None:
     class Broken:
         async def append(self, groups: Sequence[object]) -> None:
             raise ConnectionError(len(groups))
@@ -88,7 +88,7 @@ async def test_an_append_that_fails_is_none_that_stands(bench: Bench) -> None:
     assert await bench.renewed() == ["k"]
 
 
-async def test_a_loop_that_does_not_turn_renews_nothing_in_the_end(bench: Bench) -> None:
+async def test_a_loop_that_does_not_turn_renews_nothing_in_the_end(bench: HeartbeatBench) -> None:
     bench.heartbeat.hold("k", "l")
     bench.heartbeat.turn()
     await bench.clock.advance(PATIENCE_S)

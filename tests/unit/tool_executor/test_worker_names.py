@@ -127,7 +127,7 @@ def test_all_orders_of_claims_have_one_that_lives_and_no_two_at_a_time() -> None
                 assert live in after.ended or live in after.left, seed
 
 
-class World:
+class WorkersTopic:
     """A log, folders with locks, and what stood down."""
 
     def __init__(self, folder: Path) -> None:
@@ -172,8 +172,8 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> World:
-    made = World(tmp_path)
+async def workers(tmp_path: Path) -> WorkersTopic:
+    made = WorkersTopic(tmp_path)
     await made.log.start()
     return made
 
@@ -192,76 +192,76 @@ async def until(seen: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_fresh_folder_proves_nothing(world: World) -> None:
-    async with world.lives(world.lock()) as first:
-        fresh = world.lock()
-        async with refused(), world.lives(fresh):
+async def test_a_fresh_folder_proves_nothing(workers: WorkersTopic) -> None:
+    async with workers.lives(workers.lock()) as first:
+        fresh = workers.lock()
+        async with refused(), workers.lives(fresh):
             pass
-        every, last = await world.read()
+        every, last = await workers.read()
         assert (every.live, dict(every.ended)) == (first.incarnation, {})
         assert last.live == first.incarnation
         assert fresh.held == [], "who is refused by the table says nothing"
 
 
-async def test_the_holder_of_the_lock_ends_whom_it_names_and_nobody_else(world: World) -> None:
-    await world.say(entry("i1"))
-    async with world.lives(world.lock("i0", "i1")) as second:
-        every, _ = await world.read()
+async def test_the_holder_of_the_lock_ends_whom_it_names_and_nobody_else(workers: WorkersTopic) -> None:
+    await workers.say(entry("i1"))
+    async with workers.lives(workers.lock("i0", "i1")) as second:
+        every, _ = await workers.read()
         assert (every.live, every.ended["i1"].how) == (second.incarnation, "lock")
-    await world.say(entry("other"))
-    async with refused(), world.lives(world.lock("i0", "i1", second.incarnation)):
+    await workers.say(entry("other"))
+    async with refused(), workers.lives(workers.lock("i0", "i1", second.incarnation)):
         pass
 
 
-async def test_a_crash_between_the_lock_and_the_topic_loses_no_name(world: World) -> None:
-    await world.say(entry("i1"))
-    async with world.lives(world.lock("i1", "i2")) as third:
-        await world.say(entry("i2", "i1"))  # what i2 had sent arrives now
-        every, _ = await world.read()
+async def test_a_crash_between_the_lock_and_the_topic_loses_no_name(workers: WorkersTopic) -> None:
+    await workers.say(entry("i1"))
+    async with workers.lives(workers.lock("i1", "i2")) as third:
+        await workers.say(entry("i2", "i1"))  # what i2 had sent arrives now
+        every, _ = await workers.read()
         assert every.live == third.incarnation
 
 
-async def test_who_was_on_its_way_when_its_successor_looked_is_ended_too(world: World) -> None:
+async def test_who_was_on_its_way_when_its_successor_looked_is_ended_too(workers: WorkersTopic) -> None:
     """i2's record lies between what i3 read and what i3 says."""
-    lock = world.lock("i1", "i2")
-    await world.say(entry("i1"))
+    lock = workers.lock("i1", "i2")
+    await workers.say(entry("i1"))
     names, _ = folded(entry("i1"), entry("i2", "i1"), entry("i3", "i1", "i2"))
     assert names[NAME].live == "i3"
-    async with world.lives(lock):
-        every, _ = await world.read()
+    async with workers.lives(lock):
+        every, _ = await workers.read()
         assert {"i1", "i2"} <= set(every.ended)
 
 
-async def test_who_ends_in_good_order_leaves_the_name_and_claims_nothing(world: World) -> None:
-    async with world.lives(world.lock()) as first:
+async def test_who_ends_in_good_order_leaves_the_name_and_claims_nothing(workers: WorkersTopic) -> None:
+    async with workers.lives(workers.lock()) as first:
         pass
-    async with world.lives(world.lock()) as second:
-        every, last = await world.read()
+    async with workers.lives(workers.lock()) as second:
+        every, last = await workers.read()
         assert (every.live, list(every.left), dict(every.ended)) == (second.incarnation, [first.incarnation], {})
         assert last.live == second.incarnation
 
 
-async def test_who_reads_its_own_end_stands_down(world: World) -> None:
-    async with world.lives(world.lock()) as worker:
-        await world.say(entry(None, worker.incarnation, how="human"))
-        await until(lambda: bool(world.stood_down))
-        assert world.stood_down[0].startswith("human")
+async def test_who_reads_its_own_end_stands_down(workers: WorkersTopic) -> None:
+    async with workers.lives(workers.lock()) as worker:
+        await workers.say(entry(None, worker.incarnation, how="human"))
+        await until(lambda: bool(workers.stood_down))
+        assert workers.stood_down[0].startswith("human")
 
 
-async def test_whoever_lives_says_it_again_where_a_void_record_would_hide_it(world: World) -> None:
-    async with world.lives(world.lock()) as worker:
-        await world.say(entry("intruder"))
+async def test_whoever_lives_says_it_again_where_a_void_record_would_hide_it(workers: WorkersTopic) -> None:
+    async with workers.lives(workers.lock()) as worker:
+        await workers.say(entry("intruder"))
 
         async with asyncio.timeout(10):
-            while (await world.read())[1].live != worker.incarnation:  # noqa: ASYNC110
+            while (await workers.read())[1].live != worker.incarnation:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        every, last = await world.read()
+        every, last = await workers.read()
         assert every.live == last.live == worker.incarnation
         assert last.ended["intruder"].how == "refused"
-    assert world.stood_down == []
+    assert workers.stood_down == []
 
 
-class Slow:
+class SlowAppender:
     """An appender that lets somebody else in before it writes."""
 
     def __init__(self, inner: Appender, first: Callable[[], AbstractAsyncContextManager[object]]) -> None:
@@ -272,21 +272,21 @@ class Slow:
             await self.inner.append(groups)  # pyright: ignore[reportArgumentType]
 
 
-async def test_of_two_that_look_at_once_the_second_in_the_log_withdraws(world: World) -> None:
+async def test_of_two_that_look_at_once_the_second_in_the_log_withdraws(workers: WorkersTopic) -> None:
     """Both read that the name is free; the first to write has it."""
-    inner = world.log.appender()
+    inner = workers.log.appender()
     await inner.start()
     done = asyncio.Event()
 
     @asynccontextmanager
     async def first() -> AsyncGenerator[None]:
-        async with world.lives(world.lock()):
+        async with workers.lives(workers.lock()):
             yield
             done.set()
 
-    slow = Slow(inner, first)
-    arguments = {"log": world.log, "appender": slow, "clock": SystemClock(), "stand_down": world.stood_down.append}
-    async with refused(), living(NAME, world.lock(), **arguments):  # pyright: ignore[reportArgumentType]
+    slow = SlowAppender(inner, first)
+    arguments = {"log": workers.log, "appender": slow, "clock": SystemClock(), "stand_down": workers.stood_down.append}
+    async with refused(), living(NAME, workers.lock(), **arguments):  # pyright: ignore[reportArgumentType]
         pass
     assert done.is_set()
 

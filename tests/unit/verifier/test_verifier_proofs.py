@@ -24,7 +24,7 @@ UNUSED = cast("Any", None)
 DEADLINE_S = 30.0
 
 
-class World:
+class UnlistedJob:
     """A job whose events are in the log, and a verifier's table of jobs that lacks its line."""
 
     def __init__(self) -> None:
@@ -41,38 +41,38 @@ class World:
 
 
 @pytest.fixture
-async def world() -> World:
-    world = World()
-    await world.write(Topic.JOBS_EVENTS, b"{}")
-    return world
+async def unlisted() -> UnlistedJob:
+    unlisted = UnlistedJob()
+    await unlisted.write(Topic.JOBS_EVENTS, b"{}")
+    return unlisted
 
 
-async def test_a_job_whose_line_comes_late_is_known(world: World) -> None:
-    await world.index.load()
-    asked = asyncio.create_task(world.proofs.stream(JOB))
-    await world.clock.advance(KNOWN_WITHIN_S / 2)
+async def test_a_job_whose_line_comes_late_is_known(unlisted: UnlistedJob) -> None:
+    await unlisted.index.load()
+    asked = asyncio.create_task(unlisted.proofs.stream(JOB))
+    await unlisted.clock.advance(KNOWN_WITHIN_S / 2)
     assert not asked.done()
     arrived = asyncio.Event()
-    world.index.on_change(lambda _key, _value: arrived.set())
-    following = asyncio.create_task(world.index.run())
-    await world.write(Topic.JOBS_INDEX, LINE.model_dump_json().encode())
+    unlisted.index.on_change(lambda _key, _value: arrived.set())
+    following = asyncio.create_task(unlisted.index.run())
+    await unlisted.write(Topic.JOBS_INDEX, LINE.model_dump_json().encode())
     await asyncio.wait_for(arrived.wait(), DEADLINE_S)
-    await world.clock.advance(KNOWN_WITHIN_S / 2)
+    await unlisted.clock.advance(KNOWN_WITHIN_S / 2)
     assert [record.value for record in await asked] == [b"{}"]
     following.cancel()
     with suppress(asyncio.CancelledError):
         await following
 
 
-async def test_a_job_that_was_never_born_is_unknown_after_a_while(world: World) -> None:
-    await world.index.load()
-    asked = asyncio.create_task(world.proofs.stream("nobody"))
+async def test_a_job_that_was_never_born_is_unknown_after_a_while(unlisted: UnlistedJob) -> None:
+    await unlisted.index.load()
+    asked = asyncio.create_task(unlisted.proofs.stream("nobody"))
     await asyncio.sleep(0)
-    await world.clock.advance(KNOWN_WITHIN_S + 1)
+    await unlisted.clock.advance(KNOWN_WITHIN_S + 1)
     with pytest.raises(UnknownJob):
         await asked
 
 
-async def test_nothing_is_said_before_the_index_is_read(world: World) -> None:
+async def test_nothing_is_said_before_the_index_is_read(unlisted: UnlistedJob) -> None:
     with pytest.raises(StillReading):
-        await world.proofs.stream(JOB)
+        await unlisted.proofs.stream(JOB)

@@ -20,14 +20,14 @@ from rich.text import Text
 from aetheris.cli.embedded.errors import EmbeddedError, RefusedError
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import InvalidName
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import REFUSED_STATUS, Refused
 
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", is_eager=True, help="Print JSON, for programs.")]
 
 
 class Exit(IntEnum):
@@ -38,6 +38,7 @@ class Exit(IntEnum):
     BAD_INPUT = 2
     UNKNOWN_JOB = 4
     UNREACHABLE = 5
+    REFUSED = REFUSED_STATUS
 
 
 class CommandError(Exception):
@@ -63,9 +64,9 @@ def errors_as_exits(*, as_json: bool = False) -> Generator[None]:
     except InvalidName as error:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error))
     except Refused as error:
-        found = CommandError(Exit.BAD_INPUT, error.code, str(error))
+        found = CommandError(Exit.REFUSED, error.code, str(error))
     except RefusedError as error:
-        found = CommandError(Exit.BAD_INPUT, "refused", str(error))
+        found = CommandError(Exit.REFUSED, "refused", str(error))
     except EmbeddedError as error:
         found = CommandError(Exit.UNREACHABLE, "not_ready", str(error))
     except OSError as error:

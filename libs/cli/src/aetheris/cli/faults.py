@@ -73,7 +73,9 @@ class _Look:
     def all(self) -> None:
         toolbox = self._tools()
         policy = self._named("policy", self._ledger.policy, load_policy, lambda one: f"{len(one.rules)} rules")
-        if policy is not None and self._ledger.policy is not None and self._executor.mcp is None:
+        if self._ledger.policy is None:
+            self.loaded.append(("policy", "none: what can't be undone needs a human's approval"))
+        elif policy is not None and self._executor.mcp is None:
             self.faults.extend(_ruled(policy, toolbox, self._ledger.policy))
         secrets = self._named("secrets", self._executor.secrets, secrets_of, lambda _one: "")
         self._mcp(secrets if secrets is not None else Secrets(()))

@@ -10,16 +10,39 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from aetheris.cli.console import errors_as_exits
 from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.embedded.plan import State
+from aetheris.cli.project_file import project
 
 DEFAULT_DATA = Path(".aetheris")
 APPROVER = "approver"
 """The name of the second token: who submits a job may not approve its calls."""
 
+
+def _of_project(ctx: typer.Context, value: Path) -> Path:
+    """Where neither the flag nor the environment says which, the one of aetheris.toml."""
+    source = ctx.get_parameter_source("data")
+    if ctx.resilient_parsing or source is None or source.name != "DEFAULT":
+        return value
+    with errors_as_exits(as_json=bool(ctx.params.get("as_json"))):
+        return project(ctx.params.get("config") or _config()).data or value
+    return value
+
+
+def _config() -> Path | None:
+    named = os.environ.get("AETHERIS_CONFIG")
+    return Path(named) if named else None
+
+
 Data = Annotated[
     Path,
-    typer.Option("--data", envvar="AETHERIS_DATA", help="Folder of the log, the tokens and everything else."),
+    typer.Option(
+        "--data",
+        envvar="AETHERIS_DATA",
+        callback=_of_project,
+        help="Folder of the log, the tokens and everything else; else that of aetheris.toml.",
+    ),
 ]
 
 As = Annotated[str | None, typer.Option("--as", help="Speak by this name: one of the data folder's tokens.")]

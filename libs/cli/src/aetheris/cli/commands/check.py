@@ -1,29 +1,46 @@
 """`aetheris check`: what is wrong with the settings, the tools and the files of a system, without any system."""
 
-import os
-from typing import Annotated
-
-import typer
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
-from aetheris.cli.faults import Checked, checked
+from aetheris.cli.faults import Checked, Fault, checked
+from aetheris.cli.given import Config, Given, Tools, given
+from aetheris.cli.project_file import ProjectFileInvalid
 
 
-def check(
-    tools: Annotated[str | None, typer.Option(envvar="AETHERIS_TOOLS", help="Modules of tools, a comma list.")] = None,
-    as_json: Json = False,
-) -> None:
+def check(tools: Tools = None, config: Config = None, as_json: Json = False) -> None:
     """Say what is wrong with tools, policy, secrets, MCP servers and models; a line for each fault."""
     with errors_as_exits(as_json=as_json):
-        if tools is not None:
-            os.environ["AETHERIS_TOOLS"] = tools
-        found = checked()
+        found, origins = _found(config, tools)
     if as_json:
-        print_json({"faults": [vars(fault) for fault in found.faults], "loaded": dict(found.loaded)})
+        print_json({"faults": [vars(fault) for fault in found.faults], "loaded": dict(found.loaded), "from": origins})
     else:
-        for subject, detail in (*found.loaded, *((fault.subject, f"✗ {fault.detail}") for fault in found.faults)):
+        faults = [(fault.subject, f"✗ {fault.detail}") for fault in found.faults]
+        for subject, detail in (*told(found, origins), *faults):
             out.print(f"{subject:<10} {shown(detail)}")
     end(Exit.FAILED if found.faults else Exit.HOLDS)
+
+
+def told(found: Checked, origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(what, how much of it, and where it comes from) of what was loaded."""
+    for subject, detail in found.loaded:
+        yield subject, f"{detail} ({origins[subject]})" if subject in origins else detail
+
+
+def origins_of(found: Checked, here: Given) -> dict[str, str]:
+    """What was loaded → the flag, the variable, or the file and its line that says so."""
+    said = {subject: here.origin(subject) for subject, _ in found.loaded}
+    return {subject: origin for subject, origin in said.items() if origin is not None}
+
+
+def _found(config: Path | None, tools: str | None) -> tuple[Checked, dict[str, str]]:
+    try:
+        with given(config, tools) as here:
+            found = checked()
+            return found, origins_of(found, here)
+    except ProjectFileInvalid as invalid:
+        return Checked([Fault("config", one) for one in invalid.faults], ()), {}
 
 
 def startable() -> Checked:
@@ -38,5 +55,5 @@ def startable() -> Checked:
         progress(fault.subject, f"✗ {fault.detail}")
     if stops:
         said = [f"{fault.subject}: {fault.detail}" for fault in stops]
-        raise CommandError(Exit.BAD_INPUT, "refused", "Nothing was started: mend what is named above", faults=said)
+        raise CommandError(Exit.REFUSED, "refused", "Nothing was started: mend what is named above", faults=said)
     return found

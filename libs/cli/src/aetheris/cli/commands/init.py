@@ -13,7 +13,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where; made if it isn't there.")] = Path(),
     as_json: Json = False,
 ) -> None:
-    """Write tools, a plan, a policy, a test and a README that run as they are; no file is overwritten."""
+    """Write tools, a plan, a policy, aetheris.toml, a test and a README that run as they are; overwrite nothing."""
     with errors_as_exits(as_json=as_json):
         written = _written(folder)
         if as_json:

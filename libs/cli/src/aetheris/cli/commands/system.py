@@ -1,35 +1,68 @@
 """`aetheris up | down | doctor`: the embedded system."""
 
-import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from aetheris.cli import local
-from aetheris.cli.commands.check import startable
-from aetheris.cli.console import Exit, Json, end, errors_as_exits, fields, print_json, progress, table
+from aetheris.cli.commands.check import origins_of, startable, told
+from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, fields, print_json, progress, table
 from aetheris.cli.embedded import doctor as examination
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
+from aetheris.cli.given import Config, Given, Tools, given
+from aetheris.cli.project_file import MOST_EXECUTORS
 
 
 def up(
+    *,
     data: local.Data = local.DEFAULT_DATA,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")] = False,
-    executors: Annotated[int, typer.Option(min=0, max=16, help="Executor processes.")] = 1,
-    tools: Annotated[str | None, typer.Option(envvar="AETHERIS_TOOLS", help="Modules of tools, a comma list.")] = None,
+    executors: Annotated[
+        int | None, typer.Option(min=0, max=MOST_EXECUTORS, help="Executor processes; else aetheris.toml's, or 1.")
+    ] = None,
+    tools: Tools = None,
+    config: Config = None,
+    restart: Annotated[bool, typer.Option("--restart", help="End what runs first, in good order.")] = False,
     as_json: Json = False,
 ) -> None:
     """Start Kafka, Valkey and every service; return once all of them are ready."""
-    with errors_as_exits(as_json=as_json):
-        if tools is not None:
-            os.environ["AETHERIS_TOOLS"] = tools  # the services inherit it
-        startable()
+    data = data.resolve()
+    with errors_as_exits(as_json=as_json), given(config, tools, executors) as here:
+        found = startable()
+        origins, loaded = origins_of(found, here), here.loaded()
+        differences = _differences(data, here)
+        _replaceable(data, differences, restart=restart)
+        for subject, detail in (*told(found, origins), *(("changed", one) for one in differences)):
+            progress(subject, detail)
         local.ensure_token(data)
-        services = with_counts({"executor": executors})
-        state = lifecycle.up(data, foreground=foreground, services=services, progress=progress)
-        _print(state, as_json=as_json)
+        services = with_counts({"executor": here.executors})
+        state = lifecycle.up(data, foreground=foreground, services=services, progress=progress, loaded=loaded)
+        _print(state, dict(found.loaded), origins, as_json=as_json)
+
+
+def _differences(data: Path, here: Given) -> Sequence[str]:
+    before = lifecycle.loaded(data)
+    return here.differences(before) if before is not None else ()
+
+
+def _replaceable(data: Path, differences: Sequence[str], *, restart: bool) -> None:
+    """Nothing runs on the folder any more, or just what would be started now.
+
+    Raises:
+        CommandError: what runs there was given something else; it goes on as it is.
+    """
+    if lifecycle.supervisor_pid(data) is None:
+        return
+    if restart:
+        lifecycle.down(data)
+    elif differences:
+        message = f"It runs already, and goes on as it was started: {'; '.join(differences)}"
+        remedy = "`aetheris up --restart` starts it anew with what holds now"
+        raise CommandError(Exit.FAILED, "runs_otherwise", f"{message}. {remedy}", differences=differences)
 
 
 def down(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
@@ -42,9 +75,10 @@ def down(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
             progress("all", "ended")
 
 
-def doctor(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
+def doctor(data: local.Data = local.DEFAULT_DATA, config: Config = None, as_json: Json = False) -> None:
     """Say what is missing and what to do about it."""
-    with errors_as_exits(as_json=as_json):
+    data = data.resolve()
+    with errors_as_exits(as_json=as_json), given(config):
         findings = examination.examine(data)
     if as_json:
         print_json([vars(finding) for finding in findings])
@@ -54,8 +88,9 @@ def doctor(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None
     end(Exit.HOLDS if all(finding.ok for finding in findings) else Exit.FAILED)
 
 
-def _print(state: State, *, as_json: bool) -> None:
+def _print(state: State, loaded: Mapping[str, str], origins: Mapping[str, str], *, as_json: bool) -> None:
     if as_json:
-        print_json({"gateway": state.gateway, "kafka": state.kafka, "redis": state.redis, "pid": state.pid})
+        runs = {"gateway": state.gateway, "kafka": state.kafka, "redis": state.redis, "pid": state.pid}
+        print_json({**runs, "loaded": loaded, "from": origins})
     else:
         fields((("gateway", state.gateway), ("kafka", state.kafka)))

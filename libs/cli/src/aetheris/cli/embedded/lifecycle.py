@@ -66,17 +66,20 @@ def up(
     progress: Progress,
     brokers: int = 1,
     tuning: Callable[[int], kafka.Tuning] = lambda _node: kafka.USUAL,
+    loaded: Mapping[str, str] | None = None,
 ) -> State:
     """Start everything and return once each part has said that it is ready; nothing happens twice.
 
     `brokers` more than one make a cluster whose topics have as many replicas; `tuning` is by node, from 1 on.
+    `loaded` is kept in the plan, for who asks later what it was started with.
     `foreground` returns only when the system has ended, which Ctrl-C and SIGTERM do in good order.
     Raises: EmbeddedError, with nothing left running that was not running before.
     """
     data = _made(data)
     if supervisor_pid(data) is not None:
         return _await_ready(data, Plan.load(data), progress, lambda: supervisor_pid(data) is not None)
-    plan = _prepare(data, services, progress, brokers, tuning)
+    plan = replace(_prepare(data, services, progress, brokers, tuning), loaded=loaded)
+    plan.save(data)
     return _in_foreground(data, plan, progress) if foreground else _detached(data, plan, progress)
 
 
@@ -104,6 +107,14 @@ def status(data: Path) -> Status:
     pid = supervisor_pid(data)
     parts = {part.name: _status(data, part, state, running=pid is not None) for part in Plan.load(data).parts}
     return Status(pid, state.kafka, state.redis, state.gateway, parts)
+
+
+def loaded(data: Path) -> Mapping[str, str] | None:
+    """What the system of a data folder was last started with; None where its starter didn't say, or it never was."""
+    try:
+        return Plan.load(data.resolve()).loaded
+    except FileNotFoundError:
+        return None
 
 
 def supervisor_pid(data: Path) -> int | None:
@@ -139,7 +150,7 @@ def _made(data: Path) -> Path:
 def _prepare(
     data: Path, services: Sequence[Service], progress: Progress, brokers: int, tuning: Callable[[int], kafka.Tuning]
 ) -> Plan:
-    """Configure the servers, choose or check the ports, write the plan."""
+    """Configure the servers, choose or check the ports."""
     ports = Ports(data)
     if chosen := outside("AETHERIS_HTTP_PORT"):
         ports.keep("gateway-0-http", int(chosen))
@@ -147,9 +158,7 @@ def _prepare(
     servers = [*_kafka_parts(data, ports, shared, progress, brokers, tuning), *_valkey_part(data, shared)]
     parts = (*servers, *service_parts(services, shared, ports))
     ports.check_free()
-    plan = Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
-    plan.save(data)
-    return plan
+    return Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
 
 
 def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in

@@ -49,6 +49,8 @@ class Plan:
     kafka: str
     redis: str
     gateway: str
+    loaded: Mapping[str, str] | None = None
+    """What it was given to run with, by name; None where its starter doesn't say."""
 
     def save(self, data: Path) -> None:
         """Write plan.json."""

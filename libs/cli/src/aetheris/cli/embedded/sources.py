@@ -25,13 +25,13 @@ class Sources:
     def _files(self) -> Iterator[Path]:
         """What lies beside a module's file too: it may import it; of a package, all of it."""
         for module in self._modules:
-            origin = _origin(module)
+            origin = module_file(module)
             if origin is not None:
                 yield from origin.parent.rglob("*.py") if "." in module else origin.parent.glob("*.py")
 
 
-def _origin(module: str) -> Path | None:
-    """The file of a module, seen from the working directory first; None where there is none."""
+def module_file(module: str) -> Path | None:
+    """The file of a module, found without importing it, in the working directory first; None where there is none."""
     where: Sequence[str] | None = [os.getcwd(), *sys.path]
     found: ModuleSpec | None = None
     parts = module.split(".")

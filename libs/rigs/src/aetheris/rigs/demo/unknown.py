@@ -73,7 +73,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class World:
+class ExternalSystems:
     """A mail server and a webhook, each behind a gate that can drop a link; and a bank."""
 
     maildir: Path
@@ -114,36 +114,36 @@ def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
     say.headline(
         "The outside: a mail server (aiosmtpd), a webhook and a bank; each takes all it is sent, drops no repeat"
     )
-    with _world(folder / "demo") as world:
-        naive, paid = _naive(world, say), late.naive(world.bank, say)
+    with _external_systems(folder / "demo") as external:
+        naive, paid = _naive(external, say), late.naive(external.bank, say)
         env = {
             "AETHERIS_TOOLS": "aetheris.rigs.demo.messages",
             "AETHERIS_POLICY": str(Path(__file__).with_name("unknown_policy.toml")),
-            "DEMO_SMTP": f"127.0.0.1:{world.mail_gate.port}",
-            "DEMO_MAILDIR": str(world.maildir),
-            "DEMO_WEBHOOK_URL": world.hook_url,
-            "DEMO_BANK_URL": world.bank.url,
+            "DEMO_SMTP": f"127.0.0.1:{external.mail_gate.port}",
+            "DEMO_MAILDIR": str(external.maildir),
+            "DEMO_WEBHOOK_URL": external.hook_url,
+            "DEMO_BANK_URL": external.bank.url,
         }
         say.headline("The same three calls on Aetheris")
         say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
         with running(folder, env, say, keep=keep) as system:
-            return _on_aetheris(system, world, naive, paid, say=say)
+            return _on_aetheris(system, external, naive, paid, say=say)
 
 
-def _naive(world: World, say: Say) -> Counts:
+def _naive(external: ExternalSystems, say: Say) -> Counts:
     say.headline("A naive loop: on an error, try again")
-    world.lose_links()
-    mails = naive_loop.mail("127.0.0.1", world.mail_gate.port, CUSTOMER, NAIVE_TEXT)
+    external.lose_links()
+    mails = naive_loop.mail("127.0.0.1", external.mail_gate.port, CUSTOMER, NAIVE_TEXT)
     say.kill("the mail server accepts the mail, and the link drops before its answer is heard")
-    calls = naive_loop.webhook(world.hook_url, NAIVE_TEXT)
+    calls = naive_loop.webhook(external.hook_url, NAIVE_TEXT)
     say.kill("the webhook takes the call, and the link drops")
-    counts = world.counts(NAIVE_TEXT)
+    counts = external.counts(NAIVE_TEXT)
     say.step(f"it tried {mails} and {calls} times, and says it is done. There are {_words(counts)}")
     return counts
 
 
-def _on_aetheris(system: System, world: World, naive: Counts, paid: int, *, say: Say) -> Outcome:
-    world.lose_links()
+def _on_aetheris(system: System, external: ExternalSystems, naive: Counts, paid: int, *, say: Say) -> Outcome:
+    external.lose_links()
     mail = {"id": "mail", "tool": "send_mail", "args": {"to": CUSTOMER, "text": TEXT}}
     call = {"id": "call", "tool": "call_webhook", "args": {"text": TEXT}, "depends_on": ["mail"]}
     job_id = system.submit({"nodes": [mail, call]}, f"demo-{uuid4()}")
@@ -152,19 +152,19 @@ def _on_aetheris(system: System, world: World, naive: Counts, paid: int, *, say:
     for event in system.client.events(job_id):
         if event.type in _TOLD:
             say.detail(f"{event.data['node_id']}: {_TOLD[event.type]}")
-    say.step(f"the job waits: there are {_words(world.counts(TEXT))}")
+    say.step(f"the job waits: there are {_words(external.counts(TEXT))}")
     say.detail("the webhook can't be asked, and who calls it again may act twice: nothing here decides that")
-    lines = world.hook.count(TEXT)
+    lines = external.hook.count(TEXT)
     say.step(f"a human asks whoever runs the webhook: its book has {lines} line(s) of that")
     _resolve(system, job_id, f"the webhook's book has {lines} line(s) of it")
     say.step(f"aetheris resolve {job_id} --node call --happened --evidence … --as {APPROVER}")
     await_status(system, job_id, "completed")
-    counts = world.counts(TEXT)
+    counts = external.counts(TEXT)
     say.step(f"the job has completed. There are {_words(counts)}")
     mail_by, call_by = settled_by(system, job_id, "mail"), settled_by(system, job_id, "call")
     verified = bool(verified_with_seal(system, job_id)["ok"])
     say.headline("A payment that is slow on its way, and an executor that is killed meanwhile")
-    paid_late = Late(paid, late.on_aetheris(system, world.bank, say))
+    paid_late = Late(paid, late.on_aetheris(system, external.bank, say))
     return Outcome(naive, counts, mail_by, call_by, waited, verified, paid_late)
 
 
@@ -193,7 +193,7 @@ def _resolve(system: System, job_id: str, evidence: str) -> None:
 
 
 @contextmanager
-def _world(folder: Path) -> Generator[World]:
+def _external_systems(folder: Path) -> Generator[ExternalSystems]:
     maildir, port = folder / "maildir", free_port()
     server = spawn(servers.mail(port, maildir), log=folder / "smtp.log")
     try:
@@ -204,7 +204,7 @@ def _world(folder: Path) -> Generator[World]:
             Gate(port) as mail_gate,
             Gate(int(hook.url.rpartition(":")[2])) as hook_gate,
         ):
-            yield World(maildir, hook, bank, mail_gate, hook_gate)
+            yield ExternalSystems(maildir, hook, bank, mail_gate, hook_gate)
     finally:
         end(server, _STOP_WITHIN_S)
 

@@ -1,0 +1,33 @@
+"""How the tests are kept: files that can be read at one go, and one meaning for each class's name."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+MOST_LINES = 500
+NOT_YET = frozenset({"integration/test_gateway.py"})
+"""Is being taken apart with what it tests."""
+
+
+def test_no_file_is_longer_than_can_be_read() -> None:
+    lengths = {_name(file): len(file.read_text().splitlines()) for file in _files()}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES and name not in NOT_YET} == {}
+
+
+def test_no_two_files_give_one_name_to_their_classes() -> None:
+    """Two that are one belong in tests/testkit; two that are not have names that say what each is."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for file in _files():
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(_name(file))
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def _files() -> list[Path]:
+    return sorted(TESTS.rglob("*.py"))
+
+
+def _name(file: Path) -> str:
+    return str(file.relative_to(TESTS))

@@ -1,0 +1,28 @@
+"""The system that most tests of the whole system stand on; a module that needs another has a `rig` of its own."""
+
+from collections.abc import Generator
+
+import pytest
+
+from tests.testkit.outside import Outside
+from tests.testkit.rig import Rig, running_rig
+from tests.testkit.system import System
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
+    """A module's own: one process of each service, on the tools of `outside_tools`."""
+    with running_rig(tmp_path_factory.mktemp("rig")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def system(rig: Rig) -> System:
+    """That of the rig."""
+    return rig.system
+
+
+@pytest.fixture(scope="module")
+def outside(rig: Rig) -> Outside:
+    """That of the rig."""
+    return rig.outside

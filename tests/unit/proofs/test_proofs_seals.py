@@ -1,0 +1,155 @@
+"""Seals: one that holds, those that lie, and what may follow one."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aetheris.proofs import seals
+from aetheris.proofs.chain import event_chain_root
+from tests.testkit.evidence import KEY, OTHER_KEY, SEALED_AT, checked, seal, violations
+from tests.testkit.proof_histories import Log, answer_wait, clean, digest, node
+
+
+def test_a_seal_holds() -> None:
+    log = clean()
+    count, root = len(log.records), event_chain_root(log.records)
+    seal(log)
+    log.add("effect_confirmed", node_id="a", idempotency_key="k-a", resource={}, mode="warn")
+    report = checked(log)
+    assert report.violations == ()
+    assert report.ok
+    assert (report.event_count, report.event_chain_root_hash) == (count, root)
+    assert report.seal.to_json() == {
+        "present": True,
+        "ok": True,
+        "event_count": count,
+        "root": root,
+        "full_root": event_chain_root(log.records),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"root": "0" * 64}, "seal_root"),
+        ({"execution_hash": ""}, "seal_execution_hash"),
+        ({"outcome_hash": ""}, "seal_outcome_hash"),
+        ({"tenant": "other"}, "seal_tenant"),
+        ({"event_count": 0}, "seal_count"),
+        ({"event_count": 10_000}, "seal_count"),
+        ({"event_count": True}, "seal_count"),
+        ({"event_count": 3}, "sealed_unfinished"),
+    ],
+)
+def test_a_seal_that_lies(changed: dict[str, Any], rule: str) -> None:
+    log = clean()
+    said = seal(log, **changed)
+    assert (rule, said) in violations(log)
+    assert checked(log).seal.to_json()["ok"] is False
+    assert not checked(log).ok
+
+
+def test_a_seal_by_another_key() -> None:
+    log = clean()
+    said = seal(log, OTHER_KEY)
+    assert violations(log) == {("seal_unknown_key", said)}
+    log = clean()
+    said = seal(log, OTHER_KEY)
+    body = json.loads(log.records[-1].value) | {"key_id": seals.key_id(KEY.public_key())}
+    log.records[-1] = replace(log.records[-1], value=json.dumps(body).encode())
+    assert violations(log) == {("seal_signature", said)}
+
+
+@pytest.mark.parametrize(
+    "name", ["tenant", "job_id", "event_count", "root", "execution_hash", "outcome_hash", "sealed_at", "key_id"]
+)
+def test_a_signature_covers_every_field(name: str) -> None:
+    sealed = seals.sign(
+        seals.seal_payload(
+            tenant="t", job_id="j", event_count=1, root="r", execution_hash="e", outcome_hash="o", sealed_at=SEALED_AT
+        ),
+        KEY,
+    )
+    assert seals.verify(sealed, KEY.public_key())
+    assert not seals.verify({**sealed, name: "x"}, KEY.public_key())
+    assert not seals.verify({key: value for key, value in sealed.items() if key != name}, KEY.public_key())
+    assert not seals.verify({**sealed, "more": 1}, KEY.public_key())
+
+
+@pytest.mark.parametrize("signature", [None, "", "!", base64.b64encode(b"\0" * 64).decode(), "AA=="])
+def test_a_signature_that_is_none(signature: object) -> None:
+    sealed = {**seals.sign({"tenant": "t"}, KEY), "signature": signature}
+    assert not seals.verify(sealed, KEY.public_key())
+
+
+@pytest.mark.parametrize("at", range(11))
+def test_a_sealed_history_can_not_be_changed(at: int) -> None:
+    log = clean()
+    seal(log)
+    record = log.records[at]
+    log.records[at] = replace(record, value=record.value[:-1] + b',"x":1}')
+    assert "seal_root" in {rule for rule, _ in violations(log)}
+    assert not checked(log).ok
+
+
+def _unsettled_then_ended() -> Log:
+    log = Log()
+    log.start("n1")
+    log.done("a", "permanent_failure")
+    log.add("job_cancelled", by="me")
+    seal(log)
+    return log
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda log: log.finish("n1"),
+        lambda log: log.permanent("n1", "ledger"),
+        lambda log: log.retryable("n1"),
+        lambda log: log.reopen("n1"),
+        lambda log: log.about("invocation_parked", "n1"),
+        lambda log: log.revise(1, node("b")),
+        lambda log: log.done("a", "compensated"),
+        lambda log: log.add("step_compensated", node_id="a", compensates="a"),
+    ],
+)
+def test_what_must_not_follow_a_seal(late: Callable[[Log], str]) -> None:
+    log = _unsettled_then_ended()
+    said = late(log)
+    assert ("after_seal", said) in violations(log)
+
+
+def test_a_late_end_of_an_answered_wait_may_follow_a_seal() -> None:
+    log = Log({"id": "w", "kind": "wait", "depends_on": []})
+    answer_wait(log, "wait_completed")
+    log.done("w", "success", output_hash=digest(None))
+    log.complete()
+    seal(log)
+    log.about("invocation_rejected", name="w", reason="cancelled")
+    assert checked(log).ok
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda log: log.start("n9"),
+        lambda log: log.permanent("n9", "executor"),
+        lambda log: log.reopen("n9"),
+        lambda log: log.add("confirmation_failed", node_id="a", idempotency_key="k-a", resource={}, mode="warn"),
+        lambda log: log.add("job_failed", error="e"),
+        lambda log: log.add("something_new"),
+        lambda log: log.add("plan_generated", revision=0, task_graph=log.graph, plan_hash=digest(log.graph)),
+        seal,
+    ],
+)
+def test_what_may_follow_a_seal(late: Callable[[Log], str]) -> None:
+    log = clean()
+    seal(log)
+    late(log)
+    assert violations(log) == set()
+    assert checked(log).ok
