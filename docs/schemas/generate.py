@@ -1,4 +1,4 @@
-"""Write docs/asyncapi.json and docs/schemas/*.json from the models (docs/subscribing.md); `make docs` runs it.
+"""Write docs/asyncapi.json, docs/openapi.json and docs/schemas/*.json from the models; `make docs` runs it.
 
 A schema that readers of the one before could trip over is refused: give such an event a new major version.
 `--break` writes it all the same, for what nobody has read yet.
@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from aetheris.gateway.openapi import openapi
 from aetheris.protocol.messages.published import asyncapi, breaks, schemas
 
 SCHEMAS = Path(__file__).parent
 DOCUMENT = SCHEMAS.parent / "asyncapi.json"
+HTTP = SCHEMAS.parent / "openapi.json"
 
 
 def rendered() -> dict[Path, str]:
     """Every generated file, as it must be."""
     files = {SCHEMAS / f"{name}.json": _json(schema) for name, schema in schemas().items()}
-    return files | {DOCUMENT: _json(asyncapi(f"./{SCHEMAS.name}"))}
+    return files | {DOCUMENT: _json(asyncapi(f"./{SCHEMAS.name}")), HTTP: _json(openapi())}
 
 
 def broken() -> list[str]:

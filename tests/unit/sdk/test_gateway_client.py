@@ -7,7 +7,6 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from aetheris.sdk import client as sdk
 from aetheris.sdk.client import (
     ApiError,
     AsyncClient,
@@ -18,6 +17,7 @@ from aetheris.sdk.client import (
     NotFound,
     Unauthorized,
     Unreachable,
+    event_walk,
 )
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -132,7 +132,7 @@ def in_parts(asked: list[str]) -> Answer:
 
 
 def test_a_stream_goes_on_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(event_walk, "PAUSE_S", 0.0)
     asked: list[str] = []
     with client(in_parts(asked)) as api:
         assert [one.seq for one in api.follow("j")] == [1, 2, 3, 4]
@@ -140,7 +140,7 @@ def test_a_stream_goes_on_where_it_broke(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_so_does_the_async_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(event_walk, "PAUSE_S", 0.0)
     asked: list[str] = []
     async with AsyncClient("http://gateway", "token", transport=httpx.MockTransport(in_parts(asked))) as api:
         assert [one.seq async for one in api.follow("j", after=1)] == [2, 3, 4]
@@ -183,7 +183,7 @@ def test_a_line_in_many_parts_is_put_together_once() -> None:
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(event_walk, "PAUSE_S", 0.0)
     with client(lambda _: httpx.Response(200, text=": stream\n\n")) as api, pytest.raises(Unreachable):
         list(api.follow("j", patience_s=0.05))
     with client(lambda _: httpx.Response(404, json={})) as api, pytest.raises(NotFound):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from pydantic_ai.exceptions import ToolFailed
 
 from aetheris.protocol.base.ids import job_id_of
 from aetheris.sdk.equal_calls import MOST_TRIES
-from aetheris.sdk.pydantic_ai import LedgeredToolset
+from aetheris.sdk.pydantic_ai import LedgeredToolset, NoSuchTool
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.outside import until
 from tests.testkit.pages import readme_agent
@@ -220,6 +221,33 @@ async def test_only_what_is_asked_for_is_shown_under_names_that_providers_take()
                 assert list(await tools.get_tools(None)) == shown  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="run_id is empty"):
         await LedgeredToolset(["*"], run_id=lambda _: "").for_run(None)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"tools": ["refund", "refnd"]}, "tools: no tool refnd is there; did you mean refund?"),
+        ({"tools": ["nothing"]}, "tools: no tool nothing is there; there are look, mail.send, odd, refund"),
+        ({"tools": ["shop.*"]}, r"tools: no tool shop.* is there; there are look"),
+        ({"tools": ["refund"], "repeats": ["refnud"]}, "repeats: no tool refnud is there; did you mean refund?"),
+        ({"tools": ["look"], "repeats": ["refund"]}, "repeats: no tool refund is there; there are look"),
+    ],
+)
+async def test_a_tool_that_does_not_exist_is_named_before_anything_is_called(
+    gateway: PlayedGateway, named: dict[str, Any], said: str
+) -> None:
+    async with LedgeredToolset(**named, run_id="r", url=gateway.url, token="t") as tools:  # noqa: S106
+        with pytest.raises(NoSuchTool, match=re.escape(said)):
+            await tools.get_tools(None)  # pyright: ignore[reportArgumentType]
+    assert gateway.effects == []
+
+
+def test_an_agent_whose_tool_does_not_exist_asks_no_model(readme: ReadmeAgent) -> None:
+    readme.script.write_text(readme.script.read_text().replace('"refund"', '"refnud"'))
+    with readme.start("o-1") as agent:
+        _, errors = agent.communicate(timeout=60)
+    assert (agent.returncode, "did you mean refund?" in errors) == (1, True)
+    assert (readme.model.requests, readme.gateway.effects) == ([], [])
 
 
 class AgentRun:

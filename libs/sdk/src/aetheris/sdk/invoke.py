@@ -6,11 +6,8 @@ One send for each call: nothing here tries again. Whatever is not known to have 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
-
-from pydantic import TypeAdapter
 
 from aetheris.protocol.base import recordable
 from aetheris.sdk import redaction, remains
@@ -35,6 +32,7 @@ from aetheris.sdk.outcomes import (
     Verdict,
 )
 from aetheris.sdk.redaction import Redactor
+from aetheris.sdk.results import recorded
 from aetheris.sdk.schema import BadArguments
 from aetheris.sdk.threads import THREADS, Ended
 from aetheris.sdk.tools import AnyTool, wants_context
@@ -43,7 +41,6 @@ T = TypeVar("T")
 
 LONGEST_REASON = 500  # characters
 _LONGEST_CLASS = 200  # characters of the name of an exception's class
-_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 Raised = Callable[[BaseException], None]
@@ -78,8 +75,8 @@ async def invoke(
     return await _within(within_s, outcome, lambda name: _doubt(name, tool.pure))
 
 
-async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answer:
-    """Ask the outside about the call that carried `ctx.external_key`; what goes wrong is Unknown.
+async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float, raised: Raised = lambda _error: None) -> Answer:
+    """Ask the outside about the call that carried `ctx.external_key`; what goes wrong is Unknown, and told to `raised`.
 
     Raises:
         LookupError: the tool has no probe.
@@ -87,15 +84,17 @@ async def ask_probe(tool: AnyTool, ctx: ProbeContext, timeout_s: float) -> Answe
     if tool.asks is None:
         raise LookupError(f"{tool.key} has no probe")
     call = _call(tool.key, tool.asks, (ctx.external_key,), _context_argument(tool.asks, ctx))
-    answer = await _asked(call, min(timeout_s, ctx.remaining()))
+    answer = await _asked(call, min(timeout_s, ctx.remaining()), raised)
     if isinstance(answer, Found):
         changes = _changes(answer.changes, redaction.NOTHING)
-        return Found(_as_json(answer.result)[0], answer.external_id, answer.evidence, changes)
+        return Found(recorded(answer.result)[0], answer.external_id, answer.evidence, changes)
     return answer if isinstance(answer, NotFound | Unknown) else _no_answer(answer)
 
 
-async def verify(tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_s: float) -> Verdict:
-    """Compare a recorded change with the outside; what goes wrong is Unknown.
+async def verify(
+    tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_s: float, raised: Raised = lambda _error: None
+) -> Verdict:
+    """Compare a recorded change with the outside; what goes wrong is Unknown, and told to `raised`.
 
     Raises:
         LookupError: the tool has no verifier.
@@ -103,18 +102,19 @@ async def verify(tool: AnyTool, change: StateChange, ctx: ProbeContext, timeout_
     if tool.verifies is None:
         raise LookupError(f"{tool.key} has no verifier")
     call = _call(tool.key, tool.verifies, (change,), _context_argument(tool.verifies, ctx))
-    verdict = await _asked(call, min(timeout_s, ctx.remaining()))
+    verdict = await _asked(call, min(timeout_s, ctx.remaining()), raised)
     return verdict if isinstance(verdict, Confirmed | Drifted | Unknown) else _no_answer(verdict)
 
 
-async def _asked(call: Callable[[], Awaitable[Any]], within_s: float) -> Any:
-    return await _within(within_s, partial(_answer, call), Unknown)
+async def _asked(call: Callable[[], Awaitable[Any]], within_s: float, raised: Raised) -> Any:
+    return await _within(within_s, partial(_answer, call, raised), Unknown)
 
 
-async def _answer(call: Callable[[], Awaitable[Any]]) -> Any:
+async def _answer(call: Callable[[], Awaitable[Any]], raised: Raised) -> Any:
     try:
         return await call()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a probe raises, the outside didn't answer
+        raised(error)
         return Unknown(type(error).__name__)
 
 
@@ -165,16 +165,9 @@ def _succeeded(returned: Any, redactor: Redactor) -> Succeeded:
 
 def _recorded(value: Any, redactor: Redactor) -> tuple[Any, bytes]:
     """A result without secrets, and its canonical bytes."""
-    result, data = _as_json(value)
+    result, data = recorded(value)
     clean = redactor.value(result)
     return (result, data) if clean is result else recordable.result(clean)
-
-
-def _as_json(value: Any) -> tuple[Any, bytes]:
-    """A result comes after its effect, so it is never an error: what JSON can't say is kept as bytes."""
-    with suppress(Exception):  # a result's own serialiser may raise anything
-        value = _ANY.dump_python(value, mode="json")
-    return recordable.result(value)
 
 
 def _changes(said: Iterable[StateChange], redactor: Redactor) -> tuple[StateChange, ...]:

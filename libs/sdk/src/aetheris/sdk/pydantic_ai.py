@@ -18,6 +18,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
+from aetheris.protocol.base.faults import like
 from aetheris.protocol.base.ids import NAME
 from aetheris.sdk.client import AsyncClient, BadRequest, Job, Submitted
 from aetheris.sdk.equal_calls import (
@@ -57,6 +58,10 @@ _NO_MORE = f"It took no effect, and has failed {MOST_TRIES} times: it is not mad
 _UNKNOWN = "Nobody knows whether it took effect. A human decides what becomes of it: the same call is not made again."
 _IN_PART = "It took effect, or a part of it: the same call is not made again."
 _ANYTHING = SchemaValidator(core_schema.any_schema())  # the gateway checks arguments against the tool's schema
+
+
+class NoSuchTool(LookupError):
+    """A toolset names a tool that isn't registered, or a pattern that none fits; nothing was called."""
 
 
 class StillRunning(Exception):
@@ -148,9 +153,13 @@ class LedgeredToolset(AbstractToolset[Any]):
         """The registered tools that fit the patterns; where providers don't take a name, `_` stands in it.
 
         Raises:
+            NoSuchTool: a name or pattern of `tools` or `repeats` that no tool fits; says which was probably meant.
             ValueError: two of them would have one name, or one that may repeat has an argument `repeat_of` of its own.
         """
-        listed = [one for one in await self._gateway().tools() if _fits(str(one["name"]), self._patterns)]
+        registered = await self._gateway().tools()
+        _all_fit("tools", self._patterns, [str(one["name"]) for one in registered])
+        listed = [one for one in registered if _fits(str(one["name"]), self._patterns)]
+        _all_fit("repeats", self._repeats, [str(one["name"]) for one in listed])
         self._tools = {_shown(str(one["name"])): self._registered(one) for one in listed}
         if len(self._tools) < len(listed):
             raise ValueError("two tools would have the same name for a model: choose them one by one")
@@ -241,6 +250,14 @@ def _shown(name: str) -> str:
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _all_fit(where: str, patterns: Sequence[str], names: Sequence[str]) -> None:
+    for pattern in patterns:
+        if not any(_fits(name, [pattern]) for name in names):
+            near = like(pattern, names)
+            meant = f"did you mean {near}?" if near is not None else f"there are {', '.join(sorted(names)) or 'none'}"
+            raise NoSuchTool(f"{where}: no tool {pattern} is there; {meant}")
 
 
 def _without_repeat(called: _Registered, given: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:

@@ -17,6 +17,8 @@ from aetheris.sdk.outcomes import StateChange
 
 SHORTEST = 8
 """Characters of a secret: a shorter one would be found everywhere."""
+_BYTES_OF = ("$raw", "$base64")
+"""Names under which a result has bytes, in base64."""
 _LONG_LINE = 16
 """Characters from which on a line of a longer secret is one by itself."""
 
@@ -52,8 +54,9 @@ class Redactor:
             return self.text(value)
         if isinstance(value, dict):
             held = cast("dict[str, Any]", value)
-            if held.keys() == {"$raw"} and isinstance(held["$raw"], str):
-                return {"$raw": self._raw(held["$raw"])}
+            for kept in _BYTES_OF:
+                if held.keys() == {kept} and isinstance(held[kept], str):
+                    return {kept: self._raw(held[kept])}
             return {self.text(name): self._value(inner) for name, inner in held.items()}
         if isinstance(value, list | tuple):
             return [self._value(inner) for inner in cast("list[Any]", value)]
@@ -64,7 +67,7 @@ class Redactor:
         return value
 
     def _raw(self, encoded: str) -> str:
-        """Bytes that were kept because JSON can't say them; see canonical_result."""
+        """Bytes that were kept because JSON can't say them (`results`, `recordable`)."""
         try:
             text = base64.b64decode(encoded, validate=True).decode("latin-1")
         except ValueError:

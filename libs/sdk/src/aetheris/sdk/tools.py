@@ -20,6 +20,7 @@ from weakref import ref
 from aetheris.protocol.plan.graph import settling_s
 from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.outcomes import Partial, Result
+from aetheris.sdk.results import check_returned
 from aetheris.sdk.schema import DeclarationError, GivenSchema, Signature, hints_of, signature_of
 
 P = ParamSpec("P")
@@ -74,6 +75,8 @@ class Tool(Generic[P, R]):
         update_wrapper(self, function)
         self._check(settles_within_s)
         self.signature: Signature | GivenSchema = schema or signature_of(function, ToolContext, self.key)
+        if schema is None:
+            check_returned(function, self.key)
         if irreversible and not _can_name(function, self.key):
             rule = "is irreversible, so its effect must be traceable: return Result(value, external_id), with -> Result"
             raise DeclarationError(f"{self.key}: {rule}")

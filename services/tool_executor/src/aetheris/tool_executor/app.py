@@ -24,6 +24,7 @@ from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.sdk.loader import Toolbox, ToolboxError, load
 from aetheris.sdk.remains import of_the_engine, watch
 from aetheris.sdk.threads import THREADS
+from aetheris.sdk.tool_output import ToolOutput
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.effect_writer import EffectWriter
@@ -36,8 +37,7 @@ from aetheris.tool_executor.registering import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
-from aetheris.tool_executor.tool_output import ToolOutput
-from aetheris.tool_executor.tools import Calls
+from aetheris.tool_executor.tools import Calls, said_by_tools
 from aetheris.tool_executor.watchdog import watching
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
         THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_tell_refused, on.metrics)
         models = _asking(settings.models, toolbox)
-        output = ToolOutput(lambda: secrets.redactor, told=settings.tool_output)
+        output = ToolOutput(said_by_tools, lambda: secrets.redactor, told=settings.tool_output)
         closing.enter_context(output.installed(own))
         closing.enter_context(watching(own))
         calls = Calls(toolbox, clock, secrets, models, output)

@@ -4,6 +4,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.events import Outcome
 from aetheris.protocol.plan.graph import EffectKind, Kind, ToolPin
@@ -15,18 +17,25 @@ from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.schema import BadArguments
+from aetheris.sdk.tool_output import ToolOutput
 from aetheris.sdk.tools import AnyTool
 from aetheris.tool_executor.core.partition import Refusal
 from aetheris.tool_executor.core.reports import NOT_EXECUTED
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
-from aetheris.tool_executor.tool_output import ToolOutput
 
 if TYPE_CHECKING:
     from aetheris.tool_executor.asking import Asking
 
+_log = structlog.get_logger(__name__)
+
 LONGEST_ERROR = 500  # characters
 _MISSING = Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
 _NO_MODEL = Refusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured here (AETHERIS_MODELS)")
+
+
+def said_by_tools(level: int, event: str, fields: Mapping[str, Any]) -> None:
+    """A line of this process's log."""
+    _log.log(level, event, **fields)
 
 
 class Calls:
@@ -44,7 +53,7 @@ class Calls:
         self._clock = clock
         self._secrets = secrets
         self._models = models
-        self._output = output if output is not None else ToolOutput(lambda: secrets.redactor)
+        self._output = output if output is not None else ToolOutput(said_by_tools, lambda: secrets.redactor)
 
     def registry(self) -> Sequence[RegistryEntry | ModelEntry]:
         """What is registered of each tool, and of each model."""

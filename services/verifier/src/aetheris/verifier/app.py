@@ -1,7 +1,12 @@
 """The composition root: everything that the verifier consists of is made here."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.refusal import ToolsRefused
@@ -15,7 +20,9 @@ from aetheris.runtime.process.runtime import runtime
 from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
 from aetheris.sdk.loader import ToolboxError, load
+from aetheris.sdk.tool_output import ToolOutput
 from aetheris.verifier.handlers import Parts, VerifierPartition
+from aetheris.verifier.hidden import known
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import load_seal_keys
 from aetheris.verifier.probing import Prober
@@ -24,6 +31,8 @@ from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
 
 GROUP = "aetheris.verifier"
+
+_log = structlog.get_logger(__name__)
 
 INPUTS = Inputs(
     commands={Topic.VERIFICATIONS: Cadence.EAGER},
@@ -54,7 +63,8 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         living(parts, GROUP, stop) as tenure,
         asyncio.TaskGroup() as tasks,
     ):
-        prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once)
+        output = ToolOutput(_say, partial(known, settings.secrets), told=settings.tool_output)
+        prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once, output)
 
         def handler(partition: int) -> VerifierPartition:
             return VerifierPartition(Parts(parts, worker, prober, keys, proofs), partition)
@@ -79,7 +89,12 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         tasks.create_task(http.run())
         freeze_memory(only_facts=True)
         try:
-            await worker.run(stop)
+            with output.installed(toolbox):
+                await worker.run(stop)
         finally:
             http.stop()
             await history.close()
+
+
+def _say(level: int, event: str, fields: Mapping[str, Any]) -> None:
+    _log.log(level, event, **fields)

@@ -20,13 +20,15 @@ from aetheris.sdk.context import ProbeContext
 from aetheris.sdk.invoke import ask_probe, verify
 from aetheris.sdk.loader import Toolbox, UnknownTool
 from aetheris.sdk.outcomes import Confirmed, Drifted, Found, NotFound, StateChange, Unknown, Verdict
+from aetheris.sdk.tool_output import ToolOutput
 
 
 class Prober:
     """Runs probes and verifiers, a bounded number at a time."""
 
-    def __init__(self, toolbox: Toolbox, blobs: Blobs, timeout_s: float, at_once: int) -> None:
+    def __init__(self, toolbox: Toolbox, blobs: Blobs, timeout_s: float, at_once: int, output: ToolOutput) -> None:
         self._toolbox = toolbox
+        self._output = output
         self._blobs = blobs
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(at_once)
@@ -59,7 +61,8 @@ class Prober:
         try:
             change = StateChange(**Change.model_validate(resource).model_dump())
             tool = self._toolbox.get(question.tool_name, question.tool_version)
-            return await verify(tool, change, ctx, self._timeout_s)
+            with self._output.of(tool, ctx, "verifier"):
+                return await verify(tool, change, ctx, self._timeout_s, self._output.raised)
         except UnknownTool:
             return Unknown("the verifier has not loaded this tool version")
         except LookupError:
@@ -80,7 +83,9 @@ class Prober:
     async def _answer(self, question: Verification, traceparent: bytes | None) -> Found | NotFound | Unknown:
         ctx = self._context(question, traceparent)
         try:
-            return await ask_probe(self._toolbox.get(question.tool_name, question.tool_version), ctx, self._timeout_s)
+            tool = self._toolbox.get(question.tool_name, question.tool_version)
+            with self._output.of(tool, ctx, "probe"):
+                return await ask_probe(tool, ctx, self._timeout_s, self._output.raised)
         except UnknownTool:
             return Unknown("the verifier has not loaded this tool version")
         except LookupError:

@@ -21,5 +21,9 @@ class VerifierSettings(RuntimeSettings):
     )
     seal_log: str = Field("aetheris.local/seals", description="Origin of the log of seals: a URL without scheme, yours")
     probe_timeout_s: float = Field(10.0, gt=0, description="Time that a tool's probe has to answer")
+    secrets: Path | None = Field(None, description="Secrets of tools (TOML), kept out of what probes and verifiers say")
+    tool_output: bool = Field(
+        default=True, description="What probes and verifiers print, log and raise goes into the log, without secrets"
+    )
     probes_at_once: int = Field(16, ge=1, description="Probes that run at the same time")
     read_s: float = Field(10.0, gt=0, description="Deadline for reading a job's stream from Kafka")

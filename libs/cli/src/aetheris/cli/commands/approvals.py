@@ -12,7 +12,7 @@ from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_object
 from aetheris.cli.job_ids import whole_id
 from aetheris.protocol.planning.approvals import job_of
-from aetheris.sdk.client import Action, Approval, Asked, Client, Job, Responded
+from aetheris.sdk.client import Action, Approval, Client, HumanRequest, Job, Responded
 
 _ABOUT_TO_ASK_S = 10.0
 _LOOK_AGAIN_S = 0.2
@@ -126,7 +126,7 @@ def _oldest(client: Client, limit: int) -> list[Approval]:
     return found
 
 
-def _print_request(asked: Asked, *, as_json: bool) -> None:
+def _print_request(asked: HumanRequest, *, as_json: bool) -> None:
     if as_json:
         print_json(asked.model_dump(mode="json", exclude_none=True))
         return

@@ -9,7 +9,6 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Header, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 
 from aetheris.gateway.commands import Commands, Reply
 from aetheris.gateway.core import bodies
@@ -31,6 +30,8 @@ from aetheris.runtime.process.health import Health
 
 _MAX_DRAINED_BYTES = 16 * 1024 * 1024
 """Of a body that is too large, so much is read: a client that still writes would not see the answer."""
+
+PREFER = "`wait=N`: answer when the job has ended, after N seconds (60 at most) at the latest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,9 @@ async def _services(request: Request) -> Services:
     return services_of(request)
 
 
-async def _caller(request: Request, authorization: Annotated[str | None, Header()] = None) -> Caller:
+async def _caller(
+    request: Request, authorization: Annotated[str | None, Header(include_in_schema=False)] = None
+) -> Caller:
     return services_of(request).tokens.caller(authorization)
 
 
@@ -99,10 +102,23 @@ def replied(reply: Reply[Any]) -> JSONResponse:
     return told(reply.answer, 200 if reply.answered else 202)
 
 
-def sent(kind: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+def takes(kind: type[api.Body], *, required: bool = True) -> dict[str, Any]:
     """What a route says of its body, which it parses by itself, for the API's description."""
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def also_takes(place: str, **parameters: str) -> dict[str, Any]:
+    """Parameters (of the query or the header) that a route reads by itself, for the API's description."""
+    said = [{"name": name.replace("_", "-"), "in": place, "description": says} for name, says in parameters.items()]
+    return {"parameters": [one | {"required": False, "schema": {"type": "string"}} for one in said]}
+
+
+def command(answer: type[api.Answer], body: type[api.Body] | None = None, *, required: bool = True) -> dict[str, Any]:
+    """What a route says of a command: its answer now or later, and its body."""
+    later = {202: {"model": answer, "description": "The log has not answered yet"}}
+    said = {} if body is None else {"openapi_extra": takes(body, required=required)}
+    return {"response_model": answer, "responses": later, **said}
 
 
 def number(field: str, text: str, least: int, most: int = 2**53) -> int:

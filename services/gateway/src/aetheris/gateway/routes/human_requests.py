@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.edge import Parts, Raw, Who, number, replied, sent, told
+from aetheris.gateway.routes.edge import Parts, Raw, Who, command, number, replied, takes, told
 from aetheris.protocol import api
 
 router = APIRouter(prefix="/api", tags=["approvals"])
@@ -21,13 +21,13 @@ async def request_status(caller: Who, parts: Parts, request_id: str) -> JSONResp
     return JSONResponse(await parts.human_requests.request(caller, request_id))
 
 
-@router.post("/ecs/respond", response_model=api.Responded, openapi_extra=sent(api.RespondBody))
+@router.post("/ecs/respond", **command(api.Responded, api.RespondBody))
 async def respond(caller: Who, parts: Parts, body: Raw) -> JSONResponse:
     """Answer a request."""
     return replied(await parts.human_requests.respond(caller, body))
 
 
-@router.post("/ecs/continue", response_model=api.RequestStanding, openapi_extra=sent(api.RequestBody))
+@router.post("/ecs/continue", response_model=api.RequestStanding, openapi_extra=takes(api.RequestBody))
 async def go_on(caller: Who, parts: Parts, body: Raw) -> JSONResponse:
     """Whether an answered request has let its job go on: an answer does that by itself."""
     return told(await parts.human_requests.standing(caller, body))

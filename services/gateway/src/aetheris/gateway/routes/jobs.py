@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from aetheris.gateway.core import preferences
 from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.routes.edge import Parts, Who, applied, number, waiting
+from aetheris.gateway.routes.edge import PREFER, Parts, Who, also_takes, applied, number, waiting
 from aetheris.gateway.routes.event_stream import event_stream
 from aetheris.gateway.views import STATUSES
 from aetheris.protocol import api
@@ -28,7 +28,7 @@ async def list_jobs(
     return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
 
 
-@router.get("/{job_id}", response_model=api.Job)
+@router.get("/{job_id}", response_model=api.Job, openapi_extra=also_takes("header", Prefer=PREFER))
 async def job(request: Request, caller: Who, parts: Parts, job_id: str) -> JSONResponse:
     """How a job stands; with `Prefer: wait=N` when it has ended, or after N seconds."""
     within_s = preferences.wait_s(request.headers.getlist("prefer"))

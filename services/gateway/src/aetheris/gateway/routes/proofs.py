@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.routes.edge import Parts, Who
+from aetheris.gateway.routes.edge import Parts, Who, also_takes
 
 _KEPT = ("content-type", "retry-after")
 
@@ -42,13 +42,15 @@ async def checkpoint(request: Request, _who: Who, parts: Parts) -> Response:
     return _relayed(await parts.verifier.seals("checkpoint", request.query_params))
 
 
-@router.get("/seals/consistency", response_class=Response)
+@router.get(
+    "/seals/consistency", response_class=Response, openapi_extra=also_takes("query", old="How many leaves were known")
+)
 async def consistency(request: Request, _who: Who, parts: Parts) -> Response:
     """A proof (text) that the log of seals only grew since `old`."""
     return _relayed(await parts.verifier.seals("consistency", request.query_params))
 
 
-@router.get("/seals/leaves")
+@router.get("/seals/leaves", openapi_extra=also_takes("query", start="The first leaf", limit="At most so many"))
 async def leaves(request: Request, _who: Who, parts: Parts) -> Response:
     """The leaves of the log of seals, from `start` on: hashes only."""
     return _relayed(await parts.verifier.seals("leaves", request.query_params))

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.edge import Parts, Raw, Who, replied, sent
+from aetheris.gateway.routes.edge import Parts, Raw, Who, command, replied
 from aetheris.protocol import api
 
 router = APIRouter(prefix="/api", tags=["registry"])
@@ -19,7 +19,7 @@ async def tools(caller: Who, parts: Parts) -> JSONResponse:
     return JSONResponse({"tools": [_with(released, tool) for tool in await parts.reads.tools(caller)]})
 
 
-@router.post("/tools/{name}/release", response_model=api.ToolReleased, openapi_extra=sent(api.ToolReleaseBody))
+@router.post("/tools/{name}/release", **command(api.ToolReleased, api.ToolReleaseBody))
 async def release(caller: Who, parts: Parts, name: str, body: Raw) -> JSONResponse:
     """Let a tool's calls, which wait because it failed too often, go on in the caller's tenant."""
     return replied(await parts.tool_releases.release(caller, name, body))

@@ -4,11 +4,13 @@ import re
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.routing import Route
 
 from aetheris.gateway.core import preferences
 from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.routes.edge import applied, body_of, services_of, told, waiting
+from aetheris.gateway.routes.edge import PREFER, also_takes, applied, body_of, services_of, takes, told, waiting
+from aetheris.protocol.api import Submission, Submitted
 
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -32,3 +34,17 @@ async def submit(request: Request) -> JSONResponse:
 
 
 route = Route("/api/jobs", submit, methods=["POST"])
+described = APIRoute(
+    "/api/jobs",
+    submit,
+    methods=["POST"],
+    status_code=202,
+    response_model=Submitted,
+    responses={200: {"model": Submitted, "description": "The job has ended (`Prefer: wait=N`)"}},
+    tags=["jobs"],
+    openapi_extra={
+        **takes(Submission),
+        **also_takes("header", Idempotency_Key="The same key and request name the same job", Prefer=PREFER),
+    },
+)
+"""The same, as the API's description has it."""

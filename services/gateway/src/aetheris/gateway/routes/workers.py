@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.edge import Parts, Raw, Who, replied, sent
+from aetheris.gateway.routes.edge import Parts, Raw, Who, command, replied
 from aetheris.protocol import api
 
 router = APIRouter(prefix="/api/workers", tags=["workers"])
@@ -21,7 +21,7 @@ async def worker(caller: Who, parts: Parts, worker_id: str) -> JSONResponse:
     return JSONResponse(await parts.workers.one(caller, worker_id))
 
 
-@router.post("/{worker_id}/end", response_model=api.WorkerEnded, openapi_extra=sent(api.WorkerEndBody))
+@router.post("/{worker_id}/end", **command(api.WorkerEnded, api.WorkerEndBody))
 async def end(caller: Who, parts: Parts, worker_id: str, body: Raw) -> JSONResponse:
     """Say that an incarnation can act no more; operators only."""
     return replied(await parts.workers.end(caller, worker_id, body))

@@ -1,7 +1,7 @@
-"""What tools print, log and raise, as lines of this process's log: with job and step, without secrets (docs/tools.md).
+"""What tools, probes and verifiers print, log and raise, as lines of a log: with job and step, without secrets.
 
 A call is known by its context, which tasks and threads that it starts have too. Whatever is written outside of a call
-goes where it went before.
+goes where it went before (docs/tools.md, "What a tool says").
 """
 
 import logging
@@ -14,11 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TextIO, cast
 
-import structlog
-
 from aetheris.sdk import invoke as calling
 from aetheris.sdk import threads
-from aetheris.sdk.context import ToolContext
+from aetheris.sdk.context import ProbeContext, ToolContext
 from aetheris.sdk.redaction import NOTHING, Redactor
 from aetheris.sdk.tools import AnyTool
 
@@ -27,15 +25,17 @@ LONGEST_TRACEBACK = 16_000  # characters; its end is what is kept
 _LONGEST_HELD = 64 * 1024
 """Characters of a line that isn't ended; what comes on top of them is dropped, so that no secret is cut in two."""
 
-_log = structlog.get_logger(__name__)
+Say = Callable[[int, str, Mapping[str, Any]], None]
+"""Writes a line of the log: its level, what happened, and its fields."""
 
 _CALL: "ContextVar[_Call | None]" = ContextVar("call", default=None)
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call, and the lines that it has begun."""
+    """One call of a tool, a probe or a verifier, and the lines that it has begun."""
 
+    role: str
     fields: dict[str, Any]
     begun: dict[str, str] = field(default_factory=dict[str, str])
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -44,14 +44,16 @@ class _Call:
 class ToolOutput:
     """Where what tools say goes; `told` is false where nothing of it may lie in a log."""
 
-    def __init__(self, redactor: Callable[[], Redactor] = lambda: NOTHING, *, told: bool = True) -> None:
+    def __init__(self, say: Say, redactor: Callable[[], Redactor] = lambda: NOTHING, *, told: bool = True) -> None:
+        self._sink = say
         self._redactor = redactor
         self._told = told
 
     @contextmanager
-    def of(self, tool: AnyTool, ctx: ToolContext) -> Generator[None]:
-        """While this call is made, what is said in its context is its own."""
-        call = _Call({"tool": tool.key, "job_id": ctx.job_id, "node_id": ctx.node_id, "attempt": ctx.attempt})
+    def of(self, tool: AnyTool, ctx: ToolContext | ProbeContext, role: str = "tool") -> Generator[None]:
+        """While this call is made, what is said in its context is its own; `role` is tool, probe or verifier."""
+        fields = {"tool": tool.key, "job_id": ctx.job_id, "node_id": ctx.node_id}
+        call = _Call(role, fields | ({"attempt": ctx.attempt} if isinstance(ctx, ToolContext) else {}))
         before = _CALL.set(call)
         try:
             yield
@@ -65,7 +67,7 @@ class ToolOutput:
         call = _CALL.get()
         if call is not None and self._told:
             fields = {**call.fields, "error": type(error).__name__, "traceback": self._shown(error)}
-            _say(logging.ERROR, "tool raised", fields)
+            self._say(logging.ERROR, f"{call.role} raised", fields)
 
     def write(self, call: _Call, stream: str, text: str) -> None:
         """Keep a line until it has ended, then say it."""
@@ -75,7 +77,8 @@ class ToolOutput:
                 call.begun[stream] = rest[:_LONGEST_HELD]
         for line in lines:
             if line and self._told:
-                _say(logging.INFO, "tool printed", {**call.fields, "stream": stream, "line": self._line(line)})
+                fields = {**call.fields, "stream": stream, "line": self._line(line)}
+                self._say(logging.INFO, f"{call.role} printed", fields)
 
     def record(self, call: _Call, record: logging.LogRecord) -> None:
         """A line that was logged with Python's own logging."""
@@ -85,7 +88,7 @@ class ToolOutput:
         if record.exc_info is not None and record.exc_info[1] is not None:
             fields["traceback"] = self._shown(record.exc_info[1])
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
-        _say(level, "tool logged", fields)
+        self._say(level, f"{call.role} logged", fields)
 
     @contextmanager
     def installed(self, tools: Iterable[AnyTool] = ()) -> Generator[None]:
@@ -103,6 +106,14 @@ class ToolOutput:
         finally:
             logging.getLogger().removeHandler(handler)
             sys.stdout, sys.stderr = stdout, stderr
+
+    def _say(self, level: int, event: str, fields: Mapping[str, Any]) -> None:
+        """In nobody's name: the log may be written by way of the very streams that are listened to."""
+        before = _CALL.set(None)
+        try:
+            self._sink(level, event, fields)
+        finally:
+            _CALL.reset(before)
 
     def _line(self, text: str) -> str:
         return self._redactor().text(text)[:LONGEST_LINE]
@@ -151,15 +162,6 @@ class _Handler(logging.Handler):
                 self._output.record(call, record)
         elif logging.lastResort is not None and record.levelno >= logging.lastResort.level:
             logging.lastResort.handle(record)
-
-
-def _say(level: int, event: str, fields: Mapping[str, Any]) -> None:
-    """In nobody's name: the log may be written by way of the very streams that are listened to."""
-    before = _CALL.set(None)
-    try:
-        _log.log(level, event, **fields)
-    finally:
-        _CALL.reset(before)
 
 
 def _from_tool(error: BaseException) -> Any:

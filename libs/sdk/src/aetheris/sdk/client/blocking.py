@@ -1,0 +1,260 @@
+"""The client for programs that wait."""
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from aetheris.protocol.api import (
+    Action,
+    ApprovalPage,
+    Commanded,
+    Contract,
+    ContractList,
+    HumanRequest,
+    Job,
+    JobEvent,
+    JobPage,
+    Reconciled,
+    Responded,
+    Submitted,
+    Verdict,
+)
+from aetheris.sdk.client import calls, event_walk
+from aetheris.sdk.client.calls import TIMEOUT_S, Call, Goal, Level
+from aetheris.sdk.client.errors import Unreachable, checked, good, unreachable
+from aetheris.sdk.client.event_walk import EARLY_END, EventWalk
+
+
+class Client:
+    """Calls the gateway and waits; use it as a context manager."""
+
+    def __init__(
+        self, url: str, token: str, *, timeout_s: float = TIMEOUT_S, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=f"{url.rstrip('/')}/api", headers=calls.bearer(token), timeout=timeout_s, transport=transport
+        )
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def submit(
+        self,
+        plan: Mapping[str, Any] | Goal,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        wait_s: int | None = None,
+    ) -> Submitted:
+        """Submit a plan, or a goal that a model plans for; the same idempotency key and request name the same job.
+
+        With `wait_s` the answer comes when the job has ended, after so many seconds (60 at most) at the latest.
+
+        Raises:
+            ApiError: The gateway refused it.
+        """
+        call = calls.submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
+        return Submitted.model_validate(self._send(call))
+
+    def jobs(self, *, status: str | None = None, cursor: str | None = None, limit: int = 50) -> JobPage:
+        """Jobs, newest first; raises ApiError."""
+        return JobPage.model_validate(self._send(calls.jobs(status, cursor, limit)))
+
+    def job(self, job_id: str, *, wait_s: int | None = None) -> Job:
+        """How a job stands: now, or when it has ended or `wait_s` seconds (60 at most) are over; raises ApiError."""
+        return Job.model_validate(self._send(Call("GET", f"/jobs/{job_id}", wait_s=wait_s)))
+
+    def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
+        """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
+        return Commanded.model_validate(self._send(calls.cancel(job_id, reason, compensate)))
+
+    def pause(self, job_id: str, *, reason: str | None = None) -> Commanded:
+        """Keep a job from starting anything; raises ApiError (Conflict: it has ended, or was cancelled)."""
+        return Commanded.model_validate(self._send(calls.pause(job_id, reason)))
+
+    def resume(self, job_id: str, *, reason: str | None = None) -> Commanded:
+        """Let a paused job go on; raises ApiError (Conflict: it is not paused)."""
+        return Commanded.model_validate(self._send(calls.resume(job_id, reason)))
+
+    def continue_job(
+        self,
+        job_id: str,
+        plan: Mapping[str, Any] | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        settle: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Submitted:
+        """Continue a failed or cancelled job in a new one; raises ApiError (Conflict: names what stands against it).
+
+        `settle`: node id → {verdict: happened or not_executed, evidence, result?} of each step that nobody is sure of.
+        """
+        return Submitted.model_validate(self._send(calls.continue_job(job_id, plan, options, settle)))
+
+    def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
+        """Cancel one step; what is under way is settled first; raises ApiError (Conflict: not begun, or ended)."""
+        return Commanded.model_validate(self._send(calls.cancel_contract(job_id, execution_id, reason)))
+
+    def signal(self, job_id: str, correlation_key: str, payload: Any = None) -> Commanded:
+        """Tell a job what a node of it waits for; raises ApiError (Conflict: the key was used otherwise)."""
+        return Commanded.model_validate(self._send(calls.signal(job_id, correlation_key, payload)))
+
+    def reconcile(self, job_id: str) -> Reconciled:
+        """Compare what a job did with the outside; raises ApiError."""
+        return Reconciled.model_validate(self._send(calls.reconcile(job_id)))
+
+    def approvals(self, *, cursor: str | None = None, limit: int = 50) -> ApprovalPage:
+        """Open requests to humans, oldest first; raises ApiError."""
+        return ApprovalPage.model_validate(self._send(calls.approvals(cursor, limit)))
+
+    def request(self, request_id: str) -> HumanRequest:
+        """A request with its form, and how it stands; raises ApiError."""
+        return HumanRequest.model_validate(self._send(Call("GET", f"/ecs/status/{request_id}")))
+
+    def respond(
+        self, request_id: str, action: Action, *, data: Mapping[str, Any] | None = None, comment: str | None = None
+    ) -> Responded:
+        """Answer a request; raises ApiError (Conflict: another answer stands; Forbidden: others may answer)."""
+        return Responded.model_validate(self._send(calls.respond(request_id, action, data, comment)))
+
+    def resolve(
+        self, job_id: str, execution_id: str, verdict: Verdict, *, evidence: str, result: Any = None
+    ) -> Commanded:
+        """Say what became of a parked step; raises ApiError (Conflict: it is not parked)."""
+        return Commanded.model_validate(self._send(calls.resolve(job_id, execution_id, verdict, evidence, result)))
+
+    def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
+        """The events with `seq` above `after` that are there now; raises ApiError."""
+        return [
+            JobEvent.model_validate(event)
+            for event in self._send(Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit}))
+        ]
+
+    def follow(
+        self, job_id: str, *, after: int = 0, to_seal: bool = False, patience_s: float = 30.0
+    ) -> Generator[JobEvent]:
+        """Events as they come, until the job ends (or is sealed); resumes where a connection broke.
+
+        Raises:
+            ApiError: The gateway refused it.
+            Unreachable: Nothing could be read for `patience_s`.
+        """
+        walk = EventWalk(after, to_seal, patience_s, time.monotonic())
+        while not walk.over:
+            try:
+                with self._http.stream("GET", f"/jobs/{job_id}/events", **walk.arguments()) as answer:
+                    if answer.status_code != 200:
+                        answer.read()
+                        checked(answer)
+                    for part in answer.iter_bytes():
+                        yield from walk.take(part, time.monotonic())
+                        if walk.over:
+                            return
+                walk.broke(EARLY_END, time.monotonic())
+            except (httpx.TransportError, Unreachable) as error:
+                walk.broke(error, time.monotonic())
+            time.sleep(event_walk.PAUSE_S)
+
+    def contracts(self, job_id: str, level: Level = "result") -> list[Contract]:
+        """The execution contracts of a job; raises ApiError."""
+        answer = self._send(Call("GET", f"/jobs/{job_id}/contracts", params={"level": level}))
+        return list(ContractList.model_validate(answer).contracts)
+
+    def verify(self, job_id: str) -> dict[str, Any]:
+        """The verifier's proof; raises ApiError."""
+        return self._send(Call("GET", f"/jobs/{job_id}/verify"))
+
+    def raw_stream(self, job_id: str) -> dict[str, Any]:
+        """A job's raw stream, to be checked by oneself: {job_id, keys, records}; raises ApiError."""
+        return self._send(Call("GET", f"/jobs/{job_id}/stream"))
+
+    def evidence(self, job_id: str) -> bytes:
+        """The evidence bundle of a sealed job, a zip; raises ApiError (Conflict: it isn't sealed, or doesn't hold)."""
+        return self._send_raw(Call("GET", f"/jobs/{job_id}/evidence"))
+
+    def inclusion(self, job_id: str) -> str:
+        """A tlog-proof that a job's seal is in the log of seals; raises ApiError."""
+        return self._send_raw(Call("GET", f"/jobs/{job_id}/inclusion")).decode()
+
+    def checkpoint(self) -> str:
+        """The signed state of the log of seals; raises ApiError."""
+        return self._send_raw(Call("GET", "/seals/checkpoint")).decode()
+
+    def consistency(self, old: int) -> str:
+        """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
+        return self._send_raw(Call("GET", "/seals/consistency", params={"old": old})).decode()
+
+    def replay(self, job_id: str, *, to: str | None = None, steps: bool = False) -> dict[str, Any]:
+        """The job as it stood at a point (an event's id or number, or a time), from its log; raises ApiError."""
+        return self._send(calls.replay(job_id, to, steps))
+
+    def effects(self, job_id: str) -> dict[str, Any]:
+        """The effect log: {job_id, effects, effects_hash}; raises ApiError."""
+        return self._send(Call("GET", f"/jobs/{job_id}/effects"))
+
+    def ledger(self, job_id: str) -> dict[str, Any]:
+        """Each call as the ledger holds it, and what made it so: {job_id, calls}; raises ApiError."""
+        return self._send(Call("GET", f"/jobs/{job_id}/ledger"))
+
+    def trace(self, job_id: str) -> dict[str, Any]:
+        """Decision tree, dependency graph, steps, events, effects; raises ApiError."""
+        return self._send(Call("GET", f"/jobs/{job_id}/trace"))
+
+    def why(
+        self,
+        *,
+        external_id: str | None = None,
+        tool: str | None = None,
+        since: str | None = None,
+        where: Sequence[str] = (),
+        cursor: str | None = None,
+    ) -> dict[str, Any]:
+        """Effects, newest first, each with the tree of its reasons: {effects, cursor}; raises ApiError."""
+        return self._send(calls.why(external_id, tool, since, where, cursor))
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The registered tools, newest version each; raises ApiError."""
+        return self._send(Call("GET", "/tools"))["tools"]
+
+    def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
+        """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
+        return self._send(calls.release_tool(name, reason))
+
+    def models(self) -> list[dict[str, Any]]:
+        """The registered models; raises ApiError."""
+        return self._send(Call("GET", "/models"))["models"]
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Every worker's name and who lives under it; raises ApiError."""
+        return self._send(Call("GET", "/workers"))["workers"]
+
+    def worker(self, worker_id: str) -> dict[str, Any]:
+        """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
+        return self._send(Call("GET", f"/workers/{worker_id}"))
+
+    def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
+        """Say that who lives under a name can act no more; raises ApiError (Conflict: nobody lives under it)."""
+        return self._send(calls.end_worker(worker_id, evidence, incarnation))
+
+    def _send(self, call: Call) -> Any:
+        return checked(self._answer(call))
+
+    def _send_raw(self, call: Call) -> bytes:
+        return good(self._answer(call)).content
+
+    def _answer(self, call: Call) -> httpx.Response:
+        try:
+            return self._http.request(call.method, call.path, **call.arguments())
+        except httpx.TransportError as error:
+            raise unreachable(error) from None

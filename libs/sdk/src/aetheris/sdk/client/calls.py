@@ -1,0 +1,179 @@
+"""What is asked of the gateway: one request for each thing that it can be asked."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aetheris.protocol.api import Action, Verdict
+
+TIMEOUT_S = 30.0
+
+Level = Literal["result", "transition", "request"]
+"""How much of a contract is asked for: what came of it, how it got there, what was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a model is to plan for (docs/models.md).
+
+    Args:
+        tools: names or patterns of what the model may call; none by default.
+        model: as the service has it configured; it may be left out where there is one only.
+        limits: turns, calls, tokens, cost_usd; what is over ends the job.
+        planning: turn by turn (agent, the default), or one answer that is the whole plan (graph).
+    """
+
+    goal: str
+    tools: Sequence[str] = ()
+    model: str | None = None
+    system: str | None = None
+    planning: Literal["agent", "graph"] | None = None
+    limits: Mapping[str, int | float] | None = None
+    max_tokens: int | None = None
+
+    def body(self) -> dict[str, Any]:
+        """As it is sent."""
+        limits = dict(self.limits) if self.limits else None
+        given = _given(model=self.model, system=self.system, planning=self.planning, limits=limits)
+        return {"goal": self.goal, "tools": list(self.tools), **given, **_given(max_tokens=self.max_tokens)}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request."""
+
+    method: str
+    path: str
+    body: Any = None
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    wait_s: int | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """As httpx takes them; JSON is made here, so that NaN is never sent."""
+        found: dict[str, Any] = {"params": self.params, "headers": dict(self.headers)}
+        if self.wait_s is not None:
+            found["headers"]["prefer"] = f"wait={self.wait_s}"
+            found["timeout"] = TIMEOUT_S + self.wait_s
+        if self.body is not None:
+            found["content"] = json.dumps(self.body, allow_nan=False, ensure_ascii=False).encode()
+            found["headers"]["content-type"] = "application/json"
+        return found
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that says who calls."""
+    return {"authorization": f"Bearer {token}"}
+
+
+def submit(
+    plan: Mapping[str, Any] | Goal,
+    agent: str | None,
+    session: str | None,
+    options: Mapping[str, Any] | None,
+    idempotency_key: str | None,
+    *,
+    wait_s: int | None,
+) -> Call:
+    """POST /jobs."""
+    asked = plan.body() if isinstance(plan, Goal) else {"plan": dict(plan)}
+    body = asked | _given(agent=agent, session=session, options=dict(options) if options else None)
+    headers = {"idempotency-key": idempotency_key} if idempotency_key is not None else {}
+    return Call("POST", "/jobs", body, headers=headers, wait_s=wait_s)
+
+
+def jobs(status: str | None, cursor: str | None, limit: int) -> Call:
+    """GET /jobs."""
+    return Call("GET", "/jobs", params=_given(status=status, cursor=cursor, limit=limit))
+
+
+def reconcile(job_id: str) -> Call:
+    """POST /jobs/{id}/reconcile."""
+    return Call("POST", f"/jobs/{job_id}/reconcile")
+
+
+def continue_job(
+    job_id: str,
+    plan: Mapping[str, Any] | None,
+    options: Mapping[str, Any] | None,
+    settle: Mapping[str, Mapping[str, Any]] | None,
+) -> Call:
+    """POST /jobs/{id}/continue."""
+    body = _given(
+        plan=dict(plan) if plan is not None else None,
+        options=dict(options) if options else None,
+        settle={name: dict(said) for name, said in settle.items()} if settle else None,
+    )
+    return Call("POST", f"/jobs/{job_id}/continue", body)
+
+
+def cancel(job_id: str, reason: str | None, compensate: bool) -> Call:
+    """POST /jobs/{id}/cancel."""
+    return Call("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
+
+
+def pause(job_id: str, reason: str | None) -> Call:
+    """POST /jobs/{id}/pause."""
+    return Call("POST", f"/jobs/{job_id}/pause", _given(reason=reason))
+
+
+def resume(job_id: str, reason: str | None) -> Call:
+    """POST /jobs/{id}/resume."""
+    return Call("POST", f"/jobs/{job_id}/resume", _given(reason=reason))
+
+
+def cancel_contract(job_id: str, execution_id: str, reason: str | None) -> Call:
+    """POST /jobs/{id}/contracts/{execution_id}/cancel."""
+    return Call("POST", f"/jobs/{job_id}/contracts/{execution_id}/cancel", _given(reason=reason))
+
+
+def signal(job_id: str, correlation_key: str, payload: Any) -> Call:
+    """POST /jobs/{id}/signal."""
+    return Call("POST", f"/jobs/{job_id}/signal", {"correlation_key": correlation_key, "payload": payload})
+
+
+def approvals(cursor: str | None, limit: int) -> Call:
+    """GET /approvals."""
+    return Call("GET", "/approvals", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
+
+
+def respond(request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None) -> Call:
+    """POST /ecs/respond."""
+    body: dict[str, Any] = {"request_id": request_id, "action": action}
+    if data:
+        body["data"] = dict(data)
+    if comment is not None:
+        body["comment"] = comment
+    return Call("POST", "/ecs/respond", body)
+
+
+def resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> Call:
+    """POST /jobs/{id}/contracts/{execution_id}/resolve."""
+    path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
+    return Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
+
+
+def release_tool(name: str, reason: str) -> Call:
+    """POST /tools/{name}/release."""
+    return Call("POST", f"/tools/{name}/release", {"reason": reason})
+
+
+def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> Call:
+    """POST /workers/{worker_id}/end."""
+    return Call("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))
+
+
+def replay(job_id: str, to: str | None, steps: bool) -> Call:
+    """GET /jobs/{id}/replay."""
+    return Call("GET", f"/jobs/{job_id}/replay", params=_given(to=to, steps=1 if steps else None))
+
+
+def why(external_id: str | None, tool: str | None, since: str | None, where: Sequence[str], cursor: str | None) -> Call:
+    """GET /effects."""
+    asked = _given(external_id=external_id, tool=tool, since=since, where=list(where) or None, cursor=cursor)
+    return Call("GET", "/effects", params=asked)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

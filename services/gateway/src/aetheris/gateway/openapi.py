@@ -1,0 +1,61 @@
+"""The HTTP API as OpenAPI 3.1 (docs/openapi.json), from the routes and the models of `aetheris.protocol.api`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from aetheris.gateway.api import ROUTERS
+from aetheris.gateway.routes import submission
+from aetheris.protocol import api
+
+_BODIES: tuple[type[api.Body], ...] = (
+    api.Submission,
+    api.ContinuationBody,
+    api.CancelBody,
+    api.ReasonBody,
+    api.SignalBody,
+    api.ResolveBody,
+    api.RespondBody,
+    api.RequestBody,
+    api.WorkerEndBody,
+    api.ToolReleaseBody,
+)
+_REFUSED = "An answer other than yes; 503 may be asked again after Retry-After"
+_UNUSED = ("HTTPValidationError", "ValidationError")
+"""What FastAPI would answer by itself; a refusal of this API has one shape."""
+_OPEN = ("/livez", "/readyz")
+
+
+def openapi() -> dict[str, Any]:
+    """The document."""
+    document = get_openapi(
+        title="Aetheris",
+        version="1",
+        description="The gateway's HTTP API; docs/http-api.md says what each answer means.",
+        routes=[submission.described, *(route for router in ROUTERS for route in router.routes)],
+    )
+    _, described = models_json_schema(
+        [(kind, "validation") for kind in (*_BODIES, api.Refusal)], ref_template="#/components/schemas/{model}"
+    )
+    components = document["components"]
+    schemas = components["schemas"] | described["$defs"]
+    components["schemas"] = {name: schemas[name] for name in sorted(schemas) if name not in _UNUSED}
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operation in _operations(document):
+        operation["responses"].pop("422", None)
+        operation["responses"]["default"] = _refusal()
+        operation["security"] = [] if path in _OPEN else [{"token": []}]
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            yield path, operation
+
+
+def _refusal() -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Refusal"}
+    return {"description": _REFUSED, "content": {"application/json": {"schema": schema}}}

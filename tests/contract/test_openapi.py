@@ -1,0 +1,123 @@
+"""The HTTP API is what docs/openapi.json says: its routes, and every request that the SDK's clients make."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from aetheris.gateway.api import ROUTERS
+from aetheris.gateway.routes import submission
+from aetheris.protocol import api
+from aetheris.sdk.client import AsyncClient, Client, Goal
+from tests.testkit.http_api import document, wrong_answer, wrong_request
+
+URL = "http://gateway"
+PLAN = {"nodes": [{"id": "a", "tool": "pay", "args": {}}]}
+VERDICT = {"a": {"verdict": "happened", "evidence": "seen", "result": 1}}
+CALLS: dict[str, list[Callable[[Any], Any]]] = {
+    "submit": [
+        lambda client: client.submit(PLAN, agent="x", session="s", options={"trace": True}, idempotency_key="k"),
+        lambda client: client.submit(
+            Goal(goal="g", tools=["*"], model="m", system="s", planning="graph", limits={"turns": 3}, max_tokens=9),
+            wait_s=1,
+        ),
+    ],
+    "jobs": [lambda client: client.jobs(status="running", cursor="c", limit=3)],
+    "job": [lambda client: client.job("j"), lambda client: client.job("j", wait_s=2)],
+    "cancel": [lambda client: client.cancel("j", reason="r", compensate=True)],
+    "pause": [lambda client: client.pause("j", reason="r")],
+    "resume": [lambda client: client.resume("j", reason="r")],
+    "continue_job": [lambda client: client.continue_job("j", PLAN, options={"trace": True}, settle=VERDICT)],
+    "cancel_contract": [lambda client: client.cancel_contract("j", "e", reason="r")],
+    "signal": [lambda client: client.signal("j", "key", {"a": 1})],
+    "reconcile": [lambda client: client.reconcile("j")],
+    "approvals": [lambda client: client.approvals(cursor="c", limit=2)],
+    "request": [lambda client: client.request("r")],
+    "respond": [lambda client: client.respond("r", "edit", data={"amount": 1}, comment="c")],
+    "resolve": [lambda client: client.resolve("j", "e", "happened", evidence="seen", result={"id": 1})],
+    "events": [lambda client: client.events("j", after=1, limit=2)],
+    "contracts": [lambda client: client.contracts("j", "request")],
+    "verify": [lambda client: client.verify("j")],
+    "raw_stream": [lambda client: client.raw_stream("j")],
+    "evidence": [lambda client: client.evidence("j")],
+    "inclusion": [lambda client: client.inclusion("j")],
+    "checkpoint": [lambda client: client.checkpoint()],
+    "consistency": [lambda client: client.consistency(3)],
+    "replay": [lambda client: client.replay("j", to="3", steps=True)],
+    "effects": [lambda client: client.effects("j")],
+    "ledger": [lambda client: client.ledger("j")],
+    "trace": [lambda client: client.trace("j")],
+    "why": [lambda client: client.why(external_id="x", tool="t", since="2026-01-01", where=["a==1"], cursor="c")],
+    "tools": [lambda client: client.tools()],
+    "release_tool": [lambda client: client.release_tool("t", reason="mended")],
+    "models": [lambda client: client.models()],
+    "workers": [lambda client: client.workers()],
+    "worker": [lambda client: client.worker("w")],
+    "end_worker": [lambda client: client.end_worker("w", evidence="gone", incarnation="i")],
+}
+NOT_ASKED = {"close", "follow"}
+"""`follow` asks for `events`, as a stream."""
+
+
+def test_every_route_is_described() -> None:
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    served = {(method.lower(), route.path) for route in routes for method in route.methods or ()}
+    served |= {("post", submission.route.path)}
+    described = {(method, path) for path, methods in document()["paths"].items() for method in methods}
+    assert described == served
+
+
+def test_every_model_of_the_api_is_used() -> None:
+    schemas = document()["components"]["schemas"]
+    own = {name for name, kind in vars(api).items() if inspect.isclass(kind) and kind.__module__ == api.__name__}
+    unused = own - schemas.keys() - {"Answer", "Body"}
+    assert unused == set()
+
+
+def test_the_clients_are_twins() -> None:
+    ours = {name for name in vars(Client) if not name.startswith("_")}
+    assert ours == {name for name in vars(AsyncClient) if not name.startswith("_")} == CALLS.keys() | NOT_ASKED
+    for name in CALLS:
+        one, other = inspect.signature(getattr(Client, name)), inspect.signature(getattr(AsyncClient, name))
+        assert (name, one) == (name, other)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_what_the_clients_ask_is_described(name: str) -> None:
+    seen: list[httpx.Request] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(409, json={"error": {"code": "c", "message": "m", "details": {}}})
+
+    for call in CALLS[name]:
+        with Client(URL, "token", transport=httpx.MockTransport(refuse)) as client, pytest.raises(Exception, match="m"):
+            call(client)
+        asyncio.run(_ask(refuse, call))
+    assert len(seen) == 2 * len(CALLS[name])
+    for one, other in zip(seen[::2], seen[1::2], strict=True):
+        assert wrong_request(one.method, str(one.url), one.content) == []
+        assert (one.method, one.url, one.content) == (other.method, other.url, other.content)
+
+
+async def _ask(refuse: Callable[[httpx.Request], httpx.Response], call: Callable[[Any], Any]) -> None:
+    async with AsyncClient(URL, "token", transport=httpx.MockTransport(refuse)) as client:
+        with pytest.raises(Exception, match="m"):
+            await call(client)
+
+
+def test_what_is_not_described_is_seen() -> None:
+    assert wrong_request("POST", f"{URL}/api/jobs/j/cancel", b'{"why": 1}')
+    assert wrong_request("GET", f"{URL}/api/jobs?state=x", b"")
+    refused = b'{"error": {"code": "c", "message": "m", "details": {}}}'
+    assert wrong_answer("GET", f"{URL}/api/jobs/j", 404, refused) == []
+    assert wrong_answer("GET", f"{URL}/api/jobs/j", 404, b'{"error": {}}')
+    page = b'{"jobs": [], "cursor": null%b}'
+    assert wrong_answer("GET", f"{URL}/api/jobs", 200, page % b"") == []
+    assert wrong_answer("GET", f"{URL}/api/jobs", 200, page % b', "more": 1')
+    with pytest.raises(LookupError):
+        wrong_request("GET", f"{URL}/api/nowhere", b"")

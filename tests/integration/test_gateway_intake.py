@@ -1,0 +1,130 @@
+"""Submissions: refused by field, once for each key, there at once, known though others forgot them."""
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aetheris.gateway.settings import GatewaySettings
+from aetheris.protocol.messages.commands import Submit
+from aetheris.sdk.client import (
+    Conflict,
+    NotFound,
+)
+from tests.testkit.gateways import (
+    PLAN,
+    VIEW,
+    eventually,
+    running,
+    settings_of,
+)
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def settings(kafka: str, valkey_url: str, tmp_path: Path) -> GatewaySettings:
+    return settings_of(kafka, valkey_url, tmp_path)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "cycle": (
+        {
+            "plan": {
+                "nodes": [
+                    {"id": "a", "tool": "gw.pay", "args": {"amount": 1}, "depends_on": ["b"]},
+                    {"id": "b", "tool": "gw.pay", "args": {"amount": 1}, "depends_on": ["a"]},
+                ]
+            }
+        },
+        "plan.nodes[0].depends_on",
+    ),
+    "unknown tool": ({"plan": {"nodes": [{"id": "a", "tool": "gw.fly"}]}}, "plan.nodes[0].tool"),
+    "wrong argument": (
+        {"plan": {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"amount": "x"}}]}},
+        "plan.nodes[0].args/amount",
+    ),
+    "dangling reference": (
+        {"plan": {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"amount": {"$ref": "z#/n"}}}]}},
+        "plan.nodes[0].args/amount",
+    ),
+    "2 MB": ({"plan": {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"x": "y" * 2_000_000}}]}}, "plan"),
+    "invalid JSON": (b'{"plan": {"nodes": [', "body"),
+    "duplicate keys": (b'{"plan": {"nodes": [], "nodes": []}}', "nodes"),
+    "goal": ({"goal": "get rich", "tools": []}, "goal"),
+    "kind": ({"plan": {"nodes": [{"id": "a", "kind": "llm"}]}}, "plan.nodes[0].args/model"),
+}
+
+
+async def test_bad_input_is_refused_and_nothing_is_appended(settings: GatewaySettings) -> None:
+    async with running(settings) as world, world.raw() as raw:
+        before = await world.appended()
+        for name, (body, where) in BAD.items():
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            answer = await raw.post("/jobs", content=content, headers={"idempotency-key": "same"})
+            assert (name, answer.status_code) == (name, 400)
+            assert (name, answer.json()["error"]["details"]["field"]) == (name, where)
+        for path, where in [("/jobs?limit=0", "limit"), ("/jobs?limit=x", "limit")]:
+            answer = await raw.get(path)
+            assert (answer.status_code, answer.json()["error"]["details"]["field"]) == (400, where)
+        assert await world.appended() == before
+        assert (await raw.post("/jobs", json={"plan": PLAN}, headers={"idempotency-key": "same"})).status_code == 202
+
+
+async def test_one_key_is_one_job(settings: GatewaySettings) -> None:
+    async with running(settings) as world, world.client() as client:
+        key = uuid.uuid4().hex
+        jobs = await asyncio.gather(*(client.submit(PLAN, idempotency_key=key) for _ in range(5)))
+        assert len({job.job_id for job in jobs}) == 1
+        other = {"nodes": [{"id": "a", "tool": "gw.pay", "args": {"amount": 2}}]}
+        with pytest.raises(Conflict) as refused:
+            await client.submit(other, idempotency_key=key)
+        assert refused.value.code == "idempotency_conflict"
+        submits = await world.commands(jobs[0].job_id)
+        assert {one.id for one in submits} == {submits[0].id}
+        body = submits[0].body
+        assert isinstance(body, Submit)
+        assert (body.by, body.tenant) == ("ann", "acme")
+        assert body.plan is not None
+        assert body.plan["tools"]["gw.pay"]["version"] == "1.2"
+
+
+async def test_a_submission_is_there_at_once(settings: GatewaySettings) -> None:
+    async with running(settings) as world, world.client() as client:
+        job_id = (await client.submit(PLAN)).job_id
+        assert (await client.job(job_id)).status == "submitted"
+        assert await client.events(job_id) == []
+        assert job_id in {job.job_id for job in (await client.jobs(status="submitted")).jobs}
+        await world.bear(job_id, index=False)
+        job = await client.job(job_id)
+        assert (job.status, job.steps[0].state) == ("running", "pending")
+        assert [event.seq for event in await client.events(job_id)] == [1, 2]
+
+
+async def test_what_was_submitted_is_known_though_redis_and_the_gateway_forgot_it(settings: GatewaySettings) -> None:
+    """Nobody has taken it up: nothing but its command says that it is."""
+    async with running(settings) as world, world.client() as client:
+        submitted = (await client.submit(PLAN)).job_id
+        await world.redis.pipeline([("FLUSHALL",)])
+    async with running(settings) as world, world.raw() as raw, world.client() as client:
+        assert (await client.job(submitted)).status == "submitted"
+        for view in ("events", "ledger", "trace"):
+            answer = await raw.get(f"/jobs/{submitted}/{view}")
+            assert answer.status_code == (200 if view == "events" else 503)
+        async with world.client("eve") as other:
+            with pytest.raises(NotFound):
+                await other.job(submitted)
+        with pytest.raises(NotFound):
+            await client.job("never-submitted")
+        later = (await client.submit(PLAN)).job_id
+        await world.redis.pipeline([("DEL", f"{VIEW}{later}")])
+        assert (await client.job(later)).status == "submitted"
+        await world.bear(submitted)
+
+        async def running_now() -> bool:
+            return (await client.job(submitted)).status == "running"
+
+        await eventually(running_now)
