@@ -34,7 +34,7 @@ def test_a_job_paused_in_the_middle_starts_nothing_though_all_that_run_it_are_ki
         rig.system.kill(service)
     rig.system.wait_ready()
     listed = rig.system.api.get("/jobs", params={"status": "paused"}).json()["jobs"]
-    assert [row["job_id"] for row in listed] == [job]
+    assert [(row["job_id"], row["paused"]["by"], row["paused"]["reason"]) for row in listed] == [(job, who, why)]
     for _ in range(4):  # they run, and other jobs go on
         rig.system.completed(poke("a", fresh("other")))
     assert (rig.outside.count(f"{tag}-b"), rig.system.job(job)["status"]) == (0, "paused")

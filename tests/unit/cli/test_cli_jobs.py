@@ -283,6 +283,15 @@ def test_events_follow_prints_a_line_for_each_until_the_seal(gateway: ScriptedGa
     assert [json.loads(line)["seq"] for line in shown.stdout.splitlines()] == [1, 2, 3, 4, 5]
 
 
+def test_the_list_says_who_paused_a_job_and_why(gateway: ScriptedGateway) -> None:
+    pauses = ({"number": 1, "by": "ann", "reason": "look"}, {"number": 2, "by": "bob", "reason": None})
+    rows = [SUMMARY | {"job_id": f"j{pause['number']}", "status": "paused", "paused": pause} for pause in pauses]
+    gateway.answers["GET", "/jobs"] = (200, {"jobs": [*rows, SUMMARY], "cursor": None})
+    shown = call("jobs").stdout
+    assert "paused by ann: look" in shown
+    assert "paused by bob " in shown
+
+
 def test_jobs_follows_the_pages(gateway: ScriptedGateway) -> None:
     gateway.answers["GET", "/jobs"] = (200, {"jobs": [SUMMARY], "cursor": "more"})
     shown = call("jobs", "--limit", "3", "--json")

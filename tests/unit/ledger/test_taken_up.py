@@ -6,6 +6,7 @@ import pytest
 
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.protocol.views.standing import job_status, job_view
 from aetheris.tool_executor.core.partition import Drop, Partition, Taken, Try, Worker
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import BY_LOCK, TTL_S, Ledger, Surroundings
@@ -121,3 +122,31 @@ def test_a_grant_from_before_is_taken_by_the_life_it_was_given_to(incarnation: s
         executor.evolve(event, offset)
     verdict = executor.judge(Taken(ledger.grants[0], "cause", 0), "nonce")
     assert isinstance(verdict, Try if takes else Drop)
+
+
+def test_a_question_that_nobody_answers_is_in_the_log_and_the_view_names_it_until_it_is_answered() -> None:
+    there = world()
+    there.ended[GONE] = BY_LOCK
+    ledger = there.ledger()
+    ledger.request("b")
+    first = there.now().wall.isoformat()
+    assert "job_waiting" not in ledger.written(), "who answers in time is not waited for"
+    ledger.sleep(4 * there.limits.probe_wait_s)
+    assert ledger.written().count("job_waiting") == 1
+    assert job_status(ledger.job) == "waiting"
+    assert f"b waits for a verifier: whether what a did still stands was asked first at {first}" in why(ledger)
+    restarted = there.ledger()
+    restarted.request("b")
+    restarted.sleep(4 * there.limits.probe_wait_s)
+    assert restarted.written().count("job_waiting") == 1
+    assert first in why(restarted), "since when, not since the restart"
+    assert restarted.grants == []
+    confirm(restarted)
+    assert restarted.written()[-1] == "wait_completed"
+    assert job_status(restarted.job) == "running"
+    assert len(restarted.asks) == len({ask.ask for ask in restarted.asks}), "its end asks nothing anew"
+    assert [grant.nodes for grant in restarted.grants] == [("b",)]
+
+
+def why(ledger: Ledger) -> str:
+    return str(job_view(ledger.job, "")["why"])

@@ -1,7 +1,7 @@
 """A paused job: nothing more is planned or asked for; each word is about one pause, and does its work once."""
 
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel, Pause, Resume
+from aetheris.protocol.messages.commands import Cancel, ListedPause, Pause, Resume
 from tests.testkit.histories import JOB, TENANT
 from tests.testkit.planners import CHAIN, WIDE, Planner, PlannerSurroundings, born, of_type, ran, requests, said, submit
 from tests.unit.planner import test_planner_goals as goals
@@ -35,12 +35,13 @@ def test_the_pause_is_recorded_with_who_and_why_and_nothing_is_asked_for_until_i
     assert (recorded.number, recorded.by, recorded.reason, recorded.caused_by) == (1, "bob", "look", "cmd-9")
     planner.happens(ran("a")[1], ran("b")[1])
     assert requests(planner.take()) == []
-    assert planner.world.index[JOB].status == "paused"
+    listed = planner.world.index[JOB]
+    assert (listed.status, listed.paused) == ("paused", ListedPause(number=1, by="bob", reason="look"))
     hear(planner, resume(by="eve"), "cmd-10")
     (over,) = of_type(planner.world, ev.JobResumed)
     assert (over.number, over.by) == (1, "eve")
     assert [one.body.nodes for one in requests(planner.take())] == [("c",)]
-    assert planner.world.index[JOB].status == "running"
+    assert (planner.world.index[JOB].status, planner.world.index[JOB].paused) == ("running", None)
 
 
 def test_what_was_asked_for_before_is_asked_for_again_behind_the_end_also_after_a_restart() -> None:
@@ -68,7 +69,8 @@ def test_of_two_at_once_the_first_counts_and_words_that_come_late_or_again_do_no
     ]
     hear(planner, pause(2), "cmd-11")
     hear(planner, resume(1), "cmd-12")
-    assert planner.world.index[JOB].status == "paused"
+    listed = planner.world.index[JOB]
+    assert (listed.status, listed.paused and listed.paused.number) == ("paused", 2)
 
 
 def test_a_word_about_what_is_not_folded_yet_is_held_and_read_again_after_a_restart() -> None:

@@ -157,13 +157,14 @@ class PauseInForce(Answer):
 
 
 class JobSummary(Answer):
-    """A line of the list of jobs."""
+    """A line of the list of jobs; `paused` says by whom and why, while it is."""
 
     job_id: str
     status: str
     created_at: str
     submitted_by: str
     tenant: str
+    paused: PauseInForce | None = None
 
 
 class JobPage(Answer):
@@ -207,7 +208,6 @@ class Job(JobSummary):
     continues: Continued | None = None
     steps: tuple[Step, ...] = ()
     why: str | None = None
-    paused: PauseInForce | None = None
     result: Any = None
     error: str | None = None
     compensated: tuple[str, ...] = ()

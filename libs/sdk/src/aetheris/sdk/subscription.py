@@ -3,14 +3,19 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from ssl import SSLContext
 from typing import Literal
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.clock import SystemClock
+from aetheris.runtime.base.refusal import WorkerIdTaken
 from aetheris.runtime.kafka import KafkaLog
-from aetheris.runtime.log.interface import Log, LogUnreachable, Membership, Place, Reader
+from aetheris.runtime.log.interface import Log, LogError, LogUnreachable, Membership, Place, Reader
+from aetheris.runtime.log.names import unclaimed
 from aetheris.sdk.received import GROUPS, Received, received
 
 Start = Literal["beginning", "now"] | Mapping[int, int]
@@ -20,17 +25,69 @@ _TOPIC = Topic.JOBS_EVENTS
 _POLL_S = 0.5
 _SILENCE_S = 10.0
 _RETRY_S = 0.5
+_TRIES = 20
+
+
+class MemberTaken(LogError):
+    """Another process reads as this member of this group; the message names both, and says what to do."""
+
+    code = "member_taken"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A member's name in a group: whoever else lives under it keeps it."""
+
+    group: str
+    member: str
+    former: tuple[str, ...] = ()  # nothing proves an earlier one's end but the end of its session
+
+    def hold(self, incarnation: str) -> None:
+        """Nobody comes after on this machine for whom it would be kept."""
+
+    def membership(self, log: Log) -> Membership:
+        return log.membership(GROUPS + self.group, self.member, (_TOPIC,), tenure=self)
+
+    async def free(self, log: Log) -> None:
+        """Return once nobody lives under it.
+
+        Raises:
+            MemberTaken: somebody does.
+        """
+        try:
+            await unclaimed(
+                partial(self._others, log),
+                self.member,
+                self.former,
+                clock=SystemClock(),
+                session_timeout_s=log.session_timeout_s,
+            )
+        except WorkerIdTaken:
+            raise self.taken() from None
+
+    async def _others(self, log: Log) -> Mapping[str, str]:
+        """Asked for a while: a cluster's first group makes the topic that groups are kept in."""
+        for _ in range(_TRIES - 1):
+            with suppress(LogUnreachable):
+                return await log.members(GROUPS + self.group)
+            await asyncio.sleep(_RETRY_S)
+        return await log.members(GROUPS + self.group)
+
+    def taken(self) -> MemberTaken:
+        named = f"another process reads as member {self.member} of the group {self.group}"
+        return MemberTaken(f"{named}: give each process a member's name of its own, or end the other one")
 
 
 class Subscription:
     """An endless stream of events: at least once with a group, by position without; each job's in log order."""
 
     def __init__(
-        self, log: Log, start: Start, members: Membership | None, types: Collection[str], jobs: Collection[str]
+        self, log: Log, start: Start, place: _Place | None, types: Collection[str], jobs: Collection[str]
     ) -> None:
         self._log = log
         self._start = start
-        self._members = members
+        self._place = place
+        self._members = None if place is None else place.membership(log)
         self._types = frozenset(types)
         self._jobs = frozenset(jobs)
         self._positions: dict[int, int] = {}
@@ -49,7 +106,8 @@ class Subscription:
 
         Raises:
             LogGap: the log no longer has an offset that is needed: a gap is an error, never a jump.
-            MembershipLost: another process took this member's name.
+            MemberTaken: another process has taken this member's place.
+            MembershipLost: the group can't go on.
         """
         ends = await self._ends() if until_now else {}
         while not (until_now and self._read_up_to(ends)):
@@ -75,11 +133,17 @@ class Subscription:
             await self._members.commit({(_TOPIC, received.partition): received.offset + 1})
 
     async def open(self) -> None:
-        """Connect; the partitions come with the first events."""
-        if self._members is None:
+        """Connect; the partitions come with the first events.
+
+        Raises:
+            LogUnreachable: no broker answers.
+            MemberTaken: another process reads as this member.
+        """
+        if self._place is None or self._members is None:
             self._arrived = set(range(await self._log.partitions(_TOPIC)))
             await self._take_over()  # "now" is when it is said
             return
+        await self._place.free(self._log)
         await self._members.start(self._assigned, self._revoked)
         self._keeper = asyncio.create_task(self._members.keep())
 
@@ -89,7 +153,7 @@ class Subscription:
             self._keeper.cancel()
             await asyncio.wait({self._keeper})
         if self._members is not None:
-            await self._members.stop()
+            await self._members.stop(leave=True)
         await self._drop_reader()
 
     async def _assigned(self, partitions: frozenset[int]) -> None:
@@ -173,8 +237,12 @@ class Subscription:
         return bool(ours) and all(at >= ends[number] for number, at in ours.items())
 
     def _check_membership(self) -> None:
-        if self._keeper is not None and self._keeper.done():
+        if self._keeper is None or self._place is None or not self._keeper.done():
+            return
+        try:
             self._keeper.result()
+        except WorkerIdTaken:
+            raise self._place.taken() from None
 
     def _wanted(self, received: Received) -> bool:
         return (not self._types or received.type in self._types) and (not self._jobs or received.job_id in self._jobs)
@@ -197,16 +265,18 @@ async def subscribe(
         kafka: bootstrap servers, or a log that is started.
         start: where to begin; with a group, only where it has noted nothing yet.
         group: resume after what was `done` under this name; its members share the partitions.
-        member: this process's stable name within the group.
+        member: this process's stable name within the group. While another process reads under it this one is refused;
+            the place of one that was killed is free when its session has ended, 6 s after its last word.
         tls: who the brokers are, and who we are.
         types, jobs: only these event types and job ids; empty: all.
 
     Raises:
         LogUnreachable: no broker answers.
+        MemberTaken: another process reads as this member of this group, also after three sessions.
     """
     log: Log = KafkaLog(kafka, tls=tls) if isinstance(kafka, str) else kafka
-    members = log.membership(GROUPS + group, member, (_TOPIC,)) if group is not None else None
-    subscription = Subscription(log, start, members, types, jobs)
+    place = _Place(group, member) if group is not None else None
+    subscription = Subscription(log, start, place, types, jobs)
     try:
         if isinstance(kafka, str):
             await log.start()

@@ -51,6 +51,8 @@ class _Partition:
 class MemoryLog:
     """A log in memory; topics exist once created or first used."""
 
+    session_timeout_s = 6.0
+
     def __init__(self, partitions: int = 4, topics: Mapping[str, int] | None = None) -> None:
         self.faults = Faults()
         self._default = partitions
@@ -339,7 +341,7 @@ class MemoryMembership:
         everything = frozenset(range(self._log.count(self._topics[0])))
         await self.change(everything if alone else frozenset(), everything)
 
-    async def stop(self, deadline_s: float = 5.0) -> None:  # noqa: ARG002  the listener has its own
+    async def stop(self, deadline_s: float = 5.0, *, leave: bool = False) -> None:  # noqa: ARG002  the listener has its own
         """Leave."""
         if self._group.members.get(self._member) is self:
             await self.change(frozenset(), frozenset())

@@ -156,4 +156,5 @@ def _row_of(record: Record) -> Row | None:
         offset=record.offset,
         requests=entry.requests,
         trace=entry.trace,
+        paused=entry.paused,
     )

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from aetheris.gateway.core.problems import Unavailable
-from aetheris.protocol.messages.commands import OpenRequest
+from aetheris.protocol.messages.commands import ListedPause, OpenRequest
 from aetheris.protocol.planning.approvals import job_of
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.resp import Command
@@ -52,6 +52,7 @@ if held[4] then
   end
   redis.call('HDEL', KEYS[1], 'requests')
 end
+redis.call('HDEL', KEYS[1], 'paused')
 if asked ~= '' then
   for _, request in ipairs(cjson.decode(asked)) do
     redis.call('ZADD', open, 0, request.created_at .. '|' .. request.id)
@@ -87,6 +88,7 @@ class Row:
     requests: tuple[OpenRequest, ...] = ()
     trace: bool | None = None
     """Whether its submission wants it traced."""
+    paused: ListedPause | None = None
 
     @property
     def first_offset(self) -> int | None:
@@ -95,13 +97,14 @@ class Row:
 
     def summary(self) -> dict[str, Any]:
         """What GET /jobs shows of it."""
-        return {
+        found = {
             "job_id": self.job_id,
             "status": self.status,
             "created_at": self.created_at,
             "submitted_by": self.submitted_by,
             "tenant": self.tenant,
         }
+        return found if self.paused is None else found | {"paused": self.paused.model_dump()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +266,7 @@ def _put(row: Row) -> Command:
         "birth": row.birth,
         "since": row.since,
         "trace": None if row.trace is None else ("yes" if row.trace else "no"),
+        "paused": row.paused.model_dump_json() if row.paused is not None else None,
     }
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
     asked = _REQUESTS.dump_json(row.requests).decode() if row.requests else ""
@@ -294,6 +298,7 @@ def _row(job_id: str, flat: Sequence[bytes]) -> Row:
         offset=int(held["offset"]),
         requests=_REQUESTS.validate_json(held["requests"]) if "requests" in held else (),
         trace=held["trace"] == "yes" if "trace" in held else None,
+        paused=ListedPause.model_validate_json(held["paused"]) if "paused" in held else None,
     )
 
 

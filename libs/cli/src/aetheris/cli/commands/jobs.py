@@ -161,7 +161,7 @@ def jobs(
         if as_json:
             print_json([one.model_dump(mode="json") for one in found])
         else:
-            rows = [(one.job_id, one.status, one.created_at, one.submitted_by) for one in found]
+            rows = [(one.job_id, _listed_status(one), one.created_at, one.submitted_by) for one in found]
             table(("job", "status", "created", "by"), rows)
 
 
@@ -348,6 +348,13 @@ def _limit(text: str) -> tuple[str, int | float]:
 def _options(on_in_doubt: OnInDoubt | None, confirmation: Confirmation | None, *, trace: bool | None) -> dict[str, Any]:
     wanted = {"on_in_doubt": on_in_doubt, "confirmation": confirmation, "trace": trace}
     return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _listed_status(job: JobSummary) -> str:
+    """The status; of a paused job by whom, and why."""
+    if job.paused is None:
+        return job.status
+    return f"{job.status} by {job.paused.by}" + (f": {job.paused.reason}" if job.paused.reason else "")
 
 
 def _newest(client: Client, status: str | None, limit: int) -> list[JobSummary]:

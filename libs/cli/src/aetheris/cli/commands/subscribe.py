@@ -16,7 +16,7 @@ from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import LogError
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.sdk.received import Received
-from aetheris.sdk.subscription import Start, Subscription
+from aetheris.sdk.subscription import MemberTaken, Start, Subscription
 from aetheris.sdk.subscription import subscribe as subscribed
 
 _GROUP = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -51,6 +51,8 @@ def subscribe(
                 tls=tls_context(load(RuntimeSettings)),
             )
             asyncio.run(_print(found, until_now=until_now))
+        except MemberTaken as error:
+            raise CommandError(Exit.FAILED, error.code, str(error)) from None
         except LogError as error:
             raise CommandError(Exit.UNREACHABLE, error.code, str(error)) from None
         except BrokenPipeError:

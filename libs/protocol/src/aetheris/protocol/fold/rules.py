@@ -447,7 +447,7 @@ def _is_its_end(waiting: ev.JobWaiting, e: ev.WaitCompleted) -> bool:
 
 
 def _wait_is_over(job: JobState, node_id: str) -> None:
-    for wait_type in ("approval", "duplicate", *NODE_WAITS):
+    for wait_type in ("approval", "duplicate", "verifier", *NODE_WAITS):
         job.open_waits.pop((wait_type, node_id), None)
 
 

@@ -183,8 +183,21 @@ class OpenRequest(BaseModel):
     asked: dict[str, Any] | None = None
 
 
+class ListedPause(BaseModel):
+    """The pause that a job is in: its number, who paused it, and why."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    number: int
+    by: str
+    reason: str | None = None
+
+
 class JobIndexEntry(Message):
-    """jobs.index: one line for every job ever born; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS."""
+    """jobs.index: one line for every job ever born; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS.
+
+    `paused` is there while the status is `paused`.
+    """
 
     type_name: ClassVar[str] = "job_index"
     job_id: str
@@ -196,6 +209,7 @@ class JobIndexEntry(Message):
     created_at: str
     requests: tuple[OpenRequest, ...] = ()
     trace: bool | None = None
+    paused: ListedPause | None = None
 
 
 class Ended(BaseModel):

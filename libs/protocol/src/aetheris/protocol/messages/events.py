@@ -427,7 +427,9 @@ class InvocationReopened(KeyEvent):
     evidence: tuple[Any, ...] = ()
 
 
-WaitType = Literal["signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate"]
+WaitType = Literal[
+    "signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate", "verifier"
+]
 
 
 class JobWaiting(Event):
@@ -437,6 +439,8 @@ class JobWaiting(Event):
     idempotency_key: str | None = None
     correlation_key: str | None = None
     due_at: str | None = None
+    since: str | None = None
+    """When it began to wait, where that was before it was said."""
     form: dict[str, Any] | None = None
     rule: str | None = None
     approvers: tuple[str, ...] | None = None

@@ -39,7 +39,7 @@ class KafkaLog:
         self._bootstrap = bootstrap
         self._tls = tls
         self._send_deadline_s = send_deadline_s
-        self._session_timeout_s = session_timeout_s
+        self.session_timeout_s = session_timeout_s
         self._rebalance_timeout_s = rebalance_timeout_s
         self._asker: AIOKafkaConsumer | None = None
         self._brokers = Brokers(bootstrap, tls)
@@ -85,7 +85,7 @@ class KafkaLog:
             member,
             topics,
             tenure=tenure,
-            session_timeout_s=self._session_timeout_s,
+            session_timeout_s=self.session_timeout_s,
             rebalance_timeout_s=self._rebalance_timeout_s,
             tls=self._tls,
         )

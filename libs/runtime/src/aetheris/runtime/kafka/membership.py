@@ -82,13 +82,16 @@ class KafkaMembership:
         self._consumer = consumer
         consumer.subscribe(self._topics, listener=_Rebalances(self))
 
-    async def stop(self, deadline_s: float = 5.0) -> None:
-        """Tell `revoked`, then go; the broker keeps a static member's place for the session timeout."""
+    async def stop(self, deadline_s: float = 5.0, *, leave: bool = False) -> None:
+        """Tell `revoked`, then go; the broker keeps the place for the session timeout, unless it is given up."""
         consumer = self._consumer
         if consumer is None:
             return
         await self.lost(set(self._ours))
         self._consumer = None
+        if leave:
+            coordinator: Any = consumer._coordinator  # pyright: ignore[reportPrivateUsage]  who has a name never leaves
+            coordinator._group_instance_id = None
         await close_consumer(consumer, deadline_s)
 
     async def keep(self) -> None:

@@ -222,8 +222,8 @@ class Membership(Protocol):
         """Join. `revoked` is awaited before others get the partitions; `assigned` must return soon."""
         ...
 
-    async def stop(self, deadline_s: float = 5.0) -> None:
-        """Leave; `revoked` is called first. A static member's partitions stay reserved for its return."""
+    async def stop(self, deadline_s: float = 5.0, *, leave: bool = False) -> None:
+        """Go; `revoked` is called first. The partitions stay reserved for its return, unless it is said to leave."""
         ...
 
     async def keep(self) -> None:
@@ -267,6 +267,11 @@ class Tenure(Protocol):
 
 class Log(Protocol):
     """Makes the parts above; each connects when it is started. One for a process."""
+
+    @property
+    def session_timeout_s(self) -> float:
+        """After how long without a word of it a member is taken for gone."""
+        ...
 
     async def start(self) -> None:
         """Connect, for the questions below."""

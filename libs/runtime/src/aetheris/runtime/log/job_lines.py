@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
-from aetheris.protocol.messages.commands import JobIndexEntry, OpenRequest
+from aetheris.protocol.messages.commands import JobIndexEntry, ListedPause, OpenRequest
 
 _PACKED = struct.Struct(">Bq32s")
 _ENDS = ("completed", "failed", "cancelled")
@@ -27,6 +27,7 @@ class JobLine:
     request_hash: str
     status: str
     requests: tuple[OpenRequest, ...] = ()
+    paused: ListedPause | None = None
 
 
 class JobLines(MutableMapping[str, bytes]):
@@ -68,7 +69,7 @@ def read_line(value: bytes) -> JobLine:
         end, birth, digest = _PACKED.unpack(value)
         return JobLine(birth, digest.hex(), _ENDS[end])
     entry = JobIndexEntry.model_validate_json(value)
-    return JobLine(entry.birth, entry.request_hash, entry.status, entry.requests)
+    return JobLine(entry.birth, entry.request_hash, entry.status, entry.requests, entry.paused)
 
 
 def _packed(value: bytes) -> bytes:

@@ -6,7 +6,7 @@ Pure. A job that never waited, and whose services were never all gone, has nothi
 from collections.abc import Container, Iterable, Iterator
 
 from aetheris.ledger.core import settlement
-from aetheris.ledger.core.decisions import Confirm, Decision, Emit, Now
+from aetheris.ledger.core.decisions import Confirm, Decision, Emit, Now, Written
 from aetheris.ledger.core.memory import LiveJob, Resumed, Step, Terms, WorkerLife, deciders
 from aetheris.ledger.core.settlement import Key, written
 from aetheris.protocol.fold.state import JobState, Settled, St
@@ -19,6 +19,8 @@ from aetheris.protocol.planning.confirmation import Tally
 
 LONGEST_PAUSE_S = 60.0
 WAIT: ev.WaitType = "confirmation"
+UNANSWERED: ev.WaitType = "verifier"
+"""The wait for a verifier that has left a question without an answer; what is answered in time is no wait."""
 
 
 def resumed(job: LiveJob, offset: int, terms: Terms) -> None:
@@ -71,12 +73,17 @@ def nothing_changed(job: LiveJob, key: str) -> None:
 
 def hold(job: LiveJob, of: Key, nodes: Iterable[str], terms: Terms, now: Now) -> Step | None:
     """What is done before these nodes may run; None where nothing keeps them."""
-    found = job.resumed
+    found, needed = job.resumed, _needed(job.state, nodes)
+    asking = sorted(needed & found.open) if found is not None else []
+    if found is not None and asking:
+        said = _said_unanswered(job.state, of, found, asking, now)
+        step = _ask(job, found, asking, terms, now)
+        return Step([*said, *step.decisions], step.due_s)
+    unanswered = job.state.open_waits.get((UNANSWERED, of.state.node_id))
+    if unanswered is not None:
+        return Step((settlement.emit(of, _answered(of, unanswered)),), now.mono_s + terms.limits.lease_ttl_s)
     if found is None:
         return None
-    needed = _needed(job.state, nodes)
-    if needed & found.open:
-        return _ask(job, found, sorted(needed & found.open), terms, now)
     failed = needed & found.failed
     mode = mode_of(job.state)
     if not failed or mode == "warn":
@@ -162,11 +169,41 @@ def _ask(job: LiveJob, found: Resumed, keys: Iterable[str], terms: Terms, now: N
         tries, not_before_s = found.again.get(key, (0, 0.0))
         waits_until_s = found.asked.get(key, not_before_s)
         if waits_until_s <= now.mono_s:
+            found.since.setdefault(key, now.wall.isoformat())
             decisions.append(Confirm(_question(job.state, found, key, tries + 1)))
             found.again[key] = (tries + 1, now.mono_s)
             waits_until_s = found.asked[key] = now.mono_s + terms.limits.probe_wait_s
         due_s = min(due_s, waits_until_s)
     return Step(decisions, due_s)
+
+
+def _said_unanswered(job: JobState, of: Key, found: Resumed, asking: Iterable[str], now: Now) -> list[Decision]:
+    """In the log once a question was worth waiting for no longer: people see what the job waits for."""
+    late = next((key for key in asking if found.asked.get(key, float("inf")) <= now.mono_s), None)
+    if late is None or (UNANSWERED, of.state.node_id) in job.open_waits:
+        return []
+    named = f"{found.offset}.{job.keys[late].node_id}"
+    if (UNANSWERED, of.state.node_id, named) in job.waits:
+        return []
+    waiting = ev.JobWaiting(
+        job_id=job.job_id,
+        wait_type=UNANSWERED,
+        node_id=of.state.node_id,
+        correlation_key=named,
+        since=found.since.get(late),
+    )
+    return [settlement.emit(of, written(waiting, of.key, UNANSWERED, named))]
+
+
+def _answered(of: Key, waiting: ev.JobWaiting) -> Written:
+    """The question has an answer, or nobody has to ask it any more."""
+    over = ev.WaitCompleted(
+        job_id=of.job.job_id,
+        wait_type=UNANSWERED,
+        node_id=waiting.node_id,
+        correlation_key=waiting.correlation_key,
+    )
+    return written(over, of.key, UNANSWERED, waiting.correlation_key or "")
 
 
 def _question(job: JobState, found: Resumed, key: str, number: int) -> Verification:

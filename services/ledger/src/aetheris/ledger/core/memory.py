@@ -151,6 +151,8 @@ class Resumed:
     again: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Key → how often it was asked about, and when it may be asked about again."""
     tallies: dict[str, Tally] = field(default_factory=dict)
+    since: dict[str, str] = field(default_factory=dict)
+    """Key → when it was asked about first."""
 
 
 @dataclass(slots=True)

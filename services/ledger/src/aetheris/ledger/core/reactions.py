@@ -100,6 +100,9 @@ class Reactions:
             confirming.accept(job, self._memory.terms)
             self._due.hurry_all(job, now)
             return
+        if event.wait_type == confirming.UNANSWERED:
+            self._due.hurry_all(job, now)
+            return
         confirming.resumed(job, self._memory.folded, self._memory.terms)
         if event.node_id is not None:
             self._due.hurry(job, event.node_id, now)

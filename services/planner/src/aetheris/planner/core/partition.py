@@ -10,7 +10,7 @@ from aetheris.planner.core.backlog import Backlog
 from aetheris.planner.core.births import birth_group
 from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Look, Output, Refused, fact
 from aetheris.planner.core.goals import answered, decided, told
-from aetheris.planner.core.progress import Progress
+from aetheris.planner.core.progress import IndexLine, Progress
 from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
 from aetheris.planner.core.watch import Stuck, Watch, explained_s, unstarted, waits_for
 from aetheris.protocol.base.canonical import InvalidArgs
@@ -21,7 +21,7 @@ from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import birth
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, OpenRequest, Pause, Resume, Submit
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, ListedPause, OpenRequest, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan
@@ -48,6 +48,11 @@ class KnownJob(Protocol):
     @property
     def status(self) -> str:
         """As it was last told."""
+        ...
+
+    @property
+    def paused(self) -> ListedPause | None:
+        """The pause that it is in."""
         ...
 
     @property
@@ -351,9 +356,11 @@ class Partition:
         if progress.ready and _starts(progress):
             yield from _requests(progress, runs=self.runs)
 
-    def _line_in_index(self, progress: Progress) -> tuple[str, tuple[OpenRequest, ...]] | None:
+    def _line_in_index(self, progress: Progress) -> IndexLine | None:
         entry = self.indexed(progress.job.job_id)
-        return (entry.status, entry.requests) if entry is not None and entry.birth == progress.job.birth else None
+        if entry is None or entry.birth != progress.job.birth:
+            return None
+        return entry.status, entry.paused, entry.requests
 
     def _forget(self, progress: Progress) -> None:
         """A sealed job costs nothing; its line stays here until the table shows it."""
@@ -518,7 +525,7 @@ def _unpause(progress: Progress) -> Iterator[Output]:
 
 
 def _index(progress: Progress) -> Iterator[Output]:
-    line = (_status(progress), progress.open_requests)
+    line = (_status(progress), _listed_pause(progress), progress.open_requests)
     ends = progress.sent.end and progress.job.terminal is None
     if line != progress.sent.index and not ends:
         progress.sent.index = line
@@ -537,7 +544,15 @@ def _entry(progress: Progress) -> JobIndexEntry:
         created_at=progress.created_at,
         requests=progress.open_requests,
         trace=progress.job.trace,
+        paused=_listed_pause(progress),
     )
+
+
+def _listed_pause(progress: Progress) -> ListedPause | None:
+    pause = progress.job.paused
+    if pause is None or _status(progress) != "paused":
+        return None
+    return ListedPause(number=pause.number, by=pause.by, reason=pause.reason)
 
 
 def _status(progress: Progress) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import Entry, JobState, Settled, St
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, OpenRequest
+from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedPause, OpenRequest
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
 from aetheris.protocol.plan.prompts import Brief
@@ -34,6 +34,9 @@ Asking = ev.ApprovalRequested | ev.JobWaiting
 
 SMALL_REQUEST_BYTES = 8 * 1024
 """Of a request that is repeated in its job's line of jobs.index; a larger one is read from jobs.events."""
+
+IndexLine = tuple[str, ListedPause | None, tuple[OpenRequest, ...]]
+"""What a job's line of jobs.index says of it: status, pause and requests."""
 
 NO_GRAPH = Graph({}, {}, {}, {})
 
@@ -69,8 +72,7 @@ class Sent:
     question: bool = False
     end: bool = False
     upgrade: bool = False
-    index: tuple[str, tuple[OpenRequest, ...]] | None = None
-    """Status and requests."""
+    index: IndexLine | None = None
 
 
 @dataclass(slots=True)
