@@ -39,7 +39,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class World:
+class SubscriptionMembers:
     """A group of its own, on the shared broker."""
 
     kafka: str
@@ -69,13 +69,13 @@ class World:
 
 
 @pytest.fixture
-def world(kafka: str, tmp_path: Path) -> World:
-    world = World(kafka, tmp_path, fresh("group"), fresh("subscribed"))
+def world(kafka: str, tmp_path: Path) -> SubscriptionMembers:
+    world = SubscriptionMembers(kafka, tmp_path, fresh("group"), fresh("subscribed"))
     world.say(1)
     return world
 
 
-def test_a_second_of_one_member_is_refused_and_takes_nothing(world: World) -> None:
+def test_a_second_of_one_member_is_refused_and_takes_nothing(world: SubscriptionMembers) -> None:
     with world.subscribed("twin") as first:
         until(lambda: first.read() == ["e-1"], PATIENCE_S)
         places = world.places()
@@ -87,7 +87,7 @@ def test_a_second_of_one_member_is_refused_and_takes_nothing(world: World) -> No
         assert (world.places(), len(places), second.read()) == (places, 1, [])
 
 
-def test_who_comes_after_one_that_was_killed_goes_on_when_its_session_has_ended(world: World) -> None:
+def test_who_comes_after_one_that_was_killed_goes_on_when_its_session_has_ended(world: SubscriptionMembers) -> None:
     with world.subscribed("twin") as first:
         until(lambda: first.read() == ["e-1"], PATIENCE_S)
         with world.subscribed("twin") as second:
@@ -98,7 +98,7 @@ def test_who_comes_after_one_that_was_killed_goes_on_when_its_session_has_ended(
             assert second.read()[-1] == "e-2"
 
 
-def test_of_two_that_start_at_once_one_reads(world: World) -> None:
+def test_of_two_that_start_at_once_one_reads(world: SubscriptionMembers) -> None:
     """Both may have joined before either could see the other; who lost its place says so, and does not take it back."""
     with world.subscribed("twin") as one, world.subscribed("twin") as two:
         until(lambda: ended(one) or ended(two), PATIENCE_S)
@@ -114,7 +114,7 @@ def ended(one: Process) -> bool:
     return one.process.poll() is not None
 
 
-def test_who_ends_in_good_order_leaves_its_place_at_once(world: World) -> None:
+def test_who_ends_in_good_order_leaves_its_place_at_once(world: SubscriptionMembers) -> None:
     argv = ["subscribe", "--group", world.group, "--until-now", "--job", world.job]
     env: dict[str, Any] = {**os.environ, "AETHERIS_KAFKA": world.kafka}
     subprocess.run([sys.executable, "-m", "aetheris.cli", *argv], env=env, check=True, capture_output=True)
