@@ -1,6 +1,7 @@
 """A paused job on the whole system: whoever dies meanwhile, nothing of it starts; resumed, it comes to its end."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +15,10 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 def say(rig: Rig, what: str, job: str, reason: str | None = None) -> httpx.Response:
     return rig.system.api.post(f"/jobs/{job}/{what}", json={"reason": reason} if reason else {})
+
+
+def listed_as(rig: Rig, status: str) -> list[dict[str, Any]]:
+    return rig.system.api.get("/jobs", params={"status": status}).json()["jobs"]
 
 
 def test_a_job_paused_in_the_middle_starts_nothing_though_all_that_run_it_are_killed(rig: Rig) -> None:
@@ -33,7 +38,7 @@ def test_a_job_paused_in_the_middle_starts_nothing_though_all_that_run_it_are_ki
     for service in ("executor-0", "ledger-0", "planner-0"):
         rig.system.kill(service)
     rig.system.wait_ready()
-    listed = rig.system.api.get("/jobs", params={"status": "paused"}).json()["jobs"]
+    listed = listed_as(rig, "paused")
     assert [(row["job_id"], row["paused"]["by"], row["paused"]["reason"]) for row in listed] == [(job, who, why)]
     for _ in range(4):  # they run, and other jobs go on
         rig.system.completed(poke("a", fresh("other")))
@@ -42,6 +47,8 @@ def test_a_job_paused_in_the_middle_starts_nothing_though_all_that_run_it_are_ki
     rig.system.wait_status(job, "completed")
     assert [rig.outside.count(f"{tag}{node}") for node in ("", "-b", "-c")] == [1, 1, 1]
     rig.system.verified(job)
+    until(lambda: job in [row["job_id"] for row in listed_as(rig, "completed")], 30)
+    assert [row for row in listed_as(rig, "completed") if "paused" in row] == []
     assert say(rig, "pause", job).status_code == 409
 
 
