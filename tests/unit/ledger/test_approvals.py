@@ -347,6 +347,25 @@ def test_what_another_call_of_the_step_takes_the_place_of_is_asked_no_more(resta
     assert state(ledger, other).is_asking
 
 
+@pytest.mark.parametrize("first", ["approve the earlier", "reject the edited"])
+def test_a_refused_call_in_force_ends_a_step_of_which_an_earlier_plans_call_was_approved(first: str) -> None:
+    """A ledger that was behind asked about a call that an edit, which it had not read, had replaced."""
+    here, other = world(), PAID | {"amount": 1}
+    ledger = here.ledger()
+    ledger.request("a", offset=1)
+    edited = PAID | {"amount": 2}
+    respond(ledger, "edit", data={"amount": 2})
+    request = next(event for event in here.log if isinstance(event, ev.ApprovalRequested))
+    ledger.add(request.model_copy(update={"idempotency_key": key(other), "args_hash": args_hash(other)}))
+    answers = [("approve", other), ("reject", edited)]
+    for place, (action, args) in enumerate(answers if first.startswith("approve") else reversed(answers)):
+        respond(ledger, action, by="cara", args=args, name=f"cmd-{place + 2}")
+    assert state(ledger, edited).reason == ("approval_mismatch" if first.startswith("approve") else "approval")
+    assert (state(ledger, other).outcome, state(ledger, other).reason) == (Settled.REJECTED, "cancelled")
+    assert ledger.job.settled_key("a") is not None
+    assert ledger.grants == []
+
+
 def test_after_a_stop_no_answer_counts() -> None:
     ledger = asked()
     ledger.add(ev.JobStopping(job_id=JOB, by="ann", reason="enough", up_to_revision=0))

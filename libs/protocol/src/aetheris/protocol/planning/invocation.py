@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.keys import canonical_args, content_key_of_canonical, key_of_canonical
-from aetheris.protocol.base.references import resolve
+from aetheris.protocol.base.references import UnresolvedReference, resolve
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.messages.events import After, BlobRef
 from aetheris.protocol.plan.graph import dependencies
@@ -96,6 +97,15 @@ def call_with(job: JobState, entry: Entry, results: Mapping[str, Any], after: tu
         content_key=content_key_of_canonical(job.created.tenant, tool, meant),
         after=after,
     )
+
+
+def key_in_force(job: JobState, node_id: str) -> str | None:
+    """The key of the call that a node makes now; None where that does not follow without large results."""
+    entry = job.entry(node_id)
+    try:
+        return invocation(job, entry).key if entry is not None else None
+    except (NotReady, UnresolvedReference, InvalidArgs, KeyError):
+        return None
 
 
 def is_done(job: JobState, node_id: str) -> bool:

@@ -320,12 +320,13 @@ class Faults:
         return f"{job.job_id} is to be paused"
 
     def plan_is_revised(self) -> str | None:
-        """A node gets other arguments, whatever has become of it, also while a human is asked about it."""
+        """A node gets other arguments, whatever has become of it; but for one that a human is asked about."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
         job = self.observer.jobs.get(submission.job_id)
         if job is None or job.revision != 0 or job.terminal is not None:
             return None
-        nodes = [entries[-1].node for entries in job.entries.values()]
+        asked = {state.node_id for state in job.keys.values() if state.requested is not None}
+        nodes = [entries[-1].node for node_id, entries in job.entries.items() if node_id not in asked]
         called = sorted(node.id for node in nodes if node.kind in RUNNABLE)
         if not called:
             return None

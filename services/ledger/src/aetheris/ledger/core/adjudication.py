@@ -58,7 +58,7 @@ def adjudicate(job: LiveJob, node_id: str, pending: Pending, *, terms: Terms, fa
         return Step()  # the planner asks when it is ready; what can't be resolved it ends by itself
     of = Key(job.state, call.key, job.state.keys.get(call.key) or KeyState(node_id))
     if of.state.st is not St.NONE or of.state.is_waiting:
-        return Step()
+        return _leave(of, again_s)
     if entry.node.kind in AWAITED:
         return Step((waits.begun(of, call, now),), again_s)
     verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
@@ -77,6 +77,17 @@ def adjudicate(job: LiveJob, node_id: str, pending: Pending, *, terms: Terms, fa
         return Step((Line(line),), again_s)
     held = hold(job, of, pending.nodes, terms, now)
     return held or _within(job, of, call, verdict.rule, pending, terms=terms, now=now)
+
+
+def _leave(of: Key, again_s: float) -> Step:
+    """Nothing to let run; where the call was refused, another that was approved for an earlier plan is not made."""
+    if of.state.outcome is not Settled.REJECTED:
+        return Step()
+    last = of.job.node_keys[of.state.node_id][-1]
+    left = Key(of.job, last, of.job.keys[last])
+    if left.state.st is not St.NONE or left.state.decision is None:
+        return Step()
+    return Step((settlement.rejected(left, RejectReason.CANCELLED, "the plan has changed"),), again_s)
 
 
 def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, now: Now) -> Step:

@@ -5,7 +5,7 @@ from aetheris.ledger.core.adjudication import is_closed
 from aetheris.ledger.core.agenda import Item
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.memory import Asked, LiveJob, PartitionMemory, Pending
+from aetheris.ledger.core.memory import Asked, LiveJob, PartitionMemory
 from aetheris.protocol.fold.state import St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision
@@ -50,5 +50,4 @@ class AskedHumans:
             return  # the call that the edit makes is asked for in the same group of events
         self._due.hurry_free(job, event.idempotency_key, now)
         if state.st is St.NONE:
-            job.pending.setdefault(event.node_id, Pending((event.node_id,), None, None, now.mono_s))
-            self._due.hurry(job, event.node_id, now)
+            self._due.judge(job, event.node_id, now)

@@ -50,6 +50,11 @@ class DueTimes:
         if pending is not None:
             self.put_off(pending, now.mono_s, Item("node", job.state.job_id, node_id))
 
+    def judge(self, job: LiveJob, node_id: str, now: Now) -> None:
+        """A node is judged now, also one that is not requested: a human's word asks for it."""
+        job.pending.setdefault(node_id, Pending((node_id,), None, None, now.mono_s))
+        self.hurry(job, node_id, now)
+
     def hurry_free(self, job: LiveJob, key: str, now: Now) -> None:
         """A key that is free for its next try is judged now."""
         free = job.keys.get(key)

@@ -44,7 +44,7 @@ class KeyChanges:
         elif state.st is St.PARKED:
             self._park(job, key, over, now)
         elif state.st is St.SETTLED:
-            self._settle(job, key)
+            self._settle(job, key, now)
 
     def _start(self, job: LiveJob, key: str, event: ev.ToolInvocationStarted, now: Now) -> None:
         self._requests.discharge(job, event.node_id)
@@ -66,9 +66,12 @@ class KeyChanges:
             self._tries.keep_parked(job, key, over, now)
         self.cancels.give_up(job)
 
-    def _settle(self, job: LiveJob, key: str) -> None:
+    def _settle(self, job: LiveJob, key: str, now: Now) -> None:
         state = job.state.keys[key]
         self._requests.discharge(job, state.node_id)
+        last = job.state.keys[job.state.node_keys[state.node_id][-1]]
+        if last.st is St.NONE and last.decision is not None:  # approved, and perhaps for another plan
+            self._due.judge(job, state.node_id, now)
         job.asked.pop(key, None)
         if state.outcome is not Settled.SUCCESS and state.sure:
             job.give_back(key)

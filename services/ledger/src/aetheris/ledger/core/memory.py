@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from aetheris.ledger.core.charges import Account
 from aetheris.ledger.core.contents import Contents
@@ -15,6 +16,7 @@ from aetheris.protocol.messages.commands import Ended, RegistryEntry
 from aetheris.protocol.planning.approvals import deciders_of
 from aetheris.protocol.planning.confirmation import Tally
 from aetheris.protocol.planning.gate import Deciders
+from aetheris.protocol.planning.invocation import key_in_force
 
 WorkerLife = tuple[str, str]
 """worker_id, incarnation"""
@@ -184,10 +186,12 @@ class LiveJob:
         """A key of a node is asked for, or started: nobody has to answer about those that the node had before."""
         if not self.asked:
             return
-        for other in self.state.node_keys[self.state.keys[key].node_id]:
-            if other == key:
-                return
-            if other in self.asked:
+        node_id = self.state.keys[key].node_id
+        earlier = takewhile(lambda other: other != key, self.state.node_keys[node_id])
+        asked = [other for other in earlier if other in self.asked]
+        in_force = key_in_force(self.state, node_id) if asked else None
+        for other in asked:
+            if in_force not in (None, other):  # what is asked last may be asked by who had not read of an edit
                 self.asked[other].superseded = True
                 yield other
 
