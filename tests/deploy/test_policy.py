@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.cli.commands.config import SETTINGS
+from aetheris.cli.given import SETTINGS
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.telemetry.metrics import Metric
 from tests.deploy.manifests import (
