@@ -36,7 +36,6 @@ from aetheris.testkit.simulation.world import Call, Effect, Outside
 Life = tuple[str, str]
 """worker_id, incarnation"""
 
-NO_TRY_LEFT = "no try is left"
 
 TRUTHS = frozenset({"second_success", "contradicts_settlement", "truth_differs"})
 """What the proofs find where the world itself has departed from what a human or the ledger said of it."""
@@ -182,6 +181,8 @@ class Rest:
     resolved: bool
     """A human has settled what was parked."""
     never_begun: NeverBegun
+    max_tries: int
+    """Of a call whose plan says nothing of it."""
 
 
 def check_end(observer: Observer, outside: Outside, expected: Iterable[str], rest: Rest) -> None:
@@ -202,7 +203,7 @@ def check_end(observer: Observer, outside: Outside, expected: Iterable[str], res
             _check_open(job, state, decided=rest.decided)
             _check_strays(job, state, rest.never_begun)
             if rest.mended:
-                _check_settleable(job, state)
+                _check_settleable(job, state, rest.max_tries)
         _check_named(job)
         if isinstance(job.terminal, JobCompleted):
             _check_nothing_lost(job, outside)
@@ -297,10 +298,13 @@ def _check_strays(job: JobState, state: KeyState, never_begun: NeverBegun) -> No
         raise Broken("a_stray_is_reported", f"{job.job_id} {state.node_id}: {state.n} was never made, and is parked")
 
 
-def _check_settleable(job: JobState, state: KeyState) -> None:
+def _check_settleable(job: JobState, state: KeyState, max_tries: int) -> None:
     """Nothing is left to a human that could be found out without him: whose tries can act no more is asked about."""
     entry = job.entry(state.node_id)
-    if state.st is not St.PARKED or entry is None or state.parked_because == NO_TRY_LEFT:
+    if state.st is not St.PARKED or entry is None:
+        return
+    most = entry.node.retry.max_attempts if entry.node.retry is not None else max_tries
+    if state.attempts >= most:
         return
     over = all(
         nonce in state.returned or (tried.worker_id, tried.incarnation) in job.ended_workers

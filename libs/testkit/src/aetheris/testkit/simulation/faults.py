@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aetheris.ledger.core.policy import PolicyEffect
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.state import Settled
+from aetheris.protocol.fold.state import Entry, Settled
 from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
@@ -320,19 +321,22 @@ class Faults:
         return f"{job.job_id} is to be paused"
 
     def plan_is_revised(self) -> str | None:
-        """A node gets other arguments, whatever has become of it; but for one that a human is asked about."""
+        """A node gets other arguments, whatever has become of it; but for one that a human may be asked about."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
         job = self.observer.jobs.get(submission.job_id)
         if job is None or job.revision != 0 or job.terminal is not None:
             return None
-        asked = {state.node_id for state in job.keys.values() if state.requested is not None}
-        nodes = [entries[-1].node for node_id, entries in job.entries.items() if node_id not in asked]
-        called = sorted(node.id for node in nodes if node.kind in RUNNABLE)
+        entries = [job.entries[node_id][-1] for node_id in job.entries]
+        called = sorted(one.node.id for one in entries if one.node.kind in RUNNABLE and not self._is_asked_about(one))
         if not called:
             return None
         node_id = self.around.tape.pick(called)
         self.human.revise(job, revised(job.entries[node_id][-1]))
         return f"{node_id} of {job.job_id} gets other arguments"
+
+    def _is_asked_about(self, entry: Entry) -> bool:
+        verdict = self.around.scenario.policy.verdict(entry.node.tool_name, entry.irreversible, dict)
+        return verdict.effect is PolicyEffect.APPROVAL
 
 
 Kind = Callable[[Faults], str | None]

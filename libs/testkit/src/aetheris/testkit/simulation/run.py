@@ -100,6 +100,7 @@ class Run:
             decided=decided,
             resolved=scenario.humans_resolve and decided,
             never_begun=self.processes.never_begun,
+            max_tries=scenario.limits.max_tries,
         )
 
     # the two phases
