@@ -88,7 +88,8 @@ class WorkersRig(Rig):
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[WorkersRig]:
     folder = tmp_path_factory.mktemp("workers")
-    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "2", "AETHERIS_END_WAIT_S": "20"}
+    # a lease outlasts the start of a successor: what it says of the end is there before anybody asks outside
+    env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "8", "AETHERIS_END_WAIT_S": "20"}
     with running_rig(folder, env, executor=0) as rig:
         yield WorkersRig(rig.system, rig.outside, folder)
 

@@ -29,7 +29,7 @@ def commands(page: str) -> str:
 
 def run(script: str, folder: Path, within_s: float = 150.0, path: str | None = None) -> str:
     """Run it with this environment's commands or those on the path, ended at the first that fails; what it printed."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("AETHERIS_", "PYTHON"))}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("AETHERIS_", "PYTHON", "PYTEST_"))}
     path = path or f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     argv = ["bash", "-eu", "-o", "pipefail", "-c", script]
     ended = subprocess.run(

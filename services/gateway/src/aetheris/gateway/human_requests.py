@@ -105,7 +105,8 @@ class HumanRequests:
                 await self._check(row, question, said)
                 command_id = await self._writer.send(_command(row, caller, said, as_of), row.trace)
             heard = await self._answered(news, row, question, said, command_id)
-        return Reply(heard is not None, requests.responded(said, command_id, heard))
+        caused_by = heard.caused_by if heard is not None else None  # the list may not know yet who answered before
+        return Reply(heard is not None, requests.responded(said, caused_by or command_id, heard))
 
     async def _row(self, caller: Caller, request_id: str) -> Row:
         job_id = job_of(request_id)
