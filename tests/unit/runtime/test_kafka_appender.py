@@ -14,7 +14,7 @@ from aetheris.protocol.base.records import Draft
 from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.connection import Connection, Disconnected
 from aetheris.runtime.kafka.wire import INIT_PRODUCER_ID, Api
-from aetheris.runtime.log.interface import AppendRefused
+from aetheris.runtime.log.interface import AppendRefused, LogUnreachable
 
 GONE = Disconnected("gone")
 UNKNOWN = -1
@@ -242,3 +242,43 @@ async def test_a_broker_that_never_has_a_good_answer_is_asked_ever_more_rarely()
     doubtful.cancel()
     brokers.judge = None
     await appender.stop()
+
+
+class Silence:
+    """Nobody says how many partitions a topic has until `over`."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.over = False
+
+    async def partitions(self, _topic: str) -> int:
+        self.asked.set()
+        if not self.over:
+            raise LogUnreachable("no answer")
+        return 4
+
+
+async def test_an_append_asks_about_its_topic_until_somebody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, silence = ProducersBrokers(), Silence()
+    monkeypatch.setattr(world, "partitions", silence.partitions)
+    appender = await world.appender()
+    appending = asyncio.create_task(appender.append([group(b"a")]))
+    await silence.asked.wait()
+    assert appender.stuck_s() > 0, "the process that waits says so"
+    silence.over = True
+    await appending
+    assert [number for _, number, _ in world.sent] == [0]
+    assert appender.stuck_s() == 0
+    await appender.stop()
+
+
+async def test_an_append_that_still_asks_ends_with_its_appender(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, silence = ProducersBrokers(), Silence()
+    monkeypatch.setattr(world, "partitions", silence.partitions)
+    appender = await world.appender()
+    appending = asyncio.create_task(appender.append([group(b"a")]))
+    await silence.asked.wait()
+    await appender.stop()
+    with pytest.raises(LogUnreachable):
+        await appending
+    assert world.sent == []
