@@ -14,7 +14,6 @@ from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import Log, LogError, LogUnreachable, Place
 from aetheris.runtime.log.replay import replay
-from aetheris.runtime.process.lifecycle import configure_logging
 from aetheris.runtime.process.settings import RuntimeSettings, load
 
 COMMANDS = (Topic.JOBS_COMMANDS, Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS)
@@ -116,7 +115,6 @@ async def reachable(bootstrap: str, within_s: float | None = WITHIN_S) -> AsyncG
     Raises:
         CommandError: no broker answers, or not in time.
     """
-    configure_logging("cli")
     log = KafkaLog(bootstrap, tls=tls_context(load(RuntimeSettings)))
     try:
         async with asyncio.timeout(within_s):

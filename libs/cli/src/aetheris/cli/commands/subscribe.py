@@ -14,7 +14,6 @@ from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, prin
 from aetheris.protocol.messages.events import EVENTS
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.log.interface import LogError
-from aetheris.runtime.process.lifecycle import configure_logging
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from aetheris.sdk.received import Received
 from aetheris.sdk.subscription import MemberTaken, Start, Subscription
@@ -38,7 +37,6 @@ def subscribe(
     as_json: Json = False,
 ) -> None:
     """Print every job's events as they come, one JSON document a line."""
-    configure_logging("subscribe")
     with errors_as_exits(as_json=as_json):
         begin = _start(start)
         _check(group, member, kinds or ())
