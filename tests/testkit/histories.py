@@ -26,6 +26,23 @@ def created(options: JobOptions | None = None) -> ev.JobCreated:
     return ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r", options=options)
 
 
+def adopts(
+    node: str, args: dict[str, Any], tool: str = "act", *, of: str = "job-0", occurrence: int = 1, result: Any = None
+) -> ev.JobCreated:
+    """The birth of the job where it continues another, which did this by a tool that can't be undone."""
+    one = ev.Adopted(
+        job_id=of,
+        node_id=node,
+        idempotency_key=idempotency_key(of, node, tool, args),
+        tool_name=tool,
+        result_hash=digest(result),
+        content_key=content_key(TENANT, tool, args, ()),
+        occurrence=occurrence,
+    )
+    seal = ev.SealOf(event_count=9, root="r", outcome_hash="o", key_id="k")
+    return created().model_copy(update={"continues": ev.Continues(job_id=of, seal=seal, adopted=(one,))})
+
+
 def planned(task_graph: dict[str, Any], revision: int = 0) -> ev.PlanGenerated:
     part = {"task_graph": task_graph} if revision == 0 else {"diff": task_graph}
     return ev.PlanGenerated.model_validate(

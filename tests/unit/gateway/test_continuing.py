@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway.core import submissions
+from aetheris.gateway.core import requests, submissions
 from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
 from aetheris.planner.core.births import birth_group
 from aetheris.protocol.fold.state import JobState
@@ -224,3 +224,29 @@ def test_what_cannot_be_continued_is_refused_by_name() -> None:
     with pytest.raises(Conflict) as refused:
         asked_for(hostile)
     assert refused.value.code == "result_refers"
+
+
+@pytest.mark.parametrize(("tool", "occurrence", "refused"), [("pay", 1, True), ("pay", 2, False), ("act", 1, False)])
+def test_an_edit_that_makes_what_an_earlier_job_did_is_refused(tool: str, occurrence: int, refused: bool) -> None:
+    paid = {"n": 1}
+    state = h.fold(h.planned(h.graph({"id": "z", "tool": tool, "args": {"n": 2}}, act={}, pay={"irreversible": True})))
+    state.created = h.adopts("a", paid, tool, occurrence=occurrence)
+    form = {"context": {"arguments": {"n": 2}, "tool": tool}, "fields": [{"name": "n", "type": "number", "label": "n"}]}
+    said: dict[str, Any] = {
+        "args": {"n": 2},
+        "tool": tool,
+        "args_hash": h.args_hash({"n": 2}),
+        "tool_version": "1",
+        "rule": "r",
+    }
+    asked = requests.question(h.about(ev.ApprovalRequested, "z", form=form, **said), "ann")
+    assert asked is not None
+    answer = requests.Answer("r", "edit", {"n": 1}, None, "bob")
+    schema = {"type": "object"}
+    requests.check_edit(state, asked, replace(answer, data={"n": 3}), schema)
+    if not refused:
+        requests.check_edit(state, asked, answer, schema)
+        return
+    with pytest.raises(Conflict) as no:
+        requests.check_edit(state, asked, answer, schema)
+    assert (no.value.code, no.value.details) == ("duplicate_of", {"duplicate_of": "a", "job_id": "job-0"})

@@ -6,13 +6,14 @@ import pytest
 
 from aetheris.ledger.core.policy import Policy, parse
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.base.keys import args_hash
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.base.keys import args_hash, idempotency_key
 from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Respond
 from aetheris.protocol.planning.approvals import request_id
-from tests.testkit.histories import JOB, TENANT, graph, key_of, planned, started
+from tests.testkit.histories import JOB, TENANT, about, adopts, graph, key_of, planned, started
 from tests.testkit.ledgers import Ledger, Surroundings
 
 SCHEMA = {
@@ -234,6 +235,53 @@ def test_an_edit_back_to_what_was_changed_before_is_refused() -> None:
     assert said.why.startswith("the step had these arguments before, and that call was edited")
     respond(ledger, "approve", by="carol", args=changed, name="cmd-3")
     assert len(ledger.grants) == 1
+
+
+@pytest.mark.parametrize(("occurrence", "may"), [(1, False), (2, True)])
+def test_an_edit_to_what_an_earlier_job_did_is_refused(occurrence: int, may: bool) -> None:
+    """What the job adopted is not done again; its occurrence says that it is meant twice."""
+    paid = PAID | {"amount": 400}
+    made = world()
+    made.log[0] = adopts("p", paid, "pay", occurrence=occurrence)
+    ledger = made.ledger()
+    ledger.request("a", offset=1)
+    respond(ledger, "edit", data={"amount": 400})
+    if may:
+        assert state(ledger, paid).is_asking
+        return
+    (said,) = ledger.core.unheard
+    assert said.why == "p of job-0, which the job continues, did just that"
+    assert state(ledger).is_asking
+    assert key(paid) not in ledger.job.keys
+    respond(ledger, "edit", name="cmd-2", data={"amount": 300})
+    assert state(ledger, PAID | {"amount": 300}).is_asking
+
+
+@pytest.mark.parametrize("how", ["asked for", "edited and approved"])
+def test_what_an_earlier_job_did_never_runs_whoever_asked_for_it(how: str) -> None:
+    """A request and a yes that a ledger of before, or a forger, has written: the call is rejected by name."""
+    made = world()
+    made.log[0] = adopts("p", PAID, "pay")
+    if how == "edited and approved":
+        said: dict[str, Any] = {
+            "args": PAID,
+            "tool": "pay",
+            "args_hash": args_hash(PAID),
+            "tool_version": "1",
+            "rule": "pay",
+        }
+        made.log += [
+            about(ev.ApprovalRequested, "a", form={}, edited_by="eve", **said),
+            about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="bob", **said),
+        ]
+        made.ids += ["", ""]
+    ledger = made.ledger()
+    ledger.request("a", offset=1)
+    assert ledger.grants == []
+    assert (state(ledger).outcome, state(ledger).reason) == (Settled.REJECTED, "duplicate_of")
+    assert state(ledger).duplicate_of == ev.DuplicateOf(
+        job_id="job-0", node_id="p", execution_id=execution_id("job-0", "p", idempotency_key("job-0", "p", "pay", PAID))
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -182,6 +183,11 @@ class Continues(BaseModel):
     adopted: tuple[Adopted, ...] = ()
     settled: tuple[Word, ...] = ()
     uses: tuple[Use, ...] = ()
+
+    @cached_property
+    def by_meaning(self) -> dict[tuple[str, int], Adopted]:
+        """The adopted effects that can't be undone, by content key and occurrence: none of them is done again."""
+        return {(one.content_key, one.occurrence): one for one in self.adopted if one.content_key is not None}
 
 
 class JobCreated(Event):

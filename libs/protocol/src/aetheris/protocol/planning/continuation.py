@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
+from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import content_key
 from aetheris.protocol.base.references import UnresolvedReference, point
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled
@@ -15,6 +16,7 @@ from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.events import (
     Adopted,
     Continues,
+    DuplicateOf,
     JobCancelled,
     JobFailed,
     JobSealed,
@@ -143,20 +145,42 @@ def check_not_done(known: Continues, tenant: str, plan: Mapping[str, Any]) -> No
         NotContinuable: naming the step, also where its arguments are not known yet and the tool was used so before.
     """
     graph = TaskGraph.model_validate(plan)
-    held = [one for one in known.adopted if one.content_key is not None]
+    by_tool = {(one.tool_name, one.occurrence): one for one in known.by_meaning.values()}
     for node in graph.nodes:
         pin = graph.tools.get(node.tool_name)
         if pin is None or not (node.irreversible or pin.irreversible):
             continue
-        known_args = not node.refs
-        content = content_key(tenant, node.tool_name, node.args, pin.volatile) if known_args else None
-        for one in held:
-            same = one.content_key == content if known_args else one.tool_name == node.tool_name
-            if same and one.occurrence == node.occurrence:
-                message = f"{node.id} is, or may become, what {one.node_id} of {one.job_id} did: say its occurrence"
-                raise NotContinuable(
-                    "duplicate_of", message, node_id=node.id, duplicate_of=one.node_id, job_id=one.job_id
-                )
+        if node.refs:
+            one = by_tool.get((node.tool_name, node.occurrence))
+        else:
+            content = content_key(tenant, node.tool_name, node.args, pin.volatile)
+            one = known.by_meaning.get((content, node.occurrence))
+        if one is not None:
+            message = f"{node.id} is, or may become, what {one.node_id} of {one.job_id} did: say its occurrence"
+            raise NotContinuable("duplicate_of", message, node_id=node.id, duplicate_of=one.node_id, job_id=one.job_id)
+
+
+def done_before(job: JobState, entry: Entry, content: str) -> DuplicateOf | None:
+    """The effect that a job adopted, and that a call of `content` (its content key) would do again.
+
+    None where there is none, or where it can be undone: equal calls of such tools are made as often as they are asked
+    for, within a job as well.
+    """
+    known = job.created.continues
+    one = known.by_meaning.get((content, entry.node.occurrence)) if known is not None and entry.irreversible else None
+    if one is None:
+        return None
+    execution = execution_id(one.job_id, one.node_id, one.idempotency_key)
+    return DuplicateOf(job_id=one.job_id, node_id=one.node_id, execution_id=execution)
+
+
+def edited_to(job: JobState, node_id: str, args: Mapping[str, Any]) -> DuplicateOf | None:
+    """The effect that a job adopted, and that an edit to these arguments would do again; None where there is none."""
+    entry = job.entry(node_id)
+    if entry is None or job.created.continues is None:
+        return None
+    volatile = entry.pin.volatile if entry.pin is not None else ()
+    return done_before(job, entry, content_key(job.created.tenant, entry.node.tool_name, args, volatile))
 
 
 def _is_used(job: JobState, known: Continues, node: Any, use: Use) -> bool:

@@ -22,6 +22,7 @@ from aetheris.protocol.planning.approvals import (
     may_not_answer,
     request_id,
 )
+from aetheris.protocol.planning.continuation import edited_to
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.planning.schemas import Schema
 
@@ -142,13 +143,19 @@ def check_edit(job: JobState, question: Question, said: Answer, schema: Schema) 
     """Whether an edit makes a call that the step never had; the answer fits the form.
 
     Raises:
-        Conflict: it goes back to earlier arguments, which were decided on.
+        Conflict: it goes back to earlier arguments, which were decided on, or does again what the job adopted.
     """
     asked = question.asked
-    if isinstance(asked, ev.ApprovalRequested):
-        before = had_before(job, asked.node_id, question.tool, edited(asked, schema, said.data))
-        if before is not None:
-            raise Conflict("edited_back", before, request_id=said.request_id)
+    if not isinstance(asked, ev.ApprovalRequested):
+        return
+    args = edited(asked, schema, said.data)
+    before = had_before(job, asked.node_id, question.tool, args)
+    if before is not None:
+        raise Conflict("edited_back", before, request_id=said.request_id)
+    done = edited_to(job, asked.node_id, args)
+    if done is not None:
+        message = f"{done.node_id} of {done.job_id}, which the job continues, did just that: it is not done again"
+        raise Conflict("duplicate_of", message, duplicate_of=done.node_id, job_id=done.job_id)
 
 
 def _check_form(question: Question, said: Answer) -> None:

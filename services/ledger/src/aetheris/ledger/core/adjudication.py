@@ -23,6 +23,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.events import Decision, RejectReason
 from aetheris.protocol.plan.graph import AWAITED, RUNNABLE, Retry
+from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, NotReady, blobs_needed, invocation
 
 LONGEST_RUN = 200
@@ -192,7 +193,13 @@ def _hurdle(of: Key, entry: Entry, content_key: str) -> Hurdle | None:
 
 
 def _duplicate(of: Key, entry: Entry, content_key: str) -> Hurdle | None:
-    """The irreversible call of the job that means the same, done or under way; its occurrence tells another apart."""
+    """The irreversible call that means the same, done or under way; its occurrence tells another apart.
+
+    Of the job, or of one that it continues: what it adopted is done.
+    """
+    adopted = done_before(of.job, entry, content_key)
+    if adopted is not None:
+        return Hurdle(RejectReason.DUPLICATE_OF, f"{adopted.job_id}/{adopted.node_id}", duplicate_of=adopted)
     same = (key for key in of.job.contents.get((content_key, entry.node.occurrence), ()) if key != of.key)
     found = _blocked_by(of.job, same)
     if found is None:

@@ -20,6 +20,7 @@ from aetheris.protocol.messages.events import Decision, RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, fields_of
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, request_id
+from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, call_with
 from aetheris.protocol.planning.schemas import Schema
 
@@ -136,6 +137,9 @@ def _edit(
     before = had_before(job.state, call.node_id, entry.node.tool_name, args)
     if before is not None:
         return before
+    done = done_before(job.state, entry, call.content_key)
+    if done is not None:
+        return f"{done.node_id} of {done.job_id}, which the job continues, did just that"
     new = Key(job.state, call.key, KeyState(call.node_id))
     verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     decided = _decided(of, requested, command, command_id, data=args)
