@@ -108,6 +108,10 @@ def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
     assert aetheris.json("result", job_id[:18]) == {"two": {"poked": f"{tag}-2"}}
     assert aetheris.json("result", job_id, "one") == {"poked": f"{tag}-1"}
     assert aetheris("logs", "--part", "executor").stdout.count("restored") >= 1
+    written = [json.loads(line) for line in aetheris("logs", job_id[:18], "--json").stdout.splitlines()]
+    steps_of = [(one["part"], one["event"]) for one in written if one.get("node_id") == "one"]
+    assert {("executor", "tool_invocation_started"), ("executor", "tool_invocation_finished")} <= set(steps_of)
+    assert all(one["took_ms"] >= 0 for one in written if one["event"] == "tool_invocation_finished")
 
     followed = aetheris("events", job_id, "--follow", "--json")  # ends by itself: with the seal
     events = [json.loads(line) for line in followed.stdout.splitlines()]

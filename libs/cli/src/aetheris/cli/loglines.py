@@ -90,7 +90,7 @@ def log_files(folder: Path, part: str | None) -> list[LogFile]:
 
 def in_order(lines: Iterable[LogLine]) -> list[LogLine]:
     """By time; lines of one part stay as they lie."""
-    return sorted(lines, key=lambda line: line.time)
+    return sorted(lines, key=lambda line: line.time.removesuffix("Z"))
 
 
 def log_line(part: str, raw: str, time: str) -> LogLine:

@@ -1,7 +1,10 @@
-"""`aetheris logs`: what the services of a data folder have logged, of one job or of all."""
+"""`aetheris logs`: what the services of a data folder have logged, of all jobs, or of one beside its events.
+
+Services log nothing of a step that its events say: thousands a second would be written twice.
+"""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +12,7 @@ import typer
 
 from aetheris.cli import local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, out, print_json_line, progress, shown
+from aetheris.cli.event_lines import JobEvents
 from aetheris.cli.loglines import LogFile, LogLine, in_order, log_files
 from aetheris.protocol.base.ids import check_name
 
@@ -19,7 +23,8 @@ _NAMED = 5
 
 def logs(
     job_id: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="Only of this job; its id's beginning will do.")
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Only of this job, with its events; its id's beginning will do."),
     ] = None,
     *,
     part: Annotated[
@@ -30,19 +35,24 @@ def logs(
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Print the services' log lines, of all in the order of their times; asks no service."""
+    """Print the services' log lines by their times; of a job beside its events, as far as a gateway runs to ask."""
     with errors_as_exits(as_json=as_json):
         if job_id is not None:
             check_name(job_id, "JOB")
         files = _files(data, part)
-        found = in_order(line for file in files for line in (*file.earlier(), *file.more()))
-        if job_id is not None:
-            found = _of_job(found, job_id)
+        events = None if job_id is None else JobEvents(data, job_id, part)
+        found = in_order((*(line for file in files for line in (*file.earlier(), *file.more())), *_told(events)))
+        if events is not None:
+            found = _of_job(found, events.job_id)
             if not found:
-                progress(job_id, "no line names it; `aetheris events` has what happened")
+                progress(events.job_id, "no line names it")
         _print(found[-lines:], as_json=as_json)
         if follow:
-            _follow(files, job_id, as_json=as_json)
+            _follow(files, events, as_json=as_json)
+
+
+def _told(events: JobEvents | None) -> Iterable[LogLine]:
+    return () if events is None else events.more()
 
 
 def _files(data: Path, part: str | None) -> Sequence[LogFile]:
@@ -66,11 +76,11 @@ def _of_job(lines: Sequence[LogLine], job_id: str) -> list[LogLine]:
     return found
 
 
-def _follow(files: Sequence[LogFile], job_id: str | None, *, as_json: bool) -> None:
+def _follow(files: Sequence[LogFile], events: JobEvents | None, *, as_json: bool) -> None:
     try:
         while True:
-            fresh = in_order(line for file in files for line in file.more())
-            _print([line for line in fresh if job_id is None or line.names(job_id)], as_json=as_json)
+            fresh = in_order((*(line for file in files for line in file.more()), *_told(events)))
+            _print([line for line in fresh if events is None or line.names(events.job_id)], as_json=as_json)
             time.sleep(_LOOK_AGAIN_S)
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
