@@ -19,6 +19,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Submit
 from aetheris.verifier.keys import load_private_key
 from tests.testkit.attempts import fresh
+from tests.testkit.bundles import opinions
 from tests.testkit.evidence import signer
 from tests.testkit.outside import Outside, until
 from tests.testkit.rig import Rig, poke, running_rig
@@ -136,21 +137,6 @@ def unpaid(said: dict[str, Any], _given: dict[str, bytes]) -> None:
 
 
 FORGERIES = {without: "continued_missing", swapped: "other_job", unpaid: "adopted_unsettled"}
-
-
-def opinions(system: System, data: bytes, folder: Path) -> list[dict[str, Any]]:
-    """The reports on a bundle of `aetheris verify`, and of the script that lies in it."""
-    path, public = folder / "evidence.zip", str(system.data / "keys" / "seal.pub")
-    path.write_bytes(data)
-    with zipfile.ZipFile(path) as archive:
-        archive.extract("verify.py", folder)
-    ours = [sys.executable, "-m", "aetheris.cli", "verify", str(path), "--public-key", public, "--json"]
-    script = [sys.executable, "-I", str(folder / "verify.py"), str(path), "--public-key", public]
-    said = [
-        subprocess.run(one, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False).stdout
-        for one in (ours, script)
-    ]
-    return [json.loads(one) for one in said]
 
 
 def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, outside: Outside) -> None:

@@ -215,6 +215,7 @@ def test_what_cannot_be_continued_is_refused_by_name() -> None:
         with pytest.raises(Conflict) as refused:
             asked_for(state, seal=seal)
         assert refused.value.code == code
+    assert [node["id"] for node in nodes_of(asked_for(goal, [{"id": "z", "tool": "act"}]))] == ["z"]
     with pytest.raises(Conflict) as refused:
         asked_for(whole, [{"id": "a", "tool": "act"}])
     assert refused.value.code == "nothing_left"

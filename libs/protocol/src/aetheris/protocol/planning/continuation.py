@@ -81,8 +81,6 @@ def continues(ended: Ended, by: str = "", settle: Mapping[str, Verdict] | None =
         raise NotContinuable("illegal_transition", "only a failed or cancelled job is continued")
     if isinstance(job.terminal, JobFailed) and job.terminal.unfounded:
         raise NotContinuable("not_continuable", "it never began: what it said of the job that it continues is not so")
-    if job.created.goal is not None:
-        raise NotContinuable("not_continuable", "a model plans it: submit its goal again")
     if seal is None:
         raise NotContinuable("not_sealed", "the job is not sealed yet")
     before = job.created.continues

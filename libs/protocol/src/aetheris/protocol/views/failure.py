@@ -141,22 +141,23 @@ def _now(job: JobState, left: _Left) -> str | None:
         return f"Look outside for {', '.join(_sent(left.doubted))}{_settling(job, left)}"
     if left.partly or left.belied:
         return "A job that ended so is not continued"
-    if job.created.goal is not None:
-        return "Submit its goal again"
     planned = [node_id for node_id, entries in job.entries.items() if entries[-1].node.compensates is None]
-    if all(_succeeded(job, node_id) and node_id not in left.undone for node_id in planned):
+    done = all(_succeeded(job, node_id) and node_id not in left.undone for node_id in planned)
+    if done and job.created.goal is None:
         return None
-    return f"To go on with what is left: aetheris continue {job.job_id} [--plan FILE]"
+    plan = "[--plan FILE]" if job.created.goal is None else "--plan FILE"
+    return f"To go on with what is left: aetheris continue {job.job_id} {plan}"
 
 
 def _settling(job: JobState, left: _Left) -> str:
     """How a human says what became of what is in doubt, where that lets the job be continued (docs/continue.md)."""
     entries = [job.entry(state.node_id) for state in left.doubted]
     undoing = any(entry is None or entry.node.compensates is not None for entry in entries)
-    if undoing or left.partly or left.belied or job.created.goal is not None:
+    if undoing or left.partly or left.belied:
         return "; a job that ended so is not continued"
     said = " ".join(f"--settle {state.node_id}=happened|not_executed" for state in left.doubted)
-    return f", and say what you found: aetheris continue {job.job_id} {said} --evidence TEXT"
+    plan = "" if job.created.goal is None else "--plan FILE "
+    return f", and say what you found: aetheris continue {job.job_id} {plan}{said} --evidence TEXT"
 
 
 def _sent(doubted: Sequence[KeyState]) -> Iterable[str]:

@@ -87,6 +87,8 @@ def continue_command(
     """
     job, (body, _) = ended.job, bodies.parsed(raw)
     wanted = bodies.validated(api.ContinuationBody, body)
+    if job.created.goal is not None and wanted.plan is None:
+        raise Conflict("not_continuable", "a model planned it: give a plan for what is left (--plan)")
     try:
         settle = {name: Verdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
         known = continuation.continues(ended, asked.by, settle)

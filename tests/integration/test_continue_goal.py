@@ -1,0 +1,71 @@
+"""A job that a model planned is gone on from, and nothing that it did is done again (docs/continue.md)."""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testkit.agents import AgentsRig, running_agents
+from tests.testkit.attempts import fresh
+from tests.testkit.bundles import opinions
+from tests.testkit.rig import poke
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+SCRIPT: dict[str, list[dict[str, Any]]] = {}
+"""Goal → the model's answers."""
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[AgentsRig]:
+    with running_agents(tmp_path_factory.mktemp("goals"), SCRIPT) as rig:
+        yield rig
+
+
+def call(tool: str, tag: str) -> dict[str, Any]:
+    return {"tool": tool, "args": {"tag": tag}}
+
+
+def failed(rig: AgentsRig, goal: str, *calls: dict[str, Any]) -> str:
+    """A goal's job that made these calls, one a turn, and then one too many that fails; it is sealed."""
+    SCRIPT[goal] = [{"calls": [one]} for one in (*calls, {"tool": "poke_refused", "args": {}})]
+    job = rig.system.submit_goal(goal, limits={"failed_turns": 0})
+    rig.system.wait_status(job, "failed", 60)
+    rig.system.wait_sealed(job)
+    return job
+
+
+def continued(rig: AgentsRig, job: str, **body: Any) -> str:
+    answer = rig.system.api.post(f"/jobs/{job}/continue", json=body)
+    assert answer.status_code == 202, answer.text
+    second = answer.json()["job_id"]
+    rig.system.wait_ended([second])
+    rig.system.wait_sealed(second)
+    return second
+
+
+def holds(rig: AgentsRig, job: str, folder: Path) -> None:
+    """The job and those that it continues hold: in the log, and in the bundle for both of its readers."""
+    rig.system.verified(job)
+    answer = rig.system.api.get(f"/jobs/{job}/evidence")
+    assert answer.status_code == 200, answer.text
+    for report in opinions(rig.system, answer.content, folder):
+        assert report["ok"], report["violations"]
+
+
+def test_with_a_plan_its_calls_are_adopted_by_their_ids(rig: AgentsRig, tmp_path: Path) -> None:
+    tag, later = fresh("done"), fresh("later")
+    job = failed(rig, fresh("goal"), call("poke_idempotent", tag))
+    refused = rig.system.api.post(f"/jobs/{job}/continue", json={})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_continuable")
+    again = poke("turn-1.1", tag, tool="poke_idempotent")
+    changed = rig.system.api.post(f"/jobs/{job}/continue", json={"plan": {"nodes": [again | {"args": {"tag": later}}]}})
+    assert (changed.status_code, changed.json()["error"]["code"]) == (409, "step_changed")
+    plan = [again, poke("z", later, "turn-1.1"), poke("y", {"$ref": "turn-1.1#/poked"}, "z", tool="poke_idempotent")]
+    second = continued(rig, job, plan={"nodes": plan})
+    shown = rig.system.job(second)
+    assert (shown["status"], shown["continues"]["job_id"]) == ("completed", job)
+    assert {"turn-1", "turn-1.1"} <= set(shown["continues"]["adopted"])
+    assert (rig.outside.count(later), rig.outside.count(tag)) == (1, 2), "of turn-1.1 once, and what y did with it"
+    holds(rig, second, tmp_path)
