@@ -188,7 +188,7 @@ def test_redis_may_lose_it_all_and_nothing_is_said_not_to_be(rig: WhyRig, job: s
     until(found_again, 30)
     with redis.Redis.from_url(rig.system.state().redis) as client:  # a part of it: as an old copy restored
         client.hset("aetheris:gateway:effects:known", mapping={"0": 0, "1": 0, "2": 0, "3": 0})
-        client.delete("aetheris:gateway:effects:ids")
+        client.delete(*client.keys("aetheris:gateway:effects:ids:*"))
     until(found_again, 30)
 
 

@@ -72,3 +72,10 @@ def test_a_wrong_file_is_refused_without_its_content(tmp_path: Path, text: str) 
 def test_versions_compare_by_number() -> None:
     versions = ["1.10", "1.9", "2.0-rc1", "2.0", "1.9.1", "10"]
     assert sorted(versions, key=version_order) == ["1.9", "1.9.1", "1.10", "2.0-rc1", "2.0", "10"]
+
+
+@pytest.mark.parametrize("tenant", ["a\\u0000b", "a\\nb", "\\u007f"])
+def test_a_tenants_name_has_no_control_characters(tmp_path: Path, tenant: str) -> None:
+    with pytest.raises(TokensFileInvalid, match="tenant"):
+        load(tmp_path, f'[[token]]\nname = "a"\nvalue = "s3cret-token"\ntenant = "{tenant}"\n')
+    assert load(tmp_path, FILE.replace('"acme"', '"acme: the 2nd"')).tenants == {"acme: the 2nd", "other"}

@@ -124,7 +124,7 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
         history=History(parts.log, readers=READERS),
         tools=Table(parts.log, Topic.TOOLS_REGISTRY),
         workers=Table(parts.log, Topic.WORKERS),
-        effects=EffectIndex(parts.log, parts.redis, settings.request_s / 2),
+        effects=EffectIndex(parts.log, parts.redis, views, parts.clock, settings.request_s / 2),
     )
 
 

@@ -108,7 +108,7 @@ class Courses:
         """
         wanted = asked.wanted()
         async with self._deadlines.deadline():
-            found, cursor = await self._places(asked, wanted)
+            found, cursor = await self._places(caller, asked, wanted)
         jobs: dict[str, list[int]] = {}
         for one in found:
             jobs.setdefault(one.job_id, []).append(one.offset)
@@ -116,14 +116,14 @@ class Courses:
         told = sorted((tree for job in trees for tree in job), key=_written, reverse=True)
         return {"effects": told, "cursor": cursor}
 
-    async def _places(self, asked: Asked, wanted: Wanted) -> tuple[list[Found], str | None]:
+    async def _places(self, caller: Caller, asked: Asked, wanted: Wanted) -> tuple[list[Found], str | None]:
         if wanted.external_id is None:
             since_ms = 0 if wanted.since is None else int(wanted.since.timestamp() * 1000) - CLOCKS_APART_MS
-            return await self._index.newest(max(0, since_ms), asked.cursor, LOOKED_AT)
+            return await self._index.newest(caller.tenant, max(0, since_ms), asked.cursor, LOOKED_AT)
         sent = _SENT.fullmatch(wanted.external_id)
         if sent is not None:
             return [Found(sent["job"], -1)], None
-        return await self._index.by_external_id(wanted.external_id), None
+        return await self._index.by_external_id(caller.tenant, wanted.external_id), None
 
     async def _origins(self, caller: Caller, job_id: str, offsets: list[int], wanted: Wanted) -> list[dict[str, Any]]:
         """The reasons of a job's effects at these offsets; of all that are wanted, where an id was asked for."""

@@ -1,39 +1,48 @@
-"""Where effects lie in the log, by the outside's id and by time: kept in Redis, brought up to date when asked.
+"""Where a tenant's effects lie in the log, by the outside's id and by time: kept in Redis, read on when asked.
 
 Nothing is read for it while nobody asks: who asks first pays for what was appended since the last question. Effects,
 and up to where the log is known, change in one script: what Redis loses it loses together, and it is read again.
+Each tenant has lists of its own: nothing that others do is seen in them, not even how much that is.
 """
 
 import asyncio
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from aetheris.gateway.core.cursors import cursor_at, of_tenant, place_at
 from aetheris.gateway.core.problems import Unavailable
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.interface import Log, Place
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.resp import Command
 
-_IDS, _TIMES, _KNOWN = (f"aetheris:gateway:effects:{part}" for part in ("ids", "times", "known"))
-_FINISHED = b"io.aetheris.tool_invocation_finished.v1"
+_KNOWN = "aetheris:gateway:effects:known"
+_IDS, _TIMES = ("aetheris:gateway:effects:ids:", "aetheris:gateway:effects:times:")
+"""Without the tenant."""
+_LIST = "effects"
+_CREATED, _FINISHED = b"io.aetheris.job_created.v1", b"io.aetheris.tool_invocation_finished.v1"
 _NAMED = b'"external_id"'
 _PORTION = 1_000
 _PUT_DEADLINE_S = 10.0
+_BIRTHS_KEPT = 50_000
+NOBODYS_AFTER_MS = 60_000
+"""So old, an effect of a job that nobody knows is nobody's; before that the list of jobs may be behind the log."""
 
 # Only goes on from where it is known: another gateway may be ahead, or Redis has lost it all meanwhile.
 _PUT = """
-local held = redis.call('HGET', KEYS[3], ARGV[1])
+local held = redis.call('HGET', KEYS[1], ARGV[1])
 if (held or '') ~= ARGV[2] then return 0 end
 for at = 4, #ARGV, 2 do
-  redis.call('ZADD', KEYS[1], 0, ARGV[at])
-  redis.call('ZADD', KEYS[2], 0, ARGV[at + 1])
+  redis.call('ZADD', ARGV[at], 0, ARGV[at + 1])
 end
-redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
 
@@ -55,37 +64,54 @@ class Spot:
     timestamp_ms: int
 
 
-class EffectIndex:
-    """Effects that have an external id, of all tenants."""
+class Tenants(Protocol):
+    """Who knows whose a job is."""
 
-    def __init__(self, log: Log, redis: Redis, patience_s: float) -> None:
+    async def tenants(self, job_ids: Iterable[str]) -> Mapping[str, str]:
+        """The tenants of those of the jobs that are known; raises Unavailable, RedisUnavailable."""
+        ...
+
+
+class EffectIndex:
+    """Effects that have an external id."""
+
+    def __init__(self, log: Log, redis: Redis, jobs: Tenants, clock: Clock, patience_s: float) -> None:
         self._log = log
         self._redis = redis
+        self._jobs = jobs
+        self._clock = clock
         self._patience_s = patience_s
+        self._born: OrderedDict[str, str] = OrderedDict()
+        """The tenants of the jobs whose births were read last."""
         self._catching_up: asyncio.Task[Mapping[int, int]] | None = None
 
-    async def by_external_id(self, external_id: str) -> list[Found]:
-        """Where it is said that the outside calls an effect so.
+    async def by_external_id(self, tenant: str, external_id: str) -> list[Found]:
+        """Where it is said that the outside calls an effect of the tenant's so.
 
         Raises:
             Unavailable: the log is still being read.
             RedisUnavailable, LogError.
         """
-        name = _name_of(external_id)
-        members = await self._ask(("ZRANGE", _IDS, f"[{name}|", f"[{name}}}", "BYLEX", "LIMIT", 0, _PORTION))
+        name, ids = _name_of(external_id), _IDS + of_tenant(tenant)
+        members = await self._ask(("ZRANGE", ids, f"[{name}|", f"[{name}}}", "BYLEX", "LIMIT", 0, _PORTION))
         return [_found(member) for member in members]
 
-    async def newest(self, since_ms: int, cursor: str | None, limit: int) -> tuple[list[Found], str | None]:
-        """Effects from a time on, newest first, below `cursor`; and where the next ones begin.
+    async def newest(
+        self, tenant: str, since_ms: int, cursor: str | None, limit: int
+    ) -> tuple[list[Found], str | None]:
+        """The tenant's effects from a time on, newest first, behind `cursor`; and the cursor of the next ones.
 
         Raises:
+            BadRequest: no cursor of this tenant's effects.
             Unavailable: the log is still being read.
             RedisUnavailable, LogError.
         """
-        below, least = f"({cursor}" if cursor else "+", f"[{since_ms:015d}"
-        members = await self._ask(("ZRANGE", _TIMES, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1))
+        below = f"({place_at(cursor, tenant, _LIST)}" if cursor is not None else "+"
+        times, least = _TIMES + of_tenant(tenant), f"[{since_ms:015d}"
+        members = await self._ask(("ZRANGE", times, below, least, "BYLEX", "REV", "LIMIT", 0, limit + 1))
         taken = members[:limit]
-        return [_found(one) for one in taken], taken[-1].decode() if len(members) > limit else None
+        more = len(members) > limit
+        return [_found(one) for one in taken], cursor_at(taken[-1].decode(), tenant, _LIST) if more else None
 
     async def close(self) -> None:
         """Stop reading."""
@@ -129,16 +155,39 @@ class EffectIndex:
     async def _read(self, place: Place, known: int | None, begin: int, end: int) -> None:
         start = max(begin, known or 0)
         async for records in replay(self._log, place, start, end):
+            self._note_births(records)
             spots = list(spots_in(records))
             while len(spots) > _PORTION:
                 portion, spots = spots[:_PORTION], spots[_PORTION:]
                 known = await self._put(place[1], known, portion[-1].found.offset + 1, portion)
             known = await self._put(place[1], known, records[-1].offset + 1, spots)
 
+    def _note_births(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.header("ce_type") == _CREATED and (tenant := _text_in(record.value, "tenant")) is not None:
+                self._born.setdefault(_job_of(record), tenant)
+        while len(self._born) > _BIRTHS_KEPT:
+            self._born.popitem(last=False)
+
+    async def _owned(self, spots: Sequence[Spot]) -> list[tuple[str, Spot]]:
+        """Each with its tenant; without what is nobody's."""
+        if not spots:
+            return []
+        listed = await self._jobs.tenants({spot.found.job_id for spot in spots})
+        young_ms = self._clock.now().timestamp() * 1000 - NOBODYS_AFTER_MS
+        owned: list[tuple[str, Spot]] = []
+        for spot in spots:
+            tenant = listed.get(spot.found.job_id) or self._born.get(spot.found.job_id)
+            if tenant is not None:
+                owned.append((tenant, spot))
+            elif spot.timestamp_ms > young_ms:
+                raise _indexing()
+        return owned
+
     async def _put(self, partition: int, known: int | None, upto: int, spots: Sequence[Spot]) -> int:
-        lines = [line for spot in spots for line in _lines(spot)]
+        lines = [part for tenant, spot in await self._owned(spots) for part in _lines(tenant, spot)]
         expected = "" if known is None else str(known)
-        script = ("EVAL", _PUT, 3, _IDS, _TIMES, _KNOWN, partition, expected, upto, *lines)
+        script = ("EVAL", _PUT, 1, _KNOWN, partition, expected, upto, *lines)
         (done,) = await self._redis.pipeline([script], _PUT_DEADLINE_S)
         if done != 1:
             raise _indexing()
@@ -149,23 +198,28 @@ def spots_in(records: Sequence[Record]) -> Iterator[Spot]:
     """The effects that the outside has an id of; other records are hardly looked at."""
     for record in records:
         if _NAMED in record.value and record.header("ce_type") == _FINISHED:
-            external_id = _external_id(record.value)
+            external_id = _text_in(record.value, "external_id")
             if external_id is not None:
-                found = Found((record.key or b"").decode(errors="replace"), record.offset)
-                yield Spot(found, external_id, record.timestamp_ms)
+                yield Spot(Found(_job_of(record), record.offset), external_id, record.timestamp_ms)
 
 
-def _external_id(value: bytes) -> str | None:
+def _job_of(record: Record) -> str:
+    return (record.key or b"").decode(errors="replace")
+
+
+def _text_in(value: bytes, field: str) -> str | None:
     try:
-        said: Any = json.loads(value).get("external_id")
+        said: Any = json.loads(value).get(field)
     except (ValueError, AttributeError, RecursionError):
         return None
     return said if isinstance(said, str) else None
 
 
-def _lines(spot: Spot) -> tuple[str, str]:
-    name = f"{spot.found.job_id}|{spot.found.offset}"
-    return f"{_name_of(spot.external_id)}|{name}", f"{spot.timestamp_ms:015d}|{name}"
+def _lines(tenant: str, spot: Spot) -> tuple[str, str, str, str]:
+    """Two keys, each with what is added to it."""
+    name, of = f"{spot.found.job_id}|{spot.found.offset}", of_tenant(tenant)
+    by_id, by_time = f"{_name_of(spot.external_id)}|{name}", f"{spot.timestamp_ms:015d}|{name}"
+    return _IDS + of, by_id, _TIMES + of, by_time
 
 
 def _name_of(external_id: str) -> str:

@@ -30,7 +30,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: str = Field(min_length=1, max_length=200)
-    tenant: str = Field("default", min_length=1, max_length=200)
+    tenant: str = Field("default", min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
     value: str | None = Field(None, min_length=8)
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$")
     operator: bool = False

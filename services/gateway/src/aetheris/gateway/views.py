@@ -5,13 +5,14 @@ epoch key names the run of the Redis server in which the views were completed: a
 (which may lose the last second of writes) makes it name another run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from aetheris.gateway.core.cursors import cursor_at, of_tenant, place_at
 from aetheris.gateway.core.problems import Unavailable
 from aetheris.protocol.messages.commands import ListedPause, OpenRequest
 from aetheris.protocol.planning.approvals import job_of
@@ -21,9 +22,9 @@ from aetheris.runtime.redis.resp import Command
 _EPOCH = "aetheris:gateway:epoch"
 _BUILDING = "aetheris:gateway:building:"
 _JOB = "aetheris:gateway:job:"
-_LIST = "aetheris:gateway:jobs:"
+_JOBS, _REQUESTS = "jobs", "asked"
+"""The lists of a tenant, as keys and cursors name them."""
 _REQUEST = "aetheris:gateway:request:"
-_ASKED = "aetheris:gateway:asked:"
 _TURN = "aetheris:gateway:turn:"
 
 STATUSES = ("submitted", "running", "waiting", "paused", "needs_upgrade", "completed", "failed", "cancelled")
@@ -33,19 +34,19 @@ REQUEST_TTL_MS = 24 * 3600 * 1000
 """How long the fast guard of an Idempotency-Key lives; after it jobs.index alone guards."""
 _BUILDING_TTL_MS = 3600 * 1000
 _PORTION = 500
-_REQUESTS = TypeAdapter(tuple[OpenRequest, ...])
+_OPEN = TypeAdapter(tuple[OpenRequest, ...])
 _BULK_DEADLINE_S = 10.0
 
 # A later record of jobs.index replaces an earlier one; what the gateway says ahead of it (offset −1) replaces nothing.
 _PUT = """
-local offset, place, tenant, status, list = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local offset, place, tenant, status = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local list, open, asked = ARGV[5], ARGV[6], ARGV[7]
 local held = redis.call('HMGET', KEYS[1], 'offset', 'place', 'status', 'requests')
 if held[1] and (offset < 0 or tonumber(held[1]) > offset) then return 0 end
 if held[2] then
-  redis.call('ZREM', list .. '*:' .. tenant, held[2])
-  redis.call('ZREM', list .. held[3] .. ':' .. tenant, held[2])
+  redis.call('ZREM', list .. '*', held[2])
+  redis.call('ZREM', list .. held[3], held[2])
 end
-local open, asked = ARGV[6] .. tenant, ARGV[7]
 if held[4] then
   for _, request in ipairs(cjson.decode(held[4])) do
     redis.call('ZREM', open, request.created_at .. '|' .. request.id)
@@ -60,8 +61,8 @@ if asked ~= '' then
   redis.call('HSET', KEYS[1], 'requests', asked)
 end
 redis.call('HSET', KEYS[1], 'offset', offset, 'place', place, 'tenant', tenant, 'status', status, unpack(ARGV, 8))
-redis.call('ZADD', list .. '*:' .. tenant, 0, place)
-redis.call('ZADD', list .. status .. ':' .. tenant, 0, place)
+redis.call('ZADD', list .. '*', 0, place)
+redis.call('ZADD', list .. status, 0, place)
 return 1
 """
 _COMPLETE = """
@@ -146,29 +147,39 @@ class Views:
         (flat,) = await self._read([("HGETALL", _JOB + job_id)])
         return _row(job_id, flat) if flat else None
 
-    async def page(self, tenant: str, status: str | None, cursor: str | None, limit: int) -> Page:
-        """A tenant's jobs, newest first, below `cursor`.
+    async def tenants(self, job_ids: Iterable[str]) -> Mapping[str, str]:
+        """The tenants of those of the jobs that have a row.
 
         Raises:
             ViewsLost, RedisUnavailable.
         """
-        name = f"{_LIST}{status or '*'}:{tenant}"
-        below = f"({cursor}" if cursor else "+"
+        wanted = list(job_ids)
+        held = await self._read([("HGET", _JOB + job_id, "tenant") for job_id in wanted])
+        return {job_id: tenant.decode() for job_id, tenant in zip(wanted, held, strict=True) if tenant is not None}
+
+    async def page(self, tenant: str, status: str | None, cursor: str | None, limit: int) -> Page:
+        """A tenant's jobs, newest first, behind `cursor`.
+
+        Raises:
+            BadRequest: no cursor of this tenant's jobs. ViewsLost, RedisUnavailable.
+        """
+        below = f"({place_at(cursor, tenant, _JOBS)}" if cursor is not None else "+"
+        name = _list_of(tenant) + (status or "*")
         (places,) = await self._read([("ZRANGE", name, below, "-", "BYLEX", "REV", "LIMIT", 0, limit + 1)])
         taken = [place.decode() for place in places[:limit]]
         job_ids = [place.rpartition("|")[2] for place in taken]
         held = await self._read([("HGETALL", _JOB + job_id) for job_id in job_ids])
         rows = tuple(_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
-        return Page(rows, taken[-1] if len(places) > limit else None)
+        return Page(rows, cursor_at(taken[-1], tenant, _JOBS) if len(places) > limit else None)
 
     async def asked(self, tenant: str, cursor: str | None, limit: int) -> Asked:
-        """A tenant's open requests to humans, oldest first, after `cursor`.
+        """A tenant's open requests to humans, oldest first, behind `cursor`.
 
         Raises:
-            ViewsLost, RedisUnavailable.
+            BadRequest: no cursor of this tenant's requests. ViewsLost, RedisUnavailable.
         """
-        after = f"({cursor}" if cursor else "-"
-        (places,) = await self._read([("ZRANGE", _ASKED + tenant, after, "+", "BYLEX", "LIMIT", 0, limit + 1)])
+        after = f"({place_at(cursor, tenant, _REQUESTS)}" if cursor is not None else "-"
+        (places,) = await self._read([("ZRANGE", _asked_of(tenant), after, "+", "BYLEX", "LIMIT", 0, limit + 1)])
         taken = [place.decode() for place in places[:limit]]
         wanted = [place.partition("|")[2] for place in taken]
         job_ids = list(dict.fromkeys(job_of(request) or "" for request in wanted))
@@ -176,7 +187,7 @@ class Views:
         rows = [_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat]
         known = {request.id: (row, request) for row in rows for request in row.requests}
         found = tuple(known[request] for request in wanted if request in known)
-        return Asked(found, taken[-1] if len(places) > limit else None)
+        return Asked(found, cursor_at(taken[-1], tenant, _REQUESTS) if len(places) > limit else None)
 
     async def claim(self, job_id: str, request_hash: str) -> str:
         """Remember what was asked for under a job_id; the request_hash that stands.
@@ -269,10 +280,20 @@ def _put(row: Row) -> Command:
         "paused": row.paused.model_dump_json() if row.paused is not None else None,
     }
     fields = [part for name, value in known.items() if value is not None for part in (name, value)]
-    asked = _REQUESTS.dump_json(row.requests).decode() if row.requests else ""
+    asked = _OPEN.dump_json(row.requests).decode() if row.requests else ""
     place = _place(row)
     key = _JOB + row.job_id
-    return ("EVAL", _PUT, 1, key, row.offset, place, row.tenant, row.status, _LIST, _ASKED, asked, *fields)
+    lists = _list_of(row.tenant), _asked_of(row.tenant)
+    return ("EVAL", _PUT, 1, key, row.offset, place, row.tenant, row.status, *lists, asked, *fields)
+
+
+def _list_of(tenant: str) -> str:
+    """The key of a tenant's jobs, without the status that they have: "*" for all."""
+    return f"aetheris:gateway:{_JOBS}:{of_tenant(tenant)}:"
+
+
+def _asked_of(tenant: str) -> str:
+    return f"aetheris:gateway:{_REQUESTS}:{of_tenant(tenant)}"
 
 
 def _place(row: Row) -> str:
@@ -296,7 +317,7 @@ def _row(job_id: str, flat: Sequence[bytes]) -> Row:
         birth=int(held["birth"]) if "birth" in held else None,
         since=int(held["since"]) if "since" in held else None,
         offset=int(held["offset"]),
-        requests=_REQUESTS.validate_json(held["requests"]) if "requests" in held else (),
+        requests=_OPEN.validate_json(held["requests"]) if "requests" in held else (),
         trace=held["trace"] == "yes" if "trace" in held else None,
         paused=ListedPause.model_validate_json(held["paused"]) if "paused" in held else None,
     )

@@ -292,8 +292,8 @@ class ToolRelease(Message):
 
     @property
     def key(self) -> str:
-        """The record key; no tool and no model has one like it."""
-        return f"release:{self.tenant}:{self.tool}"
+        """The record key; no tool, no model and no other tenant's release has one like it."""
+        return f"release:{len(self.tenant)}:{self.tenant}:{self.tool}"
 
     def below_in(self, partition: int) -> int:
         """Where a partition of jobs.events ended; 0 for one that there was not."""

@@ -1,0 +1,48 @@
+"""Cursors of lists: a place in one tenant's list, that means nothing to any other list.
+
+They are no secret and no permission: who makes one up gets another place in a list of his own.
+"""
+
+import base64
+import binascii
+import hashlib
+
+from aetheris.gateway.core.problems import BadRequest
+
+_TAG_BYTES = 8
+_MAX_CHARS = 1024
+
+
+def cursor_at(place: str, tenant: str, of: str) -> str:
+    """The cursor that leads on behind `place` in a tenant's list; `of` names the list."""
+    return base64.urlsafe_b64encode(_tag(tenant, of) + place.encode()).decode().rstrip("=")
+
+
+def place_at(cursor: str, tenant: str, of: str) -> str:
+    """The place that a cursor of this list leads on from.
+
+    Raises:
+        BadRequest: it is none, or another list's, or another tenant's.
+    """
+    found = _decoded(cursor)
+    if found[:_TAG_BYTES] != _tag(tenant, of):
+        raise BadRequest("bad_request", "cursor", "is none that this list gave: take `cursor` of its last page")
+    return found[_TAG_BYTES:].decode(errors="replace")
+
+
+def of_tenant(tenant: str) -> str:
+    """A tenant as part of a key, whatever its name holds: nothing behind it can be taken for a part of it."""
+    return f"{len(tenant.encode())}:{tenant}"
+
+
+def _tag(tenant: str, of: str) -> bytes:
+    return hashlib.sha256(f"{of} {of_tenant(tenant)}".encode()).digest()[:_TAG_BYTES]
+
+
+def _decoded(cursor: str) -> bytes:
+    if not cursor.isascii() or len(cursor) > _MAX_CHARS:
+        return b""
+    try:
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        return b""

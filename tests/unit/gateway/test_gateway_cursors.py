@@ -1,0 +1,51 @@
+"""Cursors: each leads on in the list that gave it, and in no other."""
+
+import base64
+from itertools import permutations
+
+import pytest
+
+from aetheris.gateway.core.cursors import cursor_at, of_tenant, place_at
+from aetheris.gateway.core.problems import BadRequest
+
+PLACE = "2026-01-01T00:00:00.000000Z|job-1"
+TENANTS = ("a", "a:b", "b", "1:a", "a ", "ä", "", "jobs a")
+
+
+def test_a_cursor_leads_back_to_its_place_and_shows_it_to_nobody_who_just_looks() -> None:
+    cursor = cursor_at(PLACE, "acme", "jobs")
+    assert place_at(cursor, "acme", "jobs") == PLACE
+    assert "job-1" not in cursor
+    assert cursor.replace("-", "").replace("_", "").isalnum()
+
+
+@pytest.mark.parametrize(("mine", "others"), tuple(permutations(TENANTS, 2)))
+def test_a_cursor_of_another_tenant_is_refused(mine: str, others: str) -> None:
+    with pytest.raises(BadRequest):
+        place_at(cursor_at(PLACE, others, "jobs"), mine, "jobs")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        PLACE,
+        "=",
+        "é",
+        "A",
+        "A" * 5000,
+        cursor_at(PLACE, "acme", "asked"),
+        cursor_at(PLACE, "acme", "jobs")[1:],
+        cursor_at(PLACE, "acme", "jobs") + "\n",
+        base64.urlsafe_b64encode(PLACE.encode()).decode(),
+    ],
+)
+def test_what_this_list_did_not_give_is_refused_by_the_fields_name(cursor: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        place_at(cursor, "acme", "jobs")
+    assert (refused.value.status, refused.value.field) == (400, "cursor")
+
+
+def test_no_tenants_key_begins_with_anothers() -> None:
+    keys = [of_tenant(tenant) + ":" for tenant in (*TENANTS, "a:b:running", "3:a:b")]
+    assert not any(one.startswith(other) for one, other in permutations(keys, 2))
