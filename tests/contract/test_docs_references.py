@@ -1,14 +1,13 @@
-"""What the documents name is there: files, links, modules and what lies in them; and every core module has its line."""
+"""What documents, docstrings and comments name is there: files, links, modules and what lies in them; and every core
+module has its line.
+"""
 
-import ast
 import re
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from aetheris.protocol.base.topics import Topic
+from tests.testkit.references import SOURCES, Workspace, in_backticks, said_in
 from tests.testkit.system import REPOSITORY
 
 PAGES = sorted(
@@ -16,28 +15,64 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "libs/*/README.md", "services/*/README.md", "tests/**/*.md")
     for path in REPOSITORY.glob(pattern)
 )
-SOURCES = sorted(
-    path for folder in ("libs", "services", "tests", "deploy") for path in (REPOSITORY / folder).rglob("*.py")
-)
-PACKAGES = {path.name: path for path in REPOSITORY.glob("*/*/src/aetheris/*") if path.is_dir()}
-TOPICS = frozenset(topic.removeprefix("aetheris.").removesuffix(".v1") for topic in Topic)
 FEATURES = REPOSITORY / "docs" / "features.md"
 
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
-_CODE = re.compile(r"`([^`\n]+)`")
-_PATH = re.compile(r"(?:docs|tests|libs|services|deploy)(?:/[\w.*-]+)+/?|[\w/]*\w+\.py")
-_NAME = re.compile(r"[a-z_]+(?:\.[A-Za-z_]\w*)+")
 _DOCUMENT = re.compile(r"\bdocs/[\w/-]+\.md\b")
 
 
+@pytest.fixture(scope="module")
+def workspace() -> Workspace:
+    return Workspace()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_what_a_page_names_is_there(page: Path) -> None:
+def test_what_a_page_names_is_there(page: Path, workspace: Workspace) -> None:
     text = page.read_text()
     missing = [link for link in _LINK.findall(text) if not (page.parent / link).exists()]
-    code = set(_CODE.findall(text))
-    missing += [word for word in code if _PATH.fullmatch(word) and not _has(page.parent, word)]
-    missing += [word for word in code if _NAME.fullmatch(word) and not word.endswith(".py") and not _is_name(word)]
+    missing += [word for word in in_backticks(text) if workspace.is_dead(word, page.parent)]
     assert sorted(missing) == []
+
+
+def test_what_the_code_says_of_code_is_there(workspace: Workspace) -> None:
+    """A docstring or a comment that outlived what it names."""
+    missing = [
+        f"{path.relative_to(REPOSITORY)}: {word}"
+        for path in SOURCES
+        for word in sorted(said_in(path))
+        if workspace.is_dead(word, path.parent) or workspace.is_unknown(word)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("word", "dead"),
+    [
+        ("ledger.core.partition", False),
+        ("ledger.core.partitions", True),
+        ("aetheris.ledger.core.partition.Partition.evolve", False),
+        ("aetheris.ledger.core.partition.Partition.revolve", True),
+        ("Partition.evolve", False),
+        ("Partition.evolve()", False),
+        ("Partition.revolve", True),
+        ("tools.registry", False),
+        ("tests/testkit/references.py", False),
+        ("tests/testkit/reference.py", True),
+        ("AETHERIS_KAFKA", False),
+        ("AETHERIS_KAFKAS", True),
+        ("asyncio.no_such", False),
+        ("NotOurs.member", False),
+    ],
+)
+def test_a_dead_name_is_seen_and_others_are_not(workspace: Workspace, word: str, dead: bool) -> None:
+    assert workspace.is_dead(word, REPOSITORY) is dead
+
+
+def test_a_name_that_no_code_knows_is_seen(workspace: Workspace) -> None:
+    gone = "_".join(("left", "long", "ago"))
+    for known, unknown in (("is_dead", gone), ("Workspace.is_dead()", f"Workspace.{gone}()"), ("two words", "a b")):
+        assert not workspace.is_unknown(known)
+        assert workspace.is_unknown(unknown) is (gone in unknown)
 
 
 def test_the_documents_that_the_code_names_are_there() -> None:
@@ -46,61 +81,10 @@ def test_the_documents_that_the_code_names_are_there() -> None:
 
 
 def test_every_module_that_decides_has_its_line_among_the_features() -> None:
-    listed = set(_CODE.findall(FEATURES.read_text()))
+    listed = in_backticks(FEATURES.read_text())
     cores = [path for path in REPOSITORY.glob("services/*/src/aetheris/*/core/*.py") if path.name != "__init__.py"]
     assert [str(path.relative_to(REPOSITORY)) for path in sorted(cores) if _dotted(path) not in listed] == []
 
 
 def _dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts[path.parts.index("aetheris") + 1 :])
-
-
-def _has(folder: Path, name: str) -> bool:
-    """A file of the repository, of the page's own folder, or the only ones of that name anywhere."""
-    places = (REPOSITORY, folder, *((folder / "src",) if (folder / "src").is_dir() else ()))
-    if any(any(place.glob(name)) for place in places):
-        return True
-    return any(path.as_posix().endswith(f"/{name}") for path in SOURCES)
-
-
-def _is_name(name: str) -> bool:
-    """Whether a dotted name of one of our packages leads somewhere; others are none of ours."""
-    parts = name.removeprefix("aetheris.").split(".")
-    if parts[0] not in PACKAGES or ".".join(parts) in TOPICS or len(parts) < 2:
-        return True
-    path = PACKAGES[parts[0]]
-    for place, part in enumerate(parts[1:], 1):
-        if (path / part).is_dir():
-            path /= part
-        elif (path / f"{part}.py").exists():
-            return _defines(path / f"{part}.py", parts[place + 1 :])
-        else:
-            return _defines(path / "__init__.py", parts[place:])
-    return True
-
-
-def _defines(path: Path, parts: list[str]) -> bool:
-    return path.exists() and (not parts or ".".join(parts[:2]) in _names(path))
-
-
-@cache
-def _names(path: Path) -> frozenset[str]:
-    return frozenset(_defined(ast.parse(path.read_text()).body))
-
-
-def _defined(body: list[ast.stmt], of: str = "") -> Iterator[str]:
-    for node in body:
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield of + name
-            case ast.ClassDef(name=name):
-                yield of + name
-                yield from _defined(node.body, f"{of}{name}.")
-            case ast.Assign(targets=targets):
-                yield from (of + target.id for target in targets if isinstance(target, ast.Name))
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                yield of + name
-            case ast.ImportFrom(names=names):
-                yield from (of + (alias.asname or alias.name) for alias in names)
-            case _:
-                pass

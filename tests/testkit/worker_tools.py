@@ -1,6 +1,6 @@
 """Tools whose calls outlive what made them: a thread, a child, a child's child. Load as `tests.testkit.worker_tools`.
 
-Each says that it has begun (`TAG.begun` in OUTLIVING), waits until it is let go (`TAG.go`), and then
+Each says that it has begun (`<tag>.begun` in OUTLIVING), waits until it is let go (`<tag>.go`), and then
 takes effect outside.
 """
 

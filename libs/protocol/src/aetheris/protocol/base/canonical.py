@@ -54,7 +54,7 @@ def canonical(value: Any) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """hex SHA-256 of the JCS bytes: every `X_hash` of the contracts."""
+    """hex SHA-256 of the JCS bytes: each `…_hash` of the contracts."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
