@@ -207,6 +207,37 @@ def test_what_differs_from_a_former_start_is_named(folder: Path, monkeypatch: py
         assert "policy.toml is used no more" in here.differences(before)
 
 
+def test_so_is_what_the_tools_import_of_the_project(folder: Path) -> None:
+    """A helper beside them, at any remove and in a package; not what is installed, not what nobody imports."""
+    parts = {
+        "shop.py": f"from desk import prices\nimport json, pydantic\n{OK}",
+        "desk/__init__.py": "",
+        "desk/prices.py": "from . import rounding\nfrom .rates import EUR\n",
+        "desk/rounding.py": "",
+        "desk/rates.py": "import os.path, no_such_module\nEUR = 1\n",
+        "desk/unused.py": "",
+        ".venv/lib/site-packages/other.py": "",
+    }
+    for name, text in parts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    write(folder, 'tools = ["shop"]\n')
+    with given(None) as here:
+        before = here.loaded()
+        read = {Path(one.removeprefix("file ")) for one in before if one.startswith("file ")}
+        imported = ("shop", "desk/__init__", "desk/prices", "desk/rounding", "desk/rates")
+        assert read == {folder / f"{name}.py" for name in imported}
+    (folder / "desk" / "rates.py").write_text("EUR = 2\n")
+    (folder / "desk" / "rounding.py").write_text("from desk import unused\n")
+    (folder / "desk" / "unused.py").write_text("half = 0.5\n")
+    with given(None) as here:
+        changed = ["desk/rates.py has changed", "desk/rounding.py has changed", "desk/unused.py is new"]
+        assert here.differences(before) == changed
+    (folder / "desk" / "rounding.py").write_text("from desk import\n")
+    with given(None) as here:
+        assert here.differences(before)[-1] == "desk/rounding.py has changed", "also where it is no Python"
+
+
 def test_settings_say_where_they_come_from(folder: Path) -> None:
     write(folder, 'policy = "policy.toml"\n')
     done = aetheris(folder, "config", "--json", AETHERIS_DRAIN_S="9")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aetheris.cli.embedded.sources import module_file
+from aetheris.cli.embedded.imports import files_of
 from aetheris.cli.project_file import KEYS, Project, project, shown_path
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.ledger.settings import LedgerSettings
@@ -133,15 +133,14 @@ def _applied(found: Project, tools: str | None) -> dict[str, str]:
 
 
 def _contents() -> Iterator[tuple[str, str]]:
-    """(what, digest) of each file that is read at a start, and of each module of tools."""
+    """(what, digest) of each file that is read at a start, and of tools' modules and what they import of the project."""
     for variable in _WRITTEN:
         for entry in filter(None, os.environ.get(variable, "").split(",")):
             if variable != "AETHERIS_MODELS" or entry.endswith(".toml"):
                 yield f"file {entry}", _digest(Path(entry))
     for module in filter(None, os.environ.get("AETHERIS_TOOLS", "").split(",")):
-        origin = module_file(module.strip().partition(":")[0])
-        if origin is not None:
-            yield f"file {origin}", _digest(origin)
+        for path in files_of(module.strip().partition(":")[0]):
+            yield f"file {path}", _digest(path)
 
 
 def _digest(path: Path) -> str:

@@ -1,0 +1,76 @@
+"""What a module of tools imports of the project that it lies in, found without importing anything."""
+
+import ast
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from aetheris.cli.embedded.sources import module_file
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_PYTHON = (sysconfig.get_path("stdlib"), *((sys.prefix,) if sys.prefix != sys.base_prefix else ()))
+
+
+def files_of(module: str) -> list[Path]:
+    """The module's own file, and those below the working directory, or in the module's own package, that it imports.
+
+    At any remove. Installed packages are left out, as is what is imported by a name that is made as the program runs.
+    Empty where there is no such module.
+    """
+    own = module_file(module)
+    if own is None:
+        return []
+    package = module.partition(".")[0]
+    found: dict[Path, None] = {}
+    waiting = [(module, own)]
+    while waiting:
+        name, path = waiting.pop()
+        if path in found:
+            continue
+        found[path] = None
+        for imported in _imported(name, path):
+            place = module_file(imported)
+            if place is not None and (imported.partition(".")[0] == package or _is_ours(place)):
+                waiting.append((imported, place))
+    return list(found)
+
+
+def _is_ours(path: Path) -> bool:
+    installed = not _INSTALLED.isdisjoint(path.parts) or any(map(path.is_relative_to, _PYTHON))
+    return path.is_relative_to(os.getcwd()) and not installed
+
+
+def _imported(module: str, path: Path) -> Iterator[str]:
+    """Names of what may be modules, their packages first; none of a file that can't be read as Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for one in names:
+                    yield from _with_packages(one.name)
+            case ast.ImportFrom(module=of, names=names, level=level):
+                base = _from(package, of, level)
+                yield from _with_packages(base)
+                yield from (f"{base}.{one.name}" for one in names if base)
+            case _:
+                pass
+
+
+def _from(package: str, of: str | None, level: int) -> str:
+    """What a relative import begins at; empty where it leads out of every package."""
+    if level == 0:
+        return of or ""
+    parts = package.split(".")
+    above = parts[: len(parts) - level + 1]
+    return ".".join((*above, *((of,) if of else ()))) if above[:1] != [""] else ""
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    parts = name.split(".") if name else []
+    yield from (".".join(parts[:place]) for place in range(1, len(parts) + 1))
