@@ -133,7 +133,7 @@ def _applied(found: Project, tools: str | None) -> dict[str, str]:
 
 
 def _contents() -> Iterator[tuple[str, str]]:
-    """(what, digest) of each file that is read at a start, and of tools' modules and what they import of the project."""
+    """(what, digest) of each file that is read at a start, and of what the tools are made of."""
     for variable in _WRITTEN:
         for entry in filter(None, os.environ.get(variable, "").split(",")):
             if variable != "AETHERIS_MODELS" or entry.endswith(".toml"):
