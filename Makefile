@@ -72,7 +72,8 @@ simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints i
 mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time, where it has changed
 	@$(RUN)/python -m tests.mutants
 
-docs: setup ## what is generated: AsyncAPI, OpenAPI, the events' JSON Schemas, Kafka's topics and users; the site, in build/site
+docs: setup ## what is generated: AsyncAPI, OpenAPI, the events' JSON Schemas, Kafka's topics and users, the client that waits; the site, in build/site
+	@$(RUN)/python libs/sdk/generate.py
 	@$(RUN)/python docs/schemas/generate.py
 	@$(RUN)/python deploy/generate.py
 	@$(RUN)/python docs/site/build.py

@@ -1,4 +1,4 @@
-"""The client for programs that don't wait; what its methods do is said at `Client`'s."""
+"""The client for programs that don't wait; the other one, in `blocking.py`, is generated from it."""
 
 import asyncio
 import time
@@ -61,28 +61,34 @@ class AsyncClient:
         idempotency_key: str | None = None,
         wait_s: int | None = None,
     ) -> Submitted:
-        """As `Client.submit`."""
+        """Submit a plan, or a goal that a model plans for; the same idempotency key and request name the same job.
+
+        With `wait_s` the answer comes when the job has ended, after so many seconds (60 at most) at the latest.
+
+        Raises:
+            ApiError: The gateway refused it.
+        """
         call = calls.submit(plan, agent, session, options, idempotency_key, wait_s=wait_s)
         return Submitted.model_validate(await self._send(call))
 
     async def jobs(self, *, status: str | None = None, cursor: str | None = None, limit: int = 50) -> JobPage:
-        """As `Client.jobs`."""
+        """Jobs, newest first; raises ApiError."""
         return JobPage.model_validate(await self._send(calls.jobs(status, cursor, limit)))
 
     async def job(self, job_id: str, *, wait_s: int | None = None) -> Job:
-        """As `Client.job`."""
+        """How a job stands: now, or when it has ended or `wait_s` seconds (60 at most) are over; raises ApiError."""
         return Job.model_validate(await self._send(Call("GET", f"/jobs/{job_id}", wait_s=wait_s)))
 
     async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
-        """As `Client.cancel`."""
+        """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
         return Commanded.model_validate(await self._send(calls.cancel(job_id, reason, compensate)))
 
     async def pause(self, job_id: str, *, reason: str | None = None) -> Commanded:
-        """As `Client.pause`."""
+        """Keep a job from starting anything; raises ApiError (Conflict: it has ended, or was cancelled)."""
         return Commanded.model_validate(await self._send(calls.pause(job_id, reason)))
 
     async def resume(self, job_id: str, *, reason: str | None = None) -> Commanded:
-        """As `Client.resume`."""
+        """Let a paused job go on; raises ApiError (Conflict: it is not paused)."""
         return Commanded.model_validate(await self._send(calls.resume(job_id, reason)))
 
     async def continue_job(
@@ -93,15 +99,18 @@ class AsyncClient:
         options: Mapping[str, Any] | None = None,
         settle: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Submitted:
-        """As `Client.continue_job`."""
+        """Continue a failed or cancelled job in a new one; raises ApiError (Conflict: names what stands against it).
+
+        `settle`: node id → {verdict: happened or not_executed, evidence, result?} of each step that nobody is sure of.
+        """
         return Submitted.model_validate(await self._send(calls.continue_job(job_id, plan, options, settle)))
 
     async def cancel_contract(self, job_id: str, execution_id: str, *, reason: str | None = None) -> Commanded:
-        """As `Client.cancel_contract`."""
+        """Cancel one step; what is under way is settled first; raises ApiError (Conflict: not begun, or ended)."""
         return Commanded.model_validate(await self._send(calls.cancel_contract(job_id, execution_id, reason)))
 
     async def signal(self, job_id: str, correlation_key: str, payload: Any = None) -> Commanded:
-        """As `Client.signal`."""
+        """Tell a job what a node of it waits for; raises ApiError (Conflict: the key was used otherwise)."""
         return Commanded.model_validate(await self._send(calls.signal(job_id, correlation_key, payload)))
 
     async def reconcile(self, job_id: str) -> Reconciled:
@@ -109,36 +118,41 @@ class AsyncClient:
         return Reconciled.model_validate(await self._send(calls.reconcile(job_id)))
 
     async def approvals(self, *, cursor: str | None = None, limit: int = 50) -> ApprovalPage:
-        """As `Client.approvals`."""
+        """Open requests to humans, oldest first; raises ApiError."""
         return ApprovalPage.model_validate(await self._send(calls.approvals(cursor, limit)))
 
     async def request(self, request_id: str) -> HumanRequest:
-        """As `Client.request`."""
+        """A request with its form, and how it stands; raises ApiError."""
         return HumanRequest.model_validate(await self._send(Call("GET", f"/ecs/status/{request_id}")))
 
     async def respond(
         self, request_id: str, action: Action, *, data: Mapping[str, Any] | None = None, comment: str | None = None
     ) -> Responded:
-        """As `Client.respond`."""
+        """Answer a request; raises ApiError (Conflict: another answer stands; Forbidden: others may answer)."""
         return Responded.model_validate(await self._send(calls.respond(request_id, action, data, comment)))
 
     async def resolve(
         self, job_id: str, execution_id: str, verdict: Verdict, *, evidence: str, result: Any = None
     ) -> Commanded:
-        """As `Client.resolve`."""
+        """Say what became of a parked step; raises ApiError (Conflict: it is not parked)."""
         return Commanded.model_validate(
             await self._send(calls.resolve(job_id, execution_id, verdict, evidence, result))
         )
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
-        """As `Client.events`."""
+        """The events with `seq` above `after` that are there now; raises ApiError."""
         call = Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})
         return [JobEvent.model_validate(event) for event in await self._send(call)]
 
     async def follow(
         self, job_id: str, *, after: int = 0, to_seal: bool = False, patience_s: float = 30.0
     ) -> AsyncGenerator[JobEvent]:
-        """As `Client.follow`."""
+        """Events as they come, until the job ends (or is sealed); resumes where a connection broke.
+
+        Raises:
+            ApiError: The gateway refused it.
+            Unreachable: Nothing could be read for `patience_s`.
+        """
         walk = EventWalk(after, to_seal, patience_s, time.monotonic())
         while not walk.over:
             try:
@@ -157,48 +171,51 @@ class AsyncClient:
             await asyncio.sleep(event_walk.PAUSE_S)
 
     async def contracts(self, job_id: str, level: Level = "result") -> list[Contract]:
-        """As `Client.contracts`."""
+        """The execution contracts of a job; raises ApiError."""
         answer = await self._send(Call("GET", f"/jobs/{job_id}/contracts", params={"level": level}))
         return list(ContractList.model_validate(answer).contracts)
 
     async def verify(self, job_id: str) -> dict[str, Any]:
-        """As `Client.verify`."""
+        """The verifier's proof; raises ApiError."""
         return await self._send(Call("GET", f"/jobs/{job_id}/verify"))
 
     async def raw_stream(self, job_id: str) -> dict[str, Any]:
-        """As `Client.raw_stream`."""
+        """A job's raw stream, to be checked by oneself: {job_id, keys, records}; raises ApiError."""
         return await self._send(Call("GET", f"/jobs/{job_id}/stream"))
 
     async def evidence(self, job_id: str) -> bytes:
-        """As `Client.evidence`."""
+        """The evidence bundle of a sealed job, a zip; raises ApiError (Conflict: it isn't sealed, or doesn't hold)."""
         return await self._send_raw(Call("GET", f"/jobs/{job_id}/evidence"))
 
     async def inclusion(self, job_id: str) -> str:
-        """As `Client.inclusion`."""
-        return (await self._send_raw(Call("GET", f"/jobs/{job_id}/inclusion"))).decode()
+        """A tlog-proof that a job's seal is in the log of seals; raises ApiError."""
+        answer = await self._send_raw(Call("GET", f"/jobs/{job_id}/inclusion"))
+        return answer.decode()
 
     async def checkpoint(self) -> str:
-        """As `Client.checkpoint`."""
-        return (await self._send_raw(Call("GET", "/seals/checkpoint"))).decode()
+        """The signed state of the log of seals; raises ApiError."""
+        answer = await self._send_raw(Call("GET", "/seals/checkpoint"))
+        return answer.decode()
 
     async def consistency(self, old: int) -> str:
-        """As `Client.consistency`."""
-        return (await self._send_raw(Call("GET", "/seals/consistency", params={"old": old}))).decode()
+        """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
+        answer = await self._send_raw(Call("GET", "/seals/consistency", params={"old": old}))
+        return answer.decode()
 
     async def replay(self, job_id: str, *, to: str | None = None, steps: bool = False) -> dict[str, Any]:
-        """As `Client.replay`."""
+        """The job as it stood at a point (an event's id or number, or a time), from its log; raises ApiError."""
         return await self._send(calls.replay(job_id, to, steps))
 
     async def effects(self, job_id: str) -> dict[str, Any]:
-        """As `Client.effects`."""
+        """The effect log: {job_id, effects, effects_hash}; raises ApiError."""
         return await self._send(Call("GET", f"/jobs/{job_id}/effects"))
 
     async def ledger(self, job_id: str) -> dict[str, Any]:
-        """As `Client.ledger`."""
+        """Each call as the ledger holds it, and what made it so: {job_id, calls}; raises ApiError."""
         return await self._send(Call("GET", f"/jobs/{job_id}/ledger"))
 
     async def trace(self, job_id: str) -> dict[str, Any]:
-        """As `Client.trace`."""
+        """Decision tree, dependency graph, steps, events, effects; raises ApiError."""
         return await self._send(Call("GET", f"/jobs/{job_id}/trace"))
 
     async def why(
@@ -210,31 +227,34 @@ class AsyncClient:
         where: Sequence[str] = (),
         cursor: str | None = None,
     ) -> dict[str, Any]:
-        """As `Client.why`."""
+        """Effects, newest first, each with the tree of its reasons: {effects, cursor}; raises ApiError."""
         return await self._send(calls.why(external_id, tool, since, where, cursor))
 
     async def tools(self) -> list[dict[str, Any]]:
-        """As `Client.tools`."""
-        return (await self._send(Call("GET", "/tools")))["tools"]
+        """The registered tools, newest version each; raises ApiError."""
+        answer = await self._send(Call("GET", "/tools"))
+        return answer["tools"]
 
     async def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
-        """As `Client.release_tool`."""
+        """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
         return await self._send(calls.release_tool(name, reason))
 
     async def models(self) -> list[dict[str, Any]]:
-        """As `Client.models`."""
-        return (await self._send(Call("GET", "/models")))["models"]
+        """The registered models; raises ApiError."""
+        answer = await self._send(Call("GET", "/models"))
+        return answer["models"]
 
     async def workers(self) -> list[dict[str, Any]]:
-        """As `Client.workers`."""
-        return (await self._send(Call("GET", "/workers")))["workers"]
+        """Every worker's name and who lives under it; raises ApiError."""
+        answer = await self._send(Call("GET", "/workers"))
+        return answer["workers"]
 
     async def worker(self, worker_id: str) -> dict[str, Any]:
-        """As `Client.worker`."""
+        """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
         return await self._send(Call("GET", f"/workers/{worker_id}"))
 
     async def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
-        """As `Client.end_worker`."""
+        """Say that who lives under a name can act no more; raises ApiError (Conflict: nobody lives under it)."""
         return await self._send(calls.end_worker(worker_id, evidence, incarnation))
 
     async def _send(self, call: Call) -> Any:

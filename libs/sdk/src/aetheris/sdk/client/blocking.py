@@ -1,4 +1,4 @@
-"""The client for programs that wait."""
+"""The client for programs that wait; generated from `asynchronous.py` by `make docs`."""
 
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -136,10 +136,8 @@ class Client:
 
     def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
         """The events with `seq` above `after` that are there now; raises ApiError."""
-        return [
-            JobEvent.model_validate(event)
-            for event in self._send(Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit}))
-        ]
+        call = Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})
+        return [JobEvent.model_validate(event) for event in self._send(call)]
 
     def follow(
         self, job_id: str, *, after: int = 0, to_seal: bool = False, patience_s: float = 30.0
@@ -185,15 +183,18 @@ class Client:
 
     def inclusion(self, job_id: str) -> str:
         """A tlog-proof that a job's seal is in the log of seals; raises ApiError."""
-        return self._send_raw(Call("GET", f"/jobs/{job_id}/inclusion")).decode()
+        answer = self._send_raw(Call("GET", f"/jobs/{job_id}/inclusion"))
+        return answer.decode()
 
     def checkpoint(self) -> str:
         """The signed state of the log of seals; raises ApiError."""
-        return self._send_raw(Call("GET", "/seals/checkpoint")).decode()
+        answer = self._send_raw(Call("GET", "/seals/checkpoint"))
+        return answer.decode()
 
     def consistency(self, old: int) -> str:
         """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
-        return self._send_raw(Call("GET", "/seals/consistency", params={"old": old})).decode()
+        answer = self._send_raw(Call("GET", "/seals/consistency", params={"old": old}))
+        return answer.decode()
 
     def replay(self, job_id: str, *, to: str | None = None, steps: bool = False) -> dict[str, Any]:
         """The job as it stood at a point (an event's id or number, or a time), from its log; raises ApiError."""
@@ -225,7 +226,8 @@ class Client:
 
     def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""
-        return self._send(Call("GET", "/tools"))["tools"]
+        answer = self._send(Call("GET", "/tools"))
+        return answer["tools"]
 
     def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
         """Let the calls of a tool in quarantine go on; raises ApiError (NotFound: no such tool)."""
@@ -233,11 +235,13 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
-        return self._send(Call("GET", "/models"))["models"]
+        answer = self._send(Call("GET", "/models"))
+        return answer["models"]
 
     def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
-        return self._send(Call("GET", "/workers"))["workers"]
+        answer = self._send(Call("GET", "/workers"))
+        return answer["workers"]
 
     def worker(self, worker_id: str) -> dict[str, Any]:
         """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
