@@ -216,6 +216,44 @@ def test_other_arguments_do_not_run_on_an_approval(system: System, outside: Outs
     system.verified(job)
 
 
+def cancel_step(system: System, job: str) -> httpx.Response:
+    """Cancel the one step of a job."""
+    (step,) = system.job(job)["steps"]
+    return system.api.post(f"/jobs/{job}/contracts/{step['execution_id']}/cancel", json={"reason": "enough"})
+
+
+def test_a_step_that_is_cancelled_behind_a_yes_never_starts(system: System, outside: Outside) -> None:
+    tag = fresh("taken-back")
+    job, request = ask(system, tag)
+    with system.asleep("executor-0"):
+        assert respond(system, "bob", request, "approve").status_code == 200
+        said = cancel_step(system, job)
+        assert (said.status_code, said.json()["event"]) == (200, "invocation_rejected"), said.text
+    system.wait_ended([job])
+    (step,) = system.job(job)["steps"]
+    assert (step["state"], step["reason"], outside.count(tag)) == ("cancelled", "cancelled", 0)
+    system.verified(job)
+
+
+def test_a_yes_and_a_cancel_that_nobody_has_read_yet_both_count(system: System, outside: Outside) -> None:
+    tag = fresh("both")
+    job, request = ask(system, tag)
+    before = sum(system.ends(Topic.JOBS_COMMANDS).values())
+    with ThreadPoolExecutor(2) as threads:
+        with system.asleep("ledger-0"):
+            yes = threads.submit(respond, system, "bob", request, "approve")
+            until(lambda: sum(system.ends(Topic.JOBS_COMMANDS).values()) == before + 1, 30)
+            cancelled = threads.submit(cancel_step, system, job)
+            until(lambda: sum(system.ends(Topic.JOBS_COMMANDS).values()) == before + 2, 30)
+        assert (yes.result().status_code, cancelled.result().status_code) == (200, 200)
+    system.wait_ended([job])
+    if outside.count(tag):
+        assert cancelled.result().json()["event"] == "invocation_cancel_requested"
+    else:
+        assert [one["reason"] for one in system.data_of(job, "invocation_rejected")] == ["cancelled"]
+    system.verified(job)
+
+
 def test_an_approval_does_not_fire_again_on_a_later_turn(system: System, outside: Outside) -> None:
     """Neither as its job goes on, nor in the next one of its session, nor by being sent once more.
 

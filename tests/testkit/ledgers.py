@@ -1,5 +1,6 @@
 """Ledgers of one job that come and go, and what outlives them: the log, the effect store, the leases."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -218,6 +219,19 @@ class Ledger:
     def written(self) -> list[str]:
         """The types of what this world's ledgers wrote."""
         return [event.event_type for event, id_ in zip(self.world.log, self.world.ids, strict=True) if id_]
+
+
+class Behind(Ledger):
+    """Its next words land behind what others append `meanwhile`."""
+
+    meanwhile: Sequence[Event] = ()
+
+    def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Emit) and self.meanwhile:
+            self.world.log += self.meanwhile
+            self.world.ids += ["" for _ in self.meanwhile]
+            self.meanwhile = ()
+        super()._carry_out(decision)
 
 
 def effect(node: str, nonce: str, result: Any, *, change: bool = True) -> bytes:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aetheris.ledger.core.decisions import Decision, Emit
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.fold.state import St
 from aetheris.protocol.messages import events as ev
@@ -15,7 +14,7 @@ from aetheris.protocol.messages.commands import RegistryEntry, Respond, Signal
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, graph, key_of, started
-from tests.testkit.ledgers import TTL_S, Ledger, Surroundings
+from tests.testkit.ledgers import TTL_S, Behind, Surroundings
 
 PLAN = graph(
     {"id": "ask", "irreversible": True, "args": {"n": 1}},
@@ -41,19 +40,6 @@ WORDS = {
     )
     for action in ("approve", "reject", "edit")
 }
-
-
-class Behind(Ledger):
-    """A ledger whose next words land behind what others append meanwhile."""
-
-    meanwhile: Sequence[Event] = ()
-
-    def _carry_out(self, decision: Decision) -> None:
-        if isinstance(decision, Emit) and self.meanwhile:
-            self.world.log += self.meanwhile
-            self.world.ids += ["" for _ in self.meanwhile]
-            self.meanwhile = ()
-        super()._carry_out(decision)
 
 
 class StoppedJob:

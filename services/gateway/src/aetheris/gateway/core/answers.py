@@ -96,7 +96,7 @@ def key_to_call_off(job: JobState, execution: str) -> str | None:
     """The key of a contract that may be cancelled; None if the job has no such contract.
 
     Raises:
-        Conflict: it has not started, or has ended, or was just approved.
+        Conflict: nobody has asked for it, or it has ended, or is about to.
     """
     key = key_to_resolve(job, execution)
     if key is None:
@@ -106,8 +106,9 @@ def key_to_call_off(job: JobState, execution: str) -> str | None:
     if status not in (Status.RUNNING, Status.WAITING):
         message = f"the step is {status.value}: it can't be cancelled"
         raise Conflict("illegal_transition", message, state=status.value)
-    if state.st is St.NONE and not state.is_waiting and not state.is_asking:
-        raise Conflict("illegal_transition", "the step was answered: it is about to start or to end")
+    decided = state.decision
+    if state.st is St.NONE and decided is not None and decided.decision is not ev.Decision.APPROVE:
+        raise Conflict("illegal_transition", "the step was answered: it is about to end")
     return key
 
 
@@ -191,6 +192,7 @@ class Heard:
     reason: str | None = None
     form: dict[str, Any] | None = None
     number: int | None = None
+    outcome: str | None = None
 
 
 def heard(record: Record) -> Heard:
@@ -206,6 +208,7 @@ def heard(record: Record) -> Heard:
         fields.get("reason"),
         fields.get("form"),
         fields.get("number"),
+        fields.get("outcome"),
     )
 
 
@@ -260,3 +263,32 @@ def answers_resolve(command_id: str, key: str, event: Heard) -> bool:
     if event.idempotency_key == key and event.event_type in moved:
         raise Conflict("illegal_transition", f"the step was moved by {event.event_type} first", event=event.event_type)
     return False
+
+
+@dataclass(slots=True)
+class StepCancelled:
+    """What the log answers to the cancel of one step."""
+
+    key: str
+    goes_on: bool = False
+    """The step has moved since it was read, and has not ended: what would have ended it is void, the request counts."""
+
+    def settles(self, command_id: str, event: Heard) -> bool:
+        """Whether the event ends the step as asked, or keeps it from another try.
+
+        Raises:
+            Conflict: it ended otherwise first.
+        """
+        if event.idempotency_key != self.key:
+            return False
+        if event.event_type == "invocation_cancel_requested":
+            return True
+        if event.event_type in ("tool_invocation_started", "invocation_reopened") or event.outcome == _NOT_EXECUTED:
+            self.goes_on = True
+            return False
+        if self.goes_on and event.caused_by == command_id:
+            return False
+        return answers_resolve(command_id, self.key, event)
+
+
+_NOT_EXECUTED = ev.Outcome.RETRYABLE.value

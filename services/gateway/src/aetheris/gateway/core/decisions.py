@@ -131,7 +131,7 @@ def call_off(execution_id: str, wanted: ReasonBody, caller: Caller, job: Seen) -
         reason=wanted.reason,
         as_of=job.end - 1,
     )
-    return Send(command, lambda command_id, event: answers.answers_resolve(command_id, key, event), found)
+    return Send(command, answers.StepCancelled(key).settles, found)
 
 
 def signal(wanted: SignalBody, caller: Caller, job: Seen) -> Decision:

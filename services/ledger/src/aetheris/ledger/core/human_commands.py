@@ -15,13 +15,15 @@ from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
 from aetheris.protocol.planning.approvals import may_not_resolve
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Command:
     """What was said from outside about a step, and is not decided yet."""
 
     body: StepCommand
     id: str
     offset: int
+    answered_at: tuple[St, int] | None = None
+    """Of a cancel: the state and token of its key for which this process has written what it comes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class HumanCommands:
                 waiting.append(held)
             elif job is not None:
                 decided += self._contained(job, held, now)
+                if isinstance(held.body, CancelContract) and _is_open(job, held.body):
+                    waiting.append(held)
         self._held = waiting
         return decided
 
@@ -83,7 +87,7 @@ class HumanCommands:
             case Signal() as command:
                 return _take_signal(job, command, held.id)
             case CancelContract() as command:
-                return _call_off(job, command, held.id)
+                return _call_off(job, command, held)
             case _:
                 return []
 
@@ -132,20 +136,37 @@ def _answer_form(job: LiveJob, key: str, command: Respond, command_id: str, now:
     return waits.answered(Key(job.state, key, job.state.keys[key]), waiting.event, command, command_id)
 
 
-def _call_off(job: LiveJob, command: CancelContract, command_id: str) -> list[Decision]:
-    """What waits ends at once; what is under way is settled first, and not tried again."""
-    key = next((key for key, state in job.state.keys.items() if _is_named(job, key, state, command)), None)
-    if key is None:
+def _call_off(job: LiveJob, command: CancelContract, held: _Command) -> list[Decision]:
+    """What waits ends at once; what is under way is settled first, and not tried again.
+
+    Once for each state that the key comes to: what somebody else wrote first may have made it void.
+    """
+    key = _key_to_call_off(job, command)
+    if key is None or held.answered_at == (job.state.keys[key].st, job.state.keys[key].t):
         return []
     state = job.state.keys[key]
+    held.answered_at = (state.st, state.t)
     of = Key(job.state, key, state)
-    unanswered = state.st is St.NONE and state.is_asking and key in job.asked
-    if state.st is St.PARKED or state.is_waiting or unanswered:
-        job.asked.pop(key, None)
-        return [settlement.called_off(of, command, command_id)]
-    if state.st in (St.STARTED, St.REOPENED) and not state.cancel_requested:
-        return [settlement.cancel_asked(of, command, command_id)]
-    return []
+    if state.st in (St.STARTED, St.REOPENED):
+        return [settlement.cancel_asked(of, command, held.id)]
+    job.asked.pop(key, None)
+    return [settlement.called_off(of, command, held.id)]
+
+
+def _is_open(job: LiveJob, command: CancelContract) -> bool:
+    """Whether the log has not said yet what a step's cancel came to."""
+    return _key_to_call_off(job, command) is not None
+
+
+def _key_to_call_off(job: LiveJob, command: CancelContract) -> str | None:
+    """The key that a cancel names, where anything is left to cancel; nothing for a call that nobody has asked for."""
+    key = next((key for key, state in job.state.keys.items() if _is_named(job, key, state, command)), None)
+    if key is None or job.state.terminal is not None:
+        return None
+    state = job.state.keys[key]
+    was_asked_for = state.requested is not None or state.is_waiting
+    over = state.st is St.SETTLED or state.cancel_requested or (state.st is St.NONE and not was_asked_for)
+    return None if over else key
 
 
 def _is_named(job: LiveJob, key: str, state: KeyState, command: CancelContract) -> bool:
