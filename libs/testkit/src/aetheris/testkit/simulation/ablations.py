@@ -223,7 +223,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "with a timeout taken as a return",
         "a timeout does not say that a try can act no more",
-        300,
+        600,
         {"aetheris.tool_executor.core.reports.in_doubt": _always_returned},
     ),
     Ablation(
@@ -274,7 +274,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "without the guard beyond a job",
         "an equal irreversible call of another job in the session or tenant, done, or under way",
-        100,
+        600,
         {
             "aetheris.ledger.core.adjudication._done_elsewhere": _always(None),
             "aetheris.ledger.core.adjudication._wait_for_another": _always(None),
@@ -284,7 +284,16 @@ ABLATIONS: tuple[Ablation, ...] = (
         "with a step's cancel unheard",
         "what a human says about a step is decided",
         100,
-        {"aetheris.ledger.core.human_commands._call_off": _always(())},
+        {
+            "aetheris.ledger.core.human_commands._call_off": _always(()),
+            "aetheris.ledger.core.human_commands._is_open": _always(value=False),
+        },
+    ),
+    Ablation(
+        "with a step's cancel decided once",
+        "a step's cancel is held until the log has it",
+        300,
+        {"aetheris.ledger.core.human_commands._is_open": _always(value=False)},
     ),
     Ablation(
         "with a list of no requests",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aetheris.ledger.core.policy import PolicyEffect
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.state import Entry, Settled
+from aetheris.protocol.fold.state import Entry, Settled, St
 from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
@@ -248,6 +248,20 @@ class Faults:
         self.human.call_off(job, key)
         return f"{job.keys[key].node_id} of {job.job_id} is to be called off"
 
+    def yes_is_taken_back(self) -> str | None:
+        """A step is called off as it is approved, or before what was approved has started."""
+        keys = [
+            (job, key)
+            for job in self.observer.jobs.values()
+            for key, state in job.keys.items()
+            if job.terminal is None and state.st is St.NONE and (state.is_asking or state.decision is not None)
+        ]
+        if not keys:
+            return None
+        job, key = self.around.tape.pick(keys)
+        self.human.takes_back(job, key)
+        return f"{job.keys[key].node_id} of {job.job_id} is to be called off behind a yes"
+
     def signal_comes(self) -> str | None:
         """Early, late, again, or to a job that waits for none."""
         submission = self.around.tape.pick(self.around.scenario.submissions)
@@ -369,6 +383,7 @@ _KINDS: tuple[Kind, ...] = (
     Faults.message_comes_again,
     Faults.call_goes_wrong,
     Faults.step_is_called_off,
+    Faults.yes_is_taken_back,
     Faults.signal_comes,
     Faults.effect_is_deleted,
     Faults.stored_effect_is_spoilt,

@@ -87,7 +87,7 @@ class Run:
         self._calm()
         expected = [one.job_id for one in self.around.scenario.submissions]
         check_end(self.observer, self.outside, expected, self._rest())
-        check_words(self.human.words, self.observer.jobs)
+        check_words(self.human.words, self.around.progress.passed_over, self.observer.jobs)
         check_listed(self.observer.jobs, self.around.index)
         self._check_folds()
         check_proofs(self.events(), self.observer, self.outside)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.protocol.messages.commands import CancelContract, JobIndexEntry
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Lasting, Scenario
 from aetheris.testkit.simulation.stores import SimRedis
@@ -53,6 +53,8 @@ class Progress:
     calm: bool = False
     trace: list[str] | None = None
     fresh: int = 0
+    passed_over: list[CancelContract] = field(default_factory=list[CancelContract])
+    """Cancels of steps that a ledger reads no more, though the log that it has read says nothing of them."""
 
 
 @dataclass(slots=True)

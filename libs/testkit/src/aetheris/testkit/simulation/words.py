@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from aetheris.gateway.core import requests
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.state import JobState, KeyState, St
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
 from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
@@ -22,8 +22,15 @@ from aetheris.testkit.simulation.checks import Broken
 Jobs = Mapping[str, JobState]
 
 
-def check_words(words: Iterable[JobCommand], jobs: Jobs) -> None:
-    """In the end each has done what it asked for, or its job has ended, or another word was there before."""
+def check_words(words: Iterable[JobCommand], passed_over: Iterable[CancelContract], jobs: Jobs) -> None:
+    """In the end each has done what it asked for, or its job has ended, or another word was there before.
+
+    A cancel that a ledger has done with holds its call back, or is on record beside it.
+    """
+    for cancel in passed_over:
+        state = _of(jobs[cancel.job_id], cancel.execution_id)
+        if state is not None and state.outcome is not Settled.REJECTED and not state.cancel_requested:
+            raise Broken("a_cancel_leaves_its_mark", f"{cancel.job_id}: {state.node_id} went on as if nothing was said")
     for word in words:
         job = jobs.get(word.job_id)
         if job is not None and job.terminal is None and _is_ignored(word, job):
@@ -64,13 +71,21 @@ def _is_ignored(word: JobCommand, job: JobState) -> bool:
         case Signal():
             return word.correlation_key not in job.signals and _waits_for(job, word.correlation_key)
         case CancelContract():
-            state = _of(job, word.execution_id)
-            return state is not None and state.st is not St.SETTLED and not state.cancel_requested
+            return is_unheard(word, job)
         case Resolve():
             state = _of(job, word.execution_id)
             return state is not None and state.st is St.PARKED
         case _:
             return False
+
+
+def is_unheard(cancel: CancelContract, job: JobState) -> bool:
+    """Whether a step's cancel still has something to hold back, and the log says nothing of it."""
+    state = _of(job, cancel.execution_id)
+    if state is None or job.terminal is not None or state.cancel_requested:
+        return False
+    asked_for = state.st is not St.NONE or state.requested is not None or state.is_waiting
+    return state.st is not St.SETTLED and asked_for
 
 
 def _waits_for(job: JobState, name: str) -> bool:

@@ -29,6 +29,8 @@ from aetheris.testkit.simulation.surroundings import Action, Surroundings
 
 Jobs = Mapping[str, JobState]
 
+Said = Literal["approve", "edit", "reject"]
+
 HUMANS = ("bob", "carol")
 """Who answers; neither submitted anything, and what one has edited the other approves."""
 
@@ -81,12 +83,20 @@ class Human:
             self._command(Pause(job_id=job.job_id, by=by, tenant=TENANT, number=job.pauses + 1, reason="wait"))
 
     def call_off(self, job: JobState, key: str) -> None:
-        """Ask for one step's end, whatever it is at; of one that is only pending, it does nothing."""
+        """Ask for one step's end, whatever it is at; of one that nobody has asked for, it does nothing."""
         state = job.keys[key]
         execution = execution_id(job.job_id, state.node_id, key)
         as_of = self._as_of(job.job_id)
         command = CancelContract(job_id=job.job_id, by="bob", tenant=TENANT, execution_id=execution, as_of=as_of)
-        self._command(command, counts=state.st is not St.NONE or state.is_waiting)
+        asked_for = state.requested is not None or state.is_waiting
+        self._command(command, counts=state.st is not St.NONE or asked_for)
+
+    def takes_back(self, job: JobState, key: str) -> None:
+        """Somebody says yes, and somebody else cancels the step in the same breath."""
+        state = job.keys[key]
+        if state.is_asking:
+            self._respond(job, _request(job, key, state), HUMANS[1], "approve", {})
+        self.call_off(job, key)
 
     def signal(self, job_id: str, correlation_key: str) -> None:
         """Tell a job something, perhaps before it waits for it, perhaps again."""
@@ -201,18 +211,21 @@ class Human:
     def _decide(self, job: JobState, key: str, state: KeyState, by: str) -> None:
         """Yes, no, or an edit; the first word that the ledger takes up counts."""
         tape = self._around.tape
-        action: Literal["approve", "edit", "reject"] = "reject" if tape.chance(0.15) else "approve"
+        action: Said = "reject" if tape.chance(0.15) else "approve"
         data: dict[str, Any] = {}
         may_edit = state.requested is not None and not state.needs_yes
         if action == "approve" and may_edit and not self._around.calm and tape.chance(0.15):
             action, data = "edit", {"for": f"as {by} has it"}
         self._around.say(f"    {by} says of {state.node_id}: {action}")
+        self._respond(job, _request(job, key, state), by, action, data)
+
+    def _respond(self, job: JobState, request: str, by: str, action: Said, data: dict[str, Any]) -> None:
         self._command(
             Respond(
                 job_id=job.job_id,
                 by=by,
                 tenant=TENANT,
-                request_id=_request(job, key, state),
+                request_id=request,
                 action=action,
                 data=data,
                 as_of=self._as_of(job.job_id),

@@ -8,12 +8,13 @@ from aetheris.ledger.core.memory import Terms, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import Names
-from aetheris.protocol.messages.commands import Ended, StepCommand, ToolRequest
+from aetheris.protocol.messages.commands import CancelContract, Ended, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Batch, Entry
 from aetheris.testkit.simulation.stores import Holders
 from aetheris.testkit.simulation.surroundings import START, Action, Clock, Reader, Surroundings, draw_clock
+from aetheris.testkit.simulation.words import is_unheard
 
 ROLE = "ledger"
 _START_S = START.timestamp()
@@ -184,7 +185,18 @@ class Ledger:
             (Topic.TOOLS_REQUESTS, self.core.open_request()),
             (Topic.JOBS_COMMANDS, self.core.open_command()),
         ):
-            offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
+            before, offsets[topic] = (
+                offsets.get(topic, 0),
+                positions[topic] if low is None else min(low, positions[topic]),
+            )
+            if topic is Topic.JOBS_COMMANDS:
+                self._note_passed_over(self.around.log.topics[topic][before : offsets[topic]])
+
+    def _note_passed_over(self, entries: Iterable[Entry]) -> None:
+        for body in (entry.body for entry in entries):
+            job = self.core.jobs.get(body.job_id) if isinstance(body, CancelContract) else None
+            if job is not None and is_unheard(body, job.state):
+                self.around.progress.passed_over.append(body)
 
     def _now(self) -> Now:
         return Now(self.clock.mono_s(self.around), self.clock.wall(self.around))
