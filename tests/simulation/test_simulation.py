@@ -35,7 +35,7 @@ def test_without_a_rule_it_is_caught(ablation: Ablation) -> None:
 
 def test_a_seed_is_two_jobs_of_three_steps_and_a_run_and_now_and_then_a_goal() -> None:
     runs, replanned = 0, 0
-    for seed in range(50):
+    for seed in range(80):
         run = Run(Tape(seed))
         plans = [one.plan for one in run.around.scenario.submissions if one.goal is None]
         assert len(plans) >= 2
@@ -50,7 +50,7 @@ def test_a_seed_is_two_jobs_of_three_steps_and_a_run_and_now_and_then_a_goal() -
 
 def test_seeds_have_several_partitions_whose_processes_keep_one_and_lose_another() -> None:
     parted, kept, scopes = 0, 0, set[str]()
-    for seed in range(60):
+    for seed in range(80):
         outcome = simulate(seed, traced=True)
         scenario = draw_scenario(Tape(seed))
         scopes.add(scenario.scope)

@@ -11,14 +11,14 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
 from tests.testkit import histories as h
 
-GRAPH = h.graph({"id": "a"})
+GRAPH = h.planned(h.graph({"id": "a"}))
 KEY = h.key_of("a")
 ASKED = h.about(ev.ApprovalRequested, "a", args_hash="", tool_version="1", rule="r", form={"title": "a"})
 
 
 def decided(decision: str) -> ev.Event:
-    said = {"args_hash": "", "tool_version": "1", "rule": "r", "approver": "bob", "decision": decision}
-    return h.about(ev.ApprovalDecided, "a", **said)
+    answer = ev.Decision(decision)
+    return h.about(ev.ApprovalDecided, "a", args_hash="", tool_version="1", rule="r", approver="bob", decision=answer)
 
 
 def heard(event_type: str, caused_by: str = "other", **fields: str) -> answers.Heard:
