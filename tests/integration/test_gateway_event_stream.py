@@ -16,6 +16,7 @@ from aetheris.sdk.client import (
 )
 from tests.testkit.gateways import (
     GatewaySurroundings,
+    eventually,
     running,
     settings_of,
 )
@@ -40,6 +41,30 @@ async def test_repeats_of_an_event_are_dropped(settings: GatewaySettings) -> Non
             (4, "cancel_requested"),
         ]
         assert [one.seq for one in await client.events(job_id, after=2, limit=1)] == [3]
+
+
+async def test_a_caller_holds_a_bounded_number_of_streams_and_waits(
+    kafka: str, valkey_url: str, tmp_path: Path
+) -> None:
+    async with (
+        running(settings_of(kafka, valkey_url, tmp_path, streams_per_caller=1)) as world,
+        world.raw() as raw,
+        world.client("bob") as bob,
+    ):
+        job_id = await world.started_job()
+        events, stream = f"/jobs/{job_id}/events", {"Accept": "text/event-stream"}
+        async with raw.stream("GET", events, headers=stream) as held:
+            assert held.status_code == 200
+            for path, headers in ((events, stream), (f"/jobs/{job_id}", {"Prefer": "wait=5"})):
+                refused = await raw.get(path, headers=headers)
+                assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+                assert refused.json()["error"]["details"] == {"limit": "streams_per_caller", "retry_after_s": 1}
+            assert (await bob.job(job_id, wait_s=0)).status == "running"
+        await eventually(lambda: _answers(raw, f"/jobs/{job_id}"))
+
+
+async def _answers(raw: httpx.AsyncClient, path: str) -> bool:
+    return (await raw.get(path, headers={"Prefer": "wait=0"})).status_code == 200
 
 
 async def test_streams_resume_without_gap_or_repeat(settings: GatewaySettings) -> None:

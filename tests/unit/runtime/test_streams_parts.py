@@ -148,6 +148,6 @@ def test_a_server_keeps_an_idle_connection_longer_than_a_client_does() -> None:
     """Else a request that is sent at that moment is answered by nobody."""
     client_s = httpx.Limits().keepalive_expiry
     server = HttpServer(Starlette(), "127.0.0.1", 0)
-    server._socket.close()
+    server._server._listener._socket.close()
     assert client_s is not None
     assert server._server.config.timeout_keep_alive > 2 * client_s

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from aetheris.gateway.core import bodies
-from aetheris.gateway.core.problems import BadRequest, Problem, Unavailable
+from aetheris.gateway.core.problems import BadRequest, Problem, TooMany, Unavailable
 from aetheris.gateway.routes import (
     history,
     human_requests,
@@ -47,7 +47,7 @@ def build_api(services: Services) -> FastAPI:
 async def _on_problem(_request: Request, error: Exception) -> Response:
     problem = cast("Problem", error)
     headers: dict[str, str] = {}
-    if isinstance(problem, Unavailable):
+    if isinstance(problem, TooMany | Unavailable):
         headers["Retry-After"] = str(problem.retry_after_s)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"

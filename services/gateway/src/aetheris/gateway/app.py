@@ -12,6 +12,7 @@ import httpx
 from aetheris.gateway.api import build_api
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import Commands
+from aetheris.gateway.core.holds import Holds
 from aetheris.gateway.core.reconciling import Schedule
 from aetheris.gateway.courses import Courses
 from aetheris.gateway.deadlines import Deadlines
@@ -80,7 +81,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         await sources.feed.start()
         await asyncio.gather(sources.tools.load(), sources.workers.load())
         parts.health.add("views", sources.index.unready)
-        http = HttpServer(build_api(services), settings.listen, settings.http_port)
+        http = HttpServer.of(settings, build_api(services))
         listening = parts.bell.listen("gateway", sources.feed.wake)
         following = [tasks.create_task(part) for part in (*sources.follow(), listening)]
         if settings.reconcile_every_s is not None:
@@ -196,6 +197,7 @@ def _services(
             answer_s=settings.answer_s,
         ),
         health=parts.health,
+        holds=Holds(settings.streams, settings.streams_per_caller),
         keepalive_s=settings.keepalive_s,
     )
 

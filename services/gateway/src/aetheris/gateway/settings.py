@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.settings import HttpSettings
 
 
-class GatewaySettings(RuntimeSettings):
+class GatewaySettings(HttpSettings):
     """Who may call, where the verifier is, and how long a request may take."""
 
     tokens: Path | None = Field(None, description="Bearer tokens (TOML); default: tokens.toml in the data folder")
@@ -18,6 +18,8 @@ class GatewaySettings(RuntimeSettings):
         None, gt=0, description="Pause between two looks at what an ended job did; unset: only when it is asked"
     )
     reconcile_for_s: float = Field(86400.0, gt=0, description="How long after its birth a job is looked at by itself")
+    streams: int = Field(400, ge=1, description="Event streams and waiting requests that are open at a time")
+    streams_per_caller: int = Field(100, ge=1, description="The same, of one caller")
     keepalive_s: float = Field(15.0, gt=0, description="Pause after which a silent event stream sends a comment")
 
     @property

@@ -85,7 +85,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         history = History(parts.log)
         seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
-        http = HttpServer(api(proofs), settings.listen, settings.http_port)
+        http = HttpServer.of(settings, api(proofs))
         tasks.create_task(http.run())
         freeze_memory(only_facts=True)
         try:

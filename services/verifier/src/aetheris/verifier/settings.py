@@ -4,11 +4,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.runtime.process.settings import RuntimeSettings
+from aetheris.runtime.process.settings import HttpSettings
 from aetheris.runtime.worker.checkpointing import EVERY
 
 
-class VerifierSettings(RuntimeSettings):
+class VerifierSettings(HttpSettings):
     """Which keys seal, and how long a probe may take."""
 
     lazy_pause_s: float = Field(0.15, gt=0, description="Pause between reads: nobody waits for an audit or a seal")

@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Mapping
+
+from aetheris.runtime.process.connections import Connection, Connections, Listener
 
 Check = Callable[[], str | None]
 """Why a part is not ready, in words for an operator; None if it is."""
 
 _REQUEST_DEADLINE_S = 5.0
+_MOST_CONNECTIONS = 64
+_MOST_BYTES = 8 * 1024
 _STATUS = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
 
 
@@ -17,7 +22,8 @@ class Health:
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
         self._told: dict[str, Callable[[], object]] = {}
-        self._server: asyncio.Server | None = None
+        self._connections = Connections(_MOST_CONNECTIONS, _MOST_CONNECTIONS)
+        self._listener: Listener | None = None
 
     def add(self, name: str, check: Check) -> None:
         """Let readiness depend on `check`; it must not block."""
@@ -36,14 +42,26 @@ class Health:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 takes a free one. Returns the port."""
-        self._server = await asyncio.start_server(self._serve, host, port)
-        return int(self._server.sockets[0].getsockname()[1])
+        listening = socket.create_server((host, port))
+        self._listener = Listener(listening, self._connections, self._protocol, _REQUEST_DEADLINE_S)
+        self._listener.start()
+        return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """Listen no longer."""
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+        if self._listener is not None:
+            await self._listener.close()
+
+    def _protocol(self, connection: Connection) -> asyncio.StreamReaderProtocol:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection.drop = writer.transport.abort
+            try:
+                if not connection.left:
+                    await self._serve(reader, writer)
+            finally:
+                self._connections.leave(connection)
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(_MOST_BYTES), serve)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -65,6 +65,13 @@ class RuntimeSettings(BaseSettings):
     )
 
 
+class HttpSettings(RuntimeSettings):
+    """What a service with an HTTP API has beside."""
+
+    connections: int = Field(1000, ge=1, description="HTTP connections that are open at a time")
+    connections_per_address: int = Field(500, ge=1, description="The same, of one client's address")
+
+
 def load(kind: type[S]) -> S:
     """The settings of this environment.
 

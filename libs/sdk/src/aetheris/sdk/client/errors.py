@@ -6,6 +6,7 @@ ApiError                an answer other than yes: `code`, `message`, `details`
 ├── Forbidden           403, somebody else may do it
 ├── NotFound            404, also for what belongs to another tenant
 ├── Conflict            409, what stands contradicts the request
+├── TooMany             429, more than may be had at a time
 └── Unreachable         no connection, or 503; `retry_after_s` where the gateway says so
 """
 
@@ -50,6 +51,15 @@ class Conflict(ApiError):
     """What stands contradicts the request."""
 
 
+class TooMany(ApiError):
+    """More than may be had at a time; nothing was done."""
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """When to try again, in seconds."""
+        return self.details.get("retry_after_s")
+
+
 class Unreachable(ApiError):
     """Nobody answered, or a part that is needed is down: what was asked may or may not have been taken."""
 
@@ -65,6 +75,7 @@ _ERRORS: Mapping[int, type[ApiError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    429: TooMany,
     503: Unreachable,
 }
 

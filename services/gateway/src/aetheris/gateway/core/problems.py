@@ -7,6 +7,7 @@ Problem
 ├── NotFound        404, also for what belongs to another tenant
 ├── Conflict        409, what stands in the log contradicts the request
 ├── TooLarge        413, Kafka will not have it
+├── TooMany         429, somebody has as much as he may have at a time
 └── Unavailable     503, with the seconds after which to try again
     └── NotBegun    a job that is submitted, and has no events yet
 """
@@ -74,6 +75,16 @@ class TooLarge(Problem):
 
     def __init__(self) -> None:
         super().__init__("too_large", "this is larger than Kafka takes: send less, or raise the topic's limit")
+
+
+class TooMany(Problem):
+    """More than may be had at a time."""
+
+    status = 429
+    retry_after_s = 1
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__("too_many", message, limit=limit, retry_after_s=self.retry_after_s)
 
 
 class Unavailable(Problem):

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from aetheris.gateway.commands import Commands, Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.holds import Holds
 from aetheris.gateway.core.problems import BadRequest
 from aetheris.gateway.courses import Courses
 from aetheris.gateway.human_requests import HumanRequests
@@ -50,6 +51,7 @@ class Services:
     workers: Workers
     tool_releases: ToolReleases
     health: Health
+    holds: Holds
     keepalive_s: float
 
 
@@ -129,13 +131,18 @@ def number(field: str, text: str, least: int, most: int = 2**53) -> int:
 
 
 @asynccontextmanager
-async def waiting(request: Request, within_s: int) -> AsyncGenerator[Wait]:
-    """A wait that is over at the latest when the request's client has gone; its body must have been read."""
-    leaving = asyncio.create_task(_left(request))
-    try:
-        yield Wait(within_s, leaving)
-    finally:
-        leaving.cancel()
+async def waiting(request: Request, caller: Caller, within_s: int) -> AsyncGenerator[Wait]:
+    """A wait that is over at the latest when the request's client has gone; its body must have been read.
+
+    Raises:
+        TooMany.
+    """
+    with services_of(request).holds.held(caller):
+        leaving = asyncio.create_task(_left(request))
+        try:
+            yield Wait(within_s, leaving)
+        finally:
+            leaving.cancel()
 
 
 async def _left(request: Request) -> None:

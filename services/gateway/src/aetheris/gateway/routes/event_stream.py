@@ -2,16 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 
 import structlog
+from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
+from starlette.types import Receive, Scope, Send
 
 from aetheris.gateway.core import wire
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.feed import FeedClosed
 
 _log = structlog.get_logger(__name__)
+
+
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class EventStreamResponse(StreamingResponse):
+    """A stream of events, sent within `held`; what that raises is the answer instead."""
+
+    def __init__(self, stream: AsyncIterator[bytes], held: AbstractContextManager[None]) -> None:
+        super().__init__(stream, media_type="text/event-stream", headers=_HEADERS)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        with self._held:
+            await super().__call__(scope, receive, send)
 
 
 async def event_stream(portions: AsyncIterator[list[Moved]], keepalive_s: float) -> AsyncIterator[bytes]:

@@ -3,18 +3,17 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 
 from aetheris.gateway.core import preferences
 from aetheris.gateway.core.problems import BadRequest
 from aetheris.gateway.routes.edge import PREFER, Parts, Who, also_takes, applied, number, waiting
-from aetheris.gateway.routes.event_stream import event_stream
+from aetheris.gateway.routes.event_stream import EventStreamResponse, event_stream
 from aetheris.gateway.views import STATUSES
 from aetheris.protocol import api
 from aetheris.protocol.views.contracts import Level
 
 _MAX_LIMIT = 10_000
-_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
@@ -34,7 +33,7 @@ async def job(request: Request, caller: Who, parts: Parts, job_id: str) -> JSONR
     within_s = preferences.wait_s(request.headers.getlist("prefer"))
     if within_s is None:
         return JSONResponse(await parts.reads.job(caller, job_id))
-    async with waiting(request, within_s) as wait:
+    async with waiting(request, caller, within_s) as wait:
         view = await parts.reads.job(caller, job_id, wait)
     return JSONResponse(view, headers=applied(wait))
 
@@ -58,7 +57,7 @@ async def events(
         seen = number("Last-Event-ID", last_event_id, 0)
     row = await parts.reader.check(caller, job_id)
     stream = event_stream(parts.reads.stream(row, seen), parts.keepalive_s)
-    return StreamingResponse(stream, media_type="text/event-stream", headers=_STREAM_HEADERS)
+    return EventStreamResponse(stream, parts.holds.held(caller))
 
 
 @router.get("/{job_id}/contracts", response_model=api.ContractList)

@@ -26,7 +26,7 @@ async def submit(request: Request) -> JSONResponse:
     body = await body_of(request)
     if within_s is None:
         return told(await parts.intake.submit(caller, body, idempotency_key), 202)
-    async with waiting(request, within_s) as wait:
+    async with waiting(request, caller, within_s) as wait:
         taken = await parts.intake.submit(caller, body, idempotency_key, wait)
     answer = told(taken, 200 if taken.ended else 202)
     answer.headers.update(applied(wait))
