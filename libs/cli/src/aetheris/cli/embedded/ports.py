@@ -1,9 +1,14 @@
 """Ports on 127.0.0.1 that a data folder keeps for as long as it lives."""
 
+import fcntl
 import json
+import os
 import random
 import socket
+import tempfile
 import time
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from aetheris.cli.embedded.errors import PortTakenError
@@ -12,6 +17,8 @@ from aetheris.cli.embedded.errors import PortTakenError
 _FIRST, _LAST = 20_000, 32_000
 _PATIENCE_S = 3.0
 _POLL_S = 0.05
+_DRAWN: set[int] = set()
+"""By this process, which its own locks don't keep out."""
 
 
 class Ports:
@@ -62,9 +69,35 @@ class Ports:
 
 
 def free_port(taken: set[int] | None = None) -> int:
-    """A port on 127.0.0.1 that nothing listens on now."""
-    candidates = random.SystemRandom().sample(range(_FIRST, _LAST), 200)
-    return next(port for port in candidates if port not in (taken or set()) and is_free(port))
+    """A port on 127.0.0.1 that nothing listens on now, and that nobody else draws as long as this process lives.
+
+    Of this user's processes: between drawing a port and listening on it, another system that starts could take it.
+    """
+    candidates = random.SystemRandom().sample(range(_FIRST, _LAST), _LAST - _FIRST)
+    return next(port for port in candidates if port not in (taken or set()) and is_free(port) and _drawn(port))
+
+
+def _drawn(port: int) -> bool:
+    """Whether it is ours now: the byte of that number is locked, until this process ends, however it does."""
+    if port in _DRAWN:
+        return False
+    claims = _claims()
+    if claims is not None:
+        try:
+            fcntl.lockf(claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+    _DRAWN.add(port)
+    return True
+
+
+@cache
+def _claims() -> int | None:
+    """The file whose bytes stand for ports; never closed, which would give all of them back. None: it can't be had."""
+    with suppress(OSError):
+        path = Path(tempfile.gettempdir()) / f"aetheris-ports-{os.getuid()}"
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return None
 
 
 def is_free(port: int) -> bool:
