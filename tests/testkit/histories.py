@@ -27,20 +27,33 @@ def created(options: JobOptions | None = None) -> ev.JobCreated:
 
 
 def adopts(
-    node: str, args: dict[str, Any], tool: str = "act", *, of: str = "job-0", occurrence: int = 1, result: Any = None
+    node: str,
+    args: dict[str, Any],
+    tool: str = "act",
+    *,
+    of: str = "job-0",
+    occurrence: int = 1,
+    result: Any = None,
+    ref: ev.BlobRef | None = None,
 ) -> ev.JobCreated:
-    """The birth of the job where it continues another, which did this by a tool that can't be undone."""
+    """The birth of the job where it continues another, which did this by a tool that can't be undone.
+
+    It may refer to the result, which is given, or lies at `ref`.
+    """
     one = ev.Adopted(
         job_id=of,
         node_id=node,
         idempotency_key=idempotency_key(of, node, tool, args),
         tool_name=tool,
         result_hash=digest(result),
+        result_ref=ref,
         content_key=content_key(TENANT, tool, args, ()),
         occurrence=occurrence,
     )
     seal = ev.SealOf(event_count=9, root="r", outcome_hash="o", key_id="k")
-    return created().model_copy(update={"continues": ev.Continues(job_id=of, seal=seal, adopted=(one,))})
+    given = (ev.Given(name=one.name, result=result),) if ref is None else ()
+    said = ev.Continues(job_id=of, seal=seal, adopted=(one,), given=given)
+    return created().model_copy(update={"continues": said})
 
 
 def planned(task_graph: dict[str, Any], revision: int = 0) -> ev.PlanGenerated:
@@ -130,7 +143,12 @@ def sealed(job_id: str = JOB) -> ev.JobSealed:
 
 def fold(*events: Event) -> JobState:
     """The state after a job_created and these events, at offsets 0, 1, …"""
-    job = birth(created(), 0)
+    return fold_of(created(), *events)
+
+
+def fold_of(born: ev.JobCreated, *events: Event) -> JobState:
+    """As `fold`, of a job that is born so."""
+    job = birth(born, 0)
     for offset, event in enumerate(events, start=1):
         apply(job, event, offset)
     return job

@@ -35,7 +35,7 @@ UNSTATED_S = 10.0
 @tool("poke_pure", effect_class="pure")
 async def poke_pure(ctx: ToolContext, tag: str, delay_s: float = 0, hold: str = "") -> dict[str, Any]:
     """Reads; leaves no effect."""
-    await http.read(ctx, f"{_url()}/read", params={"tag": tag, **_held(hold)}, transport=http.direct())
+    await http.read(ctx, f"{outside_url()}/read", params={"tag": tag, **_held(hold)}, transport=http.direct())
     await asyncio.sleep(delay_s)
     return {"tag": tag}
 
@@ -183,7 +183,7 @@ async def poke_broken(ctx: ToolContext, tag: str) -> Result:
 @patient_irreversible.probe
 async def poked(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unknown:
     """Whether the outside has an effect of that key."""
-    url = f"{_url()}/effects"
+    url = f"{outside_url()}/effects"
     effects = await http.read(ctx, url, params={"key": external_key}, transport=http.direct())
     if not effects:
         return NotFound((f"GET {url}: 0 effects with the key",))
@@ -193,7 +193,9 @@ async def poked(external_key: str, ctx: ProbeContext) -> Found | NotFound | Unkn
 
 async def _poke(ctx: ToolContext, tag: str, delay_s: float, hold: str) -> Result:
     body = {"key": ctx.external_key, "tag": tag}
-    answer = await http.call(ctx, "POST", f"{_url()}/effect", json=body, params=_held(hold), transport=http.direct())
+    answer = await http.call(
+        ctx, "POST", f"{outside_url()}/effect", json=body, params=_held(hold), transport=http.direct()
+    )
     await asyncio.sleep(delay_s)
     effect = answer.json()
     change = StateChange("effect", effect["id"], "create", external_ref=ctx.external_key)
@@ -215,5 +217,6 @@ def _held(hold: str) -> dict[str, str]:
     return {"hold": hold} if hold else {}
 
 
-def _url() -> str:
+def outside_url() -> str:
+    """The server that counts."""
     return os.environ["OUTSIDE_URL"]

@@ -14,6 +14,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.continuation import Ended, unfounded
+from aetheris.protocol.planning.invocation import invocation
 from tests.testkit import histories as h
 
 SEAL = ev.JobSealed(
@@ -187,6 +188,15 @@ def test_what_cannot_be_undone_is_not_done_again_under_another_name_or_by_a_late
             asked_for(state, plan)
         assert (refused.value.code, refused.value.details["duplicate_of"]) == ("duplicate_of", "a")
     assert asked_for(state, [again | {"occurrence": 2}])
+    given = job(
+        *done("a", "pay", args={"n": {"of": 1}}),
+        *done("c", result={"x": {"of": 1}, "y": {"of": 2}}),
+        *failed("b"),
+        nodes=({"id": "a", "tool": "pay", "args": {"n": {"of": 1}}}, {"id": "c"}, {"id": "b"}),
+    )
+    with pytest.raises(Conflict, match="say its occurrence"):
+        asked_for(given, [again | {"args": {"n": {"$ref": "c#/x"}}}])
+    assert asked_for(given, [again | {"args": {"n": {"$ref": "c#/y"}}}])
     assert asked_for(state, [again | {"args": {"n": 2}}])
     second = job(*failed("b"), nodes=({"id": "b"},))
     second.created = second.created.model_copy(
@@ -221,10 +231,82 @@ def test_what_cannot_be_continued_is_refused_by_name() -> None:
     assert refused.value.code == "nothing_left"
     with pytest.raises(BadRequest):
         asked_for(whole, [{"id": "c", "tool": "act", "args": {"x": {"$ref": "a#/none"}}}])
-    hostile = job(*done("a", result={"x": {"$ref": "b#/y"}}), *failed("b"))
-    with pytest.raises(Conflict) as refused:
-        asked_for(hostile)
-    assert refused.value.code == "result_refers"
+
+
+LARGE = ev.BlobRef(sha256="5" * 64, size=70_000)
+
+
+def large(node: str) -> list[ev.Event]:
+    """A step whose result is too large for a record."""
+    *before, end = done(node)
+    assert isinstance(end, ev.ToolInvocationFinished)
+    return [*before, end.model_copy(update={"result": None, "result_ref": LARGE, "output_hash": "l"})]
+
+
+@pytest.mark.parametrize("result", [{"x": {"$ref": "b#/y"}}, {"x": [{"y": {"$ref": "a#"}}]}, {"x": {"y": 1}}])
+def test_a_result_that_would_be_read_otherwise_in_a_plan_is_referred_to(result: Any) -> None:
+    """It is data: neither a reference of the new plan, nor filled with the defaults of a schema."""
+    state = job(*done("a", result=result), *failed("b"))
+    command = asked_for(state)
+    (left,) = nodes_of(command)
+    assert (left["args"], left.get("depends_on", [])) == ({"x": {"$ref": f"{h.JOB}/a#/x"}}, [])
+    assert command.continues is not None
+    assert command.continues.uses == ()
+    assert command.continues.results == {f"{h.JOB}/a": result}
+    assert unfounded(command, Ended(state, SEAL)) is None
+    created, planned = [fact.event for fact in birth_group(command, "cmd").facts]
+    assert isinstance(created, ev.JobCreated)
+    taken = h.fold_of(created, planned)
+    entry = taken.entry("b")
+    assert entry is not None
+    assert invocation(taken, entry).args == {"x": result["x"]}
+
+
+def test_a_large_result_is_referred_to_where_it_lies() -> None:
+    state = job(*large("a"), *failed("b"))
+    command = asked_for(state)
+    (left,) = nodes_of(command)
+    assert left["args"] == {"x": {"$ref": f"{h.JOB}/a#/x"}}
+    assert command.continues is not None
+    assert (command.continues.given, command.continues.uses) == ((), ())
+    assert command.continues.adopted[0].result_ref == LARGE
+    assert unfounded(command, Ended(state, SEAL)) is None
+    moved = command.continues.adopted[0].model_copy(update={"result_ref": LARGE.model_copy(update={"size": 1})})
+    forged = command.continues.model_copy(update={"adopted": (moved,)})
+    assert unfounded(command.model_copy(update={"continues": forged}), Ended(state, SEAL)) is not None
+
+
+def test_what_is_referred_to_goes_on_through_the_chain_and_nothing_else_does() -> None:
+    """The next continuation is given the result as well; one that the job between never had is refused by name."""
+    nodes = ({"id": "a"}, {"id": "c"}, {"id": "b", "args": {"x": {"$ref": "a#"}}})
+    first = asked_for(job(*done("a", result={"x": 7}), *done("c", result={"x": 8}), *failed("b"), nodes=nodes))
+    created, planned = [fact.event for fact in birth_group(first, "cmd").facts]
+    assert isinstance(created, ev.JobCreated)
+    second = h.fold_of(created, planned)
+    second.terminal = FAILED.model_copy(update={"job_id": "job-2"})
+    for plan in (None, [{"id": "b", "tool": "act", "args": {"x": {"$ref": "a#"}}}]):
+        third = asked_for(second, plan)
+        assert nodes_of(third)[0]["args"] == {"x": {"$ref": f"{h.JOB}/a#"}}
+        assert third.continues is not None
+        assert third.continues.results == {f"{h.JOB}/a": {"x": 7}}
+        assert unfounded(third, Ended(second, SEAL)) is None
+    with pytest.raises(BadRequest, match="the result of c is in job job-1 alone"):
+        asked_for(second, [{"id": "b", "tool": "act", "args": {"x": {"$ref": "c#/x"}}}])
+    with pytest.raises(BadRequest, match="which the job has not adopted"):
+        asked_for(second, [{"id": "b", "tool": "act", "args": {"x": {"$ref": "job-0/a#"}}}])
+    repeated = [{"id": "a", "tool": "act"}, {"id": "b", "tool": "act"}]
+    assert [node["id"] for node in nodes_of(asked_for(second, repeated))] == ["b"]
+    with pytest.raises(Conflict, match="may not be changed"):
+        asked_for(second, [{"id": "a", "tool": "look"}, {"id": "b", "tool": "act"}])
+
+
+def test_what_is_referred_to_has_room_in_a_plan_or_is_refused() -> None:
+    nodes = [{"id": f"a{n}"} for n in range(8)]
+    last = {"id": "b", "args": {"x": [{"$ref": f"a{n}#"} for n in range(8)]}}
+    results = [event for n in range(8) for event in done(f"a{n}", result={"x": "y" * 60_000})]
+    with pytest.raises(BadRequest) as refused:
+        asked_for(job(*results, *failed("b"), nodes=(*nodes, last)))
+    assert (refused.value.code, refused.value.field) == ("invalid_plan", "plan")
 
 
 @pytest.mark.parametrize(("tool", "occurrence", "refused"), [("pay", 1, True), ("pay", 2, False), ("act", 1, False)])

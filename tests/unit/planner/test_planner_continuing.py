@@ -93,6 +93,11 @@ FORGED: dict[str, Change] = {
         update={"adopted": (*said.adopted, said.adopted[0].model_copy(update={"node_id": "z"}))}
     ),
     "another seal": lambda said: said.model_copy(update={"seal": said.seal.model_copy(update={"root": "0"})}),
+    "a place of the result": lambda said: first(said, result_ref=ev.BlobRef(sha256="0", size=1)),
+    "a result for references": lambda said: said.model_copy(
+        update={"given": (ev.Given(name=f"{h.JOB}/a", result={"x": 8}),)}
+    ),
+    "a result of nothing": lambda said: said.model_copy(update={"given": (ev.Given(name="z/a", result={"x": 7}),)}),
     "another depth": lambda said: said.model_copy(update={"depth": 2}),
 }
 

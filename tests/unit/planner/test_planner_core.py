@@ -11,7 +11,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, TaskGraph, check_graph
-from tests.testkit.histories import JOB, TENANT, about, finished, graph, planned, sealed, started
+from tests.testkit.histories import JOB, TENANT, about, adopts, finished, graph, planned, sealed, started
 from tests.testkit.planners import (
     CHAIN,
     PURE,
@@ -186,6 +186,17 @@ class TestRequests:
         (asked,) = requests(planner.core.resolved(JOB, "b", {ref.sha256: {"mail": "x@y"}}))
         assert asked.body.args == {"to": "x@y"}
         assert asked.key == started("b", "n", args={"to": "x@y"}).idempotency_key
+
+    def test_a_large_result_of_an_earlier_job_is_loaded_first(self) -> None:
+        ref = ev.BlobRef(sha256="s", size=70_000)
+        planner = PlannerSurroundings().planner(runs=False)
+        planner.happens(
+            adopts("a", {}, ref=ref), planned(graph({"id": "b", "args": {"to": {"$ref": "job-0/a#/mail"}}}))
+        )
+        (load,) = [output for output in planner.take() if isinstance(output, Load)]
+        assert (load.node_id, load.refs) == ("b", (ref,))
+        (asked,) = requests(planner.core.resolved(JOB, "b", {"s": {"mail": "x@y"}}))
+        assert (asked.body.nodes, asked.body.args) == (("b",), {"to": "x@y"})
 
     def test_a_large_result_that_cannot_be_loaded_is_left_to_the_readers(self) -> None:
         planner, _ = self.large_result()

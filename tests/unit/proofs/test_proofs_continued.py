@@ -96,6 +96,14 @@ def evidence(*logs: Log) -> Evidence:
 
 
 def opinions(given: Evidence) -> tuple[Body, Body]:
+    """Both implementations' reports, which name the same."""
+    own, other = reports(given)
+    assert named(own) == named(other)
+    assert (own["ok"], own["continued"]) == (other["ok"], other["continued"])
+    return own, other
+
+
+def reports(given: Evidence) -> tuple[Body, Body]:
     """Both implementations' reports on a bundle of it, which whoever holds the key signed without a look."""
     judged = [judge(one.records, TRUSTED, one.blobs.__getitem__) for one in given.chain]
     try:
@@ -103,11 +111,8 @@ def opinions(given: Evidence) -> tuple[Body, Body]:
     except BadEvidence:
         data = unchecked(given, judged)
     script = standalone.verify
-    own = bundle.judge(data, TRUSTED)
     other = script.check_bundle(data, {key.key_id: script.Key(key.to_json()) for key in TRUSTED})
-    assert named(own) == named(other)
-    assert (own["ok"], own["continued"]) == (other["ok"], other["continued"])
-    return own, other
+    return bundle.judge(data, TRUSTED), other
 
 
 def unchecked(given: Evidence, judged: Sequence[Any]) -> bytes:
@@ -148,6 +153,7 @@ FORGED: dict[str, tuple[str, Callable[[Body], Body]]] = {
     "other arguments": ("adopted_differs", lambda says: adopted(says, args_hash="args-z")),
     "another key": ("adopted_differs", lambda says: adopted(says, idempotency_key="k-z")),
     "another try": ("adopted_differs", lambda says: adopted(says, invocation_id="n2")),
+    "a place of its result": ("adopted_differs", lambda says: adopted(says, result_ref={"sha256": "0", "size": 1})),
     "another id outside": ("adopted_differs", lambda says: adopted(says, external_id="ext-2")),
     "another meaning": ("adopted_differs", lambda says: adopted(says, content_key=None)),
     "another occurrence": ("adopted_differs", lambda says: adopted(says, occurrence=2)),
@@ -162,6 +168,11 @@ FORGED: dict[str, tuple[str, Callable[[Body], Body]]] = {
         "adopted_value",
         lambda says: says | {"uses": [{"node_id": "b", "at": "/args/n", "ref": "a#/x"}]},
     ),
+    "another result for references": (
+        "adopted_value",
+        lambda says: says | {"given": [{"name": "job-1/a", "result": {"x": [8]}}]},
+    ),
+    "a result of nothing": ("adopted_value", lambda says: says | {"given": [{"name": "job-1/z"}]}),
     "a value of nowhere": (
         "adopted_value",
         lambda says: says | {"uses": [{"node_id": "b", "at": "/args/m", "ref": "a#/x/1"}]},
@@ -176,6 +187,24 @@ def test_what_a_continuation_forges_is_named(forged: str) -> None:
     own, _ = opinions(evidence(going_on(change(said(before))), before))
     assert rule in rules(own)
     assert not own["ok"]
+
+
+REFERS = node("b", args={"n": {"$ref": "job-1/a#/x/0"}})
+
+
+def test_a_plan_refers_to_what_is_adopted_and_to_nothing_else() -> None:
+    """A plan that refers to what was not adopted is none: nothing of it may run."""
+    before = failed()
+    given = {"given": [{"name": "job-1/a", "result": {"x": [7]}}]}
+    own, _ = opinions(evidence(going_on(said(before) | given, REFERS), before))
+    assert own["ok"], own["violations"]
+    for stranger in (
+        node("b", args={"n": {"$ref": "job-1/b#"}}),
+        node("b", args={"n": {"$ref": "job-0/a#"}}),
+        node("b", depends_on=["job-1/a"]),
+    ):
+        for report in reports(evidence(going_on(said(before), stranger), before)):
+            assert "unknown_node" in rules(report)
 
 
 def test_an_adopted_step_is_not_done_again() -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import pytest
+
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.sealed import SealedNames
@@ -16,7 +18,7 @@ from aetheris.protocol.planning.invocation import Invocation
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor.core import reports
 from aetheris.tool_executor.core.partition import Drop, Load, Partition, Refusal, Taken, Told, Try, Worker
-from tests.testkit.histories import JOB, about, created, finished, graph, key_of, planned, sealed, started
+from tests.testkit.histories import JOB, about, adopts, created, finished, graph, key_of, planned, sealed, started
 
 REF = {"x": {"$ref": "a#/v"}}
 
@@ -238,6 +240,24 @@ def test_large_results_are_asked_for_first() -> None:
     assert made.core.judge(taken, "n1") == Load((ref,))
     tried = made.core.judge(taken, "n1", {"s": {"v": 1}})
     assert isinstance(tried, Try)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_what_an_earlier_job_gave_is_resolved_and_asked_for_like_its_own(is_large: bool) -> None:
+    ref = ev.BlobRef(sha256="s", size=9)
+    plan = graph({"id": "b", "args": {"x": {"$ref": "job-0/a#/v"}}}, {"id": "c", "args": {"x": {"$ref": "job-0/z#"}}})
+    made = CoreBench()
+    made.log(adopts("a", {}, result={"v": 1}, ref=ref if is_large else None), planned(plan))
+    assert made.core.jobs[JOB].entry("b") is None, "a plan that refers to what is not adopted is none"
+    made = CoreBench()
+    made.log(adopts("a", {}, result={"v": 1}, ref=ref if is_large else None))
+    made.log(planned(graph({"id": "b", "args": {"x": {"$ref": "job-0/a#/v"}}})))
+    taken = made.grant("b", key=key_of("b", {"x": 1}))
+    if is_large:
+        assert made.core.judge(taken, "n1") == Load((ref,))
+    tried = made.core.judge(taken, "n1", {"s": {"v": 1}} if is_large else {})
+    assert isinstance(tried, Try)
+    assert (tried.invocation.args, tried.started.after) == ({"x": 1}, ())
 
 
 def test_a_run_goes_on_with_results_that_are_not_in_the_log_yet() -> None:

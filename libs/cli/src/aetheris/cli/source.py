@@ -1,5 +1,6 @@
 """Where a command takes a job's records from: a file, which is read without any network."""
 
+from collections import ChainMap
 from pathlib import Path
 
 from aetheris.cli import streamfile
@@ -28,7 +29,8 @@ def read_job(path: Path, data: Path) -> tuple[list[Record], LargeResults]:
         return [_record(raw) for raw in streamfile.parse(content).raw()], LargeResults(data)
     try:
         found = bundle.contents(content)
-        return [_record(raw) for raw in found.records], LargeResults(data, found.blobs)
+        blobs = dict(ChainMap(*(dict(one.blobs) for one in found.chain)))  # it uses those of what it continues, too
+        return [_record(raw) for raw in found.records], LargeResults(data, blobs)
     except BadEvidence as error:
         raise CommandError(Exit.BAD_INPUT, error.rule, f"{path}: {error.message}", file=str(path)) from None
 

@@ -23,6 +23,7 @@ _WHAT = (
     "tool_name",
     "args_hash",
     "result_hash",
+    "result_ref",
     "external_id",
     "content_key",
     "occurrence",
@@ -89,6 +90,7 @@ class Step:
             "tool_name": said.get("tool_name"),
             "args_hash": said.get("args_hash"),
             "result_hash": body.get("output_hash"),
+            "result_ref": body.get("result_ref"),
             "external_id": body.get("external_id"),
             "content_key": said.get("content_key") if self.irreversible else None,
             "occurrence": said.get("occurrence", 1) if self.irreversible else 1,
@@ -177,7 +179,8 @@ def _same(name: str, one: Body, said: Body) -> bool:
     """A kind without a start has neither tool nor arguments to compare."""
     if said["tool_name"] is None and name in ("tool_name", "args_hash", "invocation_id"):
         return True
-    return one.get(name, _DEFAULT.get(name)) == said[name]
+    given = one.get(name, _DEFAULT.get(name))
+    return given == said[name] and hash_or_empty(given) == hash_or_empty(said[name])
 
 
 def _left(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
@@ -226,6 +229,7 @@ def _as_said(step: Step, word: Body) -> dict[str, Any]:
         "tool_name": doubt.get("tool_name"),
         "args_hash": doubt.get("args_hash"),
         "result_hash": hash_or_empty(word.get("result")),
+        "result_ref": None,
         "external_id": None,
         "content_key": doubt.get("content_key") if step.irreversible else None,
         "occurrence": doubt.get("occurrence", 1) if step.irreversible else 1,
@@ -262,6 +266,7 @@ def _again(job: Link) -> Iterator[Violation]:
 def _used(job: Link, earlier: Link, created: Fact, known: Mapping[str, Step]) -> Iterator[Violation]:
     """The values that it says stand for adopted results are those, to the byte of their canonical form."""
     plans = job.validity.history.plans
+    yield from _given(job, created)
     for one in _mappings(job.says.get("uses")):
         node, pointer, target = (str(one.get(name)) for name in ("node_id", "at", "ref"))
         name, _, inner = target.partition("#")
@@ -275,6 +280,15 @@ def _used(job: Link, earlier: Link, created: Fact, known: Mapping[str, Step]) ->
             same = False
         if not same:
             yield violation("adopted_value", created, f"what {node} has of {name} is not what {name} gave")
+
+
+def _given(job: Link, created: Fact) -> Iterator[Violation]:
+    """A result that its references lead into is the one that is adopted under that name."""
+    hashes = {f"{one.get('job_id')}/{one.get('node_id')}": one.get("result_hash") for one in _adoptions(job)}
+    for one in _mappings(job.says.get("given")):
+        name = str(one.get("name"))
+        if hashes.get(name) != hash_or_empty(one.get("result")) or not hashes.get(name):
+            yield violation("adopted_value", created, f"what is given as the result of {name} is another")
 
 
 def at(value: Any, pointer: str) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from aetheris.proofs.canonical import hash_or_empty
-from aetheris.proofs.plans import Plans, entries_of
+from aetheris.proofs.plans import Plans, adopted_names, entries_of
 from aetheris.proofs.records import Fact
 
 Try = tuple[str, str]
@@ -144,7 +144,9 @@ class History:
         self.first_decision = self.first_decision or fact
 
     def _born(self, fact: Fact) -> None:
-        self.created = self.created or fact
+        if self.created is None:
+            self.created = fact
+            self.plans.adopted = adopted_names(fact.body.get("continues"))
 
     def _cancelled(self, fact: Fact) -> None:
         self.cancel = self.cancel or fact

@@ -20,6 +20,8 @@ class Plans:
         self._tools: dict[str, list[tuple[int, Body]]] = {}
         self._needs: dict[str, set[str]] = {}
         self._orders: dict[int, list[str]] = {}
+        self.adopted: frozenset[str] = frozenset()
+        """The steps of earlier jobs that it may refer to: JOB/NODE."""
         self.effective: set[int] = set()
 
     def add(self, fact: Fact) -> None:
@@ -48,7 +50,9 @@ class Plans:
         if not all(entry.get("tool") is None or _is_one_of(tools, entry.get("tool")) for entry in entries):
             return False
         planned = self._needs | added
-        if any(needed not in planned for needs in added.values() for needed in needs):
+        if any(not _dependencies(entry) <= planned.keys() for entry in entries):
+            return False
+        if any(needed not in planned and needed not in self.adopted for needs in added.values() for needed in needs):
             return False
         replaces = any(name in self._needs for name in added)
         among = planned if replaces else added  # what was there needs nothing that is new
@@ -122,6 +126,12 @@ def references(part: object) -> Iterator[str]:
         return
     for inner in held.values():
         yield from references(inner)
+
+
+def adopted_names(continues: object) -> frozenset[str]:
+    """What the references of a job call the steps that it has adopted."""
+    named = _mappings(_mapping(continues).get("adopted"))
+    return frozenset(f"{one.get('job_id')}/{one.get('node_id')}" for one in named)
 
 
 def is_declared(undo: Body, undone: Body) -> bool:

@@ -9,7 +9,7 @@ import structlog
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.events import Outcome
 from aetheris.protocol.plan.graph import EffectKind, Kind, ToolPin
-from aetheris.protocol.planning.invocation import Invocation, uses
+from aetheris.protocol.planning.invocation import Invocation
 from aetheris.runtime.base.clock import Clock
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.invoke import invoke
@@ -73,7 +73,7 @@ class Calls:
             return _MISSING
         if call.entry.node.secrets:
             return self._refused_secrets(tool, call)
-        return _refused_arguments(tool, call.args) if uses(call.entry) else None
+        return _refused_arguments(tool, call.args) if call.entry.node.references else None
 
     def kind(self, call: Invocation) -> EffectKind:
         """What the call's effect is."""

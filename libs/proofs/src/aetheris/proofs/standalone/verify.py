@@ -443,6 +443,9 @@ class Job:
         self.plans: list[Record] = []  # one for each revision
         self.entries: dict[str, list[Entry]] = defaultdict(list)  # of each node, oldest first
         self.needs: dict[str, set[str]] = {}  # of each node, as its newest entry has it
+        continues = mapping(self.created.body.get("continues")) if self.created else {}
+        adopted = [mapping(one) for one in listed(continues.get("adopted"))]
+        self.adopted = {f"{one.get('job_id')}/{one.get('node_id')}" for one in adopted}  # what plans may refer to
         self.tools: dict[str, dict[str, Any]] = {}
         self.calls: dict[str, Call] = defaultdict(Call)
         self.calls_of: dict[str, dict[str, Call]] = defaultdict(dict)  # by node
@@ -523,7 +526,10 @@ class Job:
             return False
         added = {says["id"]: needs(says) for says in entries}
         planned = self.needs | added
-        if any(not needed <= planned.keys() for needed in added.values()):
+        after = [{*map(str, listed(says.get("depends_on")))} for says in entries]
+        if any(not needed <= planned.keys() for needed in after):
+            return False
+        if any(not needed <= planned.keys() | self.adopted for needed in added.values()):
             return False
         try:  # what was there needs nothing that is new
             TopologicalSorter(planned if ids & self.needs.keys() else added).prepare()
@@ -1275,7 +1281,8 @@ def check_adopted(one: Link, earlier: Link, created: Record) -> list[Finding]:
             for name, step in known.items()
         ),
         continued_word=not all(name in known and known[name].answered(word) for name, word in one.words().items()),
-        adopted_value=not all(is_used(mapping(use), one, earlier, known) for use in listed(one.says().get("uses"))),
+        adopted_value=not all(is_used(mapping(use), one, earlier, known) for use in listed(one.says().get("uses")))
+        or not all(is_given(mapping(given), one) for given in listed(one.says().get("given"))),
     )
     for name, word in one.words().items():
         if name in known and known[name].answered(word):
@@ -1310,6 +1317,7 @@ class Step:
         self.says = {
             "idempotency_key": self.settled.key if self.settled else None,
             "result_hash": end.get("output_hash"),
+            "result_ref": end.get("result_ref"),
             "external_id": end.get("external_id"),
             "content_key": said.get("content_key") if entry.irreversible else None,
             "occurrence": said.get("occurrence", 1) if entry.irreversible else 1,
@@ -1343,6 +1351,7 @@ class Step:
         names = ("idempotency_key", "invocation_id", "tool_name", "args_hash")
         return {name: body.get(name) for name in names} | {
             "result_hash": json_hash(word.get("result")),
+            "result_ref": None,
             "external_id": None,
             "content_key": body.get("content_key") if self.irreversible else None,
             "occurrence": body.get("occurrence", 1) if self.irreversible else 1,
@@ -1360,7 +1369,8 @@ class Step:
             return "adopted_unsettled"
         if self.undone:
             return "adopted_undone"
-        return "" if all(adopted.get(name) == value for name, value in self.says.items()) else "adopted_differs"
+        given = {name: adopted.get(name) for name in self.says}
+        return "" if given == self.says and json_hash(given) == json_hash(self.says) else "adopted_differs"
 
 
 def is_unsure(call: Call) -> bool:
@@ -1384,6 +1394,12 @@ def is_used(use: dict[str, Any], one: Link, earlier: Link, known: dict[str, Step
         return json_hash(given) == json_hash(pointed(planned, str(use.get("at")))) != ""
     except (Bad, LookupError, ValueError):
         return False
+
+
+def is_given(given: dict[str, Any], one: Link) -> bool:
+    """Is a result that references lead into the one that is adopted under that name?"""
+    hashes = {f"{each.get('job_id')}/{each.get('node_id')}": each.get("result_hash") for each in one.adopted()}
+    return json_hash(given.get("result")) == hashes.get(str(given.get("name"))) != ""
 
 
 def pointed(value: Any, pointer: str) -> Any:

@@ -1,5 +1,6 @@
 """What stands in arguments for a value: `{"$ref": "lookup#/customer/email"}`, an earlier result, resolved by one pure
-function; and `{"$secret": "name@version"}`, which only the executor's memory ever resolves (docs/secrets.md).
+function, or `{"$ref": "JOB/lookup#/customer/email"}`, one that the job adopted of an earlier one (docs/continue.md);
+and `{"$secret": "name@version"}`, which only the executor's memory ever resolves (docs/secrets.md).
 """
 
 import re
@@ -10,6 +11,8 @@ from typing import Any, cast
 REF = "$ref"
 SECRET = "$secret"  # noqa: S105 - the name of a field
 
+_OF = "/"
+"""In no job_id, and in no id of a node."""
 _NESTS = (dict, list, tuple)
 """What may hold more: plain values are most of what a walk meets, and not worth a step of it."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}@[A-Za-z0-9_.-]{1,64}")
@@ -43,11 +46,24 @@ class SecretUse:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A place in some arguments (`at`, JSON Pointer) that stands for a part of a node's result."""
+    """A place in some arguments (`at`, JSON Pointer) that stands for a part of a node's result.
+
+    `node_id` of an adopted result is JOB/NODE, which no node is called.
+    """
 
     at: str
     node_id: str
     pointer: str
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether the result is one that the job has adopted of an earlier job."""
+        return _OF in self.node_id
+
+
+def adopted_name(job_id: str, node_id: str) -> str:
+    """What a reference calls a step of an earlier job."""
+    return f"{job_id}{_OF}{node_id}"
 
 
 def references(args: Any) -> Iterator[Reference]:

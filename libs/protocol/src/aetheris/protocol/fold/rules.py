@@ -61,7 +61,7 @@ def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
         return False
     try:
         added = TaskGraph.model_validate(e.task_graph if e.revision == 0 else e.diff)
-        order = check_graph(_nodes_with(job, added))
+        order = check_graph(_nodes_with(job, added), job.created.adopted)
     except (ValidationError, InvalidPlan):
         return False
     tools = job.tools | added.tools

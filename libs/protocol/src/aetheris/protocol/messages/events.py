@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.base import recordable
+from aetheris.protocol.base.references import adopted_name
 from aetheris.protocol.plan.graph import EffectKind, JobOptions
 from aetheris.protocol.plan.prompts import Brief
 
@@ -130,7 +131,10 @@ class SealOf(BaseModel):
 
 
 class Adopted(BaseModel):
-    """A step that an earlier job settled as a success, and that is not run again; `content_key` where irreversible."""
+    """A step that an earlier job settled as a success, and that is not run again; `content_key` where irreversible.
+
+    `result_ref`: where its result lies, which is too large for a record.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -141,9 +145,15 @@ class Adopted(BaseModel):
     tool_name: str
     args_hash: str | None = None
     result_hash: str | None = None
+    result_ref: BlobRef | None = None
     external_id: str | None = None
     content_key: str | None = None
     occurrence: int = 1
+
+    @property
+    def name(self) -> str:
+        """What a reference to its result calls it."""
+        return adopted_name(self.job_id, self.node_id)
 
 
 class Word(BaseModel):
@@ -169,10 +179,20 @@ class Use(BaseModel):
     ref: str
 
 
+class Given(BaseModel):
+    """The whole result of an adopted step, for the references that lead into it (`name`: what they call the step)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str
+    result: Any = None
+
+
 class Continues(BaseModel):
     """The failed or cancelled job that a job goes on from, its seal, and what is adopted of it (docs/continue.md).
 
-    `depth`: how many jobs, each continuing the next, stand behind the new one.
+    `depth`: how many jobs, each continuing the next, stand behind the new one. A result that the plan refers to stands
+    in it (`uses`), or is `given`, or lies where its `result_ref` says.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -183,11 +203,25 @@ class Continues(BaseModel):
     adopted: tuple[Adopted, ...] = ()
     settled: tuple[Word, ...] = ()
     uses: tuple[Use, ...] = ()
+    given: tuple[Given, ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, Adopted]:
+        """What is adopted, as references call it."""
+        return {one.name: one for one in self.adopted}
+
+    @cached_property
+    def results(self) -> dict[str, Any]:
+        """The results that are given, as references call them."""
+        return {one.name: one.result for one in self.given}
 
     @cached_property
     def by_meaning(self) -> dict[tuple[str, int], Adopted]:
         """The adopted effects that can't be undone, by content key and occurrence: none of them is done again."""
         return {(one.content_key, one.occurrence): one for one in self.adopted if one.content_key is not None}
+
+
+_NOTHING: Mapping[str, Adopted] = {}
 
 
 class JobCreated(Event):
@@ -204,6 +238,11 @@ class JobCreated(Event):
     options: JobOptions | None = None
     brief: Brief | None = None
     continues: Continues | None = None
+
+    @property
+    def adopted(self) -> Mapping[str, Adopted]:
+        """What it has adopted of earlier jobs, as references call it."""
+        return self.continues.by_name if self.continues is not None else _NOTHING
 
 
 class DecisionSnapshot(Event):

@@ -1,6 +1,6 @@
 """Plans: a task graph of nodes, the tools it pins, and what makes one valid (docs/plans.md)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -167,14 +167,24 @@ class Node(_Strict):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Node":
         """A copy; what was worked out of the original's arguments is worked out anew."""
         copied = super().model_copy(update=update, deep=deep)
-        for derived in ("refs", "secrets"):
+        for derived in ("references", "refs", "adopted", "secrets"):
             vars(copied).pop(derived, None)
         return copied
 
     @cached_property
-    def refs(self) -> tuple[Reference, ...]:
+    def references(self) -> tuple[Reference, ...]:
         """What its arguments refer to."""
         return tuple(references(self.args)) if self.args else ()
+
+    @cached_property
+    def refs(self) -> tuple[Reference, ...]:
+        """Of them, those to nodes of its own job: it comes after these."""
+        return tuple(one for one in self.references if not one.is_adopted)
+
+    @cached_property
+    def adopted(self) -> tuple[Reference, ...]:
+        """Of them, those to what its job has adopted."""
+        return tuple(one for one in self.references if one.is_adopted)
 
     @cached_property
     def secrets(self) -> tuple[SecretUse, ...]:
@@ -205,8 +215,11 @@ class InvalidPlan(ValueError):
         self.rule = rule
 
 
-def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
+def check_graph(nodes: Iterable[Node], adopted: Container[str] = frozenset()) -> tuple[str, ...]:
     """The topological order of a task graph's node ids (Kahn, ties in declared order).
+
+    Args:
+        adopted: the steps of earlier jobs that it may refer to, as references call them.
 
     Raises:
         InvalidPlan: a repeated id, a dangling dependency or reference, a cycle, a tool node without its tool, a wait
@@ -229,12 +242,17 @@ def check_graph(nodes: Iterable[Node]) -> tuple[str, ...]:
             raise InvalidPlan(f"nodes[{index}].form", "a node of kind human has a form, no other does")
         if node.args or node.compensate_with is not None:
             _check_secrets(node, f"nodes[{index}]")
+        if node.args and node.adopted:
+            _check_adopted(node.adopted, adopted, f"nodes[{index}].args")
         by_id[node.id] = node
     for index, node in enumerate(by_id.values()):
         if node.id in node.depends_on or (node.args and any(node.id == ref.node_id for ref in node.refs)):
             raise InvalidPlan(f"nodes[{index}].depends_on", f"{node.id} depends on itself")
         if node.compensate_with is not None:
-            _check_compensation(node, node.compensate_with, by_id, f"nodes[{index}].compensate_with")
+            at = f"nodes[{index}].compensate_with"
+            given = tuple(references(node.compensate_with.args))
+            _check_adopted((one for one in given if one.is_adopted), adopted, f"{at}.args")
+            _check_compensation(node, (one for one in given if not one.is_adopted), by_id, at)
     return _order(by_id)
 
 
@@ -313,7 +331,13 @@ def _is_moment(text: str) -> bool:
         return False
 
 
-def _check_compensation(node: Node, call: Compensation, by_id: Mapping[str, Node], at: str) -> None:
+def _check_adopted(used: Iterable[Reference], adopted: Container[str], at: str) -> None:
+    for one in used:
+        if one.node_id not in adopted:
+            raise InvalidPlan(f"{at}{one.at}", f"refers to {one.node_id}, which the job has not adopted")
+
+
+def _check_compensation(node: Node, used: Iterable[Reference], by_id: Mapping[str, Node], at: str) -> None:
     undo = undo_id(node.id)
     taken = by_id.get(undo)
     if node.kind is not Kind.TOOL:
@@ -323,7 +347,7 @@ def _check_compensation(node: Node, call: Compensation, by_id: Mapping[str, Node
     if taken is not None and taken.compensates != node.id:
         raise InvalidPlan(at, f"{undo}, its own node, is another node of the plan")
     known = {node.id, *dependencies(node)}
-    for reference in references(call.args):
+    for reference in used:
         if reference.node_id not in known:
             raise InvalidPlan(
                 f"{at}.args{reference.at}", f"refers to {reference.node_id}, which {node.id} does not need"

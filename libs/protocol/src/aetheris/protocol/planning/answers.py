@@ -397,7 +397,7 @@ def _check(job: JobState, brief: Brief, added: Sequence[Node]) -> None:
             raise InvalidPlan("id", f"{node.id} is in the plan already")
         if node.tool is not None and (node.tool not in brief.tools or node.tool not in job.tools):
             raise InvalidPlan("tool", f"{node.tool[:SHOWN_CHARS]} is not offered")
-    check_graph([*(entries[-1].node for entries in job.entries.values()), *added])
+    check_graph([*(entries[-1].node for entries in job.entries.values()), *added], job.created.adopted)
     try:
         size = len(canonical(graph_json(TaskGraph(nodes=tuple(added)))))
     except InvalidArgs as error:

@@ -10,13 +10,14 @@ from typing import Any, Literal
 from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import content_key
-from aetheris.protocol.base.references import UnresolvedReference, point
+from aetheris.protocol.base.references import UnresolvedReference, adopted_name, point, resolve
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.events import (
     Adopted,
     Continues,
     DuplicateOf,
+    Given,
     JobCancelled,
     JobFailed,
     JobSealed,
@@ -94,20 +95,24 @@ def continues(ended: Ended, by: str = "", settle: Mapping[str, Verdict] | None =
     return Continues(job_id=job.job_id, seal=sealed, depth=depth, adopted=tuple(adopted), settled=words)
 
 
-def result_of(job: JobState, known: Continues, node_id: str) -> Any:
-    """The result of a step of this job that is adopted: as it settled, or as a person said.
+def result_of(job: JobState, known: Continues, name: str) -> Any:
+    """The result of an adopted step, as it settled in this job, or a person said, or this job was given it.
 
     Raises:
-        NotContinuable: it lies outside of the log, or is none.
+        LookupError: no record of this job has it.
     """
+    one = known.by_name[name]
+    if one.job_id != job.job_id:
+        before = job.created.continues
+        if before is None:
+            raise LookupError(name)
+        return before.results[name]
     for word in known.settled:
-        if word.node_id == node_id and word.verdict == "happened":
+        if word.node_id == one.node_id and word.verdict == "happened":
             return word.result
-    settled = job.settled_key(node_id)
+    settled = job.settled_key(one.node_id)
     if settled is None or settled[1].outcome is not Settled.SUCCESS or settled[1].result_ref is not None:
-        raise NotContinuable(
-            "result_too_large", f"the result of {node_id} is too large to stand in a plan", nodes=[node_id]
-        )
+        raise LookupError(name)
     return settled[1].result
 
 
@@ -124,15 +129,18 @@ def unfounded(command: Submit, ended: Ended | None) -> str | None:
     try:
         settle = {one.node_id: Verdict(one.verdict, one.evidence, one.result) for one in said.settled}
         known = continues(ended, command.by, settle)
-        if said.model_copy(update={"uses": ()}) != known:
+        if said.model_copy(update={"uses": (), "given": ()}) != known:
             return "what it adopts, or the seal that it names, is not that job's"
-        check_not_done(known, command.tenant, command.plan or {})
+        check_not_done(said, command.tenant, command.plan or {})
     except (NotContinuable, NotEntitled) as error:
         return error.message
+    except UnresolvedReference as error:
+        return str(error)
     nodes = {node["id"]: node for node in (command.plan or {}).get("nodes", ())}
     if again := [one.node_id for one in known.adopted if one.node_id in nodes]:
         return f"{', '.join(again)}: settled there, and in its plan again"
     wrong = [use.node_id for use in said.uses if not _is_used(ended.job, known, nodes.get(use.node_id), use)]
+    wrong += [one.name for one in said.given if not _is_result(known, one)]
     return f"{', '.join(wrong)}: has other values than the results that they stand for" if wrong else None
 
 
@@ -141,6 +149,7 @@ def check_not_done(known: Continues, tenant: str, plan: Mapping[str, Any]) -> No
 
     Raises:
         NotContinuable: naming the step, also where its arguments are not known yet and the tool was used so before.
+        UnresolvedReference: its arguments point to what a result does not have.
     """
     graph = TaskGraph.model_validate(plan)
     by_tool = {(one.tool_name, one.occurrence): one for one in known.by_meaning.values()}
@@ -148,10 +157,10 @@ def check_not_done(known: Continues, tenant: str, plan: Mapping[str, Any]) -> No
         pin = graph.tools.get(node.tool_name)
         if pin is None or not (node.irreversible or pin.irreversible):
             continue
-        if node.refs:
+        if node.refs or not all(used.node_id in known.results for used in node.adopted):
             one = by_tool.get((node.tool_name, node.occurrence))
         else:
-            content = content_key(tenant, node.tool_name, node.args, pin.volatile)
+            content = content_key(tenant, node.tool_name, resolve(node.args, known.results), pin.volatile)
             one = known.by_meaning.get((content, node.occurrence))
         if one is not None:
             message = f"{node.id} is, or may become, what {one.node_id} of {one.job_id} did: say its occurrence"
@@ -181,12 +190,21 @@ def edited_to(job: JobState, node_id: str, args: Mapping[str, Any]) -> Duplicate
     return done_before(job, entry, content_key(job.created.tenant, entry.node.tool_name, args, volatile))
 
 
-def _is_used(job: JobState, known: Continues, node: Any, use: Use) -> bool:
-    name, _, pointer = use.ref.partition("#")
+def _is_result(known: Continues, given: Given) -> bool:
+    one = known.by_name.get(given.name)
     try:
-        given, held = point(result_of(job, known, name), pointer, use.ref), point(node, use.at, use.at)
+        return one is not None and digest(given.result) == one.result_hash
+    except InvalidArgs:
+        return False
+
+
+def _is_used(job: JobState, known: Continues, node: Any, use: Use) -> bool:
+    node_id, _, pointer = use.ref.partition("#")
+    try:
+        result = result_of(job, known, adopted_name(job.job_id, node_id))
+        given, held = point(result, pointer, use.ref), point(node, use.at, use.at)
         return digest(given) == digest(held)
-    except (UnresolvedReference, InvalidArgs, NotContinuable):
+    except (UnresolvedReference, InvalidArgs, LookupError):
         return False
 
 
@@ -251,6 +269,7 @@ def _adopted(job: JobState) -> Iterator[Adopted]:
             tool_name=entry.node.tool_name,
             args_hash=started.args_hash if started is not None else None,
             result_hash=state.result_hash,
+            result_ref=state.result_ref,
             external_id=state.external_id,
             content_key=guarded.content_key if guarded is not None else None,
             occurrence=guarded.occurrence if guarded is not None else 1,

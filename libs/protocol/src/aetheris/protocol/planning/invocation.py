@@ -62,11 +62,28 @@ def blobs_needed(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
     Raises:
         NotReady: a node it refers to has not succeeded.
     """
-    used = uses(entry)
-    if not used:
+    if not entry.node.references:
         return ()
-    found = (success(job, node_id).result_ref for node_id in used)
+    found = (success(job, node_id).result_ref for node_id in uses(entry))
+    return (*(ref for ref in found if ref is not None), *adopted_blobs(job, entry))
+
+
+def adopted_blobs(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
+    """Of these, those that the job has adopted."""
+    if not entry.node.adopted:
+        return ()
+    names = dict.fromkeys(one.node_id for one in entry.node.adopted)
+    found = (job.created.adopted[name].result_ref for name in names if name in job.created.adopted)
     return tuple(ref for ref in found if ref is not None)
+
+
+def adopted_results(job: JobState, entry: Entry, blobs: Blobs) -> dict[str, Any]:
+    """The results of earlier jobs that a node's arguments refer to, as they call them.
+
+    Raises:
+        UnresolvedReference: the job has not adopted it, or its result is not in the log.
+    """
+    return {one.node_id: _adopted_result(job, one.node_id, blobs) for one in entry.node.adopted}
 
 
 def invocation(job: JobState, entry: Entry, blobs: Blobs | None = None, after: tuple[After, ...] = ()) -> Invocation:
@@ -78,7 +95,8 @@ def invocation(job: JobState, entry: Entry, blobs: Blobs | None = None, after: t
         InvalidArgs: the resolved arguments have no canonical form.
     """
     held: Blobs = {} if blobs is None else blobs
-    return call_with(job, entry, {node: _result(success(job, node), held) for node in uses(entry)}, after)
+    results = {node: _result(success(job, node), held) for node in uses(entry)}
+    return call_with(job, entry, results | adopted_results(job, entry, held) if entry.node.adopted else results, after)
 
 
 def call_with(job: JobState, entry: Entry, results: Mapping[str, Any], after: tuple[After, ...] = ()) -> Invocation:
@@ -112,6 +130,17 @@ def is_done(job: JobState, node_id: str) -> bool:
     """Whether what depends on the node may run."""
     settled = job.settled_key(node_id)
     return settled is not None and settled[1].st is St.SETTLED and settled[1].outcome is Settled.SUCCESS
+
+
+def _adopted_result(job: JobState, name: str, blobs: Blobs) -> Any:
+    known, one = job.created.continues, job.created.adopted.get(name)
+    if known is None or one is None:
+        raise UnresolvedReference(name, "the job has not adopted it")
+    if one.result_ref is not None:
+        return blobs[one.result_ref.sha256]
+    if name not in known.results:
+        raise UnresolvedReference(name, "its result is not in the job's log")
+    return known.results[name]
 
 
 def _result(state: KeyState, blobs: Blobs) -> Any:

@@ -1,6 +1,6 @@
 """Arguments against a tool's schema: defaults filled in, errors named by field (docs/plans.md)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest
@@ -145,16 +145,17 @@ def _values(part: Any) -> int:
     return 1 + sum(map(_values, cast("list[Any]", part))) if isinstance(part, list | tuple) else 1
 
 
-def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry]) -> TaskGraph:
+def pinned(graph: TaskGraph, registry: Mapping[str, RegistryEntry], adopted: Container[str] = frozenset()) -> TaskGraph:
     """The plan as it is recorded: every tool pinned to its newest registry entry, defaults applied.
 
     Args:
         registry: tool name → the entry to pin.
+        adopted: the steps of earlier jobs that it may refer to, as references call them.
 
     Raises:
         InvalidPlan: naming the field: an unknown tool, arguments that its schema refuses, a bad graph.
     """
-    check_graph(graph.nodes)
+    check_graph(graph.nodes, adopted)
     nodes: list[Node] = []
     pins: dict[str, ToolPin] = {}
     for index, node in enumerate(graph.nodes):

@@ -1,26 +1,34 @@
 """A job that continues a failed or cancelled one: what it adopts, what is left to run, and what is refused by name.
 
 What is adopted is not in the new job's plan at all: nothing can run it again. Its results stand in the arguments of
-what uses them (docs/continue.md).
+what uses them, or are referred to (docs/continue.md).
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from aetheris.gateway.core.problems import BadRequest, Conflict
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.base.references import REF, UnresolvedReference, references, resolve
+from aetheris.protocol.base.keys import args_hash
+from aetheris.protocol.base.references import REF, UnresolvedReference, pointer_part, references, resolve
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import RegistryEntry
-from aetheris.protocol.messages.events import (
-    Continues,
-    Use,
-)
+from aetheris.protocol.messages.events import Adopted, Continues, Given, Use
 from aetheris.protocol.plan.graph import Node, TaskGraph
 from aetheris.protocol.planning.continuation import result_of
 from aetheris.protocol.planning.schemas import with_defaults
 
 Registry = Mapping[str, RegistryEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is still to run: its plan, where results stand in that, and those that it refers to."""
+
+    plan: dict[str, Any]
+    uses: tuple[Use, ...]
+    given: tuple[Given, ...]
 
 
 def planned(job: JobState) -> dict[str, Any]:
@@ -29,94 +37,100 @@ def planned(job: JobState) -> dict[str, Any]:
     return {"nodes": [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]}
 
 
-def left(
-    job: JobState, known: Continues, plan: Mapping[str, Any], registry: Registry
-) -> tuple[dict[str, Any], tuple[Use, ...]]:
-    """What of a plan is still to run; the results of what is adopted stand in it, at these places.
+def left(job: JobState, known: Continues, plan: Mapping[str, Any], registry: Registry) -> Left:
+    """What of a plan is still to run.
 
     Raises:
-        BadRequest: a reference leads nowhere in an adopted result.
-        Conflict: a settled step is changed, a result can't stand in a plan, or nothing is left.
+        BadRequest: a reference leads nowhere in an adopted result, or to one that the earlier job does not have.
+        Conflict: a settled step is changed, or nothing is left.
     """
     graph = TaskGraph.model_validate({"nodes": plan.get("nodes")})
-    done = {one.node_id for one in known.adopted}
-    own = {one.node_id for one in known.adopted if one.job_id == job.job_id}
-    changed = [node.id for node in graph.nodes if node.id in done and not _same(job, own, node, registry)]
+    done = {one.node_id: one for one in known.adopted}
+    changed = [node.id for node in graph.nodes if node.id in done and not _same(job, done[node.id], node, registry)]
     if changed:
         message = f"{', '.join(changed)}: settled in the earlier job, and may not be changed"
         raise Conflict("step_changed", message, nodes=changed)
     kept = [node for node in graph.nodes if node.id not in done]
     if not kept:
         raise Conflict("nothing_left", "every step of the plan is settled in the earlier job")
-    used = {ref for node in kept for ref in _uses(node)} & own
-    results = {node_id: _result(job, known, node_id) for node_id in used}
-    uses = tuple(use for node in kept for use in _places(node) if use.ref.partition("#")[0] in done)
-    return {"nodes": [_with_results(node, results, done) for node in kept]}, uses
+    filling = _Filling(job, known, done)
+    nodes = [filling.node(node) for node in kept]
+    return Left({"nodes": nodes}, tuple(filling.uses), tuple(filling.given()))
 
 
-def _same(job: JobState, own: set[str], node: Node, registry: Registry) -> bool:
+def _same(job: JobState, done: Adopted, node: Node, registry: Registry) -> bool:
     """Whether a plan says of a settled step what was done."""
-    entry = job.entry(node.id) if node.id in own else None
-    if entry is None or entry.node.tool != node.tool or entry.node.kind is not node.kind:
-        return False
     listed = registry.get(node.tool_name)
+    args = with_defaults(listed.schema_ if listed is not None else {}, node.args)
+    entry = job.entry(node.id) if done.job_id == job.job_id else None
+    if entry is None:  # done by a job before that one: what it was is known by its hash
+        return node.tool_name == done.tool_name and not node.references and args_hash(args) == done.args_hash
+    if entry.node.tool != node.tool or entry.node.kind is not node.kind:
+        return False
     schema = listed.schema_ if listed is not None else {}
-    return digest(with_defaults(schema, node.args)) == digest(with_defaults(schema, entry.node.args))
+    return digest(args) == digest(with_defaults(schema, entry.node.args))
 
 
-def _uses(node: Node) -> Iterator[str]:
-    return (use.ref.partition("#")[0] for use in _places(node))
+@dataclass
+class _Filling:
+    """Puts adopted results in the place of references; what can't stand in a plan is referred to where it lies.
 
+    That is what is large; an object, which a schema's defaults would change; what holds references, which would be
+    taken for the plan's; and what a still earlier job did.
+    """
 
-def _places(node: Node) -> Iterator[Use]:
-    """Where a node stands for results of others, its compensation included."""
-    undo = node.compensate_with
-    for within, args in (("/args", node.args), ("/compensate_with/args", undo.args if undo is not None else {})):
-        for one in references(args):
-            ref = f"{one.node_id}#{one.pointer}"
-            yield Use(node_id=node.id, at=f"{within}{one.at}", ref=ref)
+    job: JobState
+    known: Continues
+    done: Mapping[str, Adopted]
+    uses: list[Use] = field(default_factory=list[Use])
+    named: dict[str, str] = field(default_factory=dict[str, str])
+    """The adopted results that are referred to, and by which step first."""
 
+    def node(self, node: Node) -> dict[str, Any]:
+        said = node.model_dump(mode="json", exclude_defaults=True)
+        said["depends_on"] = [name for name in node.depends_on if name not in self.done]
+        said["args"] = self._filled(node, node.args, "/args")
+        undo = node.compensate_with
+        if undo is not None:
+            said["compensate_with"] |= {"args": self._filled(node, undo.args, "/compensate_with/args")}
+        return said
 
-def _targets(part: Any) -> Iterator[str]:
-    if isinstance(part, list):
-        for inner in cast("list[Any]", part):
-            yield from _targets(inner)
-    elif isinstance(part, dict):
+    def given(self) -> Iterator[Given]:
+        """The results that are referred to, but for what lies in the store of blobs."""
+        for name, by in self.named.items():
+            one = self.known.by_name.get(name)
+            if one is None or one.result_ref is not None:
+                continue
+            try:
+                yield Given(name=name, result=result_of(self.job, self.known, name))
+            except LookupError:
+                rule = f"the result of {one.node_id} is in job {one.job_id} alone, and another is continued"
+                raise BadRequest("invalid_plan", f"plan.{by}.args", rule) from None
+
+    def _filled(self, node: Node, part: Any, at: str) -> Any:
+        if isinstance(part, list):
+            inside = enumerate(cast("list[Any]", part))
+            return [self._filled(node, inner, f"{at}/{place}") for place, inner in inside]
+        if not isinstance(part, dict):
+            return part
         held = cast("dict[str, Any]", part)
-        if isinstance(held.get(REF), str):
-            yield held[REF].partition("#")[0]
-        for inner in held.values():
-            yield from _targets(inner)
+        target = held.get(REF)
+        if len(held) == 1 and isinstance(target, str):
+            return self._result(node, held, target, at)
+        return {name: self._filled(node, inner, at + pointer_part(name)) for name, inner in held.items()}
 
-
-def _result(job: JobState, known: Continues, node_id: str) -> Any:
-    """The result of an adopted step, as it may stand in a plan."""
-    found = result_of(job, known, node_id)
-    if any(_targets(found)):
-        raise Conflict("result_refers", f"the result of {node_id} holds {REF}, which only a plan may", nodes=[node_id])
-    return found
-
-
-def _with_results(node: Node, results: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
-    said = node.model_dump(mode="json", exclude_defaults=True)
-    said["depends_on"] = [name for name in node.depends_on if name not in done]
-    try:
-        said["args"] = _filled(node.args, results, done)
-        if node.compensate_with is not None:
-            said["compensate_with"] |= {"args": _filled(node.compensate_with.args, results, done)}
-    except UnresolvedReference as error:
-        raise BadRequest("invalid_plan", f"plan.{node.id}.args", str(error)) from None
-    return said
-
-
-def _filled(part: Any, results: Mapping[str, Any], done: set[str]) -> Any:
-    """Arguments with the results of what is adopted; other references stay."""
-    if isinstance(part, list):
-        return [_filled(inner, results, done) for inner in cast("list[Any]", part)]
-    if not isinstance(part, dict):
-        return part
-    held = cast("dict[str, Any]", part)
-    target = held.get(REF)
-    if len(held) == 1 and isinstance(target, str):
-        return resolve(held, results) if target.partition("#")[0] in done else held
-    return {name: _filled(inner, results, done) for name, inner in held.items()}
+    def _result(self, node: Node, held: dict[str, Any], target: str, at: str) -> Any:
+        name, _, pointer = target.partition("#")
+        one = self.known.by_name.get(name) or self.done.get(name)
+        if one is None:
+            return held
+        if one.job_id == self.job.job_id and one.result_ref is None:
+            try:
+                found = resolve({REF: f"{name}#{pointer}"}, {name: result_of(self.job, self.known, one.name)})
+            except UnresolvedReference as error:
+                raise BadRequest("invalid_plan", f"plan.{node.id}.args", str(error)) from None
+            if not isinstance(found, dict) and not any(references(found)):
+                self.uses.append(Use(node_id=node.id, at=at, ref=f"{one.node_id}#{pointer}"))
+                return found
+        self.named.setdefault(one.name, node.id)
+        return {REF: f"{one.name}#{pointer}"}

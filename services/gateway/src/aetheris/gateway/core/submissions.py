@@ -12,7 +12,9 @@ from aetheris.gateway.core import bodies, continuing
 from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
 from aetheris.protocol import api
 from aetheris.protocol.base.canonical import canonical, digest
+from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
+from aetheris.protocol.messages.events import Continues
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt, first_graph
 from aetheris.protocol.planning import continuation
@@ -92,11 +94,14 @@ def continue_command(
     try:
         settle = {name: Verdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
         known = continuation.continues(ended, asked.by, settle)
-        left, uses = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
-        plan = _pinned_plan(left, registry, models)
+        left = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
+        known = known.model_copy(update={"uses": left.uses, "given": left.given})
+        plan = _pinned_plan(left.plan, registry, models, known)
         continuation.check_not_done(known, asked.tenant, plan)
     except ValidationError as error:
         raise bodies.invalid(error) from None
+    except UnresolvedReference as error:
+        raise BadRequest("invalid_plan", "plan", str(error)) from None
     except continuation.NotEntitled as error:
         raise Forbidden("not_an_approver", error.message) from None
     except continuation.NotContinuable as error:
@@ -111,7 +116,7 @@ def continue_command(
         session=job.created.session,
         idempotency_key=asked.idempotency_key,
         options=JobOptions.model_validate(wanted.options.model_dump()),
-        continues=known.model_copy(update={"uses": uses}),
+        continues=known,
     )
 
 
@@ -165,18 +170,25 @@ def _within(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pinned_plan(
-    plan: Mapping[str, Any], registry: Mapping[str, RegistryEntry], models: Mapping[str, ModelEntry]
+    plan: Mapping[str, Any],
+    registry: Mapping[str, RegistryEntry],
+    models: Mapping[str, ModelEntry],
+    continues: Continues | None = None,
 ) -> dict[str, Any]:
     try:
         # Pins come from the registry alone: what a client says of a tool is dropped.
         graph = TaskGraph.model_validate({name: value for name, value in plan.items() if name != "tools"})
         _check_kinds(graph, models)
-        found = graph_json(pinned(graph, registry))
+        adopted = continues.by_name if continues is not None else frozenset[str]()
+        found = graph_json(pinned(graph, registry, adopted))
     except ValidationError as error:
         raise bodies.invalid(error, "plan", "invalid_plan") from None
     except InvalidPlan as error:
         raise BadRequest(error.code, f"plan.{error.field}", error.rule) from None
-    return _within(found)
+    given = [one.result for one in continues.given] if continues is not None else []
+    if len(canonical([found, given])) > MAX_PLAN_BYTES:
+        raise bodies.plan_too_large()
+    return found
 
 
 def _check_kinds(graph: TaskGraph, models: Mapping[str, ModelEntry]) -> None:

@@ -1,7 +1,7 @@
 """How a job is born: a submission, checked again, becomes one group of job_created and plan_generated."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from pydantic import ValidationError
@@ -93,7 +93,7 @@ def checked_plan(command: Submit) -> tuple[dict[str, Any], str]:
     if len(canonically) > MAX_PLAN_BYTES:
         raise InvalidPlan("plan", f"larger than {MAX_PLAN_BYTES // 1024} KiB")
     if command.goal is None:
-        _check_runnable(graph)
+        _check_runnable(graph, command.continues.by_name if command.continues is not None else frozenset())
     else:
         _check_first(command.goal, command.brief, graph)
     return plan, hashlib.sha256(canonically).hexdigest()
@@ -109,8 +109,8 @@ def _check_first(goal: str, brief: Brief | None, graph: TaskGraph) -> None:
         raise InvalidPlan("plan", "is not the one that follows from the goal and its brief")
 
 
-def _check_runnable(graph: TaskGraph) -> None:
-    check_graph(graph.nodes)
+def _check_runnable(graph: TaskGraph, adopted: Container[str]) -> None:
+    check_graph(graph.nodes, adopted)
     for index, node in enumerate(graph.nodes):
         if node.compensates is not None:
             raise InvalidPlan(f"nodes[{index}].compensates", "only the planner undoes a node: see compensate_with")

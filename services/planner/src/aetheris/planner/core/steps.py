@@ -10,7 +10,7 @@ from aetheris.protocol.fold.state import Entry, KeyState, Settled, St
 from aetheris.protocol.messages.commands import ToolRequest
 from aetheris.protocol.messages.events import NodeFinished, Outcome
 from aetheris.protocol.plan.graph import RUNNABLE, EffectClass
-from aetheris.protocol.planning.invocation import Blobs, blobs_needed, success, uses
+from aetheris.protocol.planning.invocation import Blobs, adopted_results, blobs_needed, success, uses
 
 MAX_RUN = 200
 """Nodes in a run (docs/architecture.md, "Runs"): a stop in the log ends it, and so does its grant's length."""
@@ -132,9 +132,10 @@ def _may_follow(progress: Progress, node_id: str) -> bool:
 def _head(progress: Progress, entry: Entry, blobs: Blobs) -> tuple[dict[str, Any], str]:
     """Its key, and its arguments, where they are small."""
     used = uses(entry)
-    args: dict[str, Any] = resolve(entry.node.args, {node: _result(progress, node, blobs) for node in used})
+    results = {node: _result(progress, node, blobs) for node in used} | adopted_results(progress.job, entry, blobs)
+    args: dict[str, Any] = resolve(entry.node.args, results)
     key = idempotency_key(progress.job.job_id, entry.node.id, entry.node.tool_name, args)
-    too_large = bool(used) and len(canonical_args(args)) > MAX_ARGS_BYTES
+    too_large = bool(results) and len(canonical_args(args)) > MAX_ARGS_BYTES
     return ({} if too_large else args), key
 
 

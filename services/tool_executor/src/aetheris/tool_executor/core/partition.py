@@ -12,13 +12,23 @@ from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import SealedNames, UnreadBirths
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped, start_is_void
-from aetheris.protocol.fold.state import JobState, St, birth
+from aetheris.protocol.fold.state import Entry, JobState, St, birth
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.events import After, BlobRef, Event, Outcome
 from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
-from aetheris.protocol.planning.invocation import Blobs, Invocation, NotReady, call_with, is_done, success, uses
+from aetheris.protocol.planning.invocation import (
+    Blobs,
+    Invocation,
+    NotReady,
+    adopted_blobs,
+    adopted_results,
+    call_with,
+    is_done,
+    success,
+    uses,
+)
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -334,10 +344,10 @@ class Partition:
             if needed not in run.told and not is_done(job, needed):
                 return Drop("a node that it depends on is not done")
         try:
-            missing = _missing(job, run, used, blobs)
+            missing = _missing(job, run, entry, blobs)
             if missing:
                 return Load(missing)
-            results = {name: _result(job, run, name, blobs) for name in used}
+            results = {name: _result(job, run, name, blobs) for name in used} | adopted_results(job, entry, blobs)
             return call_with(job, entry, results, _after(run, used))
         except (NotReady, UnresolvedReference, InvalidArgs, InvalidName) as error:
             return Drop(type(error).__name__)
@@ -404,8 +414,9 @@ def _in_charge(job: JobState, tried: Try) -> bool:
     return state is not None and state.st is St.STARTED and state.n == tried.nonce
 
 
-def _missing(job: JobState, run: Run, used: tuple[str, ...], blobs: Blobs) -> tuple[BlobRef, ...]:
-    refs = (success(job, name).result_ref for name in used if name not in run.told)
+def _missing(job: JobState, run: Run, entry: Entry, blobs: Blobs) -> tuple[BlobRef, ...]:
+    own = (success(job, name).result_ref for name in uses(entry) if name not in run.told)
+    refs = (*own, *adopted_blobs(job, entry))
     return tuple(ref for ref in refs if ref is not None and ref.sha256 not in blobs)
 
 
