@@ -51,7 +51,9 @@ CALLS: dict[str, list[Callable[[Any], Any]]] = {
     "effects": [lambda client: client.effects("j")],
     "ledger": [lambda client: client.ledger("j")],
     "trace": [lambda client: client.trace("j")],
-    "why": [lambda client: client.why(external_id="x", tool="t", since="2026-01-01", where=["a==1"], cursor="c")],
+    "why": [
+        lambda client: client.why(job_id="j", external_id="x", tool="t", since="2026-01-01", where=["a==1"], cursor="c")
+    ],
     "tools": [lambda client: client.tools()],
     "release_tool": [lambda client: client.release_tool("t", reason="mended")],
     "models": [lambda client: client.models()],

@@ -8,7 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from aetheris.cli.app import app
 from tests.testkit.attempts import fresh
 from tests.testkit.outside import until
 from tests.testkit.system import System, running_system
@@ -50,7 +52,15 @@ def test_a_job_that_waits_for_a_verifier_says_so_and_goes_on_once_it_answers(sys
         assert datetime.fromisoformat(since).tzinfo is not None
         waiting = system.api.get("/jobs", params={"status": "waiting"}).json()["jobs"]
         assert job in [one["job_id"] for one in waiting]
+        (row,) = system.api.get(f"/jobs/{job}/effects").json()["effects"]
+        assert row["unanswered"] == {"waits": "b", "since": since}
+        (tree,) = system.api.get("/effects", params={"job_id": job}).json()["effects"]
+        (open_,) = [one for one in tree["because"] if one["what"] == "confirmation"]
+        assert (open_["title"], open_["at"]["type"]) == (view["why"], "job_waiting")
+        said = CliRunner().invoke(app, ["why", job, "--data", str(system.data)])
+        assert (said.exit_code, "b waits for a verifier" in said.output) == (0, True), said.output
     system.wait_ended([job])
     assert system.job(job)["status"] == "completed"
+    assert all("unanswered" not in row for row in system.api.get(f"/jobs/{job}/effects").json()["effects"])
     assert Path(system.data).parent.joinpath("files", f"{name}.next").exists()
     system.verified(job)

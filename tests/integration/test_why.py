@@ -150,6 +150,14 @@ def test_the_bundle_tells_the_same_without_a_network(rig: WhyRig, job: str, tmp_
     assert len([effect for effect in counters[0] if effect["key"].startswith(f"aetheris:{job}:")]) == 2
 
 
+def test_all_that_a_job_did_is_traced_back_newest_first(rig: WhyRig, job: str) -> None:
+    trees = rig.why(job_id=job)
+    assert [one["facts"]["command_id"] for one in trees] == ["two", "one"]
+    assert rig.why(job_id=job, tool="poke_opaque") == trees[:1]
+    assert rig.system.api.get("/effects", params={"job_id": "no-such-job"}).status_code == 404
+    assert rig.system.api.get("/effects", params={"job_id": job, "cursor": "x"}).status_code == 400
+
+
 def test_from_the_outsides_id_back_to_the_goal(rig: WhyRig, job: str) -> None:
     effect = next(one for one in rig.outside.effects() if one["key"] == f"aetheris:{job}:two:0")
     (tree,) = rig.why(external_id=effect["id"])

@@ -107,13 +107,18 @@ def test_the_ledger_comes_from_the_file_and_says_who_decided(stream: str) -> Non
     ("argv", "code"),
     [
         (("--external-id", "re_999"), 1),
-        ((), 2),
         (("--where", "amount"), 2),
         (("--since", "soon"), 2),
     ],
 )
 def test_nothing_found_is_1_and_a_bad_question_2(stream: str, argv: tuple[str, ...], code: int) -> None:
     assert call("why", stream, *argv).exit_code == code
+
+
+def test_all_effects_of_a_file_are_traced_back_and_nothing_is_asked_of_nothing(stream: str) -> None:
+    told = [json.loads(line) for line in call("why", stream, "--json").stdout.splitlines()]
+    assert [one["facts"]["command_id"] for one in told] == ["pay", "lookup"]
+    assert call("why").exit_code == 2
 
 
 def test_the_page_is_written_from_the_file(stream: str, tmp_path: Path) -> None:

@@ -128,6 +128,31 @@ def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> Non
     assert tree["leads_to"][1]["leads_to"][0]["nodes"][0]["node_id"] == "act"
 
 
+def test_a_question_that_no_verifier_answers_is_named_at_the_effect_until_it_is_answered() -> None:
+    since = "2026-01-01T00:00:00Z"
+    wait: Any = {"job_id": h.JOB, "wait_type": "verifier", "node_id": "b", "correlation_key": "7.a"}
+    asked = ev.JobWaiting(**wait, since=since)
+    events = [
+        h.created(),
+        h.planned(h.graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})),
+        h.started("a", "n1"),
+        h.finished("a", "n1"),
+        asked,
+    ]
+    course = course_of(records(*events))
+    (row,) = course.effects.rows
+    assert row["unanswered"] == {"waits": "b", "since": since}
+    (tree,) = [one for one in origin(course, row)["because"] if one["what"] == "confirmation"]
+    assert tree["title"].startswith(
+        f"b waits for a verifier: whether what a did still stands was asked first at {since}"
+    )
+    assert tree["at"]["type"] == "job_waiting"
+    for end in (ev.WaitCompleted(**wait), ev.JobCancelled(job_id=h.JOB, by="ann", reason=None)):
+        after = course_of(records(*events, end))
+        assert "unanswered" not in after.effects.rows[0]
+        assert "confirmation" not in whats(origin(after, after.effects.rows[0]))
+
+
 FORM = {"title": "Which one?", "fields": []}
 
 

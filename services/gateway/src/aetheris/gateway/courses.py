@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.cursors import cursor_at, place_at
 from aetheris.gateway.core.problems import BadRequest, NotBegun, NotFound, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex, Found
@@ -33,6 +34,7 @@ _SENT = re.compile(r"aetheris:(?P<job>[A-Za-z0-9_.-]{1,64}):[A-Za-z0-9_.-]{1,64}
 class Asked:
     """A question for effects, as it came."""
 
+    job_id: str | None
     external_id: str | None
     tool: str | None
     since: str | None
@@ -104,9 +106,11 @@ class Courses:
         """Effects of the tenant, newest first, each with the tree of its reasons: {effects, cursor}.
 
         Raises:
-            BadRequest, Unavailable.
+            BadRequest, NotFound, Unavailable.
         """
         wanted = asked.wanted()
+        if asked.job_id is not None:
+            return await self._of_job(caller, asked.job_id, asked.cursor, wanted)
         async with self._deadlines.deadline():
             found, cursor = await self._places(caller, asked, wanted)
         jobs: dict[str, list[int]] = {}
@@ -115,6 +119,23 @@ class Courses:
         trees = [await self._origins(caller, job_id, offsets, wanted) for job_id, offsets in jobs.items()]
         told = sorted((tree for job in trees for tree in job), key=_written, reverse=True)
         return {"effects": told, "cursor": cursor}
+
+    async def _of_job(self, caller: Caller, job_id: str, cursor: str | None, wanted: Wanted) -> dict[str, Any]:
+        """As `why`, of one job, from its log alone."""
+        listed = f"effects of {job_id}"
+        place = place_at(cursor, caller.tenant, listed) if cursor is not None else ""
+        below = int(place) if place.isdecimal() else None
+        records = await self._born(caller, job_id)
+
+        def traced_back() -> tuple[list[dict[str, Any]], str | None]:
+            course = course_of(records, self._blobs)
+            rows = [row for row in reversed(wanted.among(course)) if below is None or row["offset"] < below]
+            trees = [origin(course, row) for row in rows[:LOOKED_AT]]
+            last = str(rows[LOOKED_AT - 1]["offset"]) if len(rows) > LOOKED_AT else None
+            return trees, None if last is None else cursor_at(last, caller.tenant, listed)
+
+        trees, following = await asyncio.to_thread(traced_back)
+        return {"effects": trees, "cursor": following}
 
     async def _places(self, caller: Caller, asked: Asked, wanted: Wanted) -> tuple[list[Found], str | None]:
         if wanted.external_id is None:

@@ -106,7 +106,7 @@ def trace(
 
 def why(
     target: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="Look only into this bundle or stream.")
+        str | None, typer.Argument(metavar="[ID|FILE]", help="Look only into this job, bundle or stream.")
     ] = None,
     *,
     external_id: Annotated[str | None, typer.Option(help="What the outside calls it, such as re_123.")] = None,
@@ -119,13 +119,13 @@ def why(
 ) -> None:
     """Go back from what the outside knows to its reasons, up to the goal; 1 if nothing is found."""
     with errors_as_exits(as_json=as_json):
-        if not (external_id or tool or since or where):
-            rule = "say at least one of --external-id, --tool, --since, --where"
+        if not (target or external_id or tool or since or where):
+            rule = "say a job, or at least one of --external-id, --tool, --since, --where"
             raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--external-id")
         found = (
             _why_in_file(target, data, _wanted(external_id, tool, since, where or ()))
-            if target is not None
-            else _why_everywhere(data, {"external_id": external_id, "tool": tool, "since": since}, where or (), limit)
+            if target is not None and is_file(target)
+            else _why(data, target, {"external_id": external_id, "tool": tool, "since": since}, where or (), limit)
         )[:limit]
         for one in found:
             if as_json:
@@ -206,14 +206,18 @@ def _why_in_file(target: str, data: Path, wanted: Wanted) -> list[dict[str, Any]
     return [origin(course, row) for row in reversed(wanted.among(course))]
 
 
-def _why_everywhere(
-    data: Path, asked: Mapping[str, str | None], where: Sequence[str], limit: int
+def _why(
+    data: Path, job: str | None, asked: Mapping[str, str | None], where: Sequence[str], limit: int
 ) -> list[dict[str, Any]]:
+    """In one job, or in all of the tenant's."""
     found: list[dict[str, Any]] = []
     cursor: str | None = None
+    if job is not None:
+        check_name(job, "ID")
     with connected(data) as client:
+        job_id = whole_id(client, job) if job is not None else None
         while len(found) < limit:
-            page = client.why(**asked, where=where, cursor=cursor)
+            page = client.why(job_id=job_id, **asked, where=where, cursor=cursor)
             found.extend(page["effects"])
             cursor = page["cursor"]
             if cursor is None:
@@ -248,6 +252,8 @@ def _print_step(step: Mapping[str, Any]) -> None:
 
 def _effect_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
     by_way_of = row["via"] if row["stands"] else f"{row['via']}, a second effect"
+    if "unanswered" in row:
+        by_way_of += f"; asked since {row['unanswered']['since']} whether it stands: no answer"
     names = ("seq", "command_id", "kind")
     tool = row["tool_name"] if "model" not in row else row["model"]
     known_as = row.get("external_id") if "usage" not in row else _used(row["usage"])

@@ -54,6 +54,31 @@ def recorded_effects(told: Iterable[Told]) -> tuple[JobState | None, list[Record
     return job, list(_standing(job, changed, latest)) if job is not None else []
 
 
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A question whether what a step did still stands, that no verifier has answered yet."""
+
+    node_id: str
+    """The step that it is about."""
+    waits: str
+    """The step that starts only when it is answered."""
+    since: str | None
+    """When it was asked first."""
+
+    def __str__(self) -> str:
+        asked = f"whether what {self.node_id} did still stands was asked first at {self.since}"
+        return f"{self.waits} waits for a verifier: {asked}, and nobody has answered"
+
+
+def unanswered(job: JobState) -> list[Unanswered]:
+    """The questions that a job waits for since they were worth waiting for no longer."""
+    if job.terminal is not None:
+        return []
+    waiting = [one for (wait_type, _), one in job.open_waits.items() if wait_type == "verifier"]
+    # the step's name stands behind the place from which the job goes on
+    return [Unanswered((one.correlation_key or "").partition(".")[2], one.node_id or "", one.since) for one in waiting]
+
+
 def silent_effects(job: JobState, told: Iterable[Told]) -> list[str]:
     """The keys of calls that took effect, were not undone, and recorded no change that could be compared."""
     changed = {one.said.node_id for one in told if isinstance(one.said, ev.StateChanged)}

@@ -9,6 +9,7 @@ from aetheris.protocol.fold.job_log import Told, step_indexes
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectKind, Kind
+from aetheris.protocol.planning.confirmation import unanswered
 
 
 @dataclass(slots=True)
@@ -24,6 +25,8 @@ class EffectLog:
     _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict)
     _asked: dict[str, str] = field(default_factory=dict)
     """Key of a human's node → the hash of the form that was shown."""
+    _unanswered: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    """Step → who waits for an answer about it, and since when."""
 
     def take(self, job: JobState, told: Told, *, counts: bool) -> None:
         """The next event; `counts` as the fold says."""
@@ -44,6 +47,18 @@ class EffectLog:
                     self._planned(job, said, decided)
             case _:
                 pass
+        self._mark_unanswered(job)
+
+    def _mark_unanswered(self, job: JobState) -> None:
+        """What nobody has answered about an effect, for as long as that is so."""
+        found = {one.node_id: {"waits": one.waits, "since": one.since} for one in unanswered(job)}
+        if found == self._unanswered:
+            return
+        self._unanswered = found
+        for row in self.rows:
+            row.pop("unanswered", None)
+            if row["stands"] and row["command_id"] in found:
+                row["unanswered"] = found[row["command_id"]]
 
     def knows(self, key: str) -> bool:
         """Whether a key took effect."""

@@ -13,6 +13,7 @@ from aetheris.protocol.fold.job_log import Told, moment_of
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectKind, dependencies
+from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.invocation import uses
 from aetheris.protocol.views.course import Course, Moment
 
@@ -27,7 +28,7 @@ def origin(course: Course, row: dict[str, Any]) -> Tree:
     finished = next((one.told for one in moments if one.told.id == row["event_id"]), None)
     known_as = row.get("external_id") or row["external_key"] or f"by {row.get('by')}"
     title = f"{row['tool_name']} {known_as}"
-    because = [*_permissions(moments), *_tries(moments, row["invocation_id"]), _step(course, row)]
+    because = [*_permissions(moments), *_tries(moments, row["invocation_id"]), *_open(course, row), _step(course, row)]
     return _tree("effect", title, finished, dict(row), because)
 
 
@@ -180,6 +181,18 @@ def _tries(moments: list[Moment], nonce: str) -> Iterator[Tree]:
                 yield _tree("human", f"{said.outcome.value} says {said.by}", told, {"evidence": said.evidence}, [])
             case _:
                 pass
+
+
+def _open(course: Course, row: dict[str, Any]) -> Iterator[Tree]:
+    """What is asked about the effect, and nobody answers."""
+    for one in unanswered(course.job) if course.job is not None and "unanswered" in row else ():
+        if one.node_id == row["command_id"]:
+            said = (moment.told for moment in course.moments if moment.counts and _begins(moment.told, one.waits))
+            yield _tree("confirmation", str(one), next(said, None), {"waits": one.waits, "since": one.since}, [])
+
+
+def _begins(told: Told, node_id: str) -> bool:
+    return isinstance(told.said, ev.JobWaiting) and (told.said.wait_type, told.said.node_id) == ("verifier", node_id)
 
 
 def _tree(what: str, title: str, told: Told | None, facts: dict[str, Any], because: list[Tree]) -> Tree:

@@ -10,6 +10,7 @@ from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass, dependencies
 from aetheris.protocol.planning.approvals import request_id
+from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.contract import Status
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.failure import failure_in_words, unknown
@@ -169,12 +170,9 @@ def _why(job: JobState) -> str | None:
     asked = job.open_waits.get(("confirmation", None))
     if asked is not None:
         return f"what it did could not be confirmed; to go on all the same: signal {asked.correlation_key}"
-    unanswered = next((wait for (wait_type, _), wait in job.open_waits.items() if wait_type == "verifier"), None)
-    if unanswered is not None:
-        return (
-            f"{unanswered.node_id} waits for a verifier: whether what {_asked_about(unanswered)} did still stands "
-            f"was asked first at {unanswered.since}, and nobody has answered"
-        )
+    open_question = next(iter(unanswered(job)), None)
+    if open_question is not None:
+        return str(open_question)
     if job.waiting is not None and job.waiting.wait_type == "duplicate":
         return f"{job.waiting.node_id} waits for an equal call that is under way: {job.waiting.correlation_key}"
     if job.waiting is not None:
@@ -182,11 +180,6 @@ def _why(job: JobState) -> str | None:
         until = f" until {job.waiting.due_at}" if job.waiting.due_at is not None else ""
         return f"{node} for {job.waiting.wait_type}{until}"
     return f"stopping: {job.stopping.reason}" if job.stopping is not None else None
-
-
-def _asked_about(unanswered: ev.JobWaiting) -> str:
-    """The step; its name stands behind the place from which the job goes on."""
-    return (unanswered.correlation_key or "").partition(".")[2]
 
 
 def _waits(job: JobState) -> bool:

@@ -221,6 +221,7 @@ class AsyncClient:
     async def why(
         self,
         *,
+        job_id: str | None = None,
         external_id: str | None = None,
         tool: str | None = None,
         since: str | None = None,
@@ -228,7 +229,8 @@ class AsyncClient:
         cursor: str | None = None,
     ) -> dict[str, Any]:
         """Effects, newest first, each with the tree of its reasons: {effects, cursor}; raises ApiError."""
-        return await self._send(calls.why(external_id, tool, since, where, cursor))
+        asked = {"job_id": job_id, "external_id": external_id, "tool": tool, "since": since, "cursor": cursor}
+        return await self._send(calls.why(where, **asked))
 
     async def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""

@@ -169,9 +169,9 @@ def replay(job_id: str, to: str | None, steps: bool) -> Call:
     return Call("GET", f"/jobs/{job_id}/replay", params=_given(to=to, steps=1 if steps else None))
 
 
-def why(external_id: str | None, tool: str | None, since: str | None, where: Sequence[str], cursor: str | None) -> Call:
+def why(where: Sequence[str], **asked: str | None) -> Call:
     """GET /effects."""
-    asked = _given(external_id=external_id, tool=tool, since=since, where=list(where) or None, cursor=cursor)
+    asked = _given(where=list(where) or None, **asked)
     return Call("GET", "/effects", params=asked)
 
 

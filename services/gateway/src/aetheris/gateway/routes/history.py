@@ -42,6 +42,7 @@ async def why(
     caller: Who,
     parts: Parts,
     *,
+    job_id: str | None = None,
     external_id: str | None = None,
     tool: str | None = None,
     since: str | None = None,
@@ -49,4 +50,4 @@ async def why(
     cursor: str | None = None,
 ) -> JSONResponse:
     """Effects, newest first, each with the tree of its reasons."""
-    return JSONResponse(await parts.courses.why(caller, Asked(external_id, tool, since, where or (), cursor)))
+    return JSONResponse(await parts.courses.why(caller, Asked(job_id, external_id, tool, since, where or (), cursor)))
