@@ -1,27 +1,9 @@
 """What is checked: each case is one specification, its constants, and what must come of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-Value = bool | int | str | Sequence[str]
-"""A constant: strings are TLA+ strings, sequences are sets of strings."""
-
-Constants = Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A run of TLC. `violates` is the property that must fail; None: all must hold."""
-
-    name: str
-    module: str
-    constants: Constants
-    invariants: tuple[str, ...] = ()
-    properties: tuple[str, ...] = ()
-    violates: str | None = None
-    spec: str = "Spec"
-    view: str | None = None
-    long: bool = False
+from case import Case, Constants
+from writer_cases import certs, writers
 
 
 def all_cases() -> Iterator[Case]:
@@ -33,6 +15,8 @@ def all_cases() -> Iterator[Case]:
     yield from _run()
     yield from _mark()
     yield from _name()
+    yield from writers()
+    yield from certs()
 
 
 _CLAIM: Constants = {

@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from cases import Case, Value, all_cases
+from case import Case, Value
+from cases import all_cases
 
 from aetheris.cli.embedded.errors import JavaMissingError
 from aetheris.cli.embedded.java import find_java
