@@ -98,12 +98,17 @@ class Tree:
 
 def inclusion_holds(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
     """Is a leaf hash at that index of the tree with that size and root? (§2.1.3.2)"""
+    return root_of_path(leaf, index, size, path) == root
+
+
+def root_of_path(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes | None:
+    """The root that a path leads to from a leaf hash (§2.1.3.2); None for one of the wrong length."""
     if not 0 <= index < size:
-        return False
+        return None
     fn, sn, found = index, size - 1, leaf
     for step in path:
         if sn == 0:
-            return False
+            return None
         if fn & 1 or fn == sn:
             found = node_hash(step, found)
             while not fn & 1 and fn:
@@ -111,7 +116,7 @@ def inclusion_holds(leaf: bytes, index: int, size: int, path: Sequence[bytes], r
         else:
             found = node_hash(found, step)
         fn, sn = fn >> 1, sn >> 1
-    return sn == 0 and found == root
+    return found if sn == 0 else None
 
 
 def consistency_holds(old: int, size: int, path: Sequence[bytes], old_root: bytes, root: bytes) -> bool:

@@ -1,0 +1,127 @@
+"""Signed records: who signed one, for which place, under which root (docs/adr/0009-signed-records.md)."""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from aetheris.proofs.canonical import canonical
+from aetheris.proofs.merkle import leaf_hash, root_of_path
+from aetheris.proofs.seals import pae
+
+RECORD = "application/vnd.aetheris.record"
+BATCH = "application/vnd.aetheris.records"
+CERTIFICATE = "application/vnd.aetheris.certificate+json"
+REVOCATION = "application/vnd.aetheris.revocation+json"
+
+_NAMED = ("service", "public_key", "not_before", "not_after", "root")
+_MARK = b',"sig":{'
+_LONGEST_PATH = 20
+_NUMBER, _TEXT = rb"(0|[1-9][0-9]{0,6})", rb'"([^"]+)"'
+_ALONE = re.compile(rb'"key":%b,"value":%b\}\}' % (_TEXT, _TEXT))
+_TOGETHER = re.compile(
+    rb'"index":%b,"key":%b,"path":%b,"size":%b,"value":%b\}\}' % (_NUMBER, _TEXT, _TEXT, _NUMBER, _TEXT)
+)
+
+
+class BadSignature(Exception):
+    """A record that is not signed as it must be; the message says why, and quotes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A record's payload without its signature, to the byte, and what its signature says."""
+
+    payload: bytes
+    key_id: str
+    value: bytes
+    index: int = 0
+    size: int = 1
+    path: tuple[bytes, ...] = ()
+
+
+def fingerprint(public_key: bytes) -> str:
+    """hex SHA-256 of a raw public key: its key id."""
+    return hashlib.sha256(public_key).hexdigest()
+
+
+def opened(value: bytes) -> Signed:
+    """A signed record's value: its last member is the signature.
+
+    Raises:
+        BadSignature: it has none of the form.
+    """
+    payload, mark, tail = value.rpartition(_MARK)
+    alone, together = _ALONE.fullmatch(tail), _TOGETHER.fullmatch(tail)
+    if not mark or not payload:
+        raise BadSignature("without a signature")
+    if alone is not None:
+        return Signed(payload + b"}", alone[1].decode(errors="replace"), _decoded(alone[2], 64))
+    if together is None:
+        raise BadSignature("of another form")
+    hashes = _decoded(together[3])
+    if len(hashes) % 32 or len(hashes) > 32 * _LONGEST_PATH:
+        raise BadSignature("of another form")
+    path = tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
+    index, size = int(together[1]), int(together[4])
+    return Signed(payload + b"}", together[2].decode(errors="replace"), _decoded(together[5], 64), index, size, path)
+
+
+def signed_bytes(payload: bytes, place: Mapping[str, Any]) -> bytes:
+    """What is signed of a record; `place` is {installation, topic, type, key, born, sequence}, the last two or None."""
+    return pae(RECORD, canonical(dict(place)) + b"\n" + payload)
+
+
+def holds(signed: Signed, place: Mapping[str, Any], public_key: bytes) -> bool:
+    """Did this key sign this record for this place?"""
+    leaf = leaf_hash(signed_bytes(signed.payload, place))
+    root = root_of_path(leaf, signed.index, signed.size, signed.path)
+    if signed.key_id != fingerprint(public_key) or root is None:
+        return False
+    return is_by(public_key, signed.value, pae(BATCH, root))
+
+
+def certified(certificate: object, installation: str) -> tuple[str, bytes] | None:
+    """(service, raw public key) of a certificate that this installation's root signed; None for any other."""
+    if not isinstance(certificate, dict):
+        return None
+    said = cast("dict[str, object]", certificate)
+    named = {name: said.get(name) for name in _NAMED}
+    root, public_key, signature = (_bytes(said.get(name)) for name in ("root", "public_key", "signature"))
+    if root is None or public_key is None or signature is None or len(public_key) != 32:
+        return None
+    if not all(isinstance(one, str) for one in named.values()) or fingerprint(root) != installation:
+        return None
+    return (str(named["service"]), public_key) if is_by(root, signature, pae(CERTIFICATE, canonical(named))) else None
+
+
+def is_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    """Did a raw public key sign a message?"""
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _decoded(text: bytes, size: int | None = None) -> bytes:
+    data = _bytes(text.decode(errors="replace"))
+    if data is None or size not in (None, len(data)):
+        raise BadSignature("of another form")
+    return data
+
+
+def _bytes(said: object) -> bytes | None:
+    if not isinstance(said, str):
+        return None
+    try:
+        data = base64.b64decode(said, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return data if base64.b64encode(data).decode() == said else None

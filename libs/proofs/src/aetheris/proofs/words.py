@@ -1,0 +1,43 @@
+"""What a try says of itself, and the word that proves it: each is the hash of the one before, the last is its name."""
+
+import hashlib
+from collections.abc import Mapping
+
+from aetheris.proofs.records import Body
+
+NONCE = b"nonce1\x00"
+
+_STEPS: Mapping[str, int] = {
+    "permanent_failure": 4,
+    "retryable_failure": 4,
+    "compensatable_failure": 3,
+    "success": 3,
+}
+"""Outcome → how many hashes lead from its word to the try's name."""
+
+_RETURNED, _IN_DOUBT = 2, 1
+
+
+def proves_end(body: Body) -> bool:
+    """Whether a tool_invocation_finished has the word of the try that it names."""
+    return _leads(body, _STEPS.get(str(body.get("outcome"))))
+
+
+def proves_doubt(body: Body) -> bool:
+    """Whether an invocation_in_doubt has the word of the try that it names."""
+    return _leads(body, _RETURNED if body.get("returned") is True else _IN_DOUBT)
+
+
+def _leads(body: Body, steps: int | None) -> bool:
+    said, nonce = body.get("word"), body.get("invocation_id")
+    if steps is None or not isinstance(said, str) or not isinstance(nonce, str) or len(said) != 64:
+        return False
+    try:
+        value = bytes.fromhex(said)
+    except ValueError:
+        return False
+    if value.hex() != said:
+        return False
+    for _ in range(steps):
+        value = hashlib.sha256(NONCE + value).digest()
+    return value.hex() == nonce

@@ -1,0 +1,157 @@
+"""Who writes which record, and by what it is known that he did (docs/adr/0009-signed-records.md): the one table.
+
+A record is known by the signature of its writer, or by a word that only its try has, or it decides nothing that the
+fold does not itself check. Whatever is not in the table decides nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.base.words import TryWord
+
+
+class Party(StrEnum):
+    """A kind of service, as certificates name it."""
+
+    GATEWAY = "gateway"
+    PLANNER = "planner"
+    LEDGER = "ledger"
+    EXECUTOR = "executor"
+    PROBER = "prober"
+    AUDITOR = "auditor"
+    SUPERVISOR = "supervisor"
+    ADMINISTRATOR = "administrator"
+
+
+class KnownBy(StrEnum):
+    """By what a record is known to be its writer's."""
+
+    SIGNATURE = "signature"
+    WORD = "word"
+    FOLLOWS = "follows"
+    """By nothing: the fold checks all of it against what is proved, or it decides nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRule:
+    """Who may write a record, and by what it is known; `word` where it is a try's."""
+
+    writer: Party
+    known_by: KnownBy
+    word: TryWord | None = None
+
+
+_PLANNERS_WAITS = frozenset({"upgrade", "resolve"})
+_NO_EFFECT = frozenset({"retryable_failure", "permanent_failure"})
+_EFFECT = frozenset({"success", "compensatable_failure"})
+_OWN = frozenset({"executor", "late"})
+
+_SIGNED: Mapping[Party, tuple[str, ...]] = {
+    Party.PLANNER: (
+        "job_created",
+        "plan_generated",
+        "cancel_requested",
+        "job_paused",
+        "job_resumed",
+        "job_stopping",
+        "job_completed",
+        "job_failed",
+        "job_cancelled",
+        "birth_repeated",
+    ),
+    Party.LEDGER: (
+        "policy_allowed",
+        "approval_requested",
+        "approval_decided",
+        "invocation_rejected",
+        "invocation_cancel_requested",
+        "retry_scheduled",
+        "invocation_parked",
+        "invocation_reopened",
+        "worker_ended",
+        "job_waiting",
+        "wait_completed",
+        "signal_received",
+    ),
+    Party.PROBER: ("invocation_probed", "effect_confirmed", "confirmation_failed"),
+    Party.AUDITOR: ("violation_found", "job_sealed"),
+}
+
+_FOLLOWING: Mapping[Party, tuple[str, ...]] = {
+    Party.PLANNER: ("decision_snapshot", "node_finished", "state_checkpointed", "step_compensated"),
+    Party.EXECUTOR: ("tool_invocation_started", "command_committed", "state_changed"),
+}
+
+EVENTS: Mapping[str, WriterRule] = {
+    **{name: WriterRule(by, KnownBy.SIGNATURE) for by, names in _SIGNED.items() for name in names},
+    **{name: WriterRule(by, KnownBy.FOLLOWS) for by, names in _FOLLOWING.items() for name in names},
+}
+"""event_type → rule, of all but those that `rule_of` tells apart by what they say."""
+
+MESSAGES: Mapping[tuple[str, str], WriterRule] = {
+    **{
+        (Topic.JOBS_COMMANDS.value, name): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE)
+        for name in (
+            "submit",
+            "cancel",
+            "pause",
+            "resume",
+            "signal",
+            "cancel_contract",
+            "respond",
+            "resolve",
+            "reconcile",
+        )
+    },
+    (Topic.TOOLS_REQUESTS.value, "tool_request"): WriterRule(Party.PLANNER, KnownBy.FOLLOWS),
+    (Topic.TOOLS_GRANTS.value, "tool_grant"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
+    (Topic.VERIFICATIONS.value, "verification"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
+    (Topic.JOBS_INDEX.value, "job_index"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
+    (Topic.WORKERS.value, "worker"): WriterRule(Party.SUPERVISOR, KnownBy.SIGNATURE),
+    (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
+    (Topic.TOOLS_REGISTRY.value, "model"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
+    (Topic.TOOLS_REGISTRY.value, "tool_release"): WriterRule(Party.GATEWAY, KnownBy.SIGNATURE),
+    (Topic.LEDGER_RECORDS.value, "ledger_record"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
+    (Topic.LEDGER_CONTENTS.value, "content"): WriterRule(Party.LEDGER, KnownBy.SIGNATURE),
+}
+"""(topic, type) → rule, of what is no event."""
+
+
+def rule_of(
+    event_type: str,
+    *,
+    via: str | None = None,
+    outcome: str | None = None,
+    returned: bool = False,
+    has_word: bool = False,
+    wait_type: str | None = None,
+) -> WriterRule | None:
+    """Who may write an event that says this, and by what it is known; None: nobody, it is void.
+
+    `via` and `outcome` are those of a tool_invocation_finished, `returned` and `has_word` those of an
+    invocation_in_doubt, `wait_type` that of a job_waiting or wait_completed.
+    """
+    if event_type == "tool_invocation_finished":
+        return _of_end(via, outcome)
+    if event_type == "invocation_in_doubt":
+        if returned or has_word:
+            return WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_MORE if returned else TryWord.IN_DOUBT)
+        return WriterRule(Party.LEDGER, KnownBy.SIGNATURE)
+    if event_type in ("job_waiting", "wait_completed") and wait_type in _PLANNERS_WAITS:
+        return WriterRule(Party.PLANNER, KnownBy.SIGNATURE)
+    return EVENTS.get(event_type)
+
+
+def _of_end(via: str | None, outcome: str | None) -> WriterRule | None:
+    """That a try took no effect, for certain, it alone can say; that it did, also who has its word from the store."""
+    if via in _OWN and outcome in _NO_EFFECT:
+        return WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.NO_EFFECT)
+    if via in _OWN and outcome in _EFFECT:
+        return WriterRule(Party.EXECUTOR, KnownBy.WORD, TryWord.EFFECT)
+    if via == "catch_up" and outcome in _EFFECT:
+        return WriterRule(Party.LEDGER, KnownBy.WORD, TryWord.EFFECT)
+    happened = via in ("probe", "human") and outcome in _EFFECT
+    given_up = via in ("human", "ledger") and outcome == "permanent_failure"
+    return WriterRule(Party.LEDGER, KnownBy.SIGNATURE) if happened or given_up else None
