@@ -1,8 +1,12 @@
 """A job's id as it may be typed: whole, or its beginning."""
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 from aetheris.cli.console import CommandError, Exit, progress
+from aetheris.cli.gateway import connected
 from aetheris.protocol.base.ids import check_name
 from aetheris.sdk.client import Client, NotFound
 
@@ -12,6 +16,20 @@ SHORTEST = 4
 _PAGE = 200
 _NAMED = 5
 _WHOLE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@contextmanager
+def of_job(given: str, data: Path, who: str | None = None) -> Generator[tuple[Client, str]]:
+    """A client of the gateway of a data folder, and the whole id of the job that is meant.
+
+    Raises:
+        CommandError: as `connected`; several jobs begin so.
+        InvalidName: it can't be a job's id, nor the beginning of one.
+        NotRunningError: there is no gateway.
+    """
+    check_name(given, "ID")
+    with connected(data, who) as client:
+        yield client, whole_id(client, given)
 
 
 def whole_id(client: Client, given: str) -> str:

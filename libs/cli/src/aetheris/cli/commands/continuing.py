@@ -8,10 +8,8 @@ import typer
 from aetheris.cli import local
 from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json
-from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_object
-from aetheris.cli.job_ids import whole_id
-from aetheris.protocol.base.ids import check_name
+from aetheris.cli.job_ids import of_job
 
 
 def continue_(
@@ -31,12 +29,10 @@ def continue_(
 ) -> None:
     """Go on from a failed or cancelled job: a new one runs what is left; what succeeded is not done again."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
         wanted = read_object(plan) if plan is not None else None
         words = _words(settle or [], evidence)
-        with connected(data, who) as client:
-            job_id = whole_id(client, job_id)
-            submitted = client.continue_job(job_id, wanted, settle=words)
+        with of_job(job_id, data, who) as (client, job):
+            submitted = client.continue_job(job, wanted, settle=words)
         if as_json:
             print_json(submitted.model_dump(mode="json"))
         else:

@@ -25,10 +25,9 @@ from aetheris.cli.console import (
     table,
 )
 from aetheris.cli.gateway import connected
-from aetheris.cli.job_ids import whole_id
+from aetheris.cli.job_ids import of_job
 from aetheris.cli.source import is_file, read_job
 from aetheris.protocol.base.conditions import BadCondition
-from aetheris.protocol.base.ids import check_name
 from aetheris.protocol.fold.job_log import tell
 from aetheris.protocol.views.course import Course, course_of
 from aetheris.protocol.views.ledger import ledger_of
@@ -65,9 +64,8 @@ def effects(target: Target, data: local.Data = local.DEFAULT_DATA, as_json: Json
             course = _course(target, data)
             found = course.effects.to_json(course.job.job_id if course.job is not None else "")
         else:
-            check_name(target, "ID")
-            with connected(data) as client:
-                found = client.effects(whole_id(client, target))
+            with of_job(target, data) as (client, job):
+                found = client.effects(job)
         if as_json:
             print_json(found)
         else:
@@ -137,9 +135,8 @@ def why(
 
 def _replay_of(target: str, to: str | None, data: Path, *, steps: bool) -> dict[str, Any]:
     if not is_file(target):
-        check_name(target, "ID")
-        with connected(data) as client:
-            return client.replay(whole_id(client, target), to=to, steps=steps)
+        with of_job(target, data) as (client, job):
+            return client.replay(job, to=to, steps=steps)
     try:
         records, large = read_job(Path(target), data)
         found, taken = replayed(records, to, large)
@@ -169,17 +166,15 @@ def _ledger_of(target: str, data: Path) -> dict[str, Any]:
         if not found:
             raise _unborn(target)
         return found
-    check_name(target, "ID")
-    with connected(data) as client:
-        return client.ledger(whole_id(client, target))
+    with of_job(target, data) as (client, job):
+        return client.ledger(job)
 
 
 def _trace_of(target: str, data: Path) -> dict[str, Any]:
     if is_file(target):
         return trace_of(_course(target, data))
-    check_name(target, "ID")
-    with connected(data) as client:
-        return client.trace(whole_id(client, target))
+    with of_job(target, data) as (client, job):
+        return client.trace(job)
 
 
 def _write_page(found: Mapping[str, Any], path: Path) -> None:

@@ -27,9 +27,8 @@ from aetheris.cli.console import (
 )
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import json_value, read_object
-from aetheris.cli.job_ids import whole_id
+from aetheris.cli.job_ids import of_job
 from aetheris.cli.steps import Steps
-from aetheris.protocol.base.ids import check_name
 from aetheris.protocol.plan.graph import Confirmation, OnInDoubt
 from aetheris.protocol.plan.prompts import Planning
 from aetheris.sdk.client import (
@@ -174,10 +173,8 @@ def job(
 ) -> None:
     """Show where a job stands; where it does not go on or has failed, why, and what to do."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
-        with connected(data) as client:
-            job_id = whole_id(client, job_id)
-            found = client.job(job_id, wait_s=wait_s or None)
+        with of_job(job_id, data) as (client, job):
+            found = client.job(job, wait_s=wait_s or None)
         _print_job(found, as_json=as_json)
 
 
@@ -191,13 +188,11 @@ def events(
 ) -> None:
     """List a job's events; with --follow, a line for each as it comes."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
-        with connected(data) as client:
-            job_id = whole_id(client, job_id)
+        with of_job(job_id, data) as (client, job):
             if follow:
-                _interruptible(lambda: _follow_events(client, job_id, after, as_json=as_json))
+                _interruptible(lambda: _follow_events(client, job, after, as_json=as_json))
                 return
-            found = client.events(job_id, after=after)
+            found = client.events(job, after=after)
         if as_json:
             print_json([event.model_dump(mode="json") for event in found])
         else:
@@ -214,10 +209,8 @@ def contracts(
 ) -> None:
     """List a job's execution contracts: what came of each call, and how."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
-        with connected(data) as client:
-            job_id = whole_id(client, job_id)
-            found = client.contracts(job_id, level)
+        with of_job(job_id, data) as (client, job):
+            found = client.contracts(job, level)
         if as_json:
             print_json([contract.model_dump(mode="json") for contract in found])
             return
@@ -240,16 +233,14 @@ def cancel(
 ) -> None:
     """Ask a job, or one step of it, to stop; what has started is settled first."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
         if node is not None and compensate:
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--compensate: not with --node", field="--compensate")
-        with connected(data) as client:
-            job_id = whole_id(client, job_id)
+        with of_job(job_id, data) as (client, job):
             if node is None:
-                answer = client.cancel(job_id, reason=reason, compensate=compensate)
+                answer = client.cancel(job, reason=reason, compensate=compensate)
             else:
-                answer = client.cancel_contract(job_id, _step(client.job(job_id), node), reason=reason)
-        _print_answer(answer, as_json=as_json)
+                answer = client.cancel_contract(job, _step(client.job(job), node), reason=reason)
+        print_answer(answer, as_json=as_json)
 
 
 def signal(
@@ -263,12 +254,10 @@ def signal(
 ) -> None:
     """Tell a job what a node of it waits for; the same may be said again."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
         value = None if payload is None else json_value(payload, "--payload")
-        with connected(data, who) as client:
-            job_id = whole_id(client, job_id)
-            answer = client.signal(job_id, key, value)
-        _print_answer(answer, as_json=as_json)
+        with of_job(job_id, data, who) as (client, job):
+            answer = client.signal(job, key, value)
+        print_answer(answer, as_json=as_json)
 
 
 def resolve(
@@ -286,16 +275,14 @@ def resolve(
 ) -> None:
     """Say what became of a parked step; who submitted the job may not, unless the policy's rule lets him."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
         verdict = _verdict(happened=happened, not_executed=not_executed, retry=retry)
         if result is not None and verdict != "happened":
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--result: only with --happened", field="--result")
         value = None if result is None else json_value(result, "--result")
-        with connected(data, who) as client:
-            job_id = whole_id(client, job_id)
-            step = _step(client.job(job_id), node)
-            answer = client.resolve(job_id, step, verdict, evidence=evidence, result=value)
-        _print_answer(answer, as_json=as_json)
+        with of_job(job_id, data, who) as (client, job):
+            step = _step(client.job(job), node)
+            answer = client.resolve(job, step, verdict, evidence=evidence, result=value)
+        print_answer(answer, as_json=as_json)
 
 
 def models(data: local.Data = local.DEFAULT_DATA, as_json: Json = False) -> None:
@@ -431,7 +418,8 @@ def _contract_row(contract: Contract) -> tuple[Any, ...]:
     return (*named, contract.has_effect, of, contract.error_message)
 
 
-def _print_answer(answer: Commanded, *, as_json: bool) -> None:
+def print_answer(answer: Commanded, *, as_json: bool) -> None:
+    """The event that answers a command, if the log has it yet."""
     if as_json:
         print_json(answer.model_dump(mode="json"))
     elif answer.event is None:

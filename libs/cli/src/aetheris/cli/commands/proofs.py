@@ -24,7 +24,7 @@ from aetheris.cli.console import (
 )
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
-from aetheris.cli.job_ids import whole_id
+from aetheris.cli.job_ids import of_job, whole_id
 from aetheris.cli.streamfile import Stream
 from aetheris.protocol.base.ids import check_name
 
@@ -98,9 +98,8 @@ def _report(target: str, keys: Sequence[Path] | None, data: Path, *, from_log: b
     if keys:
         rule = "--public-key: only with FILE or --from-log; the verifier has its own"
         raise CommandError(Exit.BAD_INPUT, "bad_usage", rule, field="--public-key")
-    check_name(target, "ID")
-    with connected(data) as client:
-        return client.verify(whole_id(client, target))
+    with of_job(target, data) as (client, job):
+        return client.verify(job)
 
 
 def _is_file(target: str) -> bool:

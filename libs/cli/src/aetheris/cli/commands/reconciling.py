@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from aetheris.cli import local
+from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import (
     CommandError,
     Exit,
@@ -17,9 +18,7 @@ from aetheris.cli.console import (
     print_json,
     table,
 )
-from aetheris.cli.gateway import connected
-from aetheris.cli.job_ids import whole_id
-from aetheris.protocol.base.ids import check_name
+from aetheris.cli.job_ids import of_job
 from aetheris.protocol.planning.confirmation import verdict
 from aetheris.sdk.client import Client, JobEvent, Reconciled
 
@@ -32,7 +31,7 @@ _ANSWERS = frozenset({"effect_confirmed", "confirmation_failed"})
 
 
 def reconcile(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")],
+    job_id: JobId,
     *,
     wait_s: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for the outside's answers.")] = 60.0,
     data: local.Data = local.DEFAULT_DATA,
@@ -40,10 +39,8 @@ def reconcile(
 ) -> None:
     """Compare what a job did with the outside; 1 if something is otherwise, or can't be told."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
-        with connected(data) as client:
-            job_id = whole_id(client, job_id)
-            found = _completed(client, client.reconcile(job_id), time.monotonic() + wait_s)
+        with of_job(job_id, data) as (client, job):
+            found = _completed(client, client.reconcile(job), time.monotonic() + wait_s)
         if as_json:
             print_json(found.model_dump(mode="json"))
         else:

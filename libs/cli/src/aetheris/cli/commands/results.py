@@ -8,10 +8,8 @@ import typer
 from aetheris.cli import local
 from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, errors_as_exits, print_json
-from aetheris.cli.gateway import connected
-from aetheris.cli.job_ids import whole_id
+from aetheris.cli.job_ids import of_job
 from aetheris.cli.large import LargeResults
-from aetheris.protocol.base.ids import check_name
 from aetheris.sdk.client import Client, Contract
 
 Node = Annotated[str | None, typer.Argument(metavar="[NODE]", help="Only this step's, as soon as it has one.")]
@@ -26,14 +24,12 @@ def result(
 ) -> None:
     """Print as JSON what a completed job returned: by step, of those that nothing follows; with NODE, of that step."""
     with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
-        with connected(data) as client:
-            whole = whole_id(client, job_id)
-            found = _of_job(client, whole) if node is None else _of_step(client.contracts(whole), node)
+        with of_job(job_id, data) as (client, job):
+            found = _result_of(client, job) if node is None else _of_step(client.contracts(job), node)
         print_json(_loaded(found, data))
 
 
-def _of_job(client: Client, job_id: str) -> Any:
+def _result_of(client: Client, job_id: str) -> Any:
     job = client.job(job_id)
     if job.status != "completed":
         why = f": {job.why}" if job.why else ""

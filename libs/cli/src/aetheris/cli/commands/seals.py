@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from aetheris.cli import auditing, judging, keyfiles, local
+from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.gateway import connected
 from aetheris.cli.inputs import read_bytes
-from aetheris.cli.job_ids import whole_id
+from aetheris.cli.job_ids import of_job
 from aetheris.proofs.notes import BadNote, Checkpoint, open_checkpoint, open_consistency
 from aetheris.proofs.trust import TrustedKey
-from aetheris.protocol.base.ids import check_name
 
 seals = typer.Typer(name="seals", no_args_is_help=True, help="The log of all seals: checkpoints, proofs, keys.")
 
@@ -32,18 +32,15 @@ def checkpoint(*, to: To = None, data: local.Data = local.DEFAULT_DATA, as_json:
 
 @seals.command()
 def inclusion(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")],
+    job_id: JobId,
     *,
     to: To = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
     """Print the proof (tlog-proof) that a job's seal is in the log."""
-    with errors_as_exits(as_json=as_json):
-        check_name(job_id, "ID")
-        with connected(data) as client:
-            job_id = whole_id(client, job_id)
-            _hand_over("inclusion", client.inclusion(job_id), to, as_json=as_json)
+    with errors_as_exits(as_json=as_json), of_job(job_id, data) as (client, job):
+        _hand_over("inclusion", client.inclusion(job), to, as_json=as_json)
 
 
 @seals.command()

@@ -12,7 +12,6 @@ from aetheris.protocol.base.ids import check_name
 tools = typer.Typer(name="tools", help="List the registered tools; release one from quarantine.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `aetheris tools` prints it.")]
-As = Annotated[str | None, typer.Option("--as", help="Say it by this name: one of the data folder's tokens.")]
 
 
 @tools.callback(invoke_without_command=True)
@@ -36,7 +35,7 @@ def release(
     name: Name,
     *,
     reason: Annotated[str, typer.Option(help="Why it will work now; recorded with your name.")],
-    who: As = None,
+    who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:

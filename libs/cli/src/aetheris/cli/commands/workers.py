@@ -12,7 +12,6 @@ from aetheris.protocol.base.ids import check_name
 workers = typer.Typer(name="workers", help="List the workers; say that one is gone that left no proof of it.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `aetheris workers` prints it.")]
-As = Annotated[str | None, typer.Option("--as", help="Say it by this name: one of the data folder's tokens.")]
 
 
 @workers.callback(invoke_without_command=True)
@@ -56,7 +55,7 @@ def end(
     *,
     evidence: Annotated[str, typer.Option(help="How you know that it can act no more; recorded with your name.")],
     incarnation: Annotated[str | None, typer.Option(help="Which one; default: the one that lives.")] = None,
-    who: As = None,
+    who: local.As = None,
     data: local.Data = local.DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
