@@ -26,6 +26,7 @@ from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.tls import tls_context
+from aetheris.runtime.process.internal import kept_in, make
 from aetheris.runtime.process.settings import RuntimeSettings
 from tests.deploy.authority import Authority, Identity
 from tests.deploy.kafka_tools import command
@@ -154,6 +155,7 @@ def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator
     seal = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (folder / "seal.pem").write_bytes(seal)
     (folder / "seal.pem").chmod(0o600)
+    make(kept_in(folder))
     ports = Ports(folder)
     valkey = Valkey(folder / "valkey")
     with running_outside(folder / "outside") as outside, running_valkey(valkey, folder / "valkey.log") as redis:

@@ -5,10 +5,11 @@ import contextlib
 import os
 import signal
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from aetheris.cli.embedded.kafka import broker_in, install, wait_ready
 from aetheris.cli.embedded.ports import Ports
@@ -18,6 +19,7 @@ from aetheris.gateway.app import gateway
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.protocol.messages import events as ev
 from aetheris.runtime.process.http import HttpServer
+from aetheris.runtime.process.internal import InternalKey
 from aetheris.sdk.client import (
     AsyncClient,
     BadRequest,
@@ -43,8 +45,10 @@ async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_pa
     app = FastAPI()
 
     @app.get("/jobs/{job_id}/verify")
-    async def verify(job_id: str) -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
-        return {"execution_hash": job_id}
+    async def verify(request: Request, job_id: str) -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
+        key = InternalKey.load(None, tmp_path, dev=False)
+        tenant = key.tenant(request.headers["authorization"], request.url.path, datetime.now(UTC))
+        return {"execution_hash": job_id, "tenant": tenant}
 
     server = HttpServer(app, "127.0.0.1", 0)
     serving = asyncio.create_task(server.run())
@@ -52,7 +56,7 @@ async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_pa
     settings = settings_of(kafka, valkey_url, tmp_path, verifier_url=f"http://127.0.0.1:{server.port}")
     async with running(settings) as world, world.client() as client:
         job_id = await world.started_job()
-        assert await client.verify(job_id) == {"execution_hash": job_id}
+        assert await client.verify(job_id) == {"execution_hash": job_id, "tenant": "acme"}
         server.stop()
         await serving
         with pytest.raises(Unreachable) as refused:
@@ -84,6 +88,13 @@ async def test_errors_have_one_shape(settings: GatewaySettings) -> None:
             async with world.client() as client:
                 await client.submit({"nodes": []})
         assert (refused.value.code, refused.value.field) == ("invalid_plan", "plan.nodes")
+
+
+async def test_a_foreign_name_of_the_host_is_refused(settings: GatewaySettings) -> None:
+    async with running(settings) as world, world.raw() as raw:
+        for path in ("/jobs", "/nowhere"):
+            refused = await raw.get(path, headers={"Host": f"rebound.example:{raw.base_url.port}"})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (421, "wrong_host")
 
 
 async def test_a_process_of_its_own_serves_and_stops(settings: GatewaySettings) -> None:

@@ -1,10 +1,11 @@
 """The gateway's composition root: everything is built here, in the order in which it depends on each other."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -41,6 +42,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.http import HttpServer
+from aetheris.runtime.process.internal import InternalKey
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.redis.quarantines import Quarantines
@@ -67,9 +69,11 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
 
     Raises:
         BrokerRefused: no broker that can be relied on.
+        InternalKeyMissing: the verifier could not tell who asks it.
         TokensFileInvalid: the file of tokens can't be used.
     """
     tokens = Tokens.load(settings.tokens_file)
+    internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "gateway", stop) as parts,
         httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s, trust_env=False) as verifier,
@@ -77,7 +81,8 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
     ):
         parts.health.add("views", lambda: "the registry is being read")  # until `index` knows better: nothing listens
         sources = _sources(parts, settings)
-        services = _services(parts, settings, sources, tokens, verifier)
+        proofs = partial(VerifierProxy, verifier, internal)
+        services = _services(parts, settings, sources, tokens, proofs)
         await sources.feed.start()
         await asyncio.gather(sources.tools.load(), sources.workers.load())
         parts.health.add("views", sources.index.unready)
@@ -130,7 +135,7 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
 
 
 def _services(
-    parts: Runtime, settings: GatewaySettings, sources: _Sources, tokens: Tokens, verifier: httpx.AsyncClient
+    parts: Runtime, settings: GatewaySettings, sources: _Sources, tokens: Tokens, proofs: Callable[..., VerifierProxy]
 ) -> Services:
     views, feed, clock = sources.views, sources.feed, parts.clock
     registry, deadlines = Registry(sources.tools), Deadlines(sources.index, settings.request_s)
@@ -178,7 +183,7 @@ def _services(
             reader=reader, writer=writer, views=views, registry=registry, deadlines=deadlines, clock=clock
         ),
         courses=Courses(reads, sources.effects, parts.blobs, deadlines),
-        verifier=VerifierProxy(verifier, reader, deadlines),
+        verifier=proofs(reader=reader, deadlines=deadlines, clock=clock),
         workers=Workers(
             sources.workers,
             reads=reads,

@@ -1,6 +1,7 @@
-"""Proofs come from the verifier: its answers are handed on as they are."""
+"""Proofs come from the verifier, which is told for whom they are: its answers are handed on as they are."""
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import httpx
 
@@ -8,15 +9,27 @@ from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.problems import NotBegun, NotFound, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.job_reader import JobReader
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.process.internal import InternalKey
 
 
 class VerifierProxy:
     """Asks the verifier about jobs that the caller may see."""
 
-    def __init__(self, verifier: httpx.AsyncClient, reader: JobReader, deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        verifier: httpx.AsyncClient,
+        key: InternalKey,
+        *,
+        reader: JobReader,
+        deadlines: Deadlines,
+        clock: Clock,
+    ) -> None:
         self._verifier = verifier
+        self._key = key
         self._reader = reader
         self._deadlines = deadlines
+        self._clock = clock
 
     async def proof(self, caller: Caller, job_id: str, what: str) -> httpx.Response:
         """The verifier's answer about a job: verify, stream, evidence or inclusion.
@@ -26,22 +39,23 @@ class VerifierProxy:
         """
         async with self._deadlines.deadline():
             row = await self._reader.row(caller, job_id)
-            answer = await self._ask(f"/jobs/{job_id}/{what}")
+            answer = await self._ask(caller.tenant, f"/jobs/{job_id}/{what}")
         if answer.status_code == NotFound.status and row.birth is None:
             raise NotBegun
         return answer
 
-    async def seals(self, what: str, params: Mapping[str, str]) -> httpx.Response:
+    async def seals(self, caller: Caller, what: str, params: Mapping[str, str]) -> httpx.Response:
         """The verifier's answer about the log of seals, which holds hashes only: checkpoint, consistency or leaves.
 
         Raises:
             Unavailable.
         """
         async with self._deadlines.deadline():
-            return await self._ask(f"/seals/{what}", params)
+            return await self._ask(caller.tenant, f"/seals/{what}", params)
 
-    async def _ask(self, path: str, params: Mapping[str, str] | None = None) -> httpx.Response:
+    async def _ask(self, tenant: str, path: str, params: Mapping[str, str] | None = None) -> httpx.Response:
+        headers = {"Authorization": self._key.authorization(tenant, path, self._clock.now())}
         try:
-            return await self._verifier.get(path, params=params)
+            return await self._verifier.get(quote(path), params=params, headers=headers)
         except httpx.HTTPError:
             raise Unavailable("verifier_unreachable", "the verifier does not answer") from None

@@ -14,6 +14,7 @@ from aetheris.runtime.log.history import History
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.installation import worker_name
+from aetheris.runtime.process.internal import InternalKey
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import runtime
@@ -49,11 +50,12 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     """Audit, seal, probe and prove until `stop` is set.
 
     Raises:
-        SealKeyMissing, SealKeyUnusable, ToolsRefused: what the settings name can't be used.
+        InternalKeyMissing, SealKeyMissing, SealKeyUnusable, ToolsRefused: what the settings name can't be used.
         WorkerIdTaken: another process lives under this name.
         Exception: whatever escaped; the next process restores from the log.
     """
     keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
+    internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     try:
         toolbox = load(",".join(settings.tools))
     except ToolboxError as fault:
@@ -85,7 +87,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         history = History(parts.log)
         seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
-        http = HttpServer.of(settings, api(proofs))
+        http = HttpServer.of(settings, api(proofs, internal, parts.clock))
         tasks.create_task(http.run())
         freeze_memory(only_facts=True)
         try:

@@ -1,14 +1,19 @@
-"""The verifier's HTTP: proofs, streams and bundles of single jobs, and the log of seals (docs/http-api.md)."""
+"""The verifier's HTTP: proofs, streams and bundles of single jobs, and the log of seals (docs/http-api.md).
+
+It answers the gateway alone, which says whom it asks for: another tenant's job is no job.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from aetheris.proofs.evidence import BadEvidence
+from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobsUnreachable
 from aetheris.runtime.log.interface import LogError
+from aetheris.runtime.process.internal import InternalKey, NotInternal
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.seallog import NotLogged, SealLogForked
 from aetheris.verifier.wire import record_json
@@ -16,45 +21,58 @@ from aetheris.verifier.wire import record_json
 MAX_LEAVES = 10_000
 
 
-def api(proofs: Proofs) -> FastAPI:
+def api(proofs: Proofs, key: InternalKey, clock: Clock) -> FastAPI:
     """The ASGI app."""
-    app = FastAPI(title="Aetheris verifier", docs_url=None, redoc_url=None)
+    app = FastAPI(title="Aetheris verifier", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.key, app.state.clock = key, clock
     _answer_errors(app)
     _jobs(app, proofs)
     _seals(app, proofs)
     return app
 
 
+async def _tenant(request: Request, authorization: Annotated[str | None, Header()] = None) -> str:
+    key: InternalKey = request.app.state.key
+    clock: Clock = request.app.state.clock
+    return key.tenant(authorization, request.scope["path"], clock.now())
+
+
+Tenant = Annotated[str, Depends(_tenant)]
+"""Whom the gateway asks for; first among a route's parameters."""
+
+
 def _jobs(app: FastAPI, proofs: Proofs) -> None:
     @app.get("/jobs/{job_id}/verify")
-    async def verify(job_id: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        return JSONResponse(await proofs.verify(job_id))
+    async def verify(whose: Tenant, job_id: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        return JSONResponse(await proofs.verify(job_id, whose))
 
     @app.get("/jobs/{job_id}/stream")
-    async def stream(job_id: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        records = await proofs.stream(job_id)
+    async def stream(whose: Tenant, job_id: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        records = await proofs.stream(job_id, whose)
         keys = [key.to_json() for key in proofs.keys.trusted]
         return JSONResponse({"job_id": job_id, "keys": keys, "records": [record_json(record) for record in records]})
 
     @app.get("/jobs/{job_id}/evidence")
-    async def evidence(job_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        return Response(await proofs.evidence(job_id), media_type="application/zip")
+    async def evidence(whose: Tenant, job_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        return Response(await proofs.evidence(job_id, whose), media_type="application/zip")
 
     @app.get("/jobs/{job_id}/inclusion")
-    async def inclusion(job_id: str) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
-        return PlainTextResponse(await proofs.inclusion(job_id))
+    async def inclusion(whose: Tenant, job_id: str) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
+        return PlainTextResponse(await proofs.inclusion(job_id, whose))
 
 
 def _seals(app: FastAPI, proofs: Proofs) -> None:
-    @app.get("/seals/checkpoint")
+    asked = [Depends(_tenant)]
+
+    @app.get("/seals/checkpoint", dependencies=asked)
     async def checkpoint() -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
         return PlainTextResponse((await proofs.seals.checkpoint()).note)
 
-    @app.get("/seals/consistency")
+    @app.get("/seals/consistency", dependencies=asked)
     async def consistency(old: Annotated[int, Query(ge=0)]) -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
         return PlainTextResponse(await proofs.seals.consistency(old))
 
-    @app.get("/seals/leaves")
+    @app.get("/seals/leaves", dependencies=asked)
     async def leaves(  # pyright: ignore[reportUnusedFunction]
         start: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=MAX_LEAVES)] = MAX_LEAVES
     ) -> JSONResponse:
@@ -72,6 +90,7 @@ def _answer_errors(app: FastAPI) -> None:
         handler: Callable[[Request, Exception], Awaitable[Response]] = respond
         app.add_exception_handler(kind, handler)
 
+    answer(NotInternal, 401, lambda _error: "unauthorized")
     answer(UnknownJob, 404, lambda error: error.code)
     answer(NotLogged, 404, lambda error: error.code)
     answer(BadEvidence, 409, lambda error: error.rule if error.rule == "not_sealed" else "stream_broken")

@@ -1,7 +1,6 @@
 """The keys that seal: Ed25519, the private one in a file that only this service reads (docs/evidence.md)."""
 
 import base64
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import sign
 from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
 from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.process.key_file import write_once
 
 LISTED = "seal-keys.json"
 PUBLIC = "seal.pub"
@@ -108,15 +108,6 @@ def _listed(path: Path) -> list[TrustedKey]:
 
 
 def make_key(path: Path) -> None:
-    """A fresh key: whole or not at all, readable by us alone; of two that try, the first wins."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """A fresh key, where there is none."""
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.touch(mode=0o600)
-    beside.write_bytes(pem)
-    try:
-        path.hardlink_to(beside)
-    except FileExistsError:
-        pass
-    finally:
-        beside.unlink()
+    write_once(path, pem)

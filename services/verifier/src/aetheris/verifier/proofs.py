@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from aetheris.proofs import RawRecord, Violation, bundle
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, against_claims, lacks_seal
 from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results, with_chain
 from aetheris.proofs.records import violation
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.job_lines import JobLine, read_line
 from aetheris.runtime.log.partitioning import partition_of
@@ -49,49 +52,56 @@ class Proofs:
     seals: SealLog
     read_s: float
 
-    async def stream(self, job_id: str) -> list[Record]:
-        """A job's records, from Kafka.
+    async def stream(self, job_id: str, tenant: str) -> list[Record]:
+        """The records of a tenant's job, from Kafka.
 
         Raises:
             UnknownJob, StillReading, LogError.
         """
-        birth = (await self._line(job_id)).birth
-        partition = partition_of(job_id, self.runtime.settings.partitions)
-        return await self.history.read_job(job_id, partition, birth, deadline_s=self.read_s)
+        records = await self._records(job_id)
+        if _tenant(records) != tenant:
+            raise UnknownJob(f"no job {job_id}")
+        return records
 
-    async def verify(self, job_id: str) -> dict[str, Any]:
+    async def verify(self, job_id: str, tenant: str) -> dict[str, Any]:
         """The four proofs and what stands beside them, of the job and of those that it continues.
 
         Raises:
             As `stream`; BlobsUnreachable.
         """
-        return with_chain([link for link, _ in await self._chain(job_id)])
+        return with_chain([link for link, _ in await self._chain(job_id, tenant)])
 
     async def violations(self, job_id: str) -> Sequence[Violation]:
-        """What the job's stream breaks, as it is now.
+        """What the job's stream breaks, as it is now, whosever it is.
 
         Raises:
             As `verify`.
         """
-        return (await self._judged(await self._raw(job_id))).report.violations
+        return (await self._judged([raw(record) for record in await self._records(job_id)])).report.violations
 
-    async def inclusion(self, job_id: str) -> str:
+    async def inclusion(self, job_id: str, tenant: str) -> str:
         """A tlog-proof that the job's seal is in the log of seals.
 
         Raises:
             As `verify`; BadEvidence, NotLogged, SealLogForked.
         """
-        records, judged = await self._checked(job_id)
+        records, judged = await self._checked(job_id, tenant)
         return await self._inclusion(records, Link(job_id, judged.report, judged.validity))
 
-    async def evidence(self, job_id: str) -> bytes:
+    async def evidence(self, job_id: str, tenant: str) -> bytes:
         """The bundle.
 
         Raises:
             As `inclusion`; BlobMissing, BlobCorrupt.
         """
-        chain = [(link, records, await self._inclusion(records, link)) for link, records in await self._chain(job_id)]
+        known = await self._chain(job_id, tenant)
+        chain = [(link, records, await self._inclusion(records, link)) for link, records in known]
         return await asyncio.to_thread(self._pack, chain)
+
+    async def _records(self, job_id: str) -> list[Record]:
+        birth = (await self._line(job_id)).birth
+        partition = partition_of(job_id, self.runtime.settings.partitions)
+        return await self.history.read_job(job_id, partition, birth, deadline_s=self.read_s)
 
     async def _line(self, job_id: str) -> JobLine:
         """The job's line in the index, which is behind the log of events, and read in pauses."""
@@ -104,15 +114,15 @@ class Proofs:
             await self.runtime.clock.sleep(_LOOK_AGAIN_S)
         return read_line(row)
 
-    async def _checked(self, job_id: str) -> tuple[list[RawRecord], Judged]:
+    async def _checked(self, job_id: str, tenant: str) -> tuple[list[RawRecord], Judged]:
         """The job's records, judged and held against what the log of seals says of it."""
         claims = await self.seals.claims(job_id)
-        records = await self._raw(job_id)
+        records = await self._raw(job_id, tenant)
         waited_s = 0.0
         while lacks_seal(records, claims) and waited_s < SEAL_WITHIN_S:
             await self.runtime.clock.sleep(AGAIN_S)
             waited_s += AGAIN_S
-            records = await self._raw(job_id)
+            records = await self._raw(job_id, tenant)
         judged = await self._judged(records)
         found = [*against_claims(records, claims), *await self._unlogged(records, judged)]
         report = replace(judged.report, violations=(*found, *judged.report.violations))
@@ -124,18 +134,18 @@ class Proofs:
             return []
         return [violation("seal_not_logged", judged.history.facts[seal.at], "the log of seals lacks this seal")]
 
-    async def _raw(self, job_id: str) -> list[RawRecord]:
-        return [raw(record) for record in await self.stream(job_id)]
+    async def _raw(self, job_id: str, tenant: str) -> list[RawRecord]:
+        return [raw(record) for record in await self.stream(job_id, tenant)]
 
     async def _judged(self, records: Sequence[RawRecord]) -> Judged:
         return await asyncio.to_thread(judge, records, self.keys.trusted, loader(self.runtime.blobs))
 
-    async def _chain(self, job_id: str) -> list[tuple[Link, list[RawRecord]]]:
+    async def _chain(self, job_id: str, tenant: str) -> list[tuple[Link, list[RawRecord]]]:
         """The job and those that it continues, the newest first, as far as they are known; each with its records."""
         chain: list[tuple[Link, list[RawRecord]]] = []
         while job_id and len(chain) <= MAX_CONTINUED:
             try:
-                records, judged = await self._checked(job_id)
+                records, judged = await self._checked(job_id, tenant)
             except UnknownJob:
                 if not chain:
                     raise
@@ -160,3 +170,14 @@ class Proofs:
 
     def _sign(self, message: bytes) -> Mapping[str, str]:
         return self.keys.sign_envelope(message)
+
+
+def _tenant(records: Sequence[Record]) -> str | None:
+    """Whose job it is, by its birth."""
+    birth = next(iter(records), None)
+    if birth is None:
+        return None
+    try:
+        return JobCreated.model_validate_json(birth.value).tenant
+    except ValidationError:
+        return None

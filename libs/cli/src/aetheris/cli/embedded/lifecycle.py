@@ -22,6 +22,7 @@ from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import SERVICES, Service, http_port, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
 from aetheris.runtime.base.refusal import REFUSED_STATUS
+from aetheris.runtime.process.internal import kept_in, make
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 60.0  # services 10 s, Valkey 10 s, Kafka 30 s
@@ -158,6 +159,7 @@ def _prepare(
     servers = [*_kafka_parts(data, ports, shared, progress, brokers, tuning), *_valkey_part(data, shared)]
     parts = (*servers, *service_parts(services, shared, ports))
     ports.check_free()
+    make(kept_in(data))  # so that gateway and verifier share one, also where the brokers are others
     return Plan(parts, shared.get("AETHERIS_KAFKA", ""), shared.get("AETHERIS_REDIS", ""), _url("gateway-0", ports))
 
 

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from aetheris.runtime.process.connections import Connection, Connections, Listener
+from aetheris.runtime.process.hosts import KnownHosts
 from aetheris.runtime.process.requests import BoundedProtocol, Bounds
 from aetheris.runtime.process.settings import HttpSettings
 
@@ -94,7 +95,7 @@ class HttpServer:
     def of(cls, settings: HttpSettings, app: ASGIApp) -> "HttpServer":
         """As a service's settings say."""
         return cls(
-            app,
+            KnownHosts(app, settings.hosts),
             settings.listen,
             settings.http_port,
             connections=settings.connections,

@@ -68,6 +68,12 @@ class RuntimeSettings(BaseSettings):
 class HttpSettings(RuntimeSettings):
     """What a service with an HTTP API has beside."""
 
+    hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(
+        (), description="Names that it answers to beside localhost, comma-separated; *.example.org is all below it"
+    )
+    internal_key: Path | None = Field(
+        None, description="Key that gateway and verifier share (hex); default: keys/internal.key in the data folder"
+    )
     connections: int = Field(1000, ge=1, description="HTTP connections that are open at a time")
     connections_per_address: int = Field(500, ge=1, description="The same, of one client's address")
 

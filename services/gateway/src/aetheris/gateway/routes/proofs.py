@@ -37,23 +37,23 @@ async def inclusion(caller: Who, parts: Parts, job_id: str) -> Response:
 
 
 @router.get("/seals/checkpoint", response_class=Response)
-async def checkpoint(request: Request, _who: Who, parts: Parts) -> Response:
+async def checkpoint(request: Request, caller: Who, parts: Parts) -> Response:
     """The signed head of the log of seals (text)."""
-    return _relayed(await parts.verifier.seals("checkpoint", request.query_params))
+    return _relayed(await parts.verifier.seals(caller, "checkpoint", request.query_params))
 
 
 @router.get(
     "/seals/consistency", response_class=Response, openapi_extra=also_takes("query", old="How many leaves were known")
 )
-async def consistency(request: Request, _who: Who, parts: Parts) -> Response:
+async def consistency(request: Request, caller: Who, parts: Parts) -> Response:
     """A proof (text) that the log of seals only grew since `old`."""
-    return _relayed(await parts.verifier.seals("consistency", request.query_params))
+    return _relayed(await parts.verifier.seals(caller, "consistency", request.query_params))
 
 
 @router.get("/seals/leaves", openapi_extra=also_takes("query", start="The first leaf", limit="At most so many"))
-async def leaves(request: Request, _who: Who, parts: Parts) -> Response:
+async def leaves(request: Request, caller: Who, parts: Parts) -> Response:
     """The leaves of the log of seals, from `start` on: hashes only."""
-    return _relayed(await parts.verifier.seals("leaves", request.query_params))
+    return _relayed(await parts.verifier.seals(caller, "leaves", request.query_params))
 
 
 def _relayed(answer: httpx.Response) -> Response:
