@@ -1,5 +1,6 @@
 """A job that a model planned is gone on from, and nothing that it did is done again (docs/continue.md)."""
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from tests.testkit.agents import AgentsRig, running_agents
 from tests.testkit.attempts import fresh
 from tests.testkit.bundles import opinions
+from tests.testkit.policies import ALLOW_ALL, ruled_by
 from tests.testkit.rig import poke
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -19,7 +21,8 @@ SCRIPT: dict[str, list[dict[str, Any]]] = {}
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[AgentsRig]:
-    with running_agents(tmp_path_factory.mktemp("goals"), SCRIPT) as rig:
+    folder = tmp_path_factory.mktemp("goals")
+    with running_agents(folder, SCRIPT, ruled_by(folder, ALLOW_ALL)) as rig:
         yield rig
 
 
@@ -57,8 +60,6 @@ def holds(rig: AgentsRig, job: str, folder: Path) -> None:
 def test_with_a_plan_its_calls_are_adopted_by_their_ids(rig: AgentsRig, tmp_path: Path) -> None:
     tag, later = fresh("done"), fresh("later")
     job = failed(rig, fresh("goal"), call("poke_idempotent", tag))
-    refused = rig.system.api.post(f"/jobs/{job}/continue", json={})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_continuable")
     again = poke("turn-1.1", tag, tool="poke_idempotent")
     changed = rig.system.api.post(f"/jobs/{job}/continue", json={"plan": {"nodes": [again | {"args": {"tag": later}}]}})
     assert (changed.status_code, changed.json()["error"]["code"]) == (409, "step_changed")
@@ -69,3 +70,32 @@ def test_with_a_plan_its_calls_are_adopted_by_their_ids(rig: AgentsRig, tmp_path
     assert {"turn-1", "turn-1.1"} <= set(shown["continues"]["adopted"])
     assert (rig.outside.count(later), rig.outside.count(tag)) == (1, 2), "of turn-1.1 once, and what y did with it"
     holds(rig, second, tmp_path)
+
+
+def test_without_one_its_model_is_asked_to_go_on_and_nothing_is_done_again(rig: AgentsRig, tmp_path: Path) -> None:
+    """Not by the same goal's script either, which says again what it said first; nor by a third job."""
+    goal, tag, paid, later = fresh("goal"), fresh("done"), fresh("paid"), fresh("later")
+    done = (call("poke_idempotent", tag), call("poke_irreversible", paid))
+    job = failed(rig, goal, *done)
+    again = {"calls": [*done, call("poke_probeable", later)]}
+    SCRIPT[goal] = [again, {"calls": [{"tool": "poke_refused", "args": {}}]}]
+    second = continued(rig, job)
+    shown = rig.system.job(second)
+    assert (shown["status"], shown["goal"], shown["continues"]["job_id"]) == ("failed", goal, job)
+    assert [one["node_id"] for one in shown["steps"]] == ["turn-5", "turn-5.3", "turn-6", "turn-6.1", "turn-7"]
+    asked = [one.body["messages"] for one in rig.model.requests if one.goal == goal]
+    told = [json.loads(line) for line in str(asked[3][2]["content"]).splitlines() if line.startswith("{")]
+    assert [(one["tool"], one["outcome"], one.get("result")) for one in told] == [
+        ("poke_idempotent", "completed", json.dumps({"poked": tag})),
+        ("poke_irreversible", "completed", json.dumps({"poked": paid})),
+        ("poke_refused", "failed", None),
+    ]
+    returned = [one["content"] for one in asked[4] if one["role"] == "tool"]
+    assert returned == [json.dumps({"poked": one}) for one in (tag, paid, later)]
+    SCRIPT[goal] = [again, {"text": "All is done."}]
+    third = continued(rig, second)
+    assert rig.system.job(third)["status"] == "completed"
+    assert [rig.outside.count(one) for one in (tag, paid, later)] == [1, 1, 1]
+    holds(rig, third, tmp_path)
+    replayed = rig.system.api.get(f"/jobs/{third}/replay").json()
+    assert (replayed["ok"], replayed["unchecked"]) == (True, 0)

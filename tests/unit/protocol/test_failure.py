@@ -115,10 +115,12 @@ def test_a_failure_of_no_step_is_said_as_it_was_recorded() -> None:
     assert unresolved == f"a failed: a.args/x: no such field. {GO_ON}"
 
 
-def test_a_model_s_job_is_continued_with_a_plan() -> None:
+def test_a_model_s_job_is_continued() -> None:
     created = h.created().model_copy(update={"goal": "pay them"})
     job = JobState(h.JOB, 0, created, terminal=ended("limit_turns: 3", None))
-    assert failure_in_words(job) == f"limit_turns: 3. To go on with what is left: aetheris continue {h.JOB} --plan FILE"
+    assert (
+        failure_in_words(job) == f"limit_turns: 3. To go on with what is left: aetheris continue {h.JOB} [--plan FILE]"
+    )
 
 
 def test_what_was_undone_and_what_was_done_in_part_are_named() -> None:

@@ -86,6 +86,17 @@ class Turn(_Strict):
     results: tuple[Any, ...] = ()
 
 
+class Earlier(_Strict):
+    """A call of the job that this one continues, and what came of it: its result, or why there is none."""
+
+    tool: ToolName
+    args: Any
+    outcome: str
+    has_effect: str
+    result: Any = None
+    error_message: str | None = None
+
+
 class Prompt(_Strict):
     """The arguments of a node of kind llm; their hash is the effect's prompt_hash."""
 
@@ -95,6 +106,8 @@ class Prompt(_Strict):
     planning: Planning | None = None
     """None: words are asked for, and nothing else."""
     tools: dict[ToolName, Offer] = Field(default_factory=dict)
+    earlier: tuple[Earlier, ...] = ()
+    """What was done towards the goal before."""
     turns: tuple[Turn, ...] = ()
     max_tokens: int | None = Field(default=None, ge=1)
 
@@ -128,14 +141,25 @@ def first_graph(goal: str, brief: Brief, pins: Mapping[str, ToolPin]) -> TaskGra
 
 
 def asking(
-    goal: str, brief: Brief, pins: Mapping[str, ToolPin], turn: int, turns: Sequence[Mapping[str, Any]] = ()
+    goal: str,
+    brief: Brief,
+    pins: Mapping[str, ToolPin],
+    turn: int,
+    turns: Sequence[Mapping[str, Any]] = (),
+    *,
+    earlier: Sequence[Mapping[str, Any]] = (),
 ) -> Node:
-    """The node that asks the model for answer number `turn`; `turns` are those before it, as `told` makes them."""
+    """The node that asks the model for answer number `turn`; `turns` are those before it, as `told` makes them.
+
+    `earlier`: the calls of a job that is continued, as Earlier.
+    """
     args: dict[str, Any] = {"model": brief.model, "planning": brief.planning, "prompt": goal, "system": _system(brief)}
     if brief.tools:
         args["tools"] = {
             name: {"version": pins[name].version, "schema_hash": pins[name].schema_hash} for name in brief.tools
         }
+    if earlier:
+        args["earlier"] = list(earlier)
     if turns:
         args["turns"] = list(turns)
     if brief.max_tokens is not None:

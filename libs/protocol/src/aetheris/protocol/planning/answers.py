@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
-from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import content_key
 from aetheris.protocol.base.references import REF, SECRET, references
 from aetheris.protocol.fold.state import JobState, Settled
@@ -28,15 +27,23 @@ from aetheris.protocol.plan.graph import (
     ToolName,
     check_graph,
 )
-from aetheris.protocol.plan.prompts import TURN, Brief, asking, call_id, told, turn_id, whole
-from aetheris.protocol.planning.outcome import HasEffect, has_effect, step_status, structured
+from aetheris.protocol.plan.prompts import Brief, asking, call_id, told, turn_id, whole
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args, graph_json, with_defaults
+from aetheris.protocol.planning.turns import (
+    MAX_TEXT_CHARS,
+    SHOWN_CHARS,
+    first_turn,
+    last_turn,
+    status_told,
+    text_of,
+    told_before,
+    took_nothing,
+    turn_of,
+    turns_told,
+)
 
 MAX_CALLS_IN_ANSWER = 64
 MAX_ARGS_BYTES = 64 * 1024
-MAX_TEXT_CHARS = 1024 * 1024
-SHOWN_CHARS = 1_000
-"""Of what was refused, so much is kept."""
 
 PLAN_FUNCTION = "plan"
 """What a model calls to give its plan, where it is asked for a whole one."""
@@ -109,7 +116,7 @@ def understood(said: Said, offered: Mapping[str, Schema], *, graph: bool = False
         offered: tool name → the pinned schema of its arguments.
         graph: a whole plan was asked for.
     """
-    answer: dict[str, Any] = {"model": said.model, "text": _text(said.text)}
+    answer: dict[str, Any] = {"model": said.model, "text": text_of(said.text)}
     if said.finish is not None:
         answer["finish"] = said.finish
     if len(said.text) > MAX_TEXT_CHARS:
@@ -174,11 +181,6 @@ def following(job: JobState, brief: Brief, turn: int, result: Any, spent: Spent)
     return Following(nodes, summary=summary)
 
 
-def turn_of(node_id: str) -> int:
-    """The number of the answer that a node gives."""
-    return int(node_id.removeprefix(TURN))
-
-
 def is_decided(job: JobState, brief: Brief, node_id: str) -> bool:
     """Whether what an answer adds is in the plan in force."""
     if brief.planning == "graph":
@@ -211,18 +213,21 @@ def _calls(job: JobState, brief: Brief, turn: int, answer: Answer) -> tuple[Node
         return ()
     made = [call for call in answer.calls if call.refused is None]
     nodes, results = _made(job, turn, made)
-    if turn >= brief.limits.turns:
+    if turn - first_turn(job) + 1 >= brief.limits.turns:
         raise _Over(f"limit_turns: {brief.limits.turns} turns are used, and the goal is not reached")
-    turns = [*_turns(job, turn), told(turn, results)]
-    return (*nodes, asking(job.created.goal or "", brief, job.tools, turn + 1, turns))
+    turns = [*turns_told(job, turn), told(turn, results)]
+    question = asking(job.created.goal or "", brief, job.tools, turn + 1, turns, earlier=told_before(job))
+    return (*nodes, question)
 
 
 def _made(job: JobState, turn: int, calls: Sequence[Call]) -> tuple[list[Node], list[dict[str, Any]]]:
     """(the calls that are made now, the result of each that is asked for): an equal one that is done is not done again.
 
-    What only reads is read anew; what surely took no effect is called again.
+    Nor is one that the earlier job did, where this one continues another. What only reads is read anew; what surely
+    took no effect is called again.
     """
-    done = {_content(job, node): node.id for node in _calls_of(job) if _stands(job, node)}
+    done = _done_before(job)
+    done |= {_content(job, node.tool_name, node.args): node.id for node in _calls_of(job) if _stands(job, node)}
     nodes: list[Node] = []
     results: list[dict[str, Any]] = []
     for place, call in enumerate(calls, start=1):
@@ -234,11 +239,11 @@ def _made(job: JobState, turn: int, calls: Sequence[Call]) -> tuple[list[Node], 
                 "depends_on": [turn_id(turn)],
             }
         )
-        content = _content(job, node)
+        content = _content(job, node.tool_name, node.args)
         if content not in done:
             nodes.append(node)
         results.append(whole(done.get(content, node.id)))
-        if not _reads(job, node):
+        if not _reads(job, node.tool_name):
             done.setdefault(content, node.id)
     return nodes, results
 
@@ -250,23 +255,23 @@ def _calls_of(job: JobState) -> Iterator[Node]:
 def _stands(job: JobState, node: Node) -> bool:
     """Whether a call has succeeded, and left something behind."""
     settled = job.settled_key(node.id)
-    return settled is not None and settled[1].outcome is Settled.SUCCESS and not _reads(job, node)
+    return settled is not None and settled[1].outcome is Settled.SUCCESS and not _reads(job, node.tool_name)
 
 
-def _reads(job: JobState, node: Node) -> bool:
-    pin = job.tools.get(node.tool_name)
+def _reads(job: JobState, tool: str) -> bool:
+    pin = job.tools.get(tool)
     return pin is not None and pin.effect_class is EffectClass.PURE
 
 
-def _content(job: JobState, node: Node) -> str:
-    pin = job.tools.get(node.tool_name)
-    return content_key(job.created.tenant, node.tool_name, node.args, pin.volatile if pin is not None else ())
+def _content(job: JobState, tool: str, args: Mapping[str, Any]) -> str:
+    pin = job.tools.get(tool)
+    return content_key(job.created.tenant, tool, args, pin.volatile if pin is not None else ())
 
 
-def _turns(job: JobState, turn: int) -> Sequence[Mapping[str, Any]]:
-    """The turns that a question told of."""
-    entry = job.entry(turn_id(turn))
-    return [] if entry is None else entry.node.args.get("turns", [])
+def _done_before(job: JobState) -> dict[str, str]:
+    """What the job adopted, by what it means, and as references call it."""
+    done = (call for call in told_before(job) if "result" in call and not _reads(job, call["tool"]))
+    return {_content(job, call["tool"], call["args"]): _name_of(call["result"]) for call in done}
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +288,9 @@ def failures_told(job: JobState, brief: Brief) -> Told | None:
 
     It follows from the fold alone: the newest question refers to results that will never be there.
     """
-    turn = max((turn_of(name) for name in job.entries if _is_turn(name)), default=1)
-    *before, last = _turns(job, turn) or ({},)
-    asked_of = [(result, _node_of(result)) for result in last.get("results", ())]
+    turn = last_turn(job)
+    *before, last = turns_told(job, turn) or ({},)
+    asked_of = [(result, _node_of(result, job)) for result in last.get("results", ())]
     states = [job.settled_key(node_id) if node_id is not None else None for _, node_id in asked_of]
     failed = [node_id for _, node_id in asked_of if node_id is not None and took_nothing(job, node_id)]
     if not failed or any(state is None for (_, node_id), state in zip(asked_of, states, strict=True) if node_id):
@@ -295,48 +300,23 @@ def failures_told(job: JobState, brief: Brief) -> Told | None:
         for result, node_id in asked_of
     ]
     turns = [*before, told(turn - 1, results)]
-    question = asking(job.created.goal or "", brief, job.tools, turn, turns)
+    question = asking(job.created.goal or "", brief, job.tools, turn, turns, earlier=told_before(job))
     return Told(question, sum(map(_has_failed, turns)), failed[-1])
 
 
-def took_nothing(job: JobState, node_id: Name) -> bool:
-    """Whether a call ended without a result, and surely without an effect."""
-    settled, entry = job.settled_key(node_id), job.entry(node_id)
-    if settled is None or entry is None or settled[1].outcome is Settled.SUCCESS:
-        return False
-    return has_effect(entry, settled[1]) is HasEffect.NONE
+def _node_of(result: Any, job: JobState) -> Name | None:
+    """The node of the job whose result stands here; None for what was told of a failure, or is adopted."""
+    name = _name_of(result)
+    return name if name in job.entries else None
 
 
-def may_go_without(job: JobState, node_id: Name) -> bool:
-    """Whether a model asked for the call turn by turn, and may go on without it: it surely took no effect."""
-    brief, entry = job.created.brief, job.entry(node_id)
-    by_turns = brief is not None and brief.planning == "agent"
-    return by_turns and entry is not None and entry.node.kind is Kind.TOOL and took_nothing(job, node_id)
-
-
-def status_told(job: JobState, node_id: Name) -> dict[str, Any]:
-    """What the model is told of a call that has no result: it needn't guess from words (docs/models.md)."""
-    settled, entry = job.settled_key(node_id), job.entry(node_id)
-    if settled is None or entry is None:
-        raise KeyError(node_id)
-    key, state = settled
-    why = f"{state.reason}: {state.detail}" if state.detail else state.reason or "failed"
-    said = structured(entry, state, step_status(state), _text(why[:SHOWN_CHARS]))
-    known = {name: value for name, value in said.items() if value is not None}
-    return known | {"execution_id": execution_id(job.job_id, node_id, key)}
-
-
-def _is_turn(name: Name) -> bool:
-    return name.startswith(TURN) and name.removeprefix(TURN).isdecimal()
-
-
-def _node_of(result: Any) -> Name | None:
-    """The node whose result stands here; None for what was told of a failure."""
-    return result[REF].partition("#")[0] if isinstance(result, dict) and REF in result else None
+def _name_of(result: Any) -> str:
+    """What the reference that stands for a result calls its step; "" for what was told of a failure."""
+    return str(result[REF]).partition("#")[0] if isinstance(result, dict) and REF in result else ""
 
 
 def _has_failed(turn: Mapping[str, Any]) -> bool:
-    return any(_node_of(result) is None for result in turn.get("results", ()))
+    return not all(map(_name_of, turn.get("results", ())))
 
 
 def _steps(answer: Answer) -> tuple[Node, ...]:
@@ -485,12 +465,7 @@ def _filled(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refused(name: str, given: Any, why: str) -> dict[str, Any]:
     said = given if isinstance(given, str) else repr(given)
-    return {"tool": _text(name[:128]), "refused": why[:SHOWN_CHARS], "said": _text(said[:SHOWN_CHARS])}
-
-
-def _text(text: str) -> str:
-    """What any log can hold: no lone surrogates, not without end."""
-    return text[:MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
+    return {"tool": text_of(name[:128]), "refused": why[:SHOWN_CHARS], "said": text_of(said[:SHOWN_CHARS])}
 
 
 def _not_the_models(value: Any, names: frozenset[str] = NOT_THE_MODELS) -> str | None:

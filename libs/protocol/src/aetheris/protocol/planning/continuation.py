@@ -29,6 +29,7 @@ from aetheris.protocol.messages.events import (
 )
 from aetheris.protocol.plan.graph import EffectClass, TaskGraph
 from aetheris.protocol.planning.approvals import may_not_resolve
+from aetheris.protocol.planning.earlier_calls import first_question
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
 
 MAX_CONTINUED = 16
@@ -136,12 +137,31 @@ def unfounded(command: Submit, ended: Ended | None) -> str | None:
         return error.message
     except UnresolvedReference as error:
         return str(error)
+    if command.goal is not None and not _is_asked_on(command, ended.job, said):
+        return "its question is not the one that goes on from that job"
     nodes = {node["id"]: node for node in (command.plan or {}).get("nodes", ())}
     if again := [one.node_id for one in known.adopted if one.node_id in nodes]:
         return f"{', '.join(again)}: settled there, and in its plan again"
     wrong = [use.node_id for use in said.uses if not _is_used(ended.job, known, nodes.get(use.node_id), use)]
     wrong += [one.name for one in said.given if not _is_result(known, one)]
     return f"{', '.join(wrong)}: has other values than the results that they stand for" if wrong else None
+
+
+def asks_on(job: JobState) -> bool:
+    """Whether a job is continued by asking its model again: it planned turn by turn for a goal."""
+    return job.created.goal is not None and job.created.brief is not None and job.created.brief.planning == "agent"
+
+
+def _is_asked_on(command: Submit, job: JobState, said: Continues) -> bool:
+    """Whether the model is asked what follows from the earlier job, towards its goal, and nothing else."""
+    brief = job.created.brief
+    if brief is None or not asks_on(job) or (command.goal, command.brief) != (job.created.goal, brief):
+        return False
+    graph = TaskGraph.model_validate(command.plan)
+    try:
+        return graph == first_question(job, said, brief, graph.tools)
+    except KeyError:
+        return False
 
 
 def check_not_done(known: Continues, tenant: str, plan: Mapping[str, Any]) -> None:

@@ -145,8 +145,7 @@ def _now(job: JobState, left: _Left) -> str | None:
     done = all(_succeeded(job, node_id) and node_id not in left.undone for node_id in planned)
     if done and job.created.goal is None:
         return None
-    plan = "[--plan FILE]" if job.created.goal is None else "--plan FILE"
-    return f"To go on with what is left: aetheris continue {job.job_id} {plan}"
+    return f"To go on with what is left: aetheris continue {job.job_id} [--plan FILE]"
 
 
 def _settling(job: JobState, left: _Left) -> str:
@@ -156,8 +155,7 @@ def _settling(job: JobState, left: _Left) -> str:
     if undoing or left.partly or left.belied:
         return "; a job that ended so is not continued"
     said = " ".join(f"--settle {state.node_id}=happened|not_executed" for state in left.doubted)
-    plan = "" if job.created.goal is None else "--plan FILE "
-    return f", and say what you found: aetheris continue {job.job_id} {plan}{said} --evidence TEXT"
+    return f", and say what you found: aetheris continue {job.job_id} {said} --evidence TEXT"
 
 
 def _sent(doubted: Sequence[KeyState]) -> Iterable[str]:

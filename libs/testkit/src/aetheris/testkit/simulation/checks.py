@@ -28,7 +28,7 @@ from aetheris.protocol.messages.events import (
 )
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
-from aetheris.protocol.planning.answers import took_nothing
+from aetheris.protocol.planning.turns import took_nothing
 from aetheris.protocol.views.standing import job_view
 from aetheris.testkit.simulation.log import Entry, record_of
 from aetheris.testkit.simulation.world import Call, Effect, Outside

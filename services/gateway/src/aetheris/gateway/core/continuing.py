@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from aetheris.gateway.core.problems import BadRequest, Conflict
-from aetheris.protocol.base.canonical import digest
+from aetheris.protocol.base.canonical import canonical, digest
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.references import REF, UnresolvedReference, pointer_part, references, resolve
 from aetheris.protocol.fold.state import JobState
-from aetheris.protocol.messages.commands import RegistryEntry
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
 from aetheris.protocol.messages.events import Adopted, Continues, Given, Use
-from aetheris.protocol.plan.graph import Node, TaskGraph
+from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Kind, Node, TaskGraph
 from aetheris.protocol.planning.continuation import result_of
-from aetheris.protocol.planning.schemas import with_defaults
+from aetheris.protocol.planning.earlier_calls import first_question
+from aetheris.protocol.planning.schemas import graph_json, pin_of, with_defaults
 
 Registry = Mapping[str, RegistryEntry]
 
@@ -32,9 +33,44 @@ class Left:
 
 
 def planned(job: JobState) -> dict[str, Any]:
-    """The plan of a job, as it would be submitted, without what undid it."""
+    """The plan of a job, as it would be submitted, without what undid it; of a goal, what its model planned.
+
+    Raises:
+        Conflict: the model never gave a plan.
+    """
     nodes = [entries[-1].node for entries in job.entries.values() if entries[-1].node.compensates is None]
+    if job.created.goal is not None:
+        nodes = [node for node in nodes if node.kind is not Kind.LLM]
+        if not nodes:
+            raise Conflict("not_continuable", "its model gave no plan: submit its goal again, or give a plan (--plan)")
     return {"nodes": [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]}
+
+
+def asked_on(
+    job: JobState, known: Continues, registry: Registry, models: Mapping[str, ModelEntry]
+) -> tuple[dict[str, Any], tuple[Given, ...]]:
+    """The question that goes on towards the goal of a job that its model planned turn by turn, and what it refers to.
+
+    Raises:
+        Conflict: the model, or a tool that it was offered, is registered no more, or too much was done to be told.
+    """
+    brief = job.created.brief
+    if brief is None:
+        raise LookupError("a goal has its brief")
+    gone = [name for name in brief.tools if name not in registry] + ([] if brief.model in models else [brief.model])
+    if gone:
+        message = f"{', '.join(gone)}: registered no more; give a plan for what is left (--plan)"
+        raise Conflict("not_continuable", message)
+    graph = first_question(job, known, brief, {name: pin_of(registry[name]) for name in brief.tools})
+    (question,) = graph.nodes
+    used = [known.by_name[name] for name in dict.fromkeys(one.node_id for one in question.adopted)]
+    small = [one.name for one in used if one.result_ref is None]
+    given = tuple(Given(name=name, result=result_of(job, known, name)) for name in small)
+    plan = graph_json(graph)
+    if len(canonical([plan, [one.result for one in given]])) > MAX_PLAN_BYTES:
+        message = "more was done than a question has room for: give a plan for what is left (--plan)"
+        raise Conflict("not_continuable", message)
+    return plan, given
 
 
 def left(job: JobState, known: Continues, plan: Mapping[str, Any], registry: Registry) -> Left:

@@ -89,14 +89,17 @@ def continue_command(
     """
     job, (body, _) = ended.job, bodies.parsed(raw)
     wanted = bodies.validated(api.ContinuationBody, body)
-    if job.created.goal is not None and wanted.plan is None:
-        raise Conflict("not_continuable", "a model planned it: give a plan for what is left (--plan)")
+    asks_on = wanted.plan is None and continuation.asks_on(job)
     try:
         settle = {name: Verdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
         known = continuation.continues(ended, asked.by, settle)
-        left = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
-        known = known.model_copy(update={"uses": left.uses, "given": left.given})
-        plan = _pinned_plan(left.plan, registry, models, known)
+        if asks_on:
+            plan, given = continuing.asked_on(job, known, registry, models)
+            known = known.model_copy(update={"given": given})
+        else:
+            left = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
+            known = known.model_copy(update={"uses": left.uses, "given": left.given})
+            plan = _pinned_plan(left.plan, registry, models, known)
         continuation.check_not_done(known, asked.tenant, plan)
     except ValidationError as error:
         raise bodies.invalid(error) from None
@@ -112,6 +115,8 @@ def continue_command(
         tenant=asked.tenant,
         request_hash=digest([job.job_id, body]),
         plan=plan,
+        goal=job.created.goal if asks_on else None,
+        brief=job.created.brief if asks_on else None,
         agent=job.created.agent,
         session=job.created.session,
         idempotency_key=asked.idempotency_key,

@@ -95,17 +95,17 @@ def checked_plan(command: Submit) -> tuple[dict[str, Any], str]:
     if command.goal is None:
         _check_runnable(graph, command.continues.by_name if command.continues is not None else frozenset())
     else:
-        _check_first(command.goal, command.brief, graph)
+        _check_first(command.goal, command.brief, graph, goes_on=command.continues is not None)
     return plan, hashlib.sha256(canonically).hexdigest()
 
 
-def _check_first(goal: str, brief: Brief | None, graph: TaskGraph) -> None:
-    """Nothing but what the brief says."""
+def _check_first(goal: str, brief: Brief | None, graph: TaskGraph, *, goes_on: bool) -> None:
+    """Nothing but what the brief says; where it goes on from an earlier job, that one has its say first."""
     if brief is None:
         raise InvalidPlan("brief", "missing: it names the model")
     if not set(brief.tools) <= graph.tools.keys():
         raise InvalidPlan("plan.tools", "a tool of the brief is not pinned")
-    if graph != first_graph(goal, brief, graph.tools):
+    if not goes_on and graph != first_graph(goal, brief, graph.tools):
         raise InvalidPlan("plan", "is not the one that follows from the goal and its brief")
 
 

@@ -11,9 +11,10 @@ from aetheris.planner.core.progress import Failure, Progress
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import TaskGraph
-from aetheris.protocol.planning.answers import Following, failures_told, following, turn_of
+from aetheris.protocol.planning.answers import Following, failures_told, following
 from aetheris.protocol.planning.invocation import Blobs, success
 from aetheris.protocol.planning.schemas import graph_json
+from aetheris.protocol.planning.turns import turn_of
 
 NO_NODES = {"nodes": list[object]()}
 """The task graph of a decision that adds nothing."""

@@ -13,8 +13,9 @@ from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedPause, 
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
 from aetheris.protocol.plan.prompts import Brief
-from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided, may_go_without
+from aetheris.protocol.planning.answers import NOTHING_SPENT, Spent, is_decided
 from aetheris.protocol.planning.invocation import is_done, needs
+from aetheris.protocol.planning.turns import may_go_without
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,81 @@
+"""What a model is told of the job that its own continues: its calls, and what came of each (docs/continue.md); pure.
+
+The gateway makes the first question of the new job of it, and the planner makes it again: neither takes the other's
+word, nor that of who submitted it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from aetheris.protocol.base.references import REF, SECRET
+from aetheris.protocol.fold.state import Entry, JobState
+from aetheris.protocol.messages.events import Continues
+from aetheris.protocol.plan.graph import Kind, TaskGraph, ToolPin
+from aetheris.protocol.plan.prompts import Brief, asking, whole
+from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.outcome import HasEffect, has_effect
+from aetheris.protocol.planning.turns import last_turn, status_told, told_before
+
+
+def first_question(job: JobState, known: Continues, brief: Brief, pins: Mapping[str, ToolPin]) -> TaskGraph:
+    """Revision 0 of the job that continues one whose goal a model planned turn by turn: the model is asked to go on.
+
+    Its turns are numbered on, so that no step of it is called as one of the earlier job is.
+
+    Raises:
+        KeyError: a tool of the brief is not pinned.
+    """
+    offered = {name: pins[name] for name in brief.tools}
+    calls = (*told_before(job), *earlier_calls(job, known))
+    node = asking(job.created.goal or "", brief, offered, last_turn(job) + 1, earlier=calls)
+    return TaskGraph(tools=offered, nodes=(node,))
+
+
+def earlier_calls(job: JobState, known: Continues) -> Iterator[dict[str, Any]]:
+    """The calls that the model of an ended job asked for, in order, as prompts.Earlier."""
+    own = {one.node_id: one.name for one in known.adopted if one.job_id == job.job_id}
+    denied = {word.node_id for word in known.settled if word.verdict == "not_executed"}
+    for node_id, entries in job.entries.items():
+        entry = entries[-1]
+        if entry.node.kind is not Kind.TOOL or entry.node.compensates is not None:
+            continue
+        call = {"tool": entry.node.tool_name, "args": _told_args(entry.node.args, own)}
+        if node_id in own:
+            yield call | _done(job, entry, own[node_id])
+        else:
+            yield call | _not_done(job, node_id, denied=node_id in denied)
+
+
+def _done(job: JobState, entry: Entry, name: str) -> dict[str, Any]:
+    settled = job.settled_key(entry.node.id)
+    effect = has_effect(entry, settled[1]) if settled is not None else HasEffect.POSSIBLE
+    confirmed = HasEffect.CONFIRMED if effect is HasEffect.POSSIBLE else effect  # by the word of who continues it
+    return {"outcome": Status.COMPLETED.value, "has_effect": confirmed.value, "result": whole(name)}
+
+
+def _not_done(job: JobState, node_id: str, *, denied: bool) -> dict[str, Any]:
+    settled = job.settled_key(node_id)
+    said: dict[str, Any] = {"outcome": Status.CANCELLED.value, "has_effect": HasEffect.NONE.value}
+    if denied:
+        return said | {"outcome": Status.FAILED.value, "error_message": "it was not executed: a person looked"}
+    if settled is None:
+        return said | {"error_message": "it was never started"}
+    told = status_told(job, node_id)
+    if told["has_effect"] == HasEffect.CONFIRMED.value:
+        return said | {"error_message": "it was undone"}
+    return said | {name: told[name] for name in ("outcome", "error_message") if name in told}
+
+
+def _told_args(part: Any, own: Mapping[str, str]) -> Any:
+    """Arguments in which nothing refers to the earlier job, but to what is adopted of it; a prompt names no secret."""
+    if isinstance(part, list):
+        return [_told_args(inner, own) for inner in cast("list[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    held = cast("dict[str, Any]", part)
+    if SECRET in held:
+        return "(a secret)"
+    if len(held) == 1 and isinstance(held.get(REF), str):
+        node_id, _, pointer = cast("str", held[REF]).partition("#")
+        return {REF: f"{own[node_id]}#{pointer}"} if node_id in own else f"(the result of {node_id})"
+    return {name: _told_args(inner, own) for name, inner in held.items()}
