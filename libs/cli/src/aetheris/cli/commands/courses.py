@@ -35,6 +35,7 @@ from aetheris.protocol.views.provenance import Wanted, origin
 from aetheris.protocol.views.replay import UnknownPoint
 from aetheris.protocol.views.replay import replay as replayed
 from aetheris.protocol.views.trace import trace_of
+from aetheris.sdk.client import Client
 
 Target = Annotated[str, typer.Argument(metavar="ID|FILE", help="A job's id, or an exported bundle or stream.")]
 
@@ -205,18 +206,22 @@ def _why(
     data: Path, job: str | None, asked: Mapping[str, str | None], where: Sequence[str], limit: int
 ) -> list[dict[str, Any]]:
     """In one job, or in all of the tenant's."""
+    if job is not None:
+        with of_job(job, data) as (client, job_id):
+            return _pages(client, {**asked, "job_id": job_id}, where, limit)
+    with connected(data) as client:
+        return _pages(client, asked, where, limit)
+
+
+def _pages(client: Client, asked: Mapping[str, str | None], where: Sequence[str], limit: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor: str | None = None
-    if job is not None:
-        check_name(job, "ID")
-    with connected(data) as client:
-        job_id = whole_id(client, job) if job is not None else None
-        while len(found) < limit:
-            page = client.why(job_id=job_id, **asked, where=where, cursor=cursor)
-            found.extend(page["effects"])
-            cursor = page["cursor"]
-            if cursor is None:
-                break
+    while len(found) < limit:
+        page = client.why(**asked, where=where, cursor=cursor)
+        found.extend(page["effects"])
+        cursor = page["cursor"]
+        if cursor is None:
+            break
     return found
 
 
