@@ -28,10 +28,10 @@ from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.process.internal import kept_in, make
 from aetheris.runtime.process.settings import RuntimeSettings
-from tests.deploy.authority import Authority, Identity
 from tests.deploy.kafka_tools import command
 from tests.deploy.manifests import kubectl_needed, name, of_kind
 from tests.testkit.attempts import fresh
+from tests.testkit.authority import Authority, Identity
 from tests.testkit.outside import running_outside, until
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes

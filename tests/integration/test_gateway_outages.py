@@ -20,11 +20,13 @@ from aetheris.gateway.settings import GatewaySettings
 from aetheris.protocol.messages import events as ev
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.internal import InternalKey
+from aetheris.runtime.process.served_tls import ServedTls
 from aetheris.sdk.client import (
     AsyncClient,
     BadRequest,
     Unreachable,
 )
+from tests.testkit.authority import Authority
 from tests.testkit.gateways import (
     DEADLINE_S,
     PLAN,
@@ -41,7 +43,8 @@ def settings(kafka: str, valkey_url: str, tmp_path: Path) -> GatewaySettings:
     return settings_of(kafka, valkey_url, tmp_path)
 
 
-async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_path: Path, *, encrypted: bool) -> None:
     app = FastAPI()
 
     @app.get("/jobs/{job_id}/verify")
@@ -50,10 +53,13 @@ async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_pa
         tenant = key.tenant(request.headers["authorization"], request.url.path, datetime.now(UTC))
         return {"execution_hash": job_id, "tenant": tenant}
 
-    server = HttpServer(app, "127.0.0.1", 0)
+    authority = Authority(tmp_path / "ca")
+    shown = authority.sign("services")
+    server = HttpServer(app, "127.0.0.1", 0, tls=ServedTls(shown.certificate, shown.key) if encrypted else None)
     serving = asyncio.create_task(server.run())
     await server.listening()
-    settings = settings_of(kafka, valkey_url, tmp_path, verifier_url=f"http://127.0.0.1:{server.port}")
+    url = f"{'https' if encrypted else 'http'}://127.0.0.1:{server.port}"
+    settings = settings_of(kafka, valkey_url, tmp_path, verifier_url=url, ca=authority.ca)
     async with running(settings) as world, world.client() as client:
         job_id = await world.started_job()
         assert await client.verify(job_id) == {"execution_hash": job_id, "tenant": "acme"}

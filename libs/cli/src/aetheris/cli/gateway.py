@@ -7,8 +7,9 @@ from pathlib import Path
 import httpx
 
 from aetheris.cli.console import CommandError, Exit
-from aetheris.cli.local import target
+from aetheris.cli.local import Target, target
 from aetheris.sdk.client import ApiError, BadRequest, Client, NotFound, Unauthorized, Unreachable
+from aetheris.sdk.client.calls import trusted
 
 _NEXT_STEPS = {
     Exit.UNREACHABLE: ". Is it up? `aetheris up`, `aetheris doctor`.",
@@ -25,14 +26,21 @@ def connected(data: Path, who: str | None = None) -> Generator[Client]:
         NotRunningError: there is none.
     """
     where = target(data, who)
-    transport = httpx.HTTPTransport() if where.local else None  # past any proxy
-    with Client(where.url, where.token, transport=transport) as client:
+    with _client(where) as client:
         try:
             yield client
         except ApiError as error:
             ends = _exit_of(error)
             message = f"{error.message.rstrip('.')}{_NEXT_STEPS.get(ends, '')}"
             raise CommandError(ends, error.code, message, **error.details) from None
+
+
+def _client(where: Target) -> Client:
+    try:
+        transport = httpx.HTTPTransport(verify=trusted(where.url)) if where.local else None  # past any proxy
+        return Client(where.url, where.token, transport=transport)
+    except OSError:
+        raise CommandError(Exit.BAD_INPUT, "invalid_setting", "AETHERIS_CA names no readable PEM file") from None
 
 
 def _exit_of(error: ApiError) -> Exit:

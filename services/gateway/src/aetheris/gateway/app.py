@@ -45,6 +45,7 @@ from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.internal import InternalKey
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
+from aetheris.runtime.process.served_tls import trusted
 from aetheris.runtime.redis.quarantines import Quarantines
 
 READERS = 4
@@ -69,6 +70,7 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
 
     Raises:
         BrokerRefused: no broker that can be relied on.
+        HttpTlsUnusable: the certificate or the CA can't be used.
         InternalKeyMissing: the verifier could not tell who asks it.
         TokensFileInvalid: the file of tokens can't be used.
     """
@@ -76,7 +78,12 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     async with (
         runtime(settings, "gateway", stop) as parts,
-        httpx.AsyncClient(base_url=settings.verifier_url, timeout=settings.request_s, trust_env=False) as verifier,
+        httpx.AsyncClient(
+            base_url=settings.verifier_url,
+            timeout=settings.request_s,
+            trust_env=False,
+            verify=trusted(settings.ca),
+        ) as verifier,
         asyncio.TaskGroup() as tasks,
     ):
         parts.health.add("views", lambda: "the registry is being read")  # until `index` knows better: nothing listens

@@ -10,6 +10,7 @@ import typer
 from aetheris.cli import local
 from aetheris.cli.console import errors_as_exits
 from aetheris.sdk.client import AsyncClient
+from aetheris.sdk.client.calls import trusted
 
 
 def mcp(
@@ -41,5 +42,5 @@ async def _serve(own: local.Target, approver: local.Target | None, run: str, *, 
 
 
 def _client(where: local.Target) -> AsyncClient:
-    transport = httpx.AsyncHTTPTransport() if where.local else None  # past any proxy
+    transport = httpx.AsyncHTTPTransport(verify=trusted(where.url)) if where.local else None  # past any proxy
     return AsyncClient(where.url, where.token, transport=transport)

@@ -196,7 +196,8 @@ def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[Part]:
 
 
 def _url(process: str, ports: Ports) -> str:
-    return f"http://127.0.0.1:{http_port(process, ports)}"
+    scheme = "https" if outside("AETHERIS_HTTP_CERT") else "http"
+    return f"{scheme}://127.0.0.1:{http_port(process, ports)}"
 
 
 def _supervisor(data: Path) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 import asyncio
 import resource
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from ssl import SSLContext
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp
 from aetheris.runtime.process.connections import Connection, Connections, Listener
 from aetheris.runtime.process.hosts import KnownHosts
 from aetheris.runtime.process.requests import BoundedProtocol, Bounds
+from aetheris.runtime.process.served_tls import ServedTls
 from aetheris.runtime.process.settings import HttpSettings
 
 _GRACE_S = 3
@@ -26,7 +28,12 @@ _SOME_FILES = 64 * 1024
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, listening: socket.socket, connections: Connections, bounds: Bounds
+        self,
+        config: uvicorn.Config,
+        listening: socket.socket,
+        connections: Connections,
+        bounds: Bounds,
+        tls: Callable[[], SSLContext] | None,
     ) -> None:
         super().__init__(config)
         self.listens = asyncio.Event()
@@ -36,7 +43,7 @@ class _Server(uvicorn.Server):
         def protocol(connection: Connection) -> asyncio.Protocol:
             return BoundedProtocol(config, self.server_state, connections, connection, bounds)
 
-        self._listener = Listener(listening, connections, protocol, bounds.head_s)
+        self._listener = Listener(listening, connections, protocol, bounds.head_s, tls)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -73,6 +80,7 @@ class HttpServer:
         connections: int = 1000,
         connections_per_address: int = 500,
         bounds: Bounds | None = None,
+        tls: Callable[[], SSLContext] | None = None,
     ) -> None:
         listening = socket.create_server((host, port), backlog=512)
         self.port = int(listening.getsockname()[1])
@@ -89,17 +97,22 @@ class HttpServer:
             timeout_graceful_shutdown=_GRACE_S,
         )
         self.connections = Connections(_at_most(connections), connections_per_address)
-        self._server = _Server(config, listening, self.connections, bounds or Bounds())
+        self._server = _Server(config, listening, self.connections, bounds or Bounds(), tls)
 
     @classmethod
     def of(cls, settings: HttpSettings, app: ASGIApp) -> "HttpServer":
-        """As a service's settings say."""
+        """As a service's settings say.
+
+        Raises:
+            HttpTlsUnusable.
+        """
         return cls(
             KnownHosts(app, settings.hosts),
             settings.listen,
             settings.http_port,
             connections=settings.connections,
             connections_per_address=settings.connections_per_address,
+            tls=ServedTls.of(settings.http_cert, settings.http_key),
         )
 
     async def run(self) -> None:

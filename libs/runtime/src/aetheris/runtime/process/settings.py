@@ -74,6 +74,9 @@ class HttpSettings(RuntimeSettings):
     internal_key: Path | None = Field(
         None, description="Key that gateway and verifier share (hex); default: keys/internal.key in the data folder"
     )
+    http_cert: Path | None = Field(None, description="Certificate of its HTTP API (PEM, with its chain); set: https")
+    http_key: Path | None = Field(None, description="The private key of that certificate (PEM)")
+    ca: Path | None = Field(None, description="CA of gateway and verifier (PEM), for who calls them by https")
     connections: int = Field(1000, ge=1, description="HTTP connections that are open at a time")
     connections_per_address: int = Field(500, ge=1, description="The same, of one client's address")
 

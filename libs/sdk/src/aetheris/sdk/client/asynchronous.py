@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
@@ -30,13 +31,26 @@ from aetheris.sdk.client.event_walk import EARLY_END, EventWalk
 
 
 class AsyncClient:
-    """Calls the gateway; use it as an async context manager."""
+    """Calls the gateway; use it as an async context manager.
+
+    `ca` is a PEM file of whom to trust where the url is https: AETHERIS_CA by default, else the system's.
+    """
 
     def __init__(
-        self, url: str, token: str, *, timeout_s: float = TIMEOUT_S, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        ca: str | PathLike[str] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(
-            base_url=f"{url.rstrip('/')}/api", headers=calls.bearer(token), timeout=timeout_s, transport=transport
+            base_url=f"{url.rstrip('/')}/api",
+            headers=calls.bearer(token),
+            timeout=timeout_s,
+            verify=calls.trusted(url, ca),
+            transport=transport,
         )
 
     async def __aenter__(self) -> "AsyncClient":

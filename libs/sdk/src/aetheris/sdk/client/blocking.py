@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Generator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
@@ -29,13 +30,26 @@ from aetheris.sdk.client.event_walk import EARLY_END, EventWalk
 
 
 class Client:
-    """Calls the gateway and waits; use it as a context manager."""
+    """Calls the gateway and waits; use it as a context manager.
+
+    `ca` is a PEM file of whom to trust where the url is https: AETHERIS_CA by default, else the system's.
+    """
 
     def __init__(
-        self, url: str, token: str, *, timeout_s: float = TIMEOUT_S, transport: httpx.BaseTransport | None = None
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        ca: str | PathLike[str] | None = None,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._http = httpx.Client(
-            base_url=f"{url.rstrip('/')}/api", headers=calls.bearer(token), timeout=timeout_s, transport=transport
+            base_url=f"{url.rstrip('/')}/api",
+            headers=calls.bearer(token),
+            timeout=timeout_s,
+            verify=calls.trusted(url, ca),
+            transport=transport,
         )
 
     def __enter__(self) -> "Client":

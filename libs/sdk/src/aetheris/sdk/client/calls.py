@@ -1,6 +1,8 @@
 """What is asked of the gateway: one request for each thing that it can be asked."""
 
 import json
+import os
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -60,6 +62,16 @@ class Call:
             found["content"] = json.dumps(self.body, allow_nan=False, ensure_ascii=False).encode()
             found["headers"]["content-type"] = "application/json"
         return found
+
+
+def trusted(url: str, ca: str | os.PathLike[str] | None = None) -> ssl.SSLContext | bool:
+    """Whom to trust at an https url, as httpx takes it: who `ca` (AETHERIS_CA) names, else the system's authorities.
+
+    Raises:
+        OSError: there is no PEM file of that name.
+    """
+    named = ca or os.environ.get("AETHERIS_CA")
+    return ssl.create_default_context(cafile=named) if named and url.startswith("https:") else True
 
 
 def bearer(token: str) -> dict[str, str]:
