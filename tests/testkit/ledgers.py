@@ -119,16 +119,20 @@ class Ledger:
             self.read += 1
 
     def settle(self) -> None:
-        """Rounds, until one decides nothing that the log would have to carry."""
+        """Rounds, until one decides nothing that the log would have to carry, and nothing is due any more."""
         for _ in range(20):
             self._fold()
             self.core.to_fetch(self.world.now())
             decided = self.core.decide(self.world.facts(), self.world.now())
             for failure in self.core.unjudged.take() if self.world.raises else ():
                 raise failure.error
-            if not [self._carry_out(decision) for decision in decided]:
+            if not [self._carry_out(decision) for decision in decided] and not self._is_due():
                 return
         raise AssertionError("the ledger never comes to rest")
+
+    def _is_due(self) -> bool:
+        due_s = self.core.next_due()
+        return due_s is not None and due_s <= self.world.now_s
 
     def _carry_out(self, decision: Decision) -> None:
         match decision:

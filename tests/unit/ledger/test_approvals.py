@@ -379,6 +379,17 @@ def test_a_plan_that_changed_makes_an_open_request_void() -> None:
     assert (ledger.grants, ledger.written().count("approval_requested")) == ([], 1), "the step has ended"
 
 
+def test_what_nobody_has_to_answer_in_time_is_due_no_more_once_a_new_plan_has_been_looked_at() -> None:
+    """A request that never expires kept its ledger at work for ever: due at once, again and again."""
+    ledger = asked()
+    ledger.add(planned(pay({"id": "b"}), revision=1))
+    assert state(ledger).is_asking
+    due_s = ledger.core.next_due()
+    assert due_s is None or due_s > ledger.world.now_s
+    respond(ledger, "approve")
+    assert [grant.idempotency_key for grant in ledger.grants] == [key()]
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["at once", "restarted"])
 def test_what_another_call_of_the_step_takes_the_place_of_is_asked_no_more(restarted: bool) -> None:
     here, other = world(), PAID | {"amount": 1}

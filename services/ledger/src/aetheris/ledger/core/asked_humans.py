@@ -30,7 +30,7 @@ class AskedHumans:
         key, entry = event.idempotency_key, job.state.entry(event.node_id)
         if not job.state.keys[key].is_asking or entry is None:
             return
-        due_s = now.mono_s + now.seconds_until(event.expires_at) if event.expires_at is not None else float("inf")
+        due_s = now.due_at(event.expires_at)
         if is_closed(job.state, entry):
             due_s = now.mono_s  # asked for behind a stop that was not read yet: nobody has to answer
         job.requests[request_id(event.job_id, event.node_id, key, event.generation)] = key

@@ -26,6 +26,10 @@ class Now:
         """How far off a recorded moment is by this clock; 0 where it has passed, or there is none."""
         return max(0.0, (datetime.fromisoformat(moment) - self.wall).total_seconds()) if moment is not None else 0.0
 
+    def due_at(self, moment: str | None) -> float:
+        """The time of this process's monotonic clock at a recorded moment; never, where there is none."""
+        return self.mono_s + self.seconds_until(moment) if moment is not None else float("inf")
+
 
 @dataclass(frozen=True, slots=True)
 class Written:

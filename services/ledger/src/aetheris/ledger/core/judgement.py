@@ -127,7 +127,7 @@ class Judgement:
             why = "the job is stopping" if closed else "the plan has changed"
             return Step((settlement.rejected(of, RejectReason.CANCELLED, why),))
         if not is_past(of.state.requested, now):
-            self._due.put_off(asked, now.mono_s + now.seconds_until(of.state.requested.expires_at), item)
+            self._due.put_off(asked, now.due_at(of.state.requested.expires_at), item)
             return Step()
         del job.asked[item.name]
         return Step((expired(of, of.state.requested),))
