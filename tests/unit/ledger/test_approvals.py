@@ -382,8 +382,8 @@ def test_a_plan_that_changed_makes_an_open_request_void() -> None:
 def test_what_nobody_has_to_answer_in_time_is_due_no_more_once_a_new_plan_has_been_looked_at() -> None:
     """A request that never expires kept its ledger at work for ever: due at once, again and again."""
     ledger = asked()
-    ledger.add(planned(pay({"id": "b"}), revision=1))
-    assert state(ledger).is_asking
+    ledger.add(planned(pay({"id": "b", "tool": "pay", "args": PAID | {"amount": 1}}), revision=1))
+    assert (ledger.job.revision, state(ledger).is_asking) == (1, True)
     due_s = ledger.core.next_due()
     assert due_s is None or due_s > ledger.world.now_s
     respond(ledger, "approve")
