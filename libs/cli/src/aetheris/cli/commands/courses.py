@@ -25,10 +25,9 @@ from aetheris.cli.console import (
     table,
 )
 from aetheris.cli.gateway import connected
-from aetheris.cli.job_ids import of_job, whole_id
+from aetheris.cli.job_ids import of_job
 from aetheris.cli.source import is_file, read_job
 from aetheris.protocol.base.conditions import BadCondition
-from aetheris.protocol.base.ids import check_name
 from aetheris.protocol.fold.job_log import tell
 from aetheris.protocol.views.course import Course, course_of
 from aetheris.protocol.views.ledger import ledger_of
