@@ -15,6 +15,7 @@ import pytest
 from aetheris.cli import local
 from aetheris.proofs import bundle, seals
 from aetheris.proofs.evidence import dumps
+from aetheris.protocol.base.ids import job_id_of
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Submit
 from aetheris.verifier.keys import load_private_key
@@ -166,6 +167,30 @@ def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, o
         assert shown["error"].startswith("continues: "), shown
         assert [one["state"] for one in shown["steps"]] == ["pending"]
     assert outside.count(tag) == 1
+
+
+def test_a_continuation_that_never_began_stands_in_nobodys_way(system: System, outside: Outside) -> None:
+    """Whoever wrote it to the topic, under the very id that the next one would have."""
+    tag = fresh("dead")
+    job = failed(system, poke("a", tag), REFUSED)
+    (created,) = system.data_of(job, "job_created")
+    taken = job_id_of(created["tenant"], f"continues {job}")
+    said = {name: created[name] for name in ("tenant", "request_hash")} | {"by": "eve", "job_id": taken}
+    (planned,) = system.data_of(job, "plan_generated")
+    seal = dict.fromkeys(("root", "outcome_hash", "key_id"), "0") | {"event_count": 1}
+    forged = said | {"plan": planned["task_graph"], "continues": {"job_id": job, "seal": seal}}
+    system.forge(Topic.JOBS_COMMANDS, taken, Submit.model_validate(forged), "/gateway/rogue")
+    until(lambda: system.job(taken).get("status") == "failed", 60)
+    left = poke("z", fresh("left"))
+    (status, second), (again, same) = go_on(system, job, left), go_on(system, job, left)
+    assert (status, again, second["job_id"]) == (202, 202, same["job_id"])
+    assert second["job_id"] != taken
+    system.wait_ended([second["job_id"]])
+    assert system.job(second["job_id"])["status"] == "completed"
+    assert outside.count(tag) == 1
+    system.verified(second["job_id"])
+    status, error = go_on(system, job, poke("y", fresh("other")))
+    assert (status, error["error"]["details"]["job_id"]) == (409, second["job_id"])
 
 
 def test_another_tenants_job_is_none_also_when_its_seal_is_named(system: System) -> None:

@@ -305,6 +305,16 @@ def test_what_is_referred_to_has_room_in_a_plan_or_is_refused() -> None:
     assert (refused.value.code, refused.value.field) == ("invalid_plan", "plan")
 
 
+def test_more_than_a_birth_has_room_for_is_refused_by_name() -> None:
+    """Not as a plan that is too large, which nobody could make smaller."""
+    nodes = tuple({"id": f"a{n}"} for n in range(3_000))
+    events = [event for n in range(3_000) for event in done(f"a{n}")]
+    state = job(*events, *failed("b"), nodes=(*nodes, {"id": "b"}))
+    with pytest.raises(Conflict) as refused:
+        asked_for(state)
+    assert refused.value.code == "too_much_adopted"
+
+
 @pytest.mark.parametrize(("tool", "occurrence", "refused"), [("pay", 1, True), ("pay", 2, False), ("act", 1, False)])
 def test_an_edit_that_makes_what_an_earlier_job_did_is_refused(tool: str, occurrence: int, refused: bool) -> None:
     paid = {"n": 1}

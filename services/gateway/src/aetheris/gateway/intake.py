@@ -1,5 +1,7 @@
 """Submissions, and the continuations of ended jobs: taken, each once for its Idempotency-Key."""
 
+import asyncio
+
 import structlog
 
 from aetheris.gateway.command_writer import CommandWriter
@@ -16,10 +18,9 @@ from aetheris.gateway.views import Row, Views, timestamp
 from aetheris.gateway.waits import EndWaits, Wait
 from aetheris.protocol.api import Submitted
 from aetheris.protocol.base.ids import derived, job_id_of
-from aetheris.protocol.fold.job_log import tell
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Submit
-from aetheris.protocol.planning.continuation import Ended
+from aetheris.protocol.planning.continuation import Ended, ended
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.ids import fresh_id
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -84,11 +85,11 @@ class Intake:
         Raises:
             BadRequest, NotFound, Conflict, Unavailable.
         """
-        ended = await self._ended(caller, job_id)
-        key = f"continues {job_id}"  # what no client can send: it has a space
-        asked = submissions.Asked(job_id_of(caller.tenant, key), caller.name, caller.tenant, key)
+        before = await self._ended(caller, job_id)
+        continuing, key = await self._next(caller, job_id)
+        asked = submissions.Asked(continuing, caller.name, caller.tenant, key)
         registry, models = self._registry.newest(), self._registry.models()
-        command = submissions.continue_command(raw, asked, ended, registry, models)
+        command = submissions.continue_command(raw, asked, before, registry, models)
         try:
             taken, _ = await self._taken(command)
         except Conflict as standing:
@@ -103,12 +104,32 @@ class Intake:
         """
         async with self._deadlines.deadline():
             row = await self._reader.row(caller, job_id)
-            seen = await self._reader.fold(row)
-            records = await self._reader.records(row, seen.end)
-        if seen.state is None:
+            records = await self._reader.records(row, await self._reader.end(job_id))
+        found = await asyncio.to_thread(ended, records)
+        if found is None:
             raise Conflict("illegal_transition", "the job has not begun")
-        sealed = next((one.said for one in tell(records) if isinstance(one.said, ev.JobSealed)), None)
-        return Ended(seen.state, sealed)
+        return found
+
+    async def _next(self, caller: Caller, job_id: str) -> tuple[str, str]:
+        """(the id of the job that continues one, the key that it follows from).
+
+        One that was born on what is not so has run nothing, and stands in nobody's way: the next has an id of its own.
+
+        Raises:
+            Unavailable.
+        """
+        key = f"continues {job_id}"  # what no client can send: it has a space
+        async with self._deadlines.deadline():
+            while await self._is_dead(job_id_of(caller.tenant, key)):
+                key = f"continues {job_id} after {job_id_of(caller.tenant, key)}"
+        return job_id_of(caller.tenant, key), key
+
+    async def _is_dead(self, job_id: str) -> bool:
+        row = await self._views.job(job_id)
+        if row is None or row.status != "failed":
+            return False
+        state = (await self._reader.fold(row)).state
+        return state is not None and isinstance(state.terminal, ev.JobFailed) and bool(state.terminal.unfounded)
 
     async def _taken(self, command: Submit) -> tuple[Row, bool]:
         """(the row of a submission's job, whether it was taken now)."""

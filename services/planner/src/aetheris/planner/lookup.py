@@ -1,11 +1,10 @@
 """Reads a job of any partition from the log: what a continuation says of it is held against this (docs/continue.md)."""
 
+import asyncio
 from dataclasses import dataclass
 
 from aetheris.planner.core.partition import Indexed
-from aetheris.protocol.fold.job_log import fold_into, since_birth, tell
-from aetheris.protocol.messages.events import JobSealed
-from aetheris.protocol.planning.continuation import Ended
+from aetheris.protocol.planning.continuation import Ended, ended
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import History
 from aetheris.runtime.log.partitioning import partition_of
@@ -36,9 +35,5 @@ class Jobs:
                 return None
             await self.clock.sleep(_AGAIN_S)
         partition = partition_of(job_id, self.partitions)
-        records = list(since_birth(await self.history.read_job(job_id, partition, line.birth)))
-        job = None
-        for record in records:
-            job = fold_into(job, record)
-        seal = next((one.said for one in tell(records) if isinstance(one.said, JobSealed)), None)
-        return None if job is None else Ended(job, seal)
+        records = await self.history.read_job(job_id, partition, line.birth)
+        return await asyncio.to_thread(ended, records)

@@ -3,14 +3,16 @@
 One pure function of that job's sealed stream (docs/continue.md): what a submission says of it is never believed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import content_key
+from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference, adopted_name, point, resolve
+from aetheris.protocol.fold.job_log import fold_event, tell
 from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.events import (
@@ -23,6 +25,7 @@ from aetheris.protocol.messages.events import (
     JobSealed,
     RejectReason,
     SealOf,
+    ToolInvocationFinished,
     Use,
     Via,
     Word,
@@ -31,6 +34,9 @@ from aetheris.protocol.plan.graph import EffectClass, TaskGraph
 from aetheris.protocol.planning.approvals import may_not_resolve
 from aetheris.protocol.planning.earlier_calls import first_question
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
+
+MAX_BIRTH_BYTES = 850_000
+"""Of a plan, which lies twice in the group that a job is born with, and of what its job says that it continues."""
 
 MAX_CONTINUED = 16
 """How many jobs, each continuing the next, stand behind one at most: verify reads them all."""
@@ -62,6 +68,27 @@ class Ended:
     seal: JobSealed | None
 
 
+def ended(records: Iterable[Record]) -> Ended | None:
+    """A job as its sealed stream has it, with the seal, if there is one; None where it was never born.
+
+    The first seal behind its end that is its tenant's counts. What lies behind that changes nothing any more, but for
+    the reports of tries that come late: they are evidence of what took effect.
+    """
+    job: JobState | None = None
+    seal: JobSealed | None = None
+    for count, told in enumerate(tell(records)):
+        if seal is None or isinstance(told.said, ToolInvocationFinished):
+            job, _ = fold_event(job, told.said, told.record.offset)
+        if seal is None and isinstance(told.said, JobSealed) and job is not None and _seals(told.said, job, count):
+            seal = told.said
+    return None if job is None else Ended(job, seal)
+
+
+def _seals(seal: JobSealed, job: JobState, before: int) -> bool:
+    is_whole = job.terminal is not None and 0 < seal.event_count <= before
+    return is_whole and (seal.job_id, seal.tenant) == (job.job_id, job.created.tenant)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What a person says became of an unsure step."""
@@ -83,6 +110,8 @@ def continues(ended: Ended, by: str = "", settle: Mapping[str, Verdict] | None =
         raise NotContinuable("illegal_transition", "only a failed or cancelled job is continued")
     if isinstance(job.terminal, JobFailed) and job.terminal.unfounded:
         raise NotContinuable("not_continuable", "it never began: what it said of the job that it continues is not so")
+    if job.needs_upgrade:
+        raise NotContinuable("not_continuable", "it holds records of a newer version than this one")
     if seal is None:
         raise NotContinuable("not_sealed", "the job is not sealed yet")
     before = job.created.continues

@@ -109,6 +109,10 @@ def continue_command(
         raise Forbidden("not_an_approver", error.message) from None
     except continuation.NotContinuable as error:
         raise Conflict(error.code, error.message, **error.details) from None
+    said = known.model_dump(mode="json", exclude_none=True)
+    if 2 * len(canonical(plan)) + len(canonical(said)) > continuation.MAX_BIRTH_BYTES:
+        message = f"{len(known.adopted)} steps are adopted: with this plan, that is more than a job can be born with"
+        raise Conflict("too_much_adopted", message)
     return Submit(
         job_id=asked.job_id,
         by=asked.by,
