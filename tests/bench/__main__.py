@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from aetheris.cli.embedded.errors import EmbeddedError
-from aetheris.rigs.bench.measuring import NotMeasured
+from aetheris.rigs.bench.measurement import NotMeasured
 from tests.bench import machine
 from tests.bench.environment import Environment, prepared
 from tests.bench.page import Run, page, placed

@@ -18,7 +18,7 @@ from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
 from aetheris.protocol.base.records import Draft, Group
-from aetheris.rigs.bench.measuring import notes_in
+from aetheris.rigs.bench.measurement import notes_in
 from aetheris.rigs.bench.runner import Variant
 from aetheris.rigs.bench.tools import RESULT, append
 from aetheris.rigs.bench.workloads import Workload

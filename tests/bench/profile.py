@@ -34,7 +34,7 @@ KINDS: Sequence[tuple[str, Sequence[str]]] = (
         "records: parse and write",
         ("pydantic/", "protocol/messages/envelope.py", "protocol/base/canonical.py", "protocol/base/ids.py"),
     ),
-    ("the tool's call", ("sdk/", "bench/tools.py", "tool_executor/tools.py")),
+    ("the tool's call", ("sdk/", "bench/tools.py", "tool_executor/tool_calls.py")),
     ("fold and decide", ("protocol/", "/core/", "planner/", "ledger/", "tool_executor/", "handlers.py")),
     ("audit and proofs", ("proofs/", "verifier/")),
     ("HTTP and views", ("gateway/", "aiohttp/", "starlette/", "uvicorn/")),

@@ -8,7 +8,7 @@ import aiohttp
 import httpx
 
 from aetheris.cli.embedded.ports import Ports, is_free
-from aetheris.rigs.bench.measuring import DEADLINE_S, JobNotCompleted
+from aetheris.rigs.bench.measurement import DEADLINE_S, JobNotCompleted
 from aetheris.rigs.bench.workloads import Workload
 from tests.bench.environment import Environment
 from tests.bench.workers import Processes, processes_in, request

@@ -24,7 +24,7 @@ from aetheris.rigs.bench.usage import memory
 from aetheris.rigs.bench.workloads import chain
 from tests.bench.page import placed, table
 from tests.bench.profile import DOCUMENT, SERVICES
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
 CLIENTS = 16

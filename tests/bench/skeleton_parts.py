@@ -22,9 +22,9 @@ from aetheris.runtime.process import lifecycle
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.settings import RuntimeSettings, load
-from aetheris.runtime.redis.bell import AWAKE_S
-from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.effects import EffectEntry, EffectStore
 from aetheris.runtime.redis.leases import Lease, Leases
+from aetheris.runtime.redis.wake_up import AWAKE_S
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 from aetheris.tool_executor.effect_writer import EffectWriter
@@ -215,12 +215,12 @@ class SkeletonExecutor(_Asked):
             name = _name(job, node)
             append(self._notes, name)
             report = tuple(self.event(kind, job, node) for kind in ("tool_invocation_finished", "command_committed"))
-            await self._effects.put(Effect(job.decode(), name, "x" * 36, RESULT))
+            await self._effects.put(EffectEntry(job.decode(), name, "x" * 36, RESULT))
             going_on = not parallel and int(node) + 1 < steps
             if not going_on:
                 await self.append([report])
                 if len(self._tasks) <= FEW:
-                    self.on.bell.ring("planner")
+                    self.on.wake_up.send("planner")
                 break
             node = b"%d" % (int(node) + 1)
             won = self._declared[job, node] = asyncio.get_running_loop().create_future()
@@ -295,7 +295,7 @@ async def serve(service: str, settings: RuntimeSettings, stop: asyncio.Event) ->
             pace=Pace.of(settings),
         )
         freeze_memory(only_facts=True)
-        listening = asyncio.create_task(on.bell.listen(service, partial(worker.wake, AWAKE_S)))
+        listening = asyncio.create_task(on.wake_up.listen(service, partial(worker.wake, AWAKE_S)))
         try:
             await worker.run(stop)
         finally:

@@ -20,7 +20,7 @@ from aetheris.protocol.messages.envelope import draft as event_draft
 from aetheris.protocol.messages.events import Event
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.blobs.store import FolderBlobs
-from aetheris.verifier.core.partition import LiveJob, raw, sealed
+from aetheris.verifier.core.partition import AuditedJob, raw, sealed
 from aetheris.verifier.keys import SealKeys
 from aetheris.verifier.reports import report_on
 from tests.bench.records import STREAM
@@ -80,7 +80,7 @@ class Owed(Skipped):
             one.body.event_type: one.body for one in found if isinstance(one, Envelope)
         }
         self._folded: dict[bytes, tuple[int, JobState | None]] = {}
-        self._audited: dict[bytes, tuple[int, LiveJob]] = {}
+        self._audited: dict[bytes, tuple[int, AuditedJob]] = {}
         self._keys = SealKeys(Ed25519PrivateKey.generate())
         self._blobs = FolderBlobs(STREAM.parent)
         self._clock = SystemClock()
@@ -107,7 +107,7 @@ class Owed(Skipped):
 
     def audit(self, job: bytes) -> None:
         """Audit; at the job's end judge, and sign."""
-        at, live = self._audited.get(job) or (0, LiveJob("", 0, ""))
+        at, live = self._audited.get(job) or (0, AuditedJob("", 0, ""))
         live.audit.add(raw(self._records[at]))
         self._audited[job] = (at + 1, live)
         if at + 2 == len(self._records):  # only its seal comes behind this

@@ -13,7 +13,7 @@ import uvloop
 
 from aetheris.cli.embedded.jars import Progress
 from aetheris.rigs.bench import runner
-from aetheris.rigs.bench.measuring import System, measure_all, notes_in
+from aetheris.rigs.bench.measurement import MeasuredSystem, measure_all, notes_in
 from aetheris.rigs.bench.workloads import Workload, workload
 from tests.bench import dbos, floor, langgraph, restate, skeleton, temporal
 from tests.bench.environment import Environment
@@ -33,7 +33,7 @@ PEER_WARM_UP_S = 5.0
 
 Figures = list[dict[str, Any]]
 Measure = Callable[[Sequence[Workload], Environment, Progress], Figures]
-Running = Callable[[Path, Environment], AbstractAsyncContextManager[System]]
+Running = Callable[[Path, Environment], AbstractAsyncContextManager[MeasuredSystem]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def peer(running: Running) -> Measure:
     return measure
 
 
-def bare(running: Callable[[Path, Progress], AbstractAsyncContextManager[System]]) -> Measure:
+def bare(running: Callable[[Path, Progress], AbstractAsyncContextManager[MeasuredSystem]]) -> Measure:
     """Less than a system: on the loop that the services run on."""
 
     async def session(workloads: Sequence[Workload], progress: Progress) -> Figures:

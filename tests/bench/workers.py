@@ -13,7 +13,7 @@ from typing import Any
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.kafka import wait_ready
 from aetheris.cli.embedded.processes import end, spawn
-from aetheris.rigs.bench.measuring import JobNotCompleted, kill, notes_in
+from aetheris.rigs.bench.measurement import JobNotCompleted, kill, notes_in
 from aetheris.rigs.bench.workloads import Workload
 
 GRACE_S = 5.0

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from aetheris.rigs.chaos.schedule import AMONG_BROKERS, ONCE, ROUTES, Kind, faults, job_plans
+from aetheris.rigs.chaos.schedule import AMONG_BROKERS, ONCE, ROUTES, FaultKind, faults, job_plans
 
 
 def test_a_seed_is_a_schedule() -> None:
@@ -15,10 +15,10 @@ def test_a_seed_is_a_schedule() -> None:
     assert faults(7, 100, 200) != faults(8, 100, 200)
     assert job_plans(7, 20) == job_plans(7, 20)
     once = faults(7, len(ONCE), 24)
-    assert {fault.kind for fault in once} == {*Kind} - {*AMONG_BROKERS}
+    assert {fault.kind for fault in once} == {*FaultKind} - {*AMONG_BROKERS}
     among = faults(7, len(ONCE) + len(AMONG_BROKERS), 24, brokers=3)
-    assert {fault.kind for fault in among} == {*Kind}
-    assert {(fault.kind, fault.target) for fault in once} >= {*product((Kind.SLOW, Kind.RESET), ROUTES)}
+    assert {fault.kind for fault in among} == {*FaultKind}
+    assert {(fault.kind, fault.target) for fault in once} >= {*product((FaultKind.SLOW, FaultKind.RESET), ROUTES)}
 
 
 @pytest.mark.real

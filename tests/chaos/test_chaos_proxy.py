@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aetheris.rigs.chaos.proxy import Proxy, running_proxy
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 LARGE = bytes(range(256)) * 16_384
 
@@ -18,7 +18,7 @@ LARGE = bytes(range(256)) * 16_384
 @contextmanager
 def echoing(family: int, address: tuple[str, int] | str) -> Generator[tuple[socket.socket, list[bytes]]]:
     """A server that sends back what it is sent, and what that was."""
-    heard: list[bytes] = []
+    observed: list[bytes] = []
     with socket.socket(family) as listener:
         listener.bind(address)
         listener.listen()
@@ -31,24 +31,24 @@ def echoing(family: int, address: tuple[str, int] | str) -> Generator[tuple[sock
         def echo(connection: socket.socket) -> None:
             with connection, suppress(OSError):
                 while chunk := connection.recv(65536):
-                    heard.append(chunk)
+                    observed.append(chunk)
                     connection.sendall(chunk)
 
         threading.Thread(target=serve, daemon=True).start()
-        yield listener, heard
+        yield listener, observed
 
 
 @contextmanager
 def echo_behind_a_proxy(family: int, folder: Path) -> Generator[tuple[Proxy, socket.socket, list[bytes]]]:
     near = str(folder / "near") if family == socket.AF_UNIX else 0
-    with echoing(family, str(folder / "far") if near else ("127.0.0.1", 0)) as (listener, heard):
+    with echoing(family, str(folder / "far") if near else ("127.0.0.1", 0)) as (listener, observed):
         far = listener.getsockname() if near else listener.getsockname()[1]
         with running_proxy({"echo": (near, far), "dead": (0, 1)}) as proxy:
             where = proxy.addresses["echo"]
             with closing(socket.socket(family)) as client:
                 client.settimeout(10)
                 client.connect(("127.0.0.1", where) if isinstance(where, int) else where)
-                yield proxy, client, heard
+                yield proxy, client, observed
 
 
 def receive(client: socket.socket, size: int) -> bytes:
@@ -84,14 +84,14 @@ def test_everything_passes_late_and_in_its_order_when_slow(family: int, tmp_path
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
 def test_what_is_on_the_wire_arrives_when_its_sender_has_gone(family: int, tmp_path: Path) -> None:
-    with echo_behind_a_proxy(family, tmp_path) as (proxy, client, heard):
+    with echo_behind_a_proxy(family, tmp_path) as (proxy, client, observed):
         kept_late(proxy, client, 0.2)
-        heard.clear()
+        observed.clear()
         client.sendall(b"first")
         client.sendall(b", second")
         client.close()
-        assert heard == []
-        until(lambda: b"".join(heard) == b"first, second", 40)
+        assert observed == []
+        until(lambda: b"".join(observed) == b"first, second", 40)
 
 
 def kept_late(proxy: Proxy, client: socket.socket, late_s: float) -> None:
@@ -109,9 +109,9 @@ def kept_late(proxy: Proxy, client: socket.socket, late_s: float) -> None:
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
 def test_a_reset_connection_has_sent_what_it_was_given(family: int, tmp_path: Path) -> None:
-    with echo_behind_a_proxy(family, tmp_path) as (proxy, client, heard):
+    with echo_behind_a_proxy(family, tmp_path) as (proxy, client, observed):
         proxy.reset("echo", on=True)
-        heard.clear()
+        observed.clear()
 
         def is_reset() -> bool:
             try:
@@ -121,8 +121,8 @@ def test_a_reset_connection_has_sent_what_it_was_given(family: int, tmp_path: Pa
                 return True
 
         until(is_reset, 40)
-        assert heard
-        assert set(heard) == {b"!"}
+        assert observed
+        assert set(observed) == {b"!"}
 
 
 def test_where_no_server_is_a_connection_ends(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.runtime.process.crash import ORDERED, VARIABLE, ExecutorPoint
 from tests.testkit.agents import running_agents
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig
 from tests.testkit.system import ENDED, REPOSITORY, System
@@ -101,7 +101,7 @@ def seen(rig: Rig, point: ExecutorPoint, effect_class: str) -> Row:
     tool = f"poke_{effect_class}"
     before = system.state().parts["executor-0"].incarnation
     in_call = point == "in_call"
-    held = rig.outside.hold(name) if in_call else None
+    held = rig.external.hold(name) if in_call else None
     if not in_call:
         system.die_at(f"{point}:{tool}")
     step = {"id": "a", "tool": tool, "args": {"tag": name, "hold": name if in_call else ""}}
@@ -132,16 +132,16 @@ def on_the_wire(rig: Rig, effect_class: str) -> Row:
     """Kill while the request is on its way; it arrives when the ledger has acted on its absence."""
     system, name = rig.system, f"on the wire {effect_class}"
     tool, then, count = WIRED[effect_class]
-    held = rig.outside.hold_before(name)
+    held = rig.external.hold_before(name)
     job = system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name}})
-    rig.outside.wait_arrived(name, 60)
+    rig.external.wait_arrived(name, 60)
     system.die_at(f"in_call:{tool}")
     until(system.has_died, 60)
     killed_s = time.monotonic()
     until(lambda: stream(system, job, full=True).count(then) >= count, 60)
     held.unlink()
     until(lambda: system.job(job).get("status") in ENDED | {"waiting"}, 60)
-    rig.outside.wait_for(count if effect_class == "idempotent" else 1, name)
+    rig.external.wait_for(count if effect_class == "idempotent" else 1, name)
     return row(rig, job, name, "on the wire", effect_class, time.monotonic() - killed_s)
 
 
@@ -149,8 +149,8 @@ def row(rig: Rig, job: str, name: str, point: str, effect_class: str, recovered_
     """What is there once it is over."""
     system = rig.system
     status = system.job(job)["status"]
-    distinct = len({effect["key"] for effect in rig.outside.effects(tag=name)})
-    effects = distinct if effect_class == "idempotent" else rig.outside.count(name)
+    distinct = len({effect["key"] for effect in rig.external.effects(tag=name)})
+    effects = distinct if effect_class == "idempotent" else rig.external.count(name)
     ends = "parked for a human" if status == "waiting" else status
     return Row(point, effect_class, stream(system, job), calls(rig, name), effects, ends, recovered_s)
 
@@ -243,7 +243,7 @@ def go_on(system: System, job: str, by: Literal["approval", "signal"]) -> None:
 
 def calls(rig: Rig, tag: str) -> int:
     """Everything that reached the outside, reads too."""
-    return rig.outside.count(tag) + rig.outside.reads(tag)
+    return rig.external.count(tag) + rig.external.reads(tag)
 
 
 def stream(system: System, job: str, *, full: bool = False) -> tuple[str, ...]:

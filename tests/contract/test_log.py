@@ -198,15 +198,15 @@ async def test_what_is_added_or_resumed_while_a_poll_waits_is_heard_at_once(
 
 async def test_who_appends_is_told_what_readers_get(bench: LogBench, appender: Appender) -> None:
     topic = await bench.create(2)
-    told: list[Written] = []
-    appender.tell(told.append)
+    reported: list[Written] = []
+    appender.report(reported.append)
     headers = (("ce_id", b"1"), ("traceparent", b"\x00\xff"))
     groups = [tuple(Draft(topic, b"job", b"%d" % n, headers, part) for n in range(3)) for part in (0, 1, 1)]
     await asyncio.gather(*(appender.append([group]) for group in groups))
     for number in range(2):
-        heard = [record for written in told if written.place == (topic, number) for record in written.records()]
-        assert heard == await _partition(bench.log, (topic, number))
-        assert max(written.following for written in told if written.place == (topic, number)) == len(heard)
+        observed = [record for written in reported if written.place == (topic, number) for record in written.records()]
+        assert observed == await _partition(bench.log, (topic, number))
+        assert max(written.following for written in reported if written.place == (topic, number)) == len(observed)
 
 
 async def test_what_is_skipped_is_not_read_and_what_follows_is(bench: LogBench, appender: Appender) -> None:
@@ -215,12 +215,12 @@ async def test_what_is_skipped_is_not_read_and_what_follows_is(bench: LogBench, 
     await reader.start()
     reader.assign({(topic, 0): 0})
     reader.skip((topic, 1), 0)  # which it doesn't read
-    appender.tell(lambda written: reader.skip(written.place, written.following))
+    appender.report(lambda written: reader.skip(written.place, written.following))
     try:
         polling = asyncio.create_task(reader.poll(100.0))  # a fetch waits at the broker, for what will be skipped
         assert not (await asyncio.wait({polling}, timeout=0.3))[0]
         await appender.append([(Draft(topic, b"k", b"known", partition=0),), (Draft(topic, b"k", b"-", partition=1),)])
-        appender.tell(lambda _written: None)
+        appender.report(lambda _written: None)
         await appender.append([(Draft(topic, b"k", b"new", partition=0),)])
         found = await asyncio.wait_for(polling, DEADLINE_S)
         while not found[topic, 0]:
@@ -259,25 +259,25 @@ async def test_offsets_and_counts(bench: LogBench, appender: Appender) -> None:
 
 async def test_a_member_gets_the_same_numbers_of_every_topic_and_its_offsets_back(bench: LogBench) -> None:
     topics = [await bench.create(4), await bench.create(4)]
-    first, told = await _join(bench, "member-0", topics)
+    first, reported = await _join(bench, "member-0", topics)
     async with asyncio.timeout(DEADLINE_S):
-        assert await told.assigned.get() == frozenset(range(4))
+        assert await reported.assigned.get() == frozenset(range(4))
     assert await first.committed([(topics[0], 0)]) == {(topics[0], 0): None}
     await first.commit({(topics[0], 0): 3, (topics[1], 2): 5})
     await first.stop()
-    assert await told.revoked.get() == frozenset(range(4))
-    again, told = await _join(bench, "member-0", topics)
+    assert await reported.revoked.get() == frozenset(range(4))
+    again, reported = await _join(bench, "member-0", topics)
     async with asyncio.timeout(DEADLINE_S):
-        assert await told.assigned.get() == frozenset(range(4))
+        assert await reported.assigned.get() == frozenset(range(4))
     assert await again.committed([(topics[0], 0), (topics[1], 2)]) == {(topics[0], 0): 3, (topics[1], 2): 5}
     await again.stop()
 
 
 async def test_what_is_not_ours_is_not_committed(bench: LogBench) -> None:
     topic = await bench.create(1)
-    member, told = await _join(bench, "member-0", [topic])
+    member, reported = await _join(bench, "member-0", [topic])
     async with asyncio.timeout(DEADLINE_S):
-        await told.assigned.get()
+        await reported.assigned.get()
     with pytest.raises(MembershipLost):
         await member.commit({(topic, 9): 1})
     await member.stop()
@@ -300,10 +300,10 @@ class Assignments:
 
 
 async def _join(bench: LogBench, member: str, topics: Collection[str]):
-    told = Assignments()
+    reported = Assignments()
     membership = bench.log.membership(bench.group, member, topics)
-    await membership.start(told.assigned.put, told.revoked.put)
-    return membership, told
+    await membership.start(reported.assigned.put, reported.revoked.put)
+    return membership, reported
 
 
 def _group(topic: str, writer: int, turn: int) -> Group:

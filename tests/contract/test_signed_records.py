@@ -67,8 +67,8 @@ INVOCATION_ID = "3d69cbeaa5af56e7455c5c04d7b59df503262f075969d6479832147cb59e80f
 PLANNER = Signer(KEY, certified(ROOT, Party.PLANNER, raw_public_key(KEY), BEGIN, END))
 
 
-def _place(event_type: str, born: str | None = None) -> SignedPlace:
-    return SignedPlace(INSTALLATION, "aetheris.jobs.events.v1", event_type, "job-1", born)
+def _place(event_type: str, created: str | None = None) -> SignedPlace:
+    return SignedPlace(INSTALLATION, "aetheris.jobs.events.v1", event_type, "job-1", created)
 
 
 def _of_proofs(place: SignedPlace) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def test_another_key_signs_nothing() -> None:
 
 
 def test_words_to_the_byte() -> None:
-    assert {said: word(SECRET, said) for said in TryWord} == WORDS
+    assert {reported: word(SECRET, reported) for reported in TryWord} == WORDS
     assert invocation_id_of(SECRET) == INVOCATION_ID
     by_hand = SECRET
     for _ in range(4):
@@ -202,14 +202,14 @@ def test_words_to_the_byte() -> None:
     assert by_hand.hex() == INVOCATION_ID
 
 
-@pytest.mark.parametrize("said", TryWord)
+@pytest.mark.parametrize("reported", TryWord)
 @pytest.mark.parametrize("known", TryWord)
-def test_a_word_proves_its_own_and_gives_away_what_weighs_less(said: TryWord, known: TryWord) -> None:
-    assert is_word_of(INVOCATION_ID, said, WORDS[known]) == (said is known)
+def test_a_word_proves_its_own_and_gives_away_what_weighs_less(reported: TryWord, known: TryWord) -> None:
+    assert is_word_of(INVOCATION_ID, reported, WORDS[known]) == (reported is known)
     derived = bytes.fromhex(WORDS[known])
-    for _ in range(max(0, said - known)):
+    for _ in range(max(0, reported - known)):
         derived = hashlib.sha256(b"nonce1\0" + derived).digest()
-    assert (derived.hex() == WORDS[said]) == (known <= said)
+    assert (derived.hex() == WORDS[reported]) == (known <= reported)
 
 
 @pytest.mark.parametrize("no_word", [None, "", "0" * 64, INVOCATION_ID, WORDS[TryWord.EFFECT].upper(), "é" * 64])
@@ -250,12 +250,12 @@ _SAID: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("event_type", sorted(EVENTS))
 def test_services_and_proofs_ask_for_the_same_signature(event_type: str) -> None:
-    for said in _SAID.get(event_type, [{}]):
-        rule = writers.rule_of(event_type, **said)
-        body = {**said, "word": "0" * 64 if said.get("has_word") else None}
+    for fields in _SAID.get(event_type, [{}]):
+        rule = writers.rule_of(event_type, **fields)
+        body = {**fields, "word": "0" * 64 if fields.get("has_word") else None}
         if rule is not None:
             expected = rule.writer.value if rule.known_by is KnownBy.SIGNATURE else None
-            assert signer(event_type, body) == expected, said
+            assert signer(event_type, body) == expected, fields
 
 
 def test_no_effect_is_only_a_tries_own_word() -> None:

@@ -18,7 +18,7 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from tests.deploy.built import built
 from tests.deploy.manifests import KUBECTL, Manifest
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 etcd_needed = pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd comes with `make system-deps-deploy`")
 

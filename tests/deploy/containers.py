@@ -25,7 +25,7 @@ import yaml
 
 from aetheris.cli.embedded.processes import exclusive
 from tests.deploy.manifests import CACHE, DEPLOY, REPOSITORY, SERVICES, Manifest, name, render
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 STORAGE = CACHE / "aetheris" / "containers"
 BASE = "localhost/debian-python"

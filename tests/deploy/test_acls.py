@@ -32,7 +32,7 @@ from tests.deploy.kafka_tools import command
 from tests.deploy.manifests import kubectl_needed, name, of_kind
 from tests.testkit.attempts import fresh
 from tests.testkit.authority import Authority, Identity
-from tests.testkit.outside import running_outside, until
+from tests.testkit.external_server import running_outside, until
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes
 from tests.testkit.system import System
@@ -158,12 +158,12 @@ def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator
     make(kept_in(folder))
     ports = Ports(folder)
     valkey = Valkey(folder / "valkey")
-    with running_outside(folder / "outside") as outside, running_valkey(valkey, folder / "valkey.log") as redis:
-        settings = outside.env | {
+    with running_outside(folder / "outside") as external, running_valkey(valkey, folder / "valkey.log") as redis:
+        settings = external.env | {
             "AETHERIS_REDIS": redis,
             "AETHERIS_DATA": str(folder),
             "AETHERIS_SEAL_KEY": str(folder / "seal.pem"),
-            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.external_tools",
             "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-http')}",
             "AETHERIS_LEASE_TTL_S": "2",
         }
@@ -176,12 +176,12 @@ def rig(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Generator
             try:
                 until(ready, PATIENCE_S)
             except TimeoutError:
-                said = {service: (folder / f"{service}.log").read_text()[-600:] for service in SERVICES}
-                raise AssertionError(said) from None
+                body = {service: (folder / f"{service}.log").read_text()[-600:] for service in SERVICES}
+                raise AssertionError(body) from None
             url = f"http://127.0.0.1:{Ports(folder).get('gateway-http')}/api"
             headers = {"Authorization": f"Bearer {TOKEN}"}
             with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
-                yield Rig(System(folder, api), outside)
+                yield Rig(System(folder, api), external)
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable") -> dict[str, Any]:
@@ -201,9 +201,9 @@ async def test_each_service_does_its_work(secured: Secured, rig: Rig) -> None:
     rig.system.wait_status(parked, "completed", PATIENCE_S)
     for one in (job, parked):
         until(lambda one=one: _sealed(rig, one), PATIENCE_S)
-    assert (rig.outside.count(f"{tag}-a"), rig.outside.count(f"{tag}-b")) == (1, 1)
-    said = "".join((rig.system.data / f"{service}.log").read_text() for service in SERVICES)
-    assert "Authorization" not in said
+    assert (rig.external.count(f"{tag}-a"), rig.external.count(f"{tag}-b")) == (1, 1)
+    text = "".join((rig.system.data / f"{service}.log").read_text() for service in SERVICES)
+    assert "Authorization" not in text
     env = secured.env("aetheris-subscriber")
     argv = ["subscribe", "--until-now", "--group", "test", "--job", job]
     done = await asyncio.to_thread(CliRunner().invoke, app, argv, env=env)

@@ -11,7 +11,7 @@ from tests.deploy.cluster import KubernetesCluster, etcd_needed, running_cluster
 from tests.deploy.manifests import DEPLOY, OVERLAYS, SERVICES, Manifest, kubectl_needed, name, of_kind, rendered
 from tests.deploy.shapes import CRDS
 from tests.deploy.test_schemas import spoiled
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(4000), kubectl_needed, go_needed, etcd_needed]
 
@@ -29,8 +29,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[KubernetesClu
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_cluster_takes_every_object(cluster: KubernetesCluster, overlay: str) -> None:
-    said = cluster.apply("--dry-run=server", "--validate=strict", "-k", str(DEPLOY / "overlays" / overlay))
-    assert len(said.splitlines()) == len(rendered(overlay))
+    text = cluster.apply("--dry-run=server", "--validate=strict", "-k", str(DEPLOY / "overlays" / overlay))
+    assert len(text.splitlines()) == len(rendered(overlay))
 
 
 def test_a_cluster_refuses_a_wrong_field_in_each_kind(cluster: KubernetesCluster) -> None:

@@ -13,7 +13,7 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.protocol.base.topics import Topic
 from tests.deploy.kafka_tools import command
-from tests.testkit.outside import running_outside, until
+from tests.testkit.external_server import running_outside, until
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(600)]
@@ -33,8 +33,8 @@ class FinishedJob:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[FinishedJob]:
     folder = tmp_path_factory.mktemp("consumed")
-    with running_outside(folder / "outside") as outside:
-        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
+    with running_outside(folder / "outside") as external:
+        env = {"AETHERIS_TOOLS": "tests.testkit.external_tools"} | external.env
         with running_system(folder / "data", env) as system:
             job = system.submit(
                 {"id": "a", "tool": "poke_probeable", "args": {"tag": "a"}},
@@ -48,28 +48,28 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[FinishedJob]:
             yield FinishedJob(system, job, events())
 
 
-def test_the_console_consumer(told: FinishedJob) -> None:
+def test_the_console_consumer(reported: FinishedJob) -> None:
     properties = ["print.headers=true", "print.key=true", "key.separator=|", "headers.separator=,"]
-    argv = ["--bootstrap-server", told.system.state().kafka, "--topic", Topic.JOBS_EVENTS, "--from-beginning"]
-    argv += ["--max-messages", str(len(told.events))]
+    argv = ["--bootstrap-server", reported.system.state().kafka, "--topic", Topic.JOBS_EVENTS, "--from-beginning"]
+    argv += ["--max-messages", str(len(reported.events))]
     argv += [part for one in properties for part in ("--formatter-property", one)]
     consumer = command("org.apache.kafka.tools.consumer.ConsoleConsumer", *argv)
     done = subprocess.run(consumer, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     heads, keys, payloads = zip(*(line.split("|", 2) for line in done.stdout.splitlines()), strict=True)
     headers = [dict(one.split(":", 1) for one in head.split(",")) for head in heads]
-    assert set(keys) == {told.job}
-    assert [json.loads(payload) for payload in payloads] == [event["data"] for event in told.events]
-    wanted = [f"io.aetheris.{event['type']}.v1" for event in told.events]
+    assert set(keys) == {reported.job}
+    assert [json.loads(payload) for payload in payloads] == [event["data"] for event in reported.events]
+    wanted = [f"io.aetheris.{event['type']}.v1" for event in reported.events]
     assert [one["ce_type"] for one in headers] == wanted
     assert all(one["ce_specversion"] == "1.0" and one["content-type"] == "application/json" for one in headers)
 
 
-def test_connects_file_sink(told: FinishedJob, tmp_path: Path) -> None:
+def test_connects_file_sink(reported: FinishedJob, tmp_path: Path) -> None:
     sunk = tmp_path / "events.txt"
     text = "org.apache.kafka.connect.storage.StringConverter"
     worker = {
-        "bootstrap.servers": told.system.state().kafka,
+        "bootstrap.servers": reported.system.state().kafka,
         "key.converter": text,
         "value.converter": text,
         "offset.storage.file.filename": str(tmp_path / "offsets"),
@@ -98,9 +98,9 @@ def test_connects_file_sink(told: FinishedJob, tmp_path: Path) -> None:
             return [json.loads(line) for line in whole]
 
         try:
-            until(lambda: len(read()) >= len(told.events), PATIENCE_S)
+            until(lambda: len(read()) >= len(reported.events), PATIENCE_S)
         except TimeoutError:
             raise AssertionError(log.read_text()[-2000:]) from None
-        assert read() == [event["data"] for event in told.events]
+        assert read() == [event["data"] for event in reported.events]
     finally:
         end(child, 10.0)

@@ -21,9 +21,9 @@ from tests.deploy.containers import (
     play,
 )
 from tests.deploy.manifests import SERVICES, kubectl_needed
-from tests.testkit import outside_tools
+from tests.testkit import external_tools
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import running_outside
+from tests.testkit.external_server import running_outside
 from tests.testkit.rig import Rig
 from tests.testkit.services import valkey_on_a_port
 from tests.testkit.system import System
@@ -47,15 +47,15 @@ class PodsRig(Rig):
         try:
             self.system.wait_status(job, "completed", 180)
         except TimeoutError:
-            said = {service: self.pods.logs(service)[-1000:] for service in SERVICES}
-            raise AssertionError(f"{self.system.job(job)}\n{said}") from None
+            body = {service: self.pods.logs(service)[-1000:] for service in SERVICES}
+            raise AssertionError(f"{self.system.job(job)}\n{body}") from None
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Generator[Engine]:
     folder = tmp_path_factory.mktemp("containers")
     with engine(folder / "engine") as found:
-        build_images(found, Path(outside_tools.__file__))
+        build_images(found, Path(external_tools.__file__))
         yield found
 
 
@@ -63,12 +63,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Generator[Engine]:
 def rig(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[PodsRig]:
     folder = tmp_path_factory.mktemp("pods")
     free = Ports(folder)
-    with running_outside(folder / "outside") as outside, valkey_on_a_port(folder, free.get("valkey")) as redis:
+    with running_outside(folder / "outside") as external, valkey_on_a_port(folder, free.get("valkey")) as redis:
         ports = {
             service: {f"AETHERIS_{kind}_PORT": free.get(f"{service}-{kind}") for kind in ("HEALTH", "HTTP")}
             for service in SERVICES
         }
-        settings = outside.env | {
+        settings = external.env | {
             "AETHERIS_KAFKA": kafka,
             "AETHERIS_LISTEN": "127.0.0.1",
             "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports['verifier']['AETHERIS_HTTP_PORT']}",
@@ -78,7 +78,7 @@ def rig(images: Engine, kafka: str, tmp_path_factory: pytest.TempPathFactory) ->
         url = f"http://127.0.0.1:{ports['gateway']['AETHERIS_HTTP_PORT']}/api"
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
-            yield PodsRig(System(folder, api), outside, pods)
+            yield PodsRig(System(folder, api), external, pods)
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
@@ -110,24 +110,24 @@ def test_a_pod_is_restricted(rig: PodsRig) -> None:
 
 def test_a_job_goes_through_pods_that_are_killed_in_the_middle(rig: PodsRig) -> None:
     tag = fresh("pods")
-    held = rig.outside.hold(f"{tag}-middle")
+    held = rig.external.hold(f"{tag}-middle")
     job = rig.system.submit(
         poke("before", tag),
         poke("middle", tag, "before", hold=held.name),
         poke("after", tag, "middle", tool="poke_idempotent"),
     )
-    rig.outside.wait_for(1, f"{tag}-middle", 60)
+    rig.external.wait_for(1, f"{tag}-middle", 60)
     rig.pods.kill("tool-executor")
     held.unlink()
     rig.wait_completed(job)
     types = rig.system.types(job)
     assert {"worker_ended", "invocation_probed"} <= set(types), "its successor says that it ended, the outside is asked"
 
-    held = rig.outside.hold(f"{tag}-second")
+    held = rig.external.hold(f"{tag}-second")
     other = rig.system.submit(
         poke("first", tag), poke("second", tag, "first", hold=held.name), poke("third", tag, "second")
     )
-    rig.outside.wait_for(1, f"{tag}-second", 60)
+    rig.external.wait_for(1, f"{tag}-second", 60)
     for service in ("planner", "ledger", "verifier", "gateway"):
         rig.pods.kill(service)
     held.unlink()
@@ -135,7 +135,7 @@ def test_a_job_goes_through_pods_that_are_killed_in_the_middle(rig: PodsRig) -> 
     rig.wait_completed(other)
 
     for node in ("before", "middle", "after", "first", "second", "third"):
-        assert rig.outside.count(f"{tag}-{node}") == 1, node
+        assert rig.external.count(f"{tag}-{node}") == 1, node
     for one in (job, other):
         rig.system.verified(one)
 

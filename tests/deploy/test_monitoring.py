@@ -29,7 +29,7 @@ RISES = "0+0x10 0+2x50"
 
 
 @dataclass(frozen=True)
-class AlertCourse:
+class AlertHistory:
     """An alert, the series that it looks at (a sample a minute), and when it fires, in minutes."""
 
     alert: str
@@ -44,18 +44,18 @@ class AlertCourse:
 
 VERIFIER, EXECUTOR = {"job": "aetheris-verifier"}, {"job": "aetheris-tool_executor"}
 COURSES = [
-    AlertCourse("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, BORN, (6, 60), (4, 70)),
-    AlertCourse("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, AGAIN, (72, 95), (65,)),
-    AlertCourse(
+    AlertHistory("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, BORN, (6, 60), (4, 70)),
+    AlertHistory("AetherisViolation", "violations_total", VERIFIER | {"rule": "two"}, AGAIN, (72, 95), (65,)),
+    AlertHistory(
         "AetherisContradicted", "invocations_contradicted_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)
     ),
-    AlertCourse("AetherisParked", "invocations_parked_total", VERIFIER, BORN, (6, 15), (4, 30)),
-    AlertCourse("AetherisParked", "invocations_parked_total", VERIFIER, AGAIN, (72,), (65, 95)),
-    AlertCourse("AetherisInDoubt", "invocations_in_doubt_total", VERIFIER, RISES, (25,), (10,)),
-    AlertCourse("AetherisDrift", "confirmations_failed_total", VERIFIER, BORN, (6,), (4, 70)),
-    AlertCourse("AetherisUntraceable", "effects_untraceable_total", EXECUTOR | {"tool": "pay"}, BORN, (6,), (4, 70)),
-    AlertCourse("AetherisToolRefused", "tools_refused_total", EXECUTOR | {"tool": "pay"}, BORN, (6, 15), (4, 30)),
-    AlertCourse(
+    AlertHistory("AetherisParked", "invocations_parked_total", VERIFIER, BORN, (6, 15), (4, 30)),
+    AlertHistory("AetherisParked", "invocations_parked_total", VERIFIER, AGAIN, (72,), (65, 95)),
+    AlertHistory("AetherisInDoubt", "invocations_in_doubt_total", VERIFIER, RISES, (25,), (10,)),
+    AlertHistory("AetherisDrift", "confirmations_failed_total", VERIFIER, BORN, (6,), (4, 70)),
+    AlertHistory("AetherisUntraceable", "effects_untraceable_total", EXECUTOR | {"tool": "pay"}, BORN, (6,), (4, 70)),
+    AlertHistory("AetherisToolRefused", "tools_refused_total", EXECUTOR | {"tool": "pay"}, BORN, (6, 15), (4, 30)),
+    AlertHistory(
         "AetherisToolQuarantined",
         "tools_quarantined_total",
         {"job": "aetheris-ledger", "tool": "pay"},
@@ -63,13 +63,13 @@ COURSES = [
         (6, 15),
         (4, 30),
     ),
-    AlertCourse("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
-    AlertCourse("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
-    AlertCourse("AetherisRecordsRefused", "records_refused_total", EXECUTOR | {"topic": "t"}, BORN, (6, 15), (4, 30)),
-    AlertCourse("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
-    AlertCourse("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
-    AlertCourse("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
-    AlertCourse("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
+    AlertHistory("AetherisLeaseConflicts", "lease_conflicts_total", EXECUTOR, RISES, (25,), (10,)),
+    AlertHistory("AetherisDeadLetters", "dead_letters_total", VERIFIER, BORN, (6,), (4, 70)),
+    AlertHistory("AetherisRecordsRefused", "records_refused_total", EXECUTOR | {"topic": "t"}, BORN, (6, 15), (4, 30)),
+    AlertHistory("AetherisUnjudged", "jobs_unjudged_total", {"job": "aetheris-ledger"}, BORN, (6,), (4, 70)),
+    AlertHistory("AetherisStuck", "jobs_stuck", {"job": "aetheris-planner"}, "0+0x5 1+0x20 0+0x10", (12,), (8, 30), {}),
+    AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "0+2000x60", (20,), (5, 10)),
+    AlertHistory("AetherisLag", "consumer_lag", EXECUTOR, "90000-1000x60", (), (15, 30)),
 ]
 
 
@@ -80,29 +80,29 @@ def groups() -> list[dict[str, Any]]:
 
 def test_alerts_fire_when_they_should_and_at_no_other_time(tmp_path: Path) -> None:
     rules = {rule["alert"]: rule for group in groups() for rule in group["rules"]}
-    assert {course.alert for course in COURSES if course.fires} == rules.keys(), "every alert is tried"
+    assert {history.alert for history in COURSES if history.fires} == rules.keys(), "every alert is tried"
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups()}))
-    tests = [tried(course, rules[course.alert]) for course in COURSES]
+    tests = [tried(history, rules[history.alert]) for history in COURSES]
     whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(whole))
     promtool(tmp_path, "test", "rules", "test.yaml")
 
 
-def tried(course: AlertCourse, rule: dict[str, Any]) -> dict[str, Any]:
+def tried(history: AlertHistory, rule: dict[str, Any]) -> dict[str, Any]:
     """The course as promtool has it."""
-    kept = course.labels if course.kept is None else course.kept
+    kept = history.labels if history.kept is None else history.kept
     annotations = {
         key: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: kept[label[1]], text)
         for key, text in rule["annotations"].items()
     }
     fired = {"exp_labels": kept | rule["labels"], "exp_annotations": annotations}
-    labels = ",".join(f'{key}="{value}"' for key, value in course.labels.items())
-    times = [(at, [fired]) for at in course.fires] + [(at, []) for at in course.quiet]
+    labels = ",".join(f'{key}="{value}"' for key, value in history.labels.items())
+    times = [(at, [fired]) for at in history.fires] + [(at, []) for at in history.quiet]
     return {
         "interval": "1m",
-        "input_series": [{"series": f"aetheris_{course.series}{{{labels}}}", "values": course.values}],
+        "input_series": [{"series": f"aetheris_{history.series}{{{labels}}}", "values": history.values}],
         "alert_rule_test": [
-            {"eval_time": f"{at}m", "alertname": course.alert, "exp_alerts": alerts} for at, alerts in times
+            {"eval_time": f"{at}m", "alertname": history.alert, "exp_alerts": alerts} for at, alerts in times
         ],
     }
 

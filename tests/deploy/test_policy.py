@@ -147,8 +147,8 @@ def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volum
     assert of_kind("production-s3", "PersistentVolumeClaim") == []
     secret = {"AWS_ACCESS_KEY_ID": "access-key-id", "AWS_SECRET_ACCESS_KEY": "secret-access-key"}
     for _, pod, _ in ours("production-s3"):
-        told = {name: env(pod)[name]["valueFrom"]["secretKeyRef"] for name in secret}
-        assert told == {name: {"name": "aetheris-s3", "key": key} for name, key in secret.items()}
+        reported = {name: env(pod)[name]["valueFrom"]["secretKeyRef"] for name in secret}
+        assert reported == {name: {"name": "aetheris-s3", "key": key} for name, key in secret.items()}
         assert "/data/blobs" not in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
         assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
     [way] = [one["spec"] for one in of_kind("production-s3", "NetworkPolicy") if name(one) == "s3"]
@@ -163,8 +163,8 @@ def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volum
 def test_the_effect_store_keeps_what_it_is_given(overlay: str) -> None:
     [(_, pod, _)] = [found for found in workloads(overlay) if found[0] == "valkey"]
     args = pod["containers"][0]["args"]
-    said = dict(zip(args[::2], args[1::2], strict=True))
-    assert (said["--appendonly"], said["--maxmemory-policy"]) == ("yes", "noeviction")
+    body = dict(zip(args[::2], args[1::2], strict=True))
+    assert (body["--appendonly"], body["--maxmemory-policy"]) == ("yes", "noeviction")
 
 
 def test_production_holds_no_secret_and_no_dev() -> None:

@@ -12,7 +12,7 @@ from aetheris.cli.embedded.kafka import Broker, Tuning, install, running_broker
 from aetheris.cli.embedded.ports import Ports
 from tests.deploy.namespaces import HUB, Host, namespaces_needed, network
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import running_outside, until
+from tests.testkit.external_server import running_outside, until
 from tests.testkit.rig import Rig
 from tests.testkit.services import SERVICES, asked, processes, valkey_on_a_port
 from tests.testkit.system import System
@@ -42,8 +42,8 @@ class SplitRig(Rig):
         try:
             until(lambda: not any(map(self.unready, SERVICES)), PATIENCE_S)
         except TimeoutError:
-            said = {name: (self.system.data / f"{name}.log").read_text()[-600:] for name in SERVICES}
-            raise AssertionError(f"{ {name: self.unready(name) for name in SERVICES} }\n{said}") from None
+            body = {name: (self.system.data / f"{name}.log").read_text()[-600:] for name in SERVICES}
+            raise AssertionError(f"{ {name: self.unready(name) for name in SERVICES} }\n{body}") from None
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +65,15 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SplitRig]:
         network(*SERVICES) as hosts,
         running_broker(broker, folder / "kafka.log"),
         valkey_on_a_port(folder, at["redis"], HUB) as redis,
-        running_outside(folder / "outside", HUB) as outside,
+        running_outside(folder / "outside", HUB) as external,
     ):
-        settings = outside.env | {
+        settings = external.env | {
             "AETHERIS_KAFKA": f"{HUB}:{at['kafka-hub']}",
             "AETHERIS_REDIS": redis,
             "AETHERIS_DATA": str(folder),
             "AETHERIS_DEV": "true",
             "AETHERIS_LISTEN": "0.0.0.0",
-            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.external_tools",
             "AETHERIS_VERIFIER_URL": f"http://{hosts['verifier'].address}:{at['verifier-http']}",
             "AETHERIS_LEASE_TTL_S": str(LEASE_S),
             "AETHERIS_SESSION_TIMEOUT_S": "3",
@@ -85,7 +85,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SplitRig]:
             with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as api:
                 split = {"redis": at["redis"], "broker": at["kafka-hub"]}
                 health = {service: port for service, (_, port) in running.items()}
-                yield SplitRig(System(folder, api), outside, hosts, split, health)
+                yield SplitRig(System(folder, api), external, hosts, split, health)
 
 
 def poke(node: str, tag: str, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def test_a_split_duplicates_nothing_and_heals_by_itself(
 ) -> None:
     rig.wait_ready()
     host, name = rig.hosts[who], fresh(f"{who}-{what}-{how}")
-    held = rig.outside.hold(name)
+    held = rig.external.hold(name)
     during = rig.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
-    rig.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)
+    rig.external.wait_for(1, f"{name}-0-a", PATIENCE_S)
     with host.split_from(rig.ports[what], how) as stopped:
         jobs = [
             rig.system.submit(poke("a", f"{name}-{number}"), poke("b", f"{name}-{number}", "a", tool="poke_idempotent"))
@@ -116,7 +116,7 @@ def test_a_split_duplicates_nothing_and_heals_by_itself(
     rig.system.wait_ended([during, *jobs], PATIENCE_S)
     for number, job in enumerate([during, *jobs]):
         assert rig.system.job(job)["status"] == "completed"
-        assert [rig.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
+        assert [rig.external.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
         rig.system.verified(job)
     rig.wait_ready()
 
@@ -126,10 +126,10 @@ def test_a_split_duplicates_nothing_and_heals_by_itself(
 def test_a_split_from_redis_that_is_shorter_than_a_lease_is_nobodys_doubt(rig: SplitRig, who: str, how: str) -> None:
     rig.wait_ready()
     name = fresh(f"short-{who}-{how}")
-    held = rig.outside.hold(name)
+    held = rig.external.hold(name)
     begun_s = time.monotonic()
     during = rig.system.submit(poke("a", f"{name}-0", hold=name), poke("b", f"{name}-0", "a"))
-    rig.outside.wait_for(1, f"{name}-0-a", PATIENCE_S)
+    rig.external.wait_for(1, f"{name}-0-a", PATIENCE_S)
     with rig.hosts[who].split_from(rig.ports["redis"], how) as stopped:
         held.unlink()  # its effect can't be kept, or the next lease not be had
         begun = rig.system.submit(poke("a", f"{name}-1"), poke("b", f"{name}-1", "a"))
@@ -138,8 +138,8 @@ def test_a_split_from_redis_that_is_shorter_than_a_lease_is_nobodys_doubt(rig: S
     lasted_s = time.monotonic() - begun_s
     for number, job in enumerate([during, begun]):
         assert rig.system.job(job)["status"] == "completed"
-        assert [rig.outside.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
+        assert [rig.external.count(f"{name}-{number}-{node}") for node in "ab"] == [1, 1]
         rig.system.verified(job)
-        told = set(rig.system.types(job))
+        reported = set(rig.system.types(job))
         if lasted_s < LEASE_S:  # on a machine that stalls for longer, a lease may run out without any split
-            assert not told & {"invocation_in_doubt", "invocation_reopened", "invocation_parked"}, told
+            assert not reported & {"invocation_in_doubt", "invocation_reopened", "invocation_parked"}, reported

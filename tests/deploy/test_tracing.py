@@ -19,7 +19,7 @@ from aetheris.cli.embedded.processes import end, spawn
 from aetheris.protocol.base.keys import job_key
 from tests.deploy.built import built, go_needed
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(4000), go_needed]
@@ -118,7 +118,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[JaegerRig]:
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
         with running_rig(folder, env) as rig:
-            yield JaegerRig(rig.system, rig.outside, jaeger)
+            yield JaegerRig(rig.system, rig.external, jaeger)
 
 
 def named(trace: dict[str, Any]) -> dict[str, set[str]]:
@@ -136,12 +136,12 @@ def links(trace: dict[str, Any]) -> set[str]:
 
 def test_a_key_is_all_that_finding_its_trace_takes_also_across_a_crash(rig: JaegerRig) -> None:
     tag = fresh("crossed")
-    held = rig.outside.hold(tag)
+    held = rig.external.hold(tag)
     job = rig.system.submit(
         {"id": "a", "tool": "poke_probeable", "args": {"tag": tag, "hold": tag}},
         {"id": "b", "tool": "poke_pure", "args": {"tag": f"{tag}-b"}, "depends_on": ["a"]},
     )
-    rig.outside.wait_for(1, tag, PATIENCE_S)
+    rig.external.wait_for(1, tag, PATIENCE_S)
     key = rig.keys(job)["a"]
     rig.jaeger.wait_trace(key[:32], {"aetheris-tool_executor"})  # what the call's first span says is out
     rig.system.kill("executor-0")

@@ -18,7 +18,7 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from tests.deploy.next_version import FIELD, TYPE
-from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.external_server import ExternalServer, running_outside, until
 from tests.testkit.services import asked
 from tests.testkit.system import REPOSITORY, System
 
@@ -77,27 +77,27 @@ class Fleet:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Generator[tuple[Fleet, Outside]]:
+def external(tmp_path: Path) -> Generator[tuple[Fleet, ExternalServer]]:
     broker = broker_in(install(lambda _part, _message: None), tmp_path, Ports(tmp_path / "broker"))
     valkey, ports = Valkey(tmp_path / "valkey"), Ports(tmp_path)
     (tmp_path / "tokens.toml").write_text(f'[[token]]\nvalue = "{TOKEN}"\nname = "n"\ntenant = "default"\n')
     with (
         running_broker(broker, tmp_path / "kafka.log"),
         running_valkey(valkey, tmp_path / "valkey.log"),
-        running_outside(tmp_path / "outside") as outside,
+        running_outside(tmp_path / "outside") as external,
     ):
-        settings = outside.env | {
+        settings = external.env | {
             "AETHERIS_KAFKA": broker.address,
             "AETHERIS_REDIS": valkey.url,
             "AETHERIS_DATA": str(tmp_path),
             "AETHERIS_DEV": "true",
-            "AETHERIS_TOOLS": "tests.testkit.outside_tools",
+            "AETHERIS_TOOLS": "tests.testkit.external_tools",
             "AETHERIS_VERIFIER_URL": f"http://127.0.0.1:{ports.get('verifier-1-http')}",
             "PYTHONPATH": str(REPOSITORY),
         }
         fleet = Fleet(tmp_path, settings, ports)
         try:
-            yield fleet, outside
+            yield fleet, external
         finally:
             for child in fleet.running.values():
                 end(child, 1.0)
@@ -112,8 +112,8 @@ def chain(tag: str, hold: str = "") -> list[dict[str, Any]]:
     ]
 
 
-def test_each_service_is_replaced_while_jobs_run(world: tuple[Fleet, Outside]) -> None:
-    fleet, outside = world
+def test_each_service_is_replaced_while_jobs_run(external: tuple[Fleet, ExternalServer]) -> None:
+    fleet, external_system = external
     jobs: dict[str, str] = {}
 
     def submit(system: System, stage: str, hold: str = "") -> None:
@@ -123,9 +123,9 @@ def test_each_service_is_replaced_while_jobs_run(world: tuple[Fleet, Outside]) -
 
     def replace(system: System, service: str) -> None:
         """A call is in flight all the while; the executor's, when it is killed."""
-        outside.hold(service)
+        external_system.hold(service)
         submit(system, f"{service}-held", hold=service)
-        outside.wait_for(1, f"{service}-held-0-a", PATIENCE_S)
+        external_system.wait_for(1, f"{service}-held-0-a", PATIENCE_S)
         submit(system, f"{service}-before")
         fleet.start(service, 1, following=True)
         submit(system, f"{service}-beside")
@@ -136,7 +136,7 @@ def test_each_service_is_replaced_while_jobs_run(world: tuple[Fleet, Outside]) -
             fleet.start(service, 0, following=True)
         else:
             fleet.stop(service, 0)
-        (outside.folder / service).unlink()
+        (external_system.folder / service).unlink()
         if service != "gateway":
             system.wait_ended(jobs.values(), PATIENCE_S)
 
@@ -154,7 +154,7 @@ def test_each_service_is_replaced_while_jobs_run(world: tuple[Fleet, Outside]) -
         written: dict[str, set[bool]] = {}
         for tag, job in jobs.items():
             assert new.job(job)["status"] == "completed", tag
-            assert [outside.count(f"{tag}-{node}") for node in "abc"] == [1, 1, 1], tag
+            assert [external_system.count(f"{tag}-{node}") for node in "abc"] == [1, 1, 1], tag
             report = new.report(job)
             assert report["ok"], (tag, report["violations"])
             for event in new.events(job):

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.testkit.outside import Outside
+from tests.testkit.external_server import ExternalServer
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import System
 
@@ -23,6 +23,6 @@ def system(rig: Rig) -> System:
 
 
 @pytest.fixture(scope="module")
-def outside(rig: Rig) -> Outside:
+def external(rig: Rig) -> ExternalServer:
     """That of the rig."""
-    return rig.outside
+    return rig.external

@@ -15,7 +15,7 @@ import pytest
 
 from tests.testkit.agents import AgentsRig, running_agents
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.policies import ASK_IRREVERSIBLE, ruled_by
 from tests.testkit.system import REPOSITORY
 
@@ -105,9 +105,9 @@ def test_what_is_wrong_in_an_answer_is_not_called_and_the_model_is_told(rig: Age
     job = rig.system.submit_goal(goal)
     found = ended(rig, job)
     assert [step["node_id"] for step in found["steps"]] == ["turn-1", "turn-1.1", "turn-2"]
-    assert (rig.outside.reads(goal), rig.outside.count("hostile")) == (1, 0)
-    told = [one for one in rig.model.requests if one.goal == goal][-1].body["messages"][-5:]
-    assert [one["content"].startswith("This call was not made.") for one in told] == [True, True, True, True, False]
+    assert (rig.external.reads(goal), rig.external.count("hostile")) == (1, 0)
+    reported = [one for one in rig.model.requests if one.goal == goal][-1].body["messages"][-5:]
+    assert [one["content"].startswith("This call was not made.") for one in reported] == [True, True, True, True, False]
     first, _, second = rig.effects(job)
     assert (first["kind"], first["model"], first["prompt_hash"]) == ("llm", "scripted", first["input_hash"])
     assert first["usage"]["cost_usd"] > 0
@@ -124,15 +124,15 @@ def test_a_result_that_gives_orders_gets_no_more_than_a_question_to_a_human(rig:
     job = rig.system.submit_goal("obey")
     rig.system.wait_status(job, "waiting", 60)
     asked = rig.system.wait_asked(job)
-    assert (asked["node_id"], rig.outside.count("injected")) == ("turn-2.1", 0)
+    assert (asked["node_id"], rig.external.count("injected")) == ("turn-2.1", 0)
     answer = rig.system.api.post("/ecs/respond", json={"request_id": asked["request_id"], "action": "reject"})
     assert answer.status_code < 300, answer.text
     found = ended(rig, job)
     assert "turn-2.1" in {step["node_id"] for step in found["steps"] if step["state"] == "rejected"}
-    assert rig.outside.count("injected") == 0
+    assert rig.external.count("injected") == 0
     last = [one for one in rig.model.requests if one.goal == "obey"][-1]
-    said = json.loads(last.body["messages"][-1]["content"])
-    assert (said["outcome"], said["has_effect"], said["error_message"]) == (
+    reported = json.loads(last.body["messages"][-1]["content"])
+    assert (reported["outcome"], reported["has_effect"], reported["error_message"]) == (
         "rejected",
         "none",
         "approval: a human said no",
@@ -155,9 +155,9 @@ def test_a_model_that_is_told_what_failed_goes_on_and_what_it_repeats_is_done_on
     steps = {step["node_id"]: step["state"] for step in found["steps"]}
     assert [name for name, state in steps.items() if state == "failed"] == ["turn-1.2", "turn-2.2"]
     assert [name for name, state in steps.items() if state == "completed" and "." in name] == ["turn-1.1"]
-    assert rig.outside.count(tag) == 1
-    told = [one["content"] for one in rig.model.requests[-1].body["messages"] if one["role"] == "tool"]
-    assert [json.loads(one).get("has_effect") for one in told] == [None, "none", None, None, "none", None]
+    assert rig.external.count(tag) == 1
+    reported = [one["content"] for one in rig.model.requests[-1].body["messages"] if one["role"] == "tool"]
+    assert [json.loads(one).get("has_effect") for one in reported] == [None, "none", None, None, "none", None]
     assert rig.outcome(job)
     until(lambda: rig.system.api.get(f"/jobs/{job}/evidence").status_code == 200, 30)
     check_alone(rig.system.api.get(f"/jobs/{job}/evidence").content)
@@ -178,7 +178,7 @@ def test_an_effect_that_nobody_is_sure_of_ends_the_loop(rig: AgentsRig) -> None:
     SCRIPT[goal] = [{"calls": [poke("poke_lost", tag)]}, {"calls": [poke("poke_lost", tag)]}]
     job = rig.system.submit_goal(goal, options={"on_in_doubt": "fail"})
     assert "not sure" in ended(rig, job, "failed")["error"]
-    assert (rig.outside.count(tag), rig.model.calls_for(goal)) == (1, [0])
+    assert (rig.external.count(tag), rig.model.calls_for(goal)) == (1, [0])
 
 
 def test_jobs_end_for_good_with_the_name_of_what_ends_them(rig: AgentsRig) -> None:
@@ -202,7 +202,7 @@ def test_jobs_end_for_good_with_the_name_of_what_ends_them(rig: AgentsRig) -> No
 def test_a_whole_plan_from_one_answer_and_a_model_within_a_plan(rig: AgentsRig) -> None:
     job = rig.system.submit_goal("plan", planning="graph")
     assert [step["node_id"] for step in ended(rig, job)["steps"]] == ["turn-1", "plan.look", "plan.do"]
-    assert [one["tag"] for one in rig.outside.effects() if one["key"].startswith(f"aetheris:{job}:")] == ["planned"]
+    assert [one["tag"] for one in rig.external.effects() if one["key"].startswith(f"aetheris:{job}:")] == ["planned"]
     prompt = {"$ref": "look#/tag"}
     job = rig.system.submit(
         {"id": "look", "tool": "poke_pure", "args": {"tag": "Say it shorter."}},
@@ -252,7 +252,7 @@ def test_an_agent_that_is_killed_twenty_times_ends_as_one_that_is_not(rig: Agent
     found = rig.system.job(job)
     assert found["status"] == "completed", found
     assert rig.outcome(job) == rig.outcome(clean)
-    keys = Counter(effect["key"] for effect in rig.outside.effects() if f":{job}:" in effect["key"])
+    keys = Counter(effect["key"] for effect in rig.external.effects() if f":{job}:" in effect["key"])
     tools = {step["node_id"]: step["tool"] for step in found["steps"]}
     reached = Counter(key.split(":")[2] for key in keys)
     assert reached == dict.fromkeys((node for node, tool in tools.items() if tool in CLASSES[1:]), 1), "one key a node"

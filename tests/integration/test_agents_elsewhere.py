@@ -14,7 +14,7 @@ import pytest
 from aetheris.cli import local
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.pages import readme_agent
 from tests.testkit.rig import Rig, running_rig
 
@@ -94,21 +94,21 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ReadmeAgentRig]:
             "OPENAI_BASE_URL": url,
             "OPENAI_API_KEY": "none",
         }
-        yield ReadmeAgentRig(rig.system, rig.outside, model, env, script)
+        yield ReadmeAgentRig(rig.system, rig.external, model, env, script)
 
 
 def test_what_an_agent_has_done_is_not_done_again(rig: ReadmeAgentRig) -> None:
     order = fresh("o-1")
     asked = goal(order, 5)
     before = rig.jobs()
-    held = rig.outside.hold("refund")
+    held = rig.external.hold("refund")
     try:
         with rig.started(order):
-            rig.outside.wait_for(1, f"{order} 5", PATIENCE_S)
+            rig.external.wait_for(1, f"{order} 5", PATIENCE_S)
     finally:
         held.unlink()
     assert rig.run(order, order) == ["It is done."] * 2
-    assert rig.outside.count(f"{order} 5") == 1
+    assert rig.external.count(f"{order} 5") == 1
     assert rig.model.calls_for(asked) == [0, 0, 1, 0, 1]
     until(lambda: rig.jobs() > before, PATIENCE_S)
     (job,) = rig.jobs() - before
@@ -120,8 +120,8 @@ def test_what_is_said_twice_is_done_once_and_what_was_refused_may_be_corrected(r
     goal(twice, 5, 5)
     corrected = goal(mended, "much", 5)
     assert rig.run(twice, twice, mended) == ["It is done."] * 3
-    assert rig.outside.count(f"{twice} 5") == 1
-    assert [one["tag"] for one in rig.outside.effects() if one["tag"].startswith(mended)] == [f"{mended} 5"]
+    assert rig.external.count(f"{twice} 5") == 1
+    assert [one["tag"] for one in rig.external.effects() if one["tag"].startswith(mended)] == [f"{mended} 5"]
     (asked,) = [one for one in rig.model.requests if one.goal == corrected and one.turn == 1]
     assert "refused, and nothing was called" in str(asked.body)
     assert "amount" in str(asked.body)

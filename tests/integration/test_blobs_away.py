@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from aetheris.cli.embedded.doctor import examine
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import TOOLS, Rig, running_rig
 from tests.testkit.system import System
 
@@ -80,4 +80,4 @@ def _others_go_on(system: System) -> None:
 
 
 def _has(system: System, job: str, what: str, node: str) -> bool:
-    return any(said["node_id"] == node for said in system.data_of(job, what))
+    return any(body["node_id"] == node for body in system.data_of(job, what))

@@ -10,7 +10,7 @@ import pytest
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.partitioning import partition_of
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
@@ -36,7 +36,7 @@ class CheckpointRig(Rig):
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[CheckpointRig]:
     env = {"AETHERIS_CHECKPOINT_EVERY": str(EVERY)}
     with running_rig(tmp_path_factory.mktemp("checkpoints"), env) as rig:
-        yield CheckpointRig(rig.system, rig.outside)
+        yield CheckpointRig(rig.system, rig.external)
 
 
 def waiting(tag: str) -> list[dict[str, Any]]:
@@ -83,15 +83,15 @@ def test_a_restart_reads_only_from_the_mark_and_the_job_goes_on(rig: CheckpointR
     for topic in (Topic.CHECKPOINTS, Topic.AUDIT_CHECKPOINTS):
         until(lambda topic=topic: pieces(rig, topic, partition) > 0, PATIENCE_S)
     for part in PARTS:
-        said = _restarted(rig, part, partition)
-        assert said["known"] > 0, said
-        assert said["read"] < 4 * EVERY < said["start"], said
+        body = _restarted(rig, part, partition)
+        assert body["known"] > 0, body
+        assert body["read"] < 4 * EVERY < body["start"], body
     assert system.signal(job, "go", 1).status_code == 200
     system.wait_ended([job], PATIENCE_S)
     assert system.job(job)["status"] == "completed"
     system.verified(job)
     assert sum("state_checkpointed" in one for one in system.types(job)) == 1
-    assert [rig.outside.count(one) for one in (f"{tag}-first", f"{tag}-second")] == TOLD
+    assert [rig.external.count(one) for one in (f"{tag}-first", f"{tag}-second")] == TOLD
 
 
 def _restarted(rig: CheckpointRig, part: str, partition: int) -> dict[str, Any]:
@@ -122,10 +122,10 @@ def test_kills_while_checkpoints_are_written_leave_no_false_one(rig: CheckpointR
         system.kill(part)
     system.wait_ready(PATIENCE_S)
     for job in jobs:
-        said = system.signal(job, "go", 1)
-        assert said.status_code in (200, 202), said.text
+        reported = system.signal(job, "go", 1)
+        assert reported.status_code in (200, 202), reported.text
     system.wait_ended(jobs, PATIENCE_S)
     for tag, job in zip(tags, jobs, strict=True):
         assert system.job(job)["status"] == "completed"
         system.verified(job)
-        assert [rig.outside.count(f"{tag}-{step}") for step in ("first", "second")] == TOLD
+        assert [rig.external.count(f"{tag}-{step}") for step in ("first", "second")] == TOLD

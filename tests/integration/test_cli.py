@@ -18,13 +18,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from aetheris.cli.embedded import lifecycle
 from aetheris.proofs import notes
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, running_outside, until
+from tests.testkit.external_server import ExternalServer, running_outside, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 REPOSITORY = Path(__file__).parent.parent.parent
 WITHIN_S = 120
-UP = ("up", "--tools", "tests.testkit.outside_tools")
+UP = ("up", "--tools", "tests.testkit.external_tools")
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ class Command:
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outside]:
+def external(tmp_path_factory: pytest.TempPathFactory) -> Generator[ExternalServer]:
     with running_outside(tmp_path_factory.mktemp("outside")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def aetheris(outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Generator[Command]:
+def aetheris(external: ExternalServer, tmp_path_factory: pytest.TempPathFactory) -> Generator[Command]:
     """Up by `aetheris up`, down by whatever the tests left to do."""
     data = tmp_path_factory.mktemp("cli") / "data"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AETHERIS_")}
-    command = Command(data, {**inherited, **outside.env, "AETHERIS_DATA": str(data), "PYTHONPATH": str(REPOSITORY)})
+    command = Command(data, {**inherited, **external.env, "AETHERIS_DATA": str(data), "PYTHONPATH": str(REPOSITORY)})
     try:
         up = command(*UP, "--json")
         assert up.returncode == 0, up.stderr
@@ -81,7 +81,7 @@ def poke(name: str, tool: str, tag: str, *needs: str, **args: Any) -> dict[str, 
     return {"id": name, "tool": tool, "args": {"tag": tag, **args}, "depends_on": list(needs)}
 
 
-def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
+def test_a_job_from_plan_to_proof(aetheris: Command, external: ExternalServer) -> None:
     tag, once = fresh("cli"), fresh("once")
     steps = (poke("one", "poke_probeable", f"{tag}-1"), poke("two", "poke_opaque", f"{tag}-2", "one"))
     plan = aetheris.plan("good", *steps)
@@ -93,7 +93,7 @@ def test_a_job_from_plan_to_proof(aetheris: Command, outside: Outside) -> None:
     for node, tool in (("one", "poke_probeable"), ("two", "poke_opaque")):
         assert [node, tool, "started", "attempt", "0", f"aetheris:{job_id}:{node}:0"] in lines
         assert any(line[:5] == [node, tool, "done", "attempt", "0"] and len(line) == 6 for line in lines)
-    assert [effect["tag"] for effect in outside.effects() if effect["tag"].startswith(tag)] == [f"{tag}-1", f"{tag}-2"]
+    assert [effect["tag"] for effect in external.effects() if effect["tag"].startswith(tag)] == [f"{tag}-1", f"{tag}-2"]
 
     again = aetheris.json("submit", plan, "--idempotency-key", once)
     assert again["job_id"] == job_id
@@ -185,12 +185,12 @@ def test_what_contradicts_an_earlier_checkpoint_is_not_signed(aetheris: Command)
     assert aetheris("seals", "checkpoint").returncode == 0
 
 
-def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outside: Outside) -> None:
+def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, external: ExternalServer) -> None:
     tag = fresh("parked")
-    held = outside.hold(tag)
+    held = external.hold(tag)
     plan = aetheris.plan("parked", poke("pay", "poke_opaque", tag, hold=held.name))
     job_id = aetheris.json("submit", plan)["job_id"]
-    outside.wait_for(1, tag, WITHIN_S)
+    external.wait_for(1, tag, WITHIN_S)
     executor = lifecycle.status(aetheris.data).parts["executor-0"].state.pid
     assert executor is not None
     os.kill(executor, 9)  # the effect stands, and nobody has heard of it
@@ -209,7 +209,7 @@ def test_a_parked_step_says_why_and_is_resolved_by_hand(aetheris: Command, outsi
     assert aetheris(*resolve, "--result", json.dumps({"poked": tag})).returncode == 0
     until(lambda: aetheris.json("job", job_id)["status"] == "completed", WITHIN_S)
     assert aetheris(*resolve).returncode == 1
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
 
 
 def test_what_is_wrong_is_said_by_the_exit_code(aetheris: Command) -> None:

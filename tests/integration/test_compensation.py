@@ -8,7 +8,7 @@ import pytest
 
 from aetheris.runtime.process.crash import ORDERED, VARIABLE
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, until
+from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.policies import ALLOW_ALL, ruled_by
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import System
@@ -40,7 +40,9 @@ def doomed(tag: str) -> list[dict[str, Any]]:
     return [*steps, end]
 
 
-def test_each_compensation_is_counted_once_through_kills_of_each_service(system: System, outside: Outside) -> None:
+def test_each_compensation_is_counted_once_through_kills_of_each_service(
+    system: System, external: ExternalServer
+) -> None:
     tag = fresh("doomed")
     system.die_at("after_compensation:poke_probeable")
     jobs = [system.submit(*doomed(f"{tag}-{number}")) for number in range(JOBS)]
@@ -55,7 +57,7 @@ def test_each_compensation_is_counted_once_through_kills_of_each_service(system:
         assert (view["status"], view["compensated"]) == ("failed", order)
         types = {step["node_id"]: step.get("result_type") for step in view["steps"]}
         assert [types[name] for name in order] == ["compensated"] * STEPS
-    effects = [effect for effect in outside.effects() if effect["tag"].startswith(tag)]
+    effects = [effect for effect in external.effects() if effect["tag"].startswith(tag)]
     counted = {f"{tag}-{number}/{at}": 2 for number in range(JOBS) for at in range(STEPS)}
     assert Counter(effect["tag"] for effect in effects) == counted
     for job in jobs:
@@ -67,10 +69,10 @@ def test_each_compensation_is_counted_once_through_kills_of_each_service(system:
 
 def told(system: System, job: str, kind: str, *names: str) -> list[tuple[str, ...]]:
     """These fields of a job's events of one type, in log order."""
-    return [tuple(said[name] for name in names) for said in system.data_of(job, kind)]
+    return [tuple(body[name] for name in names) for body in system.data_of(job, kind)]
 
 
-def test_every_outcome_that_a_step_may_have(system: System, outside: Outside) -> None:
+def test_every_outcome_that_a_step_may_have(system: System, external: ExternalServer) -> None:
     tag = fresh("outcome")
     job = system.submit(
         {"id": "read", "tool": "poke_pure", "args": {"tag": "read"}},
@@ -91,28 +93,28 @@ def test_every_outcome_that_a_step_may_have(system: System, outside: Outside) ->
         ("a", "compensated"),
     ]
     assert told(system, job, "step_compensated", "node_id", "compensates") == [("b.undo", "b"), ("a.undo", "a")]
-    tries = told(system, job, "tool_invocation_finished", "node_id", "outcome", "via")
-    assert [said for said in tries if said[0] == "a"] == [
+    invocations = told(system, job, "tool_invocation_finished", "node_id", "outcome", "via")
+    assert [reported for reported in invocations if reported[0] == "a"] == [
         ("a", "retryable_failure", "executor"),
         ("a", "success", "executor"),
     ]
     assert told(system, refused, "node_finished", "result_type") == [("permanent_failure",)]
-    assert [outside.count(f"{tag}-{name}") for name in ("a", "b", "never")] == [2, 2, 0]
+    assert [external.count(f"{tag}-{name}") for name in ("a", "b", "never")] == [2, 2, 0]
     system.verified(job)
 
 
-def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, outside: Outside) -> None:
+def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, external: ExternalServer) -> None:
     late, undone = fresh("late"), fresh("undone-late")
-    held = outside.hold(late)
+    held = external.hold(late)
     running = {"tag": late, "hold": held.name}
     job = system.submit(
         undoable("a", undone), {"id": "b", "tool": "patient_probeable", "args": running, "depends_on": ["a"]}
     )
-    outside.wait_for(1, late, PATIENCE_S)
+    external.wait_for(1, late, PATIENCE_S)
     answer = system.api.post(f"/jobs/{job}/cancel", json={"compensate": True})
     assert answer.json()["event"] == "cancel_requested", answer.text
     until(lambda: told(system, job, "job_stopping") != [], PATIENCE_S)
-    assert (system.job(job)["status"], outside.count(undone)) == ("cancelling", 1)
+    assert (system.job(job)["status"], external.count(undone)) == ("cancelling", 1)
     held.unlink()
     view = system.wait_status(job, "cancelled", PATIENCE_S)
     assert view["compensated"] == ["a"]
@@ -120,10 +122,12 @@ def test_a_cancel_settles_what_runs_and_only_then_undoes(system: System, outside
     order = [(kind, data.get("node_id", data.get("revision"))) for kind, data in found]
     stop, settled = order.index(("job_stopping", None)), order.index(("tool_invocation_finished", "b"))
     assert stop < settled < order.index(("plan_generated", 1))
-    assert (outside.count(undone), outside.count(late)) == (2, 1)
+    assert (external.count(undone), external.count(late)) == (2, 1)
 
 
-def test_an_irreversible_compensation_waits_for_its_approval_or_the_policy(system: System, outside: Outside) -> None:
+def test_an_irreversible_compensation_waits_for_its_approval_or_the_policy(
+    system: System, external: ExternalServer
+) -> None:
     undone = fresh("undone")
     undo = {"tool": "poke_irreversible", "args": {"tag": undone}}
     job = system.submit(
@@ -131,12 +135,12 @@ def test_an_irreversible_compensation_waits_for_its_approval_or_the_policy(syste
         {"id": "end", "tool": "poke_refused", "depends_on": ["a"]},
     )
     assert system.wait_status(job, "failed", PATIENCE_S)["compensated"] == ["a"]
-    assert outside.count(undone) == 1
+    assert external.count(undone) == 1
     types = system.types(job)
     assert types.index("policy_allowed") > types.index("job_stopping")
 
 
-def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, outside: Outside) -> None:
+def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, external: ExternalServer) -> None:
     done, lost = fresh("cancelled"), fresh("lost")
     job = system.submit(
         undoable("a", done),
@@ -152,22 +156,22 @@ def test_a_cancel_undoes_what_was_done_where_it_is_asked_to(system: System, outs
         "b": "possible",
         "a.undo": "confirmed",
     }
-    assert (outside.count(done), outside.count(lost)) == (2, 1)
+    assert (external.count(done), external.count(lost)) == (2, 1)
     again = system.api.post(f"/jobs/{job}/cancel", json={"compensate": False})
     assert again.status_code == 409
     system.verified(job)
 
 
-def test_after_an_unsure_failure_a_human_decides(system: System, outside: Outside) -> None:
+def test_after_an_unsure_failure_a_human_decides(system: System, external: ExternalServer) -> None:
     unsure = fresh("unsure")
     plan = [undoable("a", unsure), {"id": "b", "tool": "poke_lost", "args": {"tag": "q"}, "depends_on": ["a"]}]
     job = system.submit(*plan, options={"on_in_doubt": "fail"})
     view = system.wait_status(job, "waiting", PATIENCE_S)
     assert view["why"].startswith("b failed without being sure")
-    assert outside.count(unsure) == 1
+    assert external.count(unsure) == 1
     system.api.post(f"/jobs/{job}/cancel", json={"compensate": True})
     assert system.wait_status(job, "cancelled", PATIENCE_S)["compensated"] == ["a"]
-    assert outside.count(unsure) == 2
+    assert external.count(unsure) == 2
     system.verified(job)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import wait
 from tests.testkit.system import System, running_system
 
@@ -111,8 +111,8 @@ def test_strict_fails_a_job_that_builds_on_what_is_gone(rig: FilesRig) -> None:
     assert view["status"] == "failed"
     assert [one["reason"] for one in view["steps"] if one["node_id"] == "b"] == ["confirmation"]
     assert not (rig.root / f"{name}.next").exists()
-    (said,) = rig.system.events(job, "confirmation_failed")
-    assert (said["data"]["mode"], said["data"]["reason"]) == ("strict", "drift")
+    (body,) = rig.system.events(job, "confirmation_failed")
+    assert (body["data"]["mode"], body["data"]["reason"]) == ("strict", "drift")
 
 
 def test_what_is_as_it_was_lets_the_job_go_on(rig: FilesRig) -> None:

@@ -22,7 +22,7 @@ from aetheris.verifier.keys import load_private_key
 from tests.testkit.attempts import fresh
 from tests.testkit.bundles import opinions
 from tests.testkit.evidence import signer
-from tests.testkit.outside import Outside, until
+from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.system import REPOSITORY, System
 
@@ -70,22 +70,22 @@ def payments(tag: str, *, third: str, hold: str = "") -> list[dict[str, Any]]:
 
 
 def test_three_payments_of_which_the_third_failed_are_three_payments(
-    system: System, outside: Outside, tmp_path: Path
+    system: System, external: ExternalServer, tmp_path: Path
 ) -> None:
     """The first two are not made again, whatever is killed; and all of it is proven, or what is forged is named."""
     tag, hold = fresh("pay"), fresh("hold")
-    held = outside.hold(hold)
+    held = external.hold(hold)
     job = failed(system, *payments(tag, third="poke_refused"))
     status, taken = go_on(system, job, *payments(tag, third="poke_probeable", hold=hold))
     assert status == 202, taken
     second = taken["job_id"]
-    until(lambda: outside.count(f"{tag}-3") == 1, 60)
+    until(lambda: external.count(f"{tag}-3") == 1, 60)
     with system.all_killed():
         held.unlink()
     system.wait_ended([second], 120)
     assert system.job(second)["status"] == "completed"
     system.wait_sealed(second)
-    assert [outside.count(f"{tag}-{number}") for number in (1, 2, 3)] == [1, 1, 1]
+    assert [external.count(f"{tag}-{number}") for number in (1, 2, 3)] == [1, 1, 1]
     assert [one["job_id"] for one in system.verified(second)["continued"]] == [job]
     answer = system.api.get(f"/jobs/{second}/evidence")
     assert answer.status_code == 200, answer.text
@@ -100,7 +100,7 @@ def test_three_payments_of_which_the_third_failed_are_three_payments(
     other = failed(system, *payments(fresh("other"), third="poke_refused"))
     for forge, rule in FORGERIES.items():
         given = {"stranger": system.api.get(f"/jobs/{other}/evidence").content}
-        trojan = resigned(system, answer.content, lambda said, forge=forge, given=given: forge(said, given))
+        trojan = resigned(system, answer.content, lambda body, forge=forge, given=given: forge(body, given))
         for report in opinions(system, trojan, tmp_path):
             assert rule in {one["rule"] for one in report["violations"]}
             assert not report["ok"]
@@ -113,34 +113,34 @@ def statement_of(data: bytes) -> dict[str, Any]:
 
 def resigned(system: System, data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
     """As the operator would forge it, who holds the key that signs bundles."""
-    said = statement_of(data)
-    change(said["predicate"])
-    payload = dumps(said)
+    body = statement_of(data)
+    change(body["predicate"])
+    payload = dumps(body)
     key = load_private_key(system.data / "keys" / "seal.pem")
     signature = dict(signer(key)(seals.pae(bundle.PAYLOAD_TYPE, payload)))
     encoded = base64.b64encode(payload).decode()
     return bundle.pack(dumps({"payload": encoded, "payloadType": bundle.PAYLOAD_TYPE, "signatures": [signature]}))
 
 
-def without(said: dict[str, Any], _given: dict[str, bytes]) -> None:
-    del said["continued"]
+def without(body: dict[str, Any], _given: dict[str, bytes]) -> None:
+    del body["continued"]
 
 
-def swapped(said: dict[str, Any], given: dict[str, bytes]) -> None:
+def swapped(body: dict[str, Any], given: dict[str, bytes]) -> None:
     stranger = statement_of(given["stranger"])["predicate"]
-    said["continued"][0] |= {name: stranger[name] for name in ("records", "blobs", "inclusion")}
+    body["continued"][0] |= {name: stranger[name] for name in ("records", "blobs", "inclusion")}
 
 
-def unpaid(said: dict[str, Any], _given: dict[str, bytes]) -> None:
+def unpaid(body: dict[str, Any], _given: dict[str, bytes]) -> None:
     """The earlier job never made its first payment."""
-    one = said["continued"][0]
+    one = body["continued"][0]
     one["records"] = [record for record in one["records"] if b'"node_id":"p1"' not in base64.b64decode(record["value"])]
 
 
 FORGERIES = {without: "continued_missing", swapped: "other_job", unpaid: "adopted_unsettled"}
 
 
-def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, outside: Outside) -> None:
+def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, external: ExternalServer) -> None:
     """Whoever goes round the gateway: its planner reads the job that is continued itself."""
     tag = fresh("forged")
     job = failed(system, poke("a", tag), REFUSED)
@@ -148,9 +148,11 @@ def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, o
     assert status == 202
     system.wait_ended([taken["job_id"]])
     (created,) = system.data_of(taken["job_id"], "job_created")
-    said = created["continues"]
-    adopted = [said["adopted"][0] | {"result_hash": "0" * 64}]
-    for number, forged in enumerate((said | {"adopted": adopted}, said | {"adopted": []}, said | {"job_id": "none"})):
+    reported = created["continues"]
+    adopted = [reported["adopted"][0] | {"result_hash": "0" * 64}]
+    for number, forged in enumerate(
+        (reported | {"adopted": adopted}, reported | {"adopted": []}, reported | {"job_id": "none"})
+    ):
         command = Submit.model_validate(
             {
                 "job_id": fresh(f"forged-{number}"),
@@ -166,19 +168,19 @@ def test_a_submission_that_is_forged_on_the_topic_runs_nothing(system: System, o
         shown = system.job(command.job_id)
         assert shown["error"].startswith("continues: "), shown
         assert [one["state"] for one in shown["steps"]] == ["pending"]
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
 
 
-def test_a_continuation_that_never_began_stands_in_nobodys_way(system: System, outside: Outside) -> None:
+def test_a_continuation_that_never_began_stands_in_nobodys_way(system: System, external: ExternalServer) -> None:
     """Whoever wrote it to the topic, under the very id that the next one would have."""
     tag = fresh("dead")
     job = failed(system, poke("a", tag), REFUSED)
     (created,) = system.data_of(job, "job_created")
     taken = job_id_of(created["tenant"], f"continues {job}")
-    said = {name: created[name] for name in ("tenant", "request_hash")} | {"by": "eve", "job_id": taken}
+    body = {name: created[name] for name in ("tenant", "request_hash")} | {"by": "eve", "job_id": taken}
     (planned,) = system.data_of(job, "plan_generated")
     seal = dict.fromkeys(("root", "outcome_hash", "key_id"), "0") | {"event_count": 1}
-    forged = said | {"plan": planned["task_graph"], "continues": {"job_id": job, "seal": seal}}
+    forged = body | {"plan": planned["task_graph"], "continues": {"job_id": job, "seal": seal}}
     system.forge(Topic.JOBS_COMMANDS, taken, Submit.model_validate(forged), "/gateway/rogue")
     until(lambda: system.job(taken).get("status") == "failed", 60)
     left = poke("z", fresh("left"))
@@ -187,7 +189,7 @@ def test_a_continuation_that_never_began_stands_in_nobodys_way(system: System, o
     assert second["job_id"] != taken
     system.wait_ended([second["job_id"]])
     assert system.job(second["job_id"])["status"] == "completed"
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
     system.verified(second["job_id"])
     status, error = go_on(system, job, poke("y", fresh("other")))
     assert (status, error["error"]["details"]["job_id"]) == (409, second["job_id"])
@@ -203,22 +205,24 @@ def test_another_tenants_job_is_none_also_when_its_seal_is_named(system: System)
     assert system.api.post(f"/jobs/{job}/continue", json={"continues": named}).status_code == 400
 
 
-def test_who_continues_a_job_submits_it_and_approves_none_of_its_calls(system: System, outside: Outside) -> None:
+def test_who_continues_a_job_submits_it_and_approves_none_of_its_calls(
+    system: System, external: ExternalServer
+) -> None:
     tag = fresh("gate")
     job = failed(system, poke("a", tag, tool="poke_pure"), REFUSED)
     status, taken = go_on(system, job, poke("z", tag, tool="poke_irreversible"))
     assert status == 202
     asked = system.wait_asked(taken["job_id"])
-    said = {"request_id": asked["request_id"], "action": "approve"}
-    assert system.api.post("/ecs/respond", json=said).status_code == 403
-    assert outside.count(tag) == 0
-    assert system.api.post("/ecs/respond", json=said, headers=system.approver).status_code == 200
+    body = {"request_id": asked["request_id"], "action": "approve"}
+    assert system.api.post("/ecs/respond", json=body).status_code == 403
+    assert external.count(tag) == 0
+    assert system.api.post("/ecs/respond", json=body, headers=system.approver).status_code == 200
     system.wait_ended([taken["job_id"]])
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
     system.verified(taken["job_id"])
 
 
-def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: System, outside: Outside) -> None:
+def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: System, external: ExternalServer) -> None:
     tag, later = fresh("first"), fresh("later")
     first, last = poke("a", tag), poke("c", {"$ref": "a#/poked"}, "b", tool="poke_idempotent")
     job = failed(system, first, REFUSED, last)
@@ -231,8 +235,8 @@ def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: Sy
     shown = system.job(taken["job_id"])
     assert (shown["status"], shown["continues"]) == ("completed", {"job_id": job, "adopted": ["a"]})
     assert [(one["node_id"], one["state"]) for one in shown["steps"]] == [("b", "completed"), ("c", "completed")]
-    assert (outside.count(later), outside.count(tag)) == (1, 2), "of a once, and what c did with its result"
-    made = [one["key"] for one in outside.effects(tag=tag)]
+    assert (external.count(later), external.count(tag)) == (1, 2), "of a once, and what c did with its result"
+    made = [one["key"] for one in external.effects(tag=tag)]
     assert made == [f"aetheris:{job}:a:0", f"aetheris:{taken['job_id']}:c:0"]
     system.verified(taken["job_id"])
     status, error = go_on(system, job, first, poke("b", fresh("third")))
@@ -240,7 +244,7 @@ def test_what_is_left_runs_on_what_was_done_and_nothing_is_done_again(system: Sy
     assert error["error"]["details"]["job_id"] == taken["job_id"]
 
 
-def test_a_continuation_that_fails_is_continued_itself(system: System, outside: Outside) -> None:
+def test_a_continuation_that_fails_is_continued_itself(system: System, external: ExternalServer) -> None:
     tag = fresh("chain")
     job = failed(system, poke("a", tag), REFUSED)
     command = [sys.executable, "-m", "aetheris.cli", "continue", job, "--json", "--data", str(system.data)]
@@ -253,24 +257,24 @@ def test_a_continuation_that_fails_is_continued_itself(system: System, outside: 
     assert status == 202
     system.wait_ended([taken["job_id"]])
     assert system.job(taken["job_id"])["continues"] == {"job_id": second, "adopted": ["a"]}
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
 
 
-def test_what_nobody_is_sure_of_is_not_gone_on_from(system: System, outside: Outside) -> None:
+def test_what_nobody_is_sure_of_is_not_gone_on_from(system: System, external: ExternalServer) -> None:
     tag = fresh("lost")
     job = failed(system, poke("a", tag, tool="poke_lost"), on_in_doubt="fail")
     status, error = go_on(system, job)
     assert (status, error["error"]["code"], error["error"]["details"]["nodes"]) == (409, "unsure", ["a"])
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
     assert go_on(system, "no-such-job")[0] == 404
-    said = {"settle": {"a": {"verdict": "happened", "evidence": "it is there", "result": {}}}}
+    body = {"settle": {"a": {"verdict": "happened", "evidence": "it is there", "result": {}}}}
     plan = {"plan": {"nodes": [poke("z", tag, tool="poke_pure")]}}
-    assert system.api.post(f"/jobs/{job}/continue", json=said | plan).status_code == 403, "he submitted it"
-    answer = system.api.post(f"/jobs/{job}/continue", json=said | plan, headers=system.approver)
+    assert system.api.post(f"/jobs/{job}/continue", json=body | plan).status_code == 403, "he submitted it"
+    answer = system.api.post(f"/jobs/{job}/continue", json=body | plan, headers=system.approver)
     assert answer.status_code == 202, answer.text
     system.wait_ended([answer.json()["job_id"]])
     report = system.verified(answer.json()["job_id"])
     assert [(one["node_id"], one["verdict"], one["by"]) for one in report["settled_by_hand"]] == [
         ("a", "happened", local.APPROVER)
     ]
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1

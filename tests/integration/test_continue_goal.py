@@ -68,7 +68,7 @@ def test_with_a_plan_its_calls_are_adopted_by_their_ids(rig: AgentsRig, tmp_path
     shown = rig.system.job(second)
     assert (shown["status"], shown["continues"]["job_id"]) == ("completed", job)
     assert {"turn-1", "turn-1.1"} <= set(shown["continues"]["adopted"])
-    assert (rig.outside.count(later), rig.outside.count(tag)) == (1, 2), "of turn-1.1 once, and what y did with it"
+    assert (rig.external.count(later), rig.external.count(tag)) == (1, 2), "of turn-1.1 once, and what y did with it"
     holds(rig, second, tmp_path)
 
 
@@ -84,8 +84,8 @@ def test_without_one_its_model_is_asked_to_go_on_and_nothing_is_done_again(rig: 
     assert (shown["status"], shown["goal"], shown["continues"]["job_id"]) == ("failed", goal, job)
     assert [one["node_id"] for one in shown["steps"]] == ["turn-5", "turn-5.3", "turn-6", "turn-6.1", "turn-7"]
     asked = [one.body["messages"] for one in rig.model.requests if one.goal == goal]
-    told = [json.loads(line) for line in str(asked[3][2]["content"]).splitlines() if line.startswith("{")]
-    assert [(one["tool"], one["outcome"], one.get("result")) for one in told] == [
+    reported = [json.loads(line) for line in str(asked[3][2]["content"]).splitlines() if line.startswith("{")]
+    assert [(one["tool"], one["outcome"], one.get("result")) for one in reported] == [
         ("poke_idempotent", "completed", json.dumps({"poked": tag})),
         ("poke_irreversible", "completed", json.dumps({"poked": paid})),
         ("poke_refused", "failed", None),
@@ -95,7 +95,7 @@ def test_without_one_its_model_is_asked_to_go_on_and_nothing_is_done_again(rig: 
     SCRIPT[goal] = [again, {"text": "All is done."}]
     third = continued(rig, second)
     assert rig.system.job(third)["status"] == "completed"
-    assert [rig.outside.count(one) for one in (tag, paid, later)] == [1, 1, 1]
+    assert [rig.external.count(one) for one in (tag, paid, later)] == [1, 1, 1]
     holds(rig, third, tmp_path)
     replayed = rig.system.api.get(f"/jobs/{third}/replay").json()
     assert (replayed["ok"], replayed["unchecked"]) == (True, 0)

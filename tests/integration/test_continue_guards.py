@@ -7,7 +7,7 @@ import pytest
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Respond
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, until
+from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.system import System
 
@@ -21,8 +21,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
 
 
 def approve(system: System, job: str) -> None:
-    said = {"request_id": system.wait_asked(job)["request_id"], "action": "approve"}
-    answer = system.api.post("/ecs/respond", json=said, headers=system.approver)
+    body = {"request_id": system.wait_asked(job)["request_id"], "action": "approve"}
+    answer = system.api.post("/ecs/respond", json=body, headers=system.approver)
     assert answer.status_code == 200, answer.text
 
 
@@ -35,7 +35,7 @@ def continued(system: System, job: str, *nodes: object) -> str:
     return answer.json()["job_id"]
 
 
-def test_an_edit_cannot_make_of_a_call_what_the_earlier_job_did(system: System, outside: Outside) -> None:
+def test_an_edit_cannot_make_of_a_call_what_the_earlier_job_did(system: System, external: ExternalServer) -> None:
     """Neither over HTTP nor past the gateway; another edit goes its way."""
     done, wanted, other = fresh("done"), fresh("wanted"), fresh("other")
     refused = {"id": "b", "tool": "poke_refused", "args": {}, "depends_on": ["a"]}
@@ -47,8 +47,8 @@ def test_an_edit_cannot_make_of_a_call_what_the_earlier_job_did(system: System, 
     answer = system.api.post("/ecs/respond", json=edit, headers=system.approver)
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "duplicate_of"), answer.text
     assert answer.json()["error"]["details"] == {"duplicate_of": "a", "job_id": job}
-    said = {"job_id": second, "by": "approver", "tenant": system.data_of(job, "job_created")[0]["tenant"], "as_of": -1}
-    system.forge(Topic.JOBS_COMMANDS, second, Respond.model_validate(said | edit), "/gateway/rogue")
+    body = {"job_id": second, "by": "approver", "tenant": system.data_of(job, "job_created")[0]["tenant"], "as_of": -1}
+    system.forge(Topic.JOBS_COMMANDS, second, Respond.model_validate(body | edit), "/gateway/rogue")
     lines = system.data / "logs" / "ledger-0.log"
     until(lambda: "which the job continues, did just that" in lines.read_text(), 30)
     assert system.wait_asked(second)["request_id"] == request
@@ -59,5 +59,5 @@ def test_an_edit_cannot_make_of_a_call_what_the_earlier_job_did(system: System, 
     assert system.api.post("/ecs/respond", json=no, headers=system.approver).status_code == 200
     system.wait_ended([second])
     system.wait_sealed(second)
-    assert [outside.count(tag) for tag in (done, wanted, other)] == [1, 0, 0]
+    assert [external.count(tag) for tag in (done, wanted, other)] == [1, 0, 0]
     assert system.api.get(f"/jobs/{second}/verify").json()["violations"] == []

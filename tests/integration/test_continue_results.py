@@ -11,7 +11,7 @@ import pytest
 
 from tests.testkit.attempts import fresh
 from tests.testkit.bundles import opinions
-from tests.testkit.outside import Outside
+from tests.testkit.external_server import ExternalServer
 from tests.testkit.rig import TOOLS, Rig, running_rig
 from tests.testkit.system import REPOSITORY, System
 
@@ -57,7 +57,7 @@ def holds(system: System, job: str, folder: Path) -> None:
 
 
 def test_large_results_and_such_as_hold_references_are_used_through_two_continuations(
-    system: System, outside: Outside, tmp_path: Path
+    system: System, external: ExternalServer, tmp_path: Path
 ) -> None:
     large, odd, before = fresh("large"), fresh("odd"), fresh("was")
     used = [
@@ -74,16 +74,18 @@ def test_large_results_and_such_as_hold_references_are_used_through_two_continua
     behind = [one | {"depends_on": ["r"]} for one in used[1:]]
     second = continued(system, job, used[0], REFUSED | {"depends_on": ["b"]}, *behind, status="failed")
     third = continued(system, second, *used[1:], repeat("f", {"$ref": f"{job}/a#/text"}, f"{before}-f-"))
-    assert [outside.count(tag) for tag in (large, odd)] == [1, 1]
+    assert [external.count(tag) for tag in (large, odd)] == [1, 1]
     text = '"' + "0123456789" * 9_000
-    told = {
+    reported = {
         "b": f"90002:{text[:100]}",
         "d": '58:{"$ref":"a#/text","plain":["$ref",{"$ref":"b#"}]}',
         "e": '22:["$ref",{"$ref":"b#"}]',
         "f": f"90002:{text[:100]}",
     }
-    told["d"] = told["d"].replace("58:", f"{len(told['d']) - 3}:")
-    assert {node: outside.count(f"{before}-{node}-{tag}") for node, tag in told.items()} == dict.fromkeys(told, 1)
+    reported["d"] = reported["d"].replace("58:", f"{len(reported['d']) - 3}:")
+    assert {node: external.count(f"{before}-{node}-{tag}") for node, tag in reported.items()} == dict.fromkeys(
+        reported, 1
+    )
     (created,) = system.data_of(third, "job_created")
     assert {one["name"] for one in created["continues"]["given"]} == {f"{job}/c"}
     holds(system, third, tmp_path)

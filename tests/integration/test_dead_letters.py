@@ -82,9 +82,9 @@ def test_a_dead_letter_is_listed_shown_and_redriven(kafka: str) -> None:
 
     assert run("redrive", place, kafka=kafka, answer="n\n")[0] == 1
     assert asyncio.run(redriven(kafka, name)) == []
-    code, _, said = run("redrive", place, kafka=kafka, answer="y\n")
+    code, _, text = run("redrive", place, kafka=kafka, answer="y\n")
     assert code == 0
-    assert place in said
+    assert place in text
     [again] = asyncio.run(redriven(kafka, name))
     assert (again.value, again.headers) == (SECRET, (("ce_id", b"asked"),))
 

@@ -52,6 +52,8 @@ def test_whoever_restarts_goes_on_and_the_request_is_made_again(system: System) 
     answer = system.resolve(job, parked["node_id"], "happened", result={"poked": "paid"})
     assert answer.status_code == 200, answer.text
     system.wait_ended([job], PATIENCE_S)
-    told = system.data_of(job, "invocation_rejected")
-    assert [one["duplicate_of"]["execution_id"] for one in told] == [parked["execution_id"]], "it was asked for again"
+    reported = system.data_of(job, "invocation_rejected")
+    assert [one["duplicate_of"]["execution_id"] for one in reported] == [parked["execution_id"]], (
+        "it was asked for again"
+    )
     system.verified(job)

@@ -18,35 +18,35 @@ from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.proofs import Violation
 from aetheris.rigs.demo import approve, late, refund, unknown
+from aetheris.rigs.demo.external_systems import EffectCounts
 from aetheris.rigs.demo.gate import Gate
 from aetheris.rigs.demo.kills import Kills
-from aetheris.rigs.demo.outside import Counts
 from aetheris.rigs.demo.paid import payment_of, tag_of
-from aetheris.rigs.demo.refund import ONCE, TWICE, Outcome, Proof
+from aetheris.rigs.demo.refund import ONCE, TWICE, Proof, RefundOutcome
 from aetheris.rigs.demo.tamper import judge
-from tests.testkit.outside import LOG, logged, until
+from tests.testkit.external_server import LOG, logged, until
 
 PROVEN = Proof(online_ok=True, offline_ok=True, tampered_ok=False, complaint=Violation(1, "rule", "event", 1, "why"))
 PAID = tag_of(approve.PAYEE, approve.CHANGED)
-APPROVED = approve.Outcome(403, 403, 409, 409, (PAID,), verified=True)
+APPROVED = approve.ApproveOutcome(403, 403, 409, 409, (PAID,), verified=True)
 ONCE_PAID = late.Paid(1, "probe", ("not_found", "found"), verified=True)
-SETTLED = unknown.Outcome(
-    unknown.Counts(2, 2),
-    unknown.Counts(1, 1),
+SETTLED = unknown.UnknownOutcome(
+    unknown.UnknownCounts(2, 2),
+    unknown.UnknownCounts(1, 1),
     "probe",
     "human",
     waited=True,
     verified=True,
     late=unknown.Late(2, ONCE_PAID),
 )
-GOOD = Outcome(naive=TWICE, aetheris=ONCE, kills=Kills(8, 1, 1, [1.0]), proof=PROVEN)
+GOOD = RefundOutcome(naive=TWICE, aetheris=ONCE, kills=Kills(8, 1, 1, [1.0]), proof=PROVEN)
 
 
 @pytest.mark.real
 @pytest.mark.timeout(400)
 def test_the_demo_keeps_its_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refund.run(tmp_path, keep=False) == 0
-    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    reported = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for line in (
         "refunds at the payment server 2 1",
         "mails in the mailbox 2 1",
@@ -57,7 +57,7 @@ def test_the_demo_keeps_its_promise(tmp_path: Path, capsys: pytest.CaptureFixtur
         "verify, one byte changed fails, names the event",
         "As promised.",
     ):
-        assert line in told
+        assert line in reported
     until(lambda: running_with(tmp_path) == [], 40)
     assert_one_byte_differs(tmp_path / "demo")
 
@@ -66,7 +66,7 @@ def test_the_demo_keeps_its_promise(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.timeout(300)
 def test_the_payout_that_waits_for_a_human_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert approve.run(tmp_path, keep=False) == 0
-    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    reported = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for line in (
         "the submitter approves himself 403 403",
         "who changed the call approves it 403 403",
@@ -76,7 +76,7 @@ def test_the_payout_that_waits_for_a_human_is_made_once(tmp_path: Path, capsys: 
         "verify holds holds",
         "As promised.",
     ):
-        assert line in told
+        assert line in reported
     (book,) = (tmp_path / "demo").glob(f"bank-*/{LOG}")
     assert [payout["tag"] for payout in logged(book)] == [PAID]
     until(lambda: running_with(tmp_path) == [], 40)
@@ -88,7 +88,7 @@ def test_what_nobody_heard_of_is_settled_by_evidence_or_by_a_human(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert unknown.run(tmp_path, keep=False) == 0
-    told = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    reported = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for line in (
         "mails in the mailbox 2 1",
         "calls in the webhook's book 2 1",
@@ -99,7 +99,7 @@ def test_what_nobody_heard_of_is_settled_by_evidence_or_by_a_human(
         "verify nothing to verify holds",
         "As promised.",
     ):
-        assert line in told
+        assert line in reported
     assert len(list((tmp_path / "demo" / "maildir" / "new").iterdir())) == 3
     assert [call["tag"] for call in logged(tmp_path / "demo" / "webhook" / LOG)].count(unknown.TEXT) == 1
     paid = [payment["tag"] for payment in logged(tmp_path / "demo" / "bank" / LOG)]
@@ -125,8 +125,8 @@ def assert_one_byte_differs(folder: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, how: signal.Signals) -> None:
     argv = [sys.executable, "-m", "aetheris.cli", "demo", "refund", "--data", str(tmp_path)]
-    with (tmp_path / "told").open("wb") as told:
-        demo = subprocess.Popen(argv, stdout=told, stderr=told)
+    with (tmp_path / "told").open("wb") as reported:
+        demo = subprocess.Popen(argv, stdout=reported, stderr=reported)
     try:
         until(lambda: runs_kafka(tmp_path), 120)
         demo.send_signal(how)
@@ -161,16 +161,16 @@ def read(path: Path) -> str:
 @pytest.mark.parametrize(
     "off",
     [
-        replace(GOOD, aetheris=Counts(2, 1, 1)),
-        replace(GOOD, aetheris=Counts(1, 1, 0)),
-        replace(GOOD, naive=Counts(1, 2, 2)),
+        replace(GOOD, aetheris=EffectCounts(2, 1, 1)),
+        replace(GOOD, aetheris=EffectCounts(1, 1, 0)),
+        replace(GOOD, naive=EffectCounts(1, 2, 2)),
         replace(GOOD, proof=replace(PROVEN, online_ok=False)),
         replace(GOOD, proof=replace(PROVEN, offline_ok=False)),
         replace(GOOD, proof=replace(PROVEN, tampered_ok=True)),
         replace(GOOD, proof=replace(PROVEN, complaint=None)),
     ],
 )
-def test_whatever_is_off_ends_it_with_1(off: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_is_off_ends_it_with_1(off: RefundOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refund, "_play", lambda *_args, **_more: GOOD)
     assert refund.run(tmp_path, keep=False) == 0
     monkeypatch.setattr(refund, "_play", lambda *_args, **_more: off)
@@ -190,7 +190,7 @@ def test_whatever_is_off_ends_it_with_1(off: Outcome, tmp_path: Path, monkeypatc
     ],
 )
 def test_so_it_does_where_a_human_is_asked(
-    off: approve.Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    off: approve.ApproveOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(approve, "_play", lambda *_args, **_more: APPROVED)
     assert approve.run(tmp_path, keep=False) == 0
@@ -201,9 +201,9 @@ def test_so_it_does_where_a_human_is_asked(
 @pytest.mark.parametrize(
     "off",
     [
-        replace(SETTLED, naive=unknown.Counts(1, 2)),
-        replace(SETTLED, aetheris=unknown.Counts(2, 1)),
-        replace(SETTLED, aetheris=unknown.Counts(1, 0)),
+        replace(SETTLED, naive=unknown.UnknownCounts(1, 2)),
+        replace(SETTLED, aetheris=unknown.UnknownCounts(2, 1)),
+        replace(SETTLED, aetheris=unknown.UnknownCounts(1, 0)),
         replace(SETTLED, mail_by="executor"),
         replace(SETTLED, call_by="probe"),
         replace(SETTLED, waited=False),
@@ -215,7 +215,9 @@ def test_so_it_does_where_a_human_is_asked(
         replace(SETTLED, late=unknown.Late(2, replace(ONCE_PAID, verified=False))),
     ],
 )
-def test_so_it_does_where_links_are_lost(off: unknown.Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_it_does_where_links_are_lost(
+    off: unknown.UnknownOutcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unknown, "_play", lambda *_args, **_more: SETTLED)
     assert unknown.run(tmp_path, keep=False) == 0
     monkeypatch.setattr(unknown, "_play", lambda *_args, **_more: off)
@@ -266,11 +268,13 @@ def take_all(server: socket.socket, receive: Callable[[bytes], None]) -> None:
 @pytest.mark.timeout(60)
 def test_what_is_killed_restarts_without_growing_pauses(tmp_path: Path) -> None:
     """kill -9 says nothing of a process; one that exits by itself is waited for longer each time."""
-    from aetheris.cli.embedded.forking import Template
-    from aetheris.cli.embedded.plan import Part, PartState
+    from aetheris.cli.embedded.forks import Template
+    from aetheris.cli.embedded.plan import PartState, ProcessSpec
     from aetheris.cli.embedded.supervisor import Child
 
-    child = Child(Part("sleeper", "service", ("sleep", "60"), "http", "0"), tmp_path, PartState("sleeper"), Template())
+    child = Child(
+        ProcessSpec("sleeper", "service", ("sleep", "60"), "http", "0"), tmp_path, PartState("sleeper"), Template()
+    )
     for _ in range(4):
         child.start()
         assert child.state.pid is not None

@@ -9,33 +9,33 @@ from typing import Any
 import pytest
 
 from aetheris.rigs.demo import tools
+from aetheris.rigs.demo.external_systems import DemoExternalSystems, EffectCounts, ExternalSystemError
 from aetheris.rigs.demo.gate import Gate
 from aetheris.rigs.demo.naive import run_naive
 from aetheris.rigs.demo.naive_agent import run_agent
-from aetheris.rigs.demo.outside import Counts, OutsideError, OutsideWorld
 from aetheris.sdk import Found, NotFound, ProbeContext, ToolContext, Unknown
 from aetheris.sdk.invoke import ask_probe, invoke
 from aetheris.sdk.loader import load
 from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
 from aetheris.sdk.tools import AnyTool
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Generator[OutsideWorld]:
-    with OutsideWorld(tmp_path_factory.mktemp("outside")) as running:
+def external(tmp_path_factory: pytest.TempPathFactory) -> Generator[DemoExternalSystems]:
+    with DemoExternalSystems(tmp_path_factory.mktemp("outside")) as running:
         yield running
 
 
 @pytest.fixture
-def here(world: OutsideWorld, monkeypatch: pytest.MonkeyPatch) -> OutsideWorld:
+def here(external: DemoExternalSystems, monkeypatch: pytest.MonkeyPatch) -> DemoExternalSystems:
     """The world, and the environment that the tools find it by."""
-    for name, value in world.env.items():
+    for name, value in external.env.items():
         monkeypatch.setenv(name, value)
-    return world
+    return external
 
 
 def context(key: str) -> ToolContext:
@@ -63,7 +63,7 @@ def test_the_tools_load_by_name() -> None:
     }
 
 
-async def test_an_order_is_looked_up(here: OutsideWorld) -> None:
+async def test_an_order_is_looked_up(here: DemoExternalSystems) -> None:
     here.place_order("o-look", 4200, "ada@example.org")
     expected = {"order_id": "o-look", "amount": 4200, "currency": "eur", "email": "ada@example.org"}
     assert await invoke(tools.lookup_order, {"order_id": "o-look"}, context("aetheris:j:n:0")) == Succeeded(expected)
@@ -73,7 +73,7 @@ async def test_an_order_is_looked_up(here: OutsideWorld) -> None:
 
 @pytest.mark.parametrize(("called", "args"), CALLS, ids=lambda one: getattr(one, "name", ""))
 async def test_what_a_tool_did_its_probe_finds(
-    here: OutsideWorld, called: AnyTool, args: Callable[[str], dict[str, Any]]
+    here: DemoExternalSystems, called: AnyTool, args: Callable[[str], dict[str, Any]]
 ) -> None:
     order, key = fresh(f"o-{called.name}"), f"aetheris:{fresh('job_1.a-b')}:{called.name}:1"
     here.place_order(order, 4200, "ada@example.org")
@@ -92,7 +92,7 @@ async def test_what_a_tool_did_its_probe_finds(
 
 @pytest.mark.parametrize(("called", "args"), CALLS, ids=lambda one: getattr(one, "name", ""))
 async def test_the_outside_deduplicates_nothing(
-    here: OutsideWorld, called: AnyTool, args: Callable[[str], dict[str, Any]]
+    here: DemoExternalSystems, called: AnyTool, args: Callable[[str], dict[str, Any]]
 ) -> None:
     """Else a count of one would prove nothing."""
     order, key = fresh(f"o-twice-{called.name}"), f"aetheris:{fresh('twice')}:{called.name}:0"
@@ -107,13 +107,13 @@ async def test_the_outside_deduplicates_nothing(
     assert sum(vars(here.counts()).values()) == sum(vars(before).values()) + 2
 
 
-async def test_counts_go_past_one_page(here: OutsideWorld) -> None:
+async def test_counts_go_past_one_page(here: DemoExternalSystems) -> None:
     order, job = fresh("o-pages"), fresh("pages")
     here.place_order(order, 100_000, "ada@example.org")
     args = {"order_id": order, "amount": 1}
     calls = [invoke(tools.refund, args, context(f"aetheris:{job}:n:{n}")) for n in range(120)]
     assert all(isinstance(outcome, Succeeded) for outcome in await asyncio.gather(*calls))
-    assert here.counts(order) == Counts(120, 0, 0)
+    assert here.counts(order) == EffectCounts(120, 0, 0)
     for n in (0, 60, 119):
         assert isinstance(await ask_probe(tools.refund, asking(f"aetheris:{job}:n:{n}"), 10), Found)
 
@@ -135,7 +135,7 @@ async def test_an_outside_that_is_gone(
     assert isinstance(await ask_probe(called, asking("aetheris:j:n:0"), 10), Unknown)
 
 
-async def test_a_gate_holds_the_answer_of_an_effect(here: OutsideWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gate_holds_the_answer_of_an_effect(here: DemoExternalSystems, monkeypatch: pytest.MonkeyPatch) -> None:
     order, key = fresh("o-gate"), f"aetheris:{fresh('gate')}:n:0"
     here.place_order(order, 4200, "ada@example.org")
     with Gate(here.ports["stripe"]) as gate:
@@ -151,29 +151,32 @@ async def test_a_gate_holds_the_answer_of_an_effect(here: OutsideWorld, monkeypa
         assert isinstance(await asyncio.wait_for(call, 30), Succeeded)
 
 
-def test_the_naive_agent_does_everything_twice(world: OutsideWorld, tmp_path: Path) -> None:
+def test_the_naive_agent_does_everything_twice(external: DemoExternalSystems, tmp_path: Path) -> None:
     order = fresh("o-naive")
-    world.place_order(order, 4200, "ada@example.org")
-    assert run_naive(world, tmp_path, order) == Counts(refunds=2, mails=2, issues=2)
+    external.place_order(order, 4200, "ada@example.org")
+    assert run_naive(external, tmp_path, order) == EffectCounts(refunds=2, mails=2, issues=2)
 
 
-def test_left_alone_the_naive_agent_does_everything_once(here: OutsideWorld, tmp_path: Path) -> None:
+def test_left_alone_the_naive_agent_does_everything_once(here: DemoExternalSystems, tmp_path: Path) -> None:
     """So it is the kills that double its calls."""
     order = fresh("o-alone")
     here.place_order(order, 4200, "ada@example.org")
     run_agent(tmp_path / "progress.json", order)
     run_agent(tmp_path / "progress.json", order)
-    assert here.counts(order) == Counts(refunds=1, mails=1, issues=1)
+    assert here.counts(order) == EffectCounts(refunds=1, mails=1, issues=1)
 
 
 def test_a_world_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
     (tmp_path / "tracker").write_text("no folder")
-    with pytest.raises(OutsideError, match=r"tracker did not start: see .*tracker\.log"), OutsideWorld(tmp_path):
+    with (
+        pytest.raises(ExternalSystemError, match=r"tracker did not start: see .*tracker\.log"),
+        DemoExternalSystems(tmp_path),
+    ):
         pass
 
 
 def test_the_worlds_processes_end_with_it(tmp_path: Path) -> None:
-    with OutsideWorld(tmp_path) as running:
+    with DemoExternalSystems(tmp_path) as running:
         pids = running.pids
         assert all(os.path.exists(f"/proc/{pid}") for pid in pids.values())
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids.values())

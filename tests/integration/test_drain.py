@@ -16,7 +16,7 @@ from aetheris.cli.embedded.plan import Plan
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aetheris.runtime.process.installation import process_of
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.services import SERVICES, asked, processes
 
@@ -69,9 +69,9 @@ class DrainRig(Rig):
 
     def held_call(self, name: str) -> str:
         """A job whose one call took effect, its answer held back."""
-        self.outside.hold(name)
+        self.external.hold(name)
         job = self.system.submit(poke("a", name, hold=name), poke("b", f"{name}-b", "a"))
-        self.outside.wait_for(1, name, PATIENCE_S)
+        self.external.wait_for(1, name, PATIENCE_S)
         return job
 
     def runner_of(self, job: str) -> tuple[str, str]:
@@ -97,7 +97,7 @@ class DrainRig(Rig):
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[DrainRig]:
     env = {"AETHERIS_DRAIN_S": "2", "AETHERIS_TOOL_DRAIN_S": "15"}
     with running_rig(tmp_path_factory.mktemp("drain"), env, executor=2) as rig:
-        yield DrainRig(rig.system, rig.outside)
+        yield DrainRig(rig.system, rig.external)
 
 
 def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(rig: DrainRig) -> None:
@@ -110,16 +110,16 @@ def test_a_stopping_executor_finishes_its_call_and_takes_no_new_one(rig: DrainRi
         rig.system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": f"{other}-{number}"}})
         for number in range(8)  # of every partition
     ]
-    (rig.outside.folder / finishes).unlink()
+    (rig.external.folder / finishes).unlink()
     rig.system.wait_ended([job, *others], PATIENCE_S)
     until(lambda: rig.system.pid(worker) != pid, PATIENCE_S)
     assert rig.runner_of(job) not in [rig.runner_of(other) for other in others]
     assert [one["via"] for one in rig.system.data_of(job, "tool_invocation_finished")] == ["executor", "executor"]
     assert len(rig.system.data_of(job, "tool_invocation_started")) == 2
-    said = [json.loads(line) for line in rig.log(worker)[said_before:] if line[:1] == "{"]
-    assert not any(one["event"] == "did not stop in time" for one in said)
+    reported = [json.loads(line) for line in rig.log(worker)[said_before:] if line[:1] == "{"]
+    assert not any(one["event"] == "did not stop in time" for one in reported)
     for tag in (finishes, f"{finishes}-b", *(f"{other}-{number}" for number in range(8))):
-        assert rig.outside.count(tag) == 1
+        assert rig.external.count(tag) == 1
 
 
 def test_what_it_cannot_finish_is_left_to_the_ladder(rig: DrainRig) -> None:
@@ -128,8 +128,8 @@ def test_what_it_cannot_finish_is_left_to_the_ladder(rig: DrainRig) -> None:
     worker = rig.runner_of(job)[0]
     pid = rig.drained(worker)
     until(lambda: rig.system.pid(worker) != pid, PATIENCE_S)  # its grace is over, and its successor is there
-    (rig.outside.folder / unfinished).unlink()
+    (rig.external.folder / unfinished).unlink()
     rig.system.wait_status(job, "completed", PATIENCE_S)
     assert rig.system.data_of(job, "tool_invocation_finished")[0]["via"] in ("probe", "catch_up")
-    assert (rig.outside.count(unfinished), rig.outside.count(f"{unfinished}-b")) == (1, 1)
+    assert (rig.external.count(unfinished), rig.external.count(f"{unfinished}-b")) == (1, 1)
     rig.system.verified(job)

@@ -72,10 +72,10 @@ def job(drop: int) -> StoredJob:
     return StoredJob(name, records, records[: len(records) - drop])
 
 
-def replaced(of: StoredJob) -> StoredJob:
+def replaced(job: StoredJob) -> StoredJob:
     """Another history in its place, under its seal."""
-    stored = [replace(record, value=record.value.replace(b"n2", b"n9")) for record in of.records[:-1]]
-    return replace(of, stored=[*stored, of.records[-1]])
+    stored = [replace(record, value=record.value.replace(b"n2", b"n9")) for record in job.records[:-1]]
+    return replace(job, stored=[*stored, job.records[-1]])
 
 
 @dataclass
@@ -94,12 +94,12 @@ class SealLog:
         for one in jobs:
             await appender.append([(Draft(Topic.JOBS_SEALS, one.id.encode(), one.seal),)])
             place = (Topic.JOBS_EVENTS, partition_of(one.id, self.partitions))
-            birth = (await self.log.end_offsets([place]))[place]
+            creation_offset = (await self.log.end_offsets([place]))[place]
             drafts = [Draft(Topic.JOBS_EVENTS, one.id.encode(), r.value, r.headers) for r in one.stored]
             await appender.append([(draft,) for draft in drafts])
             row = JobIndexEntry(
                 job_id=one.id,
-                birth=birth,
+                birth=creation_offset,
                 request_hash="r",
                 status="completed",
                 tenant=TENANT,

@@ -21,12 +21,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import TopicPartition
 
-from aetheris.cli.embedded import bytecode, doctor, forking, jars, lifecycle
+from aetheris.cli.embedded import bytecode, doctor, forks, jars, lifecycle
 from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError, RefusedError
-from aetheris.cli.embedded.forking import Template
+from aetheris.cli.embedded.forks import Template
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, fetch_jars, locked_jars
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
-from aetheris.cli.embedded.plan import Part, PartState, State, log_path
+from aetheris.cli.embedded.plan import PartState, ProcessSpec, State, log_path
 from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.services import Service, with_counts
 from aetheris.cli.embedded.supervisor import Child, next_backoff
@@ -249,7 +249,7 @@ def test_services_are_forked_and_share_only_what_is_unchanged(data: Path, monkey
     monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
     monkeypatch.setenv("PYTHONPATH", str(data))
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    told = (
+    reported = (
         "import json, os, signal, sys\n"
         "import stand_in_common\n"
         "fds = [int(fd) for fd in os.listdir('/proc/self/fd')]\n"
@@ -257,9 +257,9 @@ def test_services_are_forked_and_share_only_what_is_unchanged(data: Path, monkey
         "term = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
         "print('TOLD', json.dumps([__name__, os.getsid(0) == os.getpid(), term, files]))\n"
     )
-    (data / "stand_in.py").write_text(told + STAND_IN)
+    (data / "stand_in.py").write_text(reported + STAND_IN)
     (data / "stand_in_common.py").write_text("")
-    common = (*forking.COMMON, "stand_in_common")
+    common = (*forks.COMMON, "stand_in_common")
     (data / "sitecustomize.py").write_text(f"from aetheris.cli.embedded import forking\nforking.COMMON = {common}\n")
     services = (Service("executor", (sys.executable, "-m", "stand_in")),)
     lifecycle.up(data, services=services, progress=Lines())
@@ -321,7 +321,7 @@ def test_a_service_that_refuses_to_run_is_not_started_again_and_up_says_why(
 @pytest.mark.parametrize(("status", "again"), [(78, False), (75, True), (0, True)])
 def test_only_who_refuses_for_good_is_not_due_again(tmp_path: Path, status: int, again: bool) -> None:
     argv = (sys.executable, "-c", f"raise SystemExit({status})")
-    child = Child(Part("one", "service", argv, "http", "0"), tmp_path, PartState("one"), Template())
+    child = Child(ProcessSpec("one", "service", argv, "http", "0"), tmp_path, PartState("one"), Template())
     child.start()
     until(child.reap)
     assert (child.due is not None, child.state.last_exit) == (again, status)

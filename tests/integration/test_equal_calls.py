@@ -65,51 +65,51 @@ def turn(*calls: dict[str, Any]) -> dict[str, Any]:
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ToolsetRig]:
     env = {"AETHERIS_TOOLS": "tests.testkit.lossy_tools"}
     with running_model(SCRIPT) as (model, url), running_rig(tmp_path_factory.mktemp("equal"), env) as rig:
-        yield ToolsetRig(rig.system, rig.outside, model, url)
+        yield ToolsetRig(rig.system, rig.external, model, url)
 
 
 async def test_what_succeeded_is_not_done_again(rig: ToolsetRig) -> None:
     tag = fresh("success")
     again = turn(call("steady", tag))
-    told = await rig.run(tag, [again, again, turn(call("steady", tag), call("steady", tag))])
-    assert told == [told[0]] * 4
-    assert tag in told[0]
-    assert await rig.run(tag, [again]) == told[:1], "nor by the run that starts again"
-    assert rig.outside.count(tag) == 1
+    reported = await rig.run(tag, [again, again, turn(call("steady", tag), call("steady", tag))])
+    assert reported == [reported[0]] * 4
+    assert tag in reported[0]
+    assert await rig.run(tag, [again]) == reported[:1], "nor by the run that starts again"
+    assert rig.external.count(tag) == 1
 
 
 async def test_what_nobody_is_sure_of_is_not_done_again(rig: ToolsetRig) -> None:
     tag = fresh("late")
-    held = rig.outside.hold("late")
+    held = rig.external.hold("late")
     again = turn(call("late", tag))
     try:
-        told = await rig.run(tag, [again, again, again])
+        reported = await rig.run(tag, [again, again, again])
     finally:
         held.unlink()
-    assert all("A human decides" in one for one in told)
+    assert all("A human decides" in one for one in reported)
     await rig.run(tag, [again])
-    assert rig.outside.count(tag) == 1
+    assert rig.external.count(tag) == 1
 
 
 async def test_what_surely_failed_is_called_again(rig: ToolsetRig) -> None:
     tag = fresh("refused")
     before = len(rig.jobs())
-    told = await rig.run(tag, [turn(call("refuse", tag))] * 3)
-    assert all("may be called again" in one for one in told)
+    reported = await rig.run(tag, [turn(call("refuse", tag))] * 3)
+    assert all("may be called again" in one for one in reported)
     assert len(rig.jobs()) - before == 3
 
 
 async def test_what_is_under_way_is_joined(rig: ToolsetRig) -> None:
     tag = fresh("flight")
-    held = rig.outside.hold("steady")
+    held = rig.external.hold("steady")
     both = turn(call("steady", tag), call("steady", tag))
     try:
         running = [asyncio.create_task(rig.run(tag, [both])) for _ in range(2)]
-        await asyncio.to_thread(rig.outside.wait_for, 1, tag, 60)
+        await asyncio.to_thread(rig.external.wait_for, 1, tag, 60)
     finally:
         held.unlink()
-    assert len({str(told) for told in await asyncio.gather(*running)}) == 1
-    assert rig.outside.count(tag) == 1
+    assert len({str(reported) for reported in await asyncio.gather(*running)}) == 1
+    assert rig.external.count(tag) == 1
 
 
 @pytest.mark.parametrize("verdict", ["happened", "not_executed"])
@@ -119,7 +119,7 @@ async def test_what_is_parked_waits_for_its_human(rig: ToolsetRig, verdict: str)
     for _ in range(2):
         with pytest.raises(StillRunning):
             await rig.run(tag, [again, again], patience_s=3)
-    assert rig.outside.count(tag) == 1
+    assert rig.external.count(tag) == 1
     step = await asyncio.to_thread(rig.parked)
     answer = await asyncio.to_thread(
         rig.system.resolve, step["job_id"], step["node_id"], verdict, "I looked", result={"seen": tag}
@@ -128,29 +128,29 @@ async def test_what_is_parked_waits_for_its_human(rig: ToolsetRig, verdict: str)
     await asyncio.to_thread(rig.system.wait_ended, [step["job_id"]])
     if verdict == "happened":
         assert all("seen" in one for one in await rig.run(tag, [again, again]))
-        assert rig.outside.count(tag) == 1
+        assert rig.external.count(tag) == 1
     else:
         with pytest.raises(StillRunning):
             await rig.run(tag, [again], patience_s=3)
-        assert rig.outside.count(tag) == 2, "a human found that the first one was not executed"
+        assert rig.external.count(tag) == 2, "a human found that the first one was not executed"
 
 
 async def test_a_habit_repeats_nothing_and_a_repeat_names_its_call(rig: ToolsetRig) -> None:
     tag = fresh("repeat")
     plain, habit = turn(call("steady", tag)), turn(call("steady", tag, repeat_of="true"))
-    told = await rig.run(tag, [plain, habit, plain], repeats=["steady"])
-    assert "nothing was called" in told[1]
-    assert rig.outside.count(tag) == 1
-    (call_id,) = [one.partition('"call_id":"')[2].partition('"')[0] for one in told[2:]]
+    reported = await rig.run(tag, [plain, habit, plain], repeats=["steady"])
+    assert "nothing was called" in reported[1]
+    assert rig.external.count(tag) == 1
+    (call_id,) = [one.partition('"call_id":"')[2].partition('"')[0] for one in reported[2:]]
     for _ in range(2):
         await rig.run(tag, [turn(call("steady", tag, repeat_of=call_id))] * 2, repeats=["steady"])
-    assert rig.outside.count(tag) == 2
+    assert rig.external.count(tag) == 2
 
 
 async def submitted(client: Client, name: str, plan: dict[str, Any], **more: Any) -> dict[str, Any]:
     """What a model is told of a submission, and how its job ends."""
-    told = await asked(client, "submit", idempotency_key=name, plan=plan, **more)
-    return told | {"ended": await asked(client, "watch", job_id=told["job_id"], wait_s=60)}
+    reported = await asked(client, "submit", idempotency_key=name, plan=plan, **more)
+    return reported | {"ended": await asked(client, "watch", job_id=reported["job_id"], wait_s=60)}
 
 
 def plan(tool: str, tag: str, node: str = "a", **more: Any) -> dict[str, Any]:
@@ -159,14 +159,14 @@ def plan(tool: str, tag: str, node: str = "a", **more: Any) -> dict[str, Any]:
 
 async def test_a_submission_over_mcp_that_means_the_same_is_the_same(rig: ToolsetRig) -> None:
     tag, late = fresh("mcp"), fresh("mcp-late")
-    held = rig.outside.hold("late")
+    held = rig.external.hold("late")
     try:
         async with agent(rig.system.data) as client:
             first = await submitted(client, fresh("k"), plan("steady", tag))
             assert first["ended"]["status"] == "completed"
             for other in (plan("steady", tag), plan("steady", tag, "b"), plan("steady", tag, occurrence=2)):
-                told = await submitted(client, fresh("k"), other)
-                assert (told["job_id"], "nothing was started" in told["note"]) == (first["job_id"], True)
+                reported = await submitted(client, fresh("k"), other)
+                assert (reported["job_id"], "nothing was started" in reported["note"]) == (first["job_id"], True)
             unsure = await submitted(client, fresh("k"), plan("late", late))
             assert unsure["ended"]["status"] == "failed"
             assert "a human decides" in (await submitted(client, fresh("k"), plan("late", late)))["note"]
@@ -177,12 +177,12 @@ async def test_a_submission_over_mcp_that_means_the_same_is_the_same(rig: Toolse
             other = {"idempotency_key": name, "plan": plan("steady", fresh("k"))}
             assert (await client.call_tool("submit", other)).is_error
         async with agent(rig.system.data) as client:
-            told = await submitted(client, fresh("k"), plan("steady", tag))
-            assert told["job_id"] == first["job_id"], "also by a server that was started again"
+            reported = await submitted(client, fresh("k"), plan("steady", tag))
+            assert reported["job_id"] == first["job_id"], "also by a server that was started again"
             assert (await submitted(client, fresh("k"), plan("late", late)))["job_id"] == unsure["job_id"]
     finally:
         held.unlink()
-    assert (rig.outside.count(tag), rig.outside.count(late)) == (1, 1)
+    assert (rig.external.count(tag), rig.external.count(late)) == (1, 1)
 
 
 async def test_a_run_of_its_own_or_a_repeat_does_the_same_again_over_mcp(rig: ToolsetRig) -> None:
@@ -190,12 +190,14 @@ async def test_a_run_of_its_own_or_a_repeat_does_the_same_again_over_mcp(rig: To
     for run in ("monday", "monday", "tuesday"):
         async with agent(rig.system.data, "--run", f"{tag} {run}") as client:
             await submitted(client, fresh("k"), plan("steady", tag))
-    assert rig.outside.count(tag) == 2
+    assert rig.external.count(tag) == 2
     async with agent(rig.system.data, "--run", f"{tag} monday", "--repeats") as client:
         first = await submitted(client, fresh("k"), plan("steady", tag))
         habit = {"idempotency_key": fresh("k"), "plan": plan("steady", tag), "repeat_of": "true"}
         assert (await client.call_tool("submit", habit)).is_error
-        assert rig.outside.count(tag) == 2
-        told = [await submitted(client, fresh("k"), plan("steady", tag), repeat_of=first["job_id"]) for _ in range(2)]
-        assert told[0]["job_id"] == told[1]["job_id"] != first["job_id"]
-    assert rig.outside.count(tag) == 3
+        assert rig.external.count(tag) == 2
+        reported = [
+            await submitted(client, fresh("k"), plan("steady", tag), repeat_of=first["job_id"]) for _ in range(2)
+        ]
+        assert reported[0]["job_id"] == reported[1]["job_id"] != first["job_id"]
+    assert rig.external.count(tag) == 3

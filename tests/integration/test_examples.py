@@ -45,8 +45,8 @@ def test_a_mail_is_taken_back(examples: Path) -> None:
 
 
 def test_a_model_plans_with_the_tools(examples: Path) -> None:
-    said = pages.run(commands(examples / "agent"), examples)
-    assert "completed" in said
+    wording = pages.run(commands(examples / "agent"), examples)
+    assert "completed" in wording
     assert any("You get 42 back." in text for text in outside(examples, "mails"))
 
 
@@ -56,5 +56,5 @@ def test_an_mcp_server_s_tool_is_called(examples: Path) -> None:
 
 
 def test_an_application_reads_what_completed_once(examples: Path) -> None:
-    said = pages.run(commands(examples / "topics"), examples)
-    assert said.count('"order":"o-7"') == 2  # shown by both runs, kept once
+    text = pages.run(commands(examples / "topics"), examples)
+    assert text.count('"order":"o-7"') == 2  # shown by both runs, kept once

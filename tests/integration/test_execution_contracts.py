@@ -16,7 +16,7 @@ import pytest
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_ALL, ruled_by
 from tests.testkit.rig import wait
 from tests.testkit.system import System, running_system
@@ -147,7 +147,7 @@ def test_one_mail_twice_in_a_plan_goes_out_once(rig: MailRig) -> None:
         assert rig.mails(twice) == 1
         assert (first["status"], second["status"], second["outcome"]) == ("completed", "rejected", "rejected")
         assert second["duplicate_of"] == {"job_id": job, "node_id": "one", "execution_id": first["execution_id"]}
-        reports = {said["node_id"]: said for said in rig.system.data_of(job, "node_finished")}
+        reports = {body["node_id"]: body for body in rig.system.data_of(job, "node_finished")}
         assert reports["two"]["duplicate_of"] == second["duplicate_of"]
         rig.system.verified(job)
         both = rig.ended(mail("one", meant), mail("two", meant, "one", occurrence=2))
@@ -159,28 +159,28 @@ def test_a_stream_tells_every_move_before_its_event(rig: MailRig) -> None:
         job = rig.system.submit(mail("mail", fresh("told")), wait("w", "k", "mail"))
         rig.system.wait_status(job, "waiting")
     rig.system.signal(job, "k", 1)
-    told: list[tuple[str, dict[str, Any]]] = []
+    reported: list[tuple[str, dict[str, Any]]] = []
     with rig.system.api.stream("GET", f"/jobs/{job}/events", headers={"accept": "text/event-stream"}) as answer:
         name = "message"
         for line in answer.iter_lines():
             if line.startswith("event:"):
                 name = line.removeprefix("event:").strip()
             elif line.startswith("data:"):
-                told.append((name, json.loads(line.removeprefix("data:"))))
+                reported.append((name, json.loads(line.removeprefix("data:"))))
                 name = "message"
-    seen = [(data["node_id"], data["from"], data["to"]) for name, data in told if name == "execution_state"]
+    seen = [(data["node_id"], data["from"], data["to"]) for name, data in reported if name == "execution_state"]
     by_contract = [
         (contract["node_id"], moved["from"], moved["to"])
         for contract in rig.contracts(job)
         for moved in contract["transitions"]
     ]
     assert seen == by_contract
-    for place, (name, data) in enumerate(told):
+    for place, (name, data) in enumerate(reported):
         if name == "execution_state":
-            event = next(later for kind, later in told[place:] if kind != "execution_state")
+            event = next(later for kind, later in reported[place:] if kind != "execution_state")
             assert event["id"] == data["event_id"]
-    assert [data["seq"] for name, data in told if name != "execution_state"] == list(
-        range(1, 1 + len(told) - len(seen))
+    assert [data["seq"] for name, data in reported if name != "execution_state"] == list(
+        range(1, 1 + len(reported) - len(seen))
     )
 
 

@@ -24,7 +24,7 @@ from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 

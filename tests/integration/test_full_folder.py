@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli.embedded import lifecycle
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import running_system
 
 pytestmark = [

@@ -12,7 +12,7 @@ import pytest
 
 from tests.testkit.approvers import headers_of, respond, running_approvers
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST
 from tests.testkit.rig import Rig
 
@@ -71,7 +71,7 @@ class ApproversRig(Rig):
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ApproversRig]:
     with running_approvers(tmp_path_factory.mktemp("gate"), POLICY) as rig:
-        yield ApproversRig(rig.system, rig.outside)
+        yield ApproversRig(rig.system, rig.external)
 
 
 def pay(tag: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_three_retries_need_three_approvals_and_none_of_them_is_the_submitters(r
     assert rig.respond("bob", rig.asks(job)).status_code == 200
     rig.parked(job)
     for tries in (1, 2, 3):
-        assert rig.outside.count(tag) == tries
+        assert rig.external.count(tag) == tries
         before = rig.system.ends(*TOLD)
         for verdict in ("retry", "happened", "not_executed"):
             rig.refused(rig.resolve("ann", job, verdict), "who submitted the job may not resolve")
@@ -97,10 +97,10 @@ def test_three_retries_need_three_approvals_and_none_of_them_is_the_submitters(r
         rig.system.kill("ledger-0")  # neither the question nor the answer is lost with it
         rig.refused(rig.respond("ann", request), "who submitted the job may not approve")
         assert rig.respond("bob", first).status_code == 200, "the same answer as before, to what was asked before"
-        assert rig.outside.count(tag) == tries
+        assert rig.external.count(tag) == tries
         assert rig.respond("carol", request).status_code == 200
         rig.parked(job, tries + 1)
-    assert rig.outside.count(tag) == 4
+    assert rig.external.count(tag) == 4
     assert len(rig.system.events(job, "approval_decided")) == 4
     assert rig.resolve("bob", job, "happened").status_code == 200
     rig.system.wait_ended([job])
@@ -121,7 +121,7 @@ def test_a_no_to_the_retry_ends_it_unsure(rig: ApproversRig) -> None:
     rig.system.wait_ended([job])
     view = rig.system.job(job)
     assert (view["status"], rig.step(job)["effect"]) == ("failed", "possible")
-    assert rig.outside.count(tag) == 1
+    assert rig.external.count(tag) == 1
     assert rig.system.report(job)["violations"] == []
 
 
@@ -136,10 +136,10 @@ def test_an_editor_does_not_approve_his_own_edit(rig: ApproversRig) -> None:
     rig.refused(rig.respond("bob", request), "who edited the call may not approve it")
     rig.refused(rig.respond("ann", request), "who submitted the job may not approve")
     assert rig.system.ends(*TOLD) == before
-    assert rig.outside.count(changed) == 0
+    assert rig.external.count(changed) == 0
     assert rig.respond("carol", request).status_code == 200
     rig.system.wait_ended([job])
-    assert (rig.outside.count(tag), rig.outside.count(changed)) == (0, 1)
+    assert (rig.external.count(tag), rig.external.count(changed)) == (0, 1)
     rig.system.verified(job)
 
 
@@ -157,19 +157,19 @@ def test_the_rule_that_allowed_a_call_names_who_resolves_it(rig: ApproversRig) -
 
 def test_of_two_jobs_of_a_session_one_waits_for_the_other_and_does_not_repeat_it(rig: ApproversRig) -> None:
     tag, session = fresh("once"), fresh("session")
-    held = rig.outside.hold(tag)
+    held = rig.external.hold(tag)
     node = {"id": "a", "tool": "once_a_session", "args": {"tag": tag, "hold": held.name}}
     body = {"plan": {"nodes": [node]}, "session": session}
     first = rig.post("ann", "/jobs", **body).json()["job_id"]
-    rig.outside.wait_for(1, tag)
+    rig.external.wait_for(1, tag)
     second = rig.post("ann", "/jobs", **body).json()["job_id"]
-    said = f"a waits for an equal call that is under way: {first}/a"
-    until(lambda: rig.system.job(second).get("why") == said, PATIENCE_S)
+    text = f"a waits for an equal call that is under way: {first}/a"
+    until(lambda: rig.system.job(second).get("why") == text, PATIENCE_S)
     rig.system.kill("ledger-0")
     rig.system.wait_ready()
     held.unlink()
     rig.system.wait_ended([first, second])
-    assert rig.outside.count(tag) == 1
+    assert rig.external.count(tag) == 1
     assert rig.system.job(first)["status"] == "completed"
     assert (rig.step(second)["state"], rig.step(second)["reason"]) == ("rejected", "duplicate_of")
     rig.system.verified(second)

@@ -30,10 +30,10 @@ def settings(kafka: str, valkey_url: str, tmp_path: Path) -> GatewaySettings:
 
 
 async def test_repeats_of_an_event_are_dropped(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.client() as client:
-        job_id = await world.started_job()
+    async with running(settings) as surroundings, surroundings.client() as client:
+        job_id = await surroundings.started_job()
         event = ev.CancelRequested(job_id=job_id, by="ann")
-        await world.append(event, event, event, ids=["x", "x", "y"])
+        await surroundings.append(event, event, event, ids=["x", "x", "y"])
         assert [(one.seq, one.type) for one in await client.events(job_id)] == [
             (1, "job_created"),
             (2, "plan_generated"),
@@ -47,11 +47,11 @@ async def test_a_caller_holds_a_bounded_number_of_streams_and_waits(
     kafka: str, valkey_url: str, tmp_path: Path
 ) -> None:
     async with (
-        running(settings_of(kafka, valkey_url, tmp_path, streams_per_caller=1)) as world,
-        world.raw() as raw,
-        world.client("bob") as bob,
+        running(settings_of(kafka, valkey_url, tmp_path, streams_per_caller=1)) as surroundings,
+        surroundings.raw() as raw,
+        surroundings.client("bob") as bob,
     ):
-        job_id = await world.started_job()
+        job_id = await surroundings.started_job()
         events, stream = f"/jobs/{job_id}/events", {"Accept": "text/event-stream"}
         async with raw.stream("GET", events, headers=stream) as held:
             assert held.status_code == 200
@@ -71,16 +71,16 @@ async def test_streams_resume_without_gap_or_repeat(settings: GatewaySettings) -
     seed = int(os.environ.get("SEED", "0")) or uuid.uuid4().int % 2**32
     print(f"SEED={seed}")  # noqa: T201  a random test prints its seed
     chance = random.Random(seed)  # noqa: S311  not for secrets
-    async with running(settings) as world, world.raw() as raw:
-        job_id = await world.started_job()
+    async with running(settings) as surroundings, surroundings.raw() as raw:
+        job_id = await surroundings.started_job()
         total = 300
 
         async def write() -> None:
             for number in range(total - 3):
                 event = ev.StateCheckpointed(job_id=job_id, state_hash=str(number), as_of=number)
                 copies = 2 if chance.random() < 0.2 else 1
-                await world.append(*[event] * copies, ids=[f"{job_id}-{number}"] * copies)
-            await world.append(ev.JobCompleted(job_id=job_id))
+                await surroundings.append(*[event] * copies, ids=[f"{job_id}-{number}"] * copies)
+            await surroundings.append(ev.JobCompleted(job_id=job_id))
 
         writing = asyncio.create_task(write())
         seen: list[int] = []
@@ -114,11 +114,11 @@ async def read_some(raw: httpx.AsyncClient, job_id: str, last: int, count: int) 
 
 
 async def test_the_client_follows_to_the_end(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.client() as client:
-        job_id = await world.started_job()
+    async with running(settings) as surroundings, surroundings.client() as client:
+        job_id = await surroundings.started_job()
 
         async def finish() -> None:
-            await world.append(ev.JobFailed(job_id=job_id, error="a failed"))
+            await surroundings.append(ev.JobFailed(job_id=job_id, error="a failed"))
 
         finishing = asyncio.create_task(finish())
         followed = [event async for event in client.follow(job_id)]
@@ -126,9 +126,9 @@ async def test_the_client_follows_to_the_end(settings: GatewaySettings) -> None:
         assert [event.type for event in followed] == ["job_created", "plan_generated", "job_failed"]
         job = await client.job(job_id)
         assert (job.status, job.error, job.ended) == ("failed", "a failed", True)
-        assert await asyncio.to_thread(lambda: _follow_sync(world, job_id)) == [2, 3]
+        assert await asyncio.to_thread(lambda: _follow_sync(surroundings, job_id)) == [2, 3]
 
 
-def _follow_sync(world: GatewaySurroundings, job_id: str) -> list[int]:
-    with Client(world.url, world.tokens["ann"]) as client:
+def _follow_sync(surroundings: GatewaySurroundings, job_id: str) -> list[int]:
+    with Client(surroundings.url, surroundings.tokens["ann"]) as client:
         return [event.seq for event in client.follow(job_id, after=1)]

@@ -12,7 +12,7 @@ from aetheris.gateway.settings import GatewaySettings
 from aetheris.protocol.messages.commands import Submit
 from aetheris.sdk.client import (
     Conflict,
-    NotFound,
+    ResourceNotFound,
 )
 from tests.testkit.gateways import (
     PLAN,
@@ -60,8 +60,8 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 async def test_bad_input_is_refused_and_nothing_is_appended(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.raw() as raw:
-        before = await world.appended()
+    async with running(settings) as surroundings, surroundings.raw() as raw:
+        before = await surroundings.appended()
         for name, (body, where) in BAD.items():
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             answer = await raw.post("/jobs", content=content, headers={"idempotency-key": "same"})
@@ -70,12 +70,12 @@ async def test_bad_input_is_refused_and_nothing_is_appended(settings: GatewaySet
         for path, where in [("/jobs?limit=0", "limit"), ("/jobs?limit=x", "limit")]:
             answer = await raw.get(path)
             assert (answer.status_code, answer.json()["error"]["details"]["field"]) == (400, where)
-        assert await world.appended() == before
+        assert await surroundings.appended() == before
         assert (await raw.post("/jobs", json={"plan": PLAN}, headers={"idempotency-key": "same"})).status_code == 202
 
 
 async def test_one_key_is_one_job(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.client() as client:
+    async with running(settings) as surroundings, surroundings.client() as client:
         key = uuid.uuid4().hex
         jobs = await asyncio.gather(*(client.submit(PLAN, idempotency_key=key) for _ in range(5)))
         assert len({job.job_id for job in jobs}) == 1
@@ -83,7 +83,7 @@ async def test_one_key_is_one_job(settings: GatewaySettings) -> None:
         with pytest.raises(Conflict) as refused:
             await client.submit(other, idempotency_key=key)
         assert refused.value.code == "idempotency_conflict"
-        submits = await world.commands(jobs[0].job_id)
+        submits = await surroundings.commands(jobs[0].job_id)
         assert {one.id for one in submits} == {submits[0].id}
         body = submits[0].body
         assert isinstance(body, Submit)
@@ -93,12 +93,12 @@ async def test_one_key_is_one_job(settings: GatewaySettings) -> None:
 
 
 async def test_a_submission_is_there_at_once(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.client() as client:
+    async with running(settings) as surroundings, surroundings.client() as client:
         job_id = (await client.submit(PLAN)).job_id
         assert (await client.job(job_id)).status == "submitted"
         assert await client.events(job_id) == []
         assert job_id in {job.job_id for job in (await client.jobs(status="submitted")).jobs}
-        await world.bear(job_id, index=False)
+        await surroundings.bear(job_id, index=False)
         job = await client.job(job_id)
         assert (job.status, job.steps[0].state) == ("running", "pending")
         assert [event.seq for event in await client.events(job_id)] == [1, 2]
@@ -106,23 +106,23 @@ async def test_a_submission_is_there_at_once(settings: GatewaySettings) -> None:
 
 async def test_what_was_submitted_is_known_though_redis_and_the_gateway_forgot_it(settings: GatewaySettings) -> None:
     """Nobody has taken it up: nothing but its command says that it is."""
-    async with running(settings) as world, world.client() as client:
+    async with running(settings) as surroundings, surroundings.client() as client:
         submitted = (await client.submit(PLAN)).job_id
-        await world.redis.pipeline([("FLUSHALL",)])
-    async with running(settings) as world, world.raw() as raw, world.client() as client:
+        await surroundings.redis.pipeline([("FLUSHALL",)])
+    async with running(settings) as surroundings, surroundings.raw() as raw, surroundings.client() as client:
         assert (await client.job(submitted)).status == "submitted"
         for view in ("events", "ledger", "trace"):
             answer = await raw.get(f"/jobs/{submitted}/{view}")
             assert answer.status_code == (200 if view == "events" else 503)
-        async with world.client("eve") as other:
-            with pytest.raises(NotFound):
+        async with surroundings.client("eve") as other:
+            with pytest.raises(ResourceNotFound):
                 await other.job(submitted)
-        with pytest.raises(NotFound):
+        with pytest.raises(ResourceNotFound):
             await client.job("never-submitted")
         later = (await client.submit(PLAN)).job_id
-        await world.redis.pipeline([("DEL", f"{VIEW}{later}")])
+        await surroundings.redis.pipeline([("DEL", f"{VIEW}{later}")])
         assert (await client.job(later)).status == "submitted"
-        await world.bear(submitted)
+        await surroundings.bear(submitted)
 
         async def running_now() -> bool:
             return (await client.job(submitted)).status == "running"

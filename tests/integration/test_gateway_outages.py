@@ -60,8 +60,8 @@ async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_pa
     await server.listening()
     url = f"{'https' if encrypted else 'http'}://127.0.0.1:{server.port}"
     settings = settings_of(kafka, valkey_url, tmp_path, verifier_url=url, ca=authority.ca)
-    async with running(settings) as world, world.client() as client:
-        job_id = await world.started_job()
+    async with running(settings) as surroundings, surroundings.client() as client:
+        job_id = await surroundings.started_job()
         assert await client.verify(job_id) == {"execution_hash": job_id, "tenant": "acme"}
         server.stop()
         await serving
@@ -71,8 +71,8 @@ async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_pa
 
 
 async def test_without_redis_it_is_503(kafka: str, valkey_url: str, tmp_path: Path) -> None:
-    async with running(settings_of(kafka, valkey_url, tmp_path)) as world:
-        tokens = world.tokens
+    async with running(settings_of(kafka, valkey_url, tmp_path)) as surroundings:
+        tokens = surroundings.tokens
     settings = settings_of(kafka, "redis://127.0.0.1:9/0", tmp_path)
     async with gateway(settings) as http:
         write = tmp_path / "tokens.toml"
@@ -85,19 +85,19 @@ async def test_without_redis_it_is_503(kafka: str, valkey_url: str, tmp_path: Pa
 
 
 async def test_errors_have_one_shape(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.raw() as raw:
+    async with running(settings) as surroundings, surroundings.raw() as raw:
         for method, path, status in [("GET", "/nowhere", 404), ("DELETE", "/jobs", 405)]:
             answer = await raw.request(method, path)
             assert answer.status_code == status
             assert set(answer.json()["error"]) == {"code", "message", "details"}
         with pytest.raises(BadRequest) as refused:
-            async with world.client() as client:
+            async with surroundings.client() as client:
                 await client.submit({"nodes": []})
         assert (refused.value.code, refused.value.field) == ("invalid_plan", "plan.nodes")
 
 
 async def test_a_foreign_name_of_the_host_is_refused(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.raw() as raw:
+    async with running(settings) as surroundings, surroundings.raw() as raw:
         for path in ("/jobs", "/nowhere"):
             refused = await raw.get(path, headers={"Host": f"rebound.example:{raw.base_url.port}"})
             assert (refused.status_code, refused.json()["error"]["code"]) == (421, "wrong_host")
@@ -149,8 +149,8 @@ async def test_a_frozen_broker_is_503_and_streams_outlast_it(valkey_url: str, tm
 
 
 async def _outlast(settings: GatewaySettings, broker_pid: int) -> None:
-    async with running(settings) as world, world.client() as client:
-        job_id = await world.started_job()
+    async with running(settings) as surroundings, surroundings.client() as client:
+        job_id = await surroundings.started_job()
         followed: list[int] = []
 
         async def follow() -> None:
@@ -163,7 +163,7 @@ async def _outlast(settings: GatewaySettings, broker_pid: int) -> None:
                 await asyncio.wait_for(call, 5.0)
             assert refused.value.retry_after_s is not None
         os.kill(broker_pid, signal.SIGCONT)
-        await world.append(ev.JobCompleted(job_id=job_id))
+        await surroundings.append(ev.JobCompleted(job_id=job_id))
         await asyncio.wait_for(following, DEADLINE_S)
         assert followed == [1, 2, 3]
         assert (await client.job(job_id)).status == "completed"

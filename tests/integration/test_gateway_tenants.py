@@ -8,8 +8,8 @@ from itertools import permutations
 
 import pytest
 
-from aetheris.gateway.core.problems import BadRequest, Unavailable
-from aetheris.gateway.effect_index import NOBODYS_AFTER_MS, EffectIndex, Found
+from aetheris.gateway.core.problems import BadRequestProblem, Unavailable
+from aetheris.gateway.effect_index import NOBODYS_AFTER_MS, EffectIndex, EffectPlace
 from aetheris.gateway.views import STATUSES, Row, Views
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
@@ -69,12 +69,12 @@ async def test_a_cursor_is_of_its_tenant_and_of_its_list(views: Views) -> None:
         assert last.tenant == name
         ((last, _),) = (await views.asked(name, asked[name], 1)).requests
         assert last.tenant == name
-        with pytest.raises(BadRequest, match="cursor"):
+        with pytest.raises(BadRequestProblem, match="cursor"):
             await views.page(name, None, asked[name], 1)
     for mine, others in permutations(NAMES, 2):
-        with pytest.raises(BadRequest, match="cursor"):
+        with pytest.raises(BadRequestProblem, match="cursor"):
             await views.page(mine, None, jobs[others], 1)
-        with pytest.raises(BadRequest, match="cursor"):
+        with pytest.raises(BadRequestProblem, match="cursor"):
             await views.asked(mine, asked[others], 1)
 
 
@@ -92,11 +92,11 @@ class Effects:
         self.log, self.clock = MemoryLog(partitions=1), VirtualClock(datetime.fromtimestamp(0, UTC))
         self.index = EffectIndex(self.log, redis, views, self.clock, patience_s=10)
 
-    async def append(self, *said: ev.Event) -> None:
+    async def append(self, *event: ev.Event) -> None:
         appender = self.log.appender()
         await appender.start()
         records = [
-            draft(Topic.JOBS_EVENTS, one, key=one.job_id, id=uuid.uuid4().hex, source="t", time=TIME) for one in said
+            draft(Topic.JOBS_EVENTS, one, key=one.job_id, id=uuid.uuid4().hex, source="t", time=TIME) for one in event
         ]
         await appender.append([(record,) for record in records])
         await appender.stop()
@@ -124,9 +124,9 @@ def effects(redis: Redis, views: Views) -> Effects:
     return Effects(redis, views)
 
 
-async def everything(effects: Effects, tenant: str) -> tuple[list[Found], list[str]]:
+async def everything(effects: Effects, tenant: str) -> tuple[list[EffectPlace], list[str]]:
     """A tenant's effects, page by page, and the cursors that led through them."""
-    found: list[Found] = []
+    found: list[EffectPlace] = []
     cursors: list[str] = []
     page, cursor = await effects.index.newest(tenant, 0, None, 2)
     while True:
@@ -152,7 +152,7 @@ async def test_pages_of_effects_hold_ones_own_and_their_cursors_name_nobody_else
         assert not any(other.encode() in place for place in (*places, *(one.job_id.encode() for one in found)))
         assert len(await effects.index.by_external_id(mine, "re_same")) == 20
     _, cursor = await effects.index.newest("a", 0, None, 2)
-    with pytest.raises(BadRequest, match="cursor"):
+    with pytest.raises(BadRequestProblem, match="cursor"):
         await effects.index.newest("a:b", 0, cursor, 2)
     later = EffectIndex(effects.log, redis, views, effects.clock, patience_s=10)  # read on behind the births
     await views.put([row("a-0", "a", "running")])

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from aetheris.gateway.feed import Subscription
+from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.protocol.base.ids import job_id_of
 from aetheris.protocol.messages import events as ev
@@ -33,7 +33,7 @@ def settings(kafka: str, valkey_url: str, tmp_path: Path) -> GatewaySettings:
 def listeners() -> int:
     """How many the gateway of this process has."""
     gc.collect()
-    return sum(isinstance(one, Subscription) for one in gc.get_objects())
+    return sum(isinstance(one, JobFeed) for one in gc.get_objects())
 
 
 async def listening(count: int) -> None:
@@ -57,19 +57,19 @@ ENDS: dict[str, Callable[[str], ev.Event]] = {
 
 
 async def test_a_wait_ends_with_its_job(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.raw() as raw:
+    async with running(settings) as surroundings, surroundings.raw() as raw:
         for status, end_of in ENDS.items():
             key = uuid.uuid4().hex
             job_id = job_id_of("acme", key)
             first = waiting(raw, key)
-            submit = (await world.command(job_id, Submit)).body  # appended behind the subscription
+            submit = (await surroundings.command(job_id, Submit)).body  # appended behind the subscription
             assert isinstance(submit, Submit)
             asked = [first, waiting(raw, key)]
             asked.append(asyncio.create_task(raw.get(f"/jobs/{job_id}", headers={"Prefer": "wait=600"})))
             await listening(3)
-            birth = await world.bear(job_id, request_hash=submit.request_hash)
+            creation_offset = await surroundings.bear(job_id, request_hash=submit.request_hash)
             assert not [one for one in asked if one.done()]
-            await world.append(end_of(job_id))
+            await surroundings.append(end_of(job_id))
             answers = await asyncio.gather(*asked)
             assert [(one.status_code, one.json()["status"]) for one in answers] == [(200, status)] * 3
             applied = [one.headers["Preference-Applied"] for one in answers]
@@ -79,7 +79,7 @@ async def test_a_wait_ends_with_its_job(settings: GatewaySettings) -> None:
             # what ended before its waiters listened is seen in the list, once that has it
             late = [waiting(raw, key), asyncio.create_task(raw.get(f"/jobs/{job_id}", headers={"Prefer": "wait=45"}))]
             await listening(2)
-            await world.list_as(job_id, status, birth, submit.request_hash)
+            await surroundings.list_as(job_id, status, creation_offset, submit.request_hash)
             answers = await asyncio.gather(*late, waiting(raw, key))
             assert [(one.status_code, one.json()["status"]) for one in answers] == [(200, status)] * 3
         await listening(0)
@@ -90,8 +90,8 @@ async def test_a_wait_is_over_in_time_when_its_client_leaves_and_when_the_gatewa
 ) -> None:
     key = uuid.uuid4().hex
     async with contextlib.AsyncExitStack() as clients:
-        async with running(settings) as world:
-            raw = await clients.enter_async_context(world.raw())
+        async with running(settings) as surroundings:
+            raw = await clients.enter_async_context(surroundings.raw())
             for seconds in (0, 1):
                 answer = await waiting(raw, key, seconds)
                 assert (answer.status_code, answer.json()["status"]) == (202, "submitted")
@@ -111,7 +111,7 @@ async def test_a_wait_is_over_in_time_when_its_client_leaves_and_when_the_gatewa
                 return listeners() == 0 and len(asyncio.all_tasks()) <= tasks
 
             await eventually(gone)
-            before = await world.appended()
+            before = await surroundings.appended()
             for nonsense in ("wait", "wait=", "wait=soon", "wait=-1", "wait=1.5", f"wait={'9' * 5000}"):
                 for asked in (
                     raw.post("/jobs", json={"plan": PLAN}, headers={"Prefer": nonsense}),
@@ -121,7 +121,7 @@ async def test_a_wait_is_over_in_time_when_its_client_leaves_and_when_the_gatewa
                     assert (refused.status_code, refused.json()["error"]["details"]["field"]) == (400, "Prefer"), (
                         nonsense
                     )
-            assert await world.appended() == before
+            assert await surroundings.appended() == before
             last = waiting(raw, key)
             await listening(1)
         assert (await last).status_code == 202

@@ -22,7 +22,7 @@ from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.settings import ExecutorSettings
 from tests.integration.test_streams_outages import Fragile
 from tests.testkit.executors import CALLS, RELEASE, ExecutorSurroundings, executing
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -93,8 +93,8 @@ async def test_an_executor_that_can_not_report_keeps_no_lease(
     try:
         broker.start()
         await ensure_topics(broker.address, 4)
-        async with known(broker.address, valkey_url, tmp_path / "data") as world:
-            await standing(world, broker, valkey)
+        async with known(broker.address, valkey_url, tmp_path / "data") as surroundings:
+            await standing(surroundings, broker, valkey)
     finally:
         broker.end()
 
@@ -112,19 +112,19 @@ async def known(kafka: str, valkey_url: str, data: Path) -> AsyncGenerator[Execu
     settings = ExecutorSettings.model_validate({**named, "lease_ttl_s": TTL_S, "lease_patience_s": 2.0})
     log, redis = KafkaLog(kafka), Redis(valkey_url)
     await log.start()
-    async with ExecutorSurroundings(log, redis, settings).watching() as world:
-        yield world
+    async with ExecutorSurroundings(log, redis, settings).watching() as surroundings:
+        yield surroundings
     await redis.close()
     await log.stop()
 
 
-async def standing(world: ExecutorSurroundings, broker: Fragile, valkey: "other.Redis") -> None:
+async def standing(surroundings: ExecutorSurroundings, broker: Fragile, valkey: "other.Redis") -> None:
     gate = uuid.uuid4().hex
-    job_id = await world.job({"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}})
-    async with executing(world.settings):
-        granted = await world.grant(job_id, "a")
+    job_id = await surroundings.job({"id": "a", "tool": "note", "args": {"text": "a", "wait_for": gate}})
+    async with executing(surroundings.settings):
+        granted = await surroundings.grant(job_id, "a")
         key = granted.idempotency_key
-        await world.until(lambda: CALLS[f"aetheris:{job_id}:a:0"])
+        await surroundings.until(lambda: CALLS[f"aetheris:{job_id}:a:0"])
         await asyncio.to_thread(until, lambda: is_held(valkey, key), DEADLINE_S)
         broker.signal(SIGSTOP)
         await asyncio.sleep(4 * TTL_S)
@@ -132,4 +132,4 @@ async def standing(world: ExecutorSurroundings, broker: Fragile, valkey: "other.
         RELEASE[gate].set()
         await asyncio.to_thread(until, lambda: not is_held(valkey, key), DEADLINE_S)
         broker.signal(SIGCONT)
-        await world.settled(job_id)
+        await surroundings.settled(job_id)

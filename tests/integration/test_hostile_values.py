@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside
+from tests.testkit.external_server import ExternalServer
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import System
@@ -44,17 +44,17 @@ def check_alive(system: System) -> None:
     ids=["65 deep", "250 deep", "50,000 deep", "long", "surrogate", "fails"],
 )
 def test_it_is_called_once_and_recorded(
-    system: System, outside: Outside, tool: str, args: dict[str, Any], status: str
+    system: System, external: ExternalServer, tool: str, args: dict[str, Any], status: str
 ) -> None:
     tag = fresh(f"hostile-{tool}")
     job = system.submit({"id": "a", "tool": tool, "args": {"tag": tag, **args}})
     system.wait_status(job, status, PATIENCE_S)
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
     system.verified(job)
     check_alive(system)
 
 
-def test_arguments_of_any_size_wait_for_a_human(system: System, outside: Outside) -> None:
+def test_arguments_of_any_size_wait_for_a_human(system: System, external: ExternalServer) -> None:
     tag = fresh("publish")
     job = system.submit(
         {"id": "big", "tool": "report", "args": {"size": 600_000}},
@@ -65,8 +65,8 @@ def test_arguments_of_any_size_wait_for_a_human(system: System, outside: Outside
     request = system.api.get(f"/ecs/status/{asked['request_id']}").json()
     shown = request["request"]["context"]["arguments"]["text"]
     assert shown["$left_out"]["bytes"] == 600_002
-    said = {"request_id": asked["request_id"], "action": "approve"}
-    assert system.api.post("/ecs/respond", json=said).status_code == 200
+    body = {"request_id": asked["request_id"], "action": "approve"}
+    assert system.api.post("/ecs/respond", json=body).status_code == 200
     system.wait_status(job, "completed", PATIENCE_S)
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
     system.verified(job)

@@ -11,7 +11,7 @@ import pytest
 
 from aetheris.cli import local
 from tests.testkit.authority import Authority
-from tests.testkit.outside import running_outside, until
+from tests.testkit.external_server import running_outside, until
 from tests.testkit.system import REPOSITORY, running_system
 
 pytestmark = pytest.mark.real
@@ -30,8 +30,8 @@ def test_a_job_runs_and_is_proved_by_https(tmp_path: Path, monkeypatch: pytest.M
     for name, value in https.items():
         monkeypatch.setenv(name, value)
     with (
-        running_outside(tmp_path / "outside") as outside,
-        running_system(data, outside.env | https | {"AETHERIS_TOOLS": "tests.testkit.outside_tools"}),
+        running_outside(tmp_path / "outside") as external,
+        running_system(data, external.env | https | {"AETHERIS_TOOLS": "tests.testkit.external_tools"}),
     ):
         node = {"id": "one", "tool": "poke_probeable", "args": {"tag": "t"}}
         (tmp_path / "plan.json").write_text(json.dumps({"nodes": [node]}))

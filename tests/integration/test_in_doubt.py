@@ -18,7 +18,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.process.installation import process_of
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import TracedRig, running_traced_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -39,7 +39,7 @@ class DoubtRig(TracedRig):
         says so if it learns of it by losing its partition.
         """
         finished = (event["data"] for event in self.system.events(job, "tool_invocation_finished"))
-        return [said for said in finished if said["outcome"] == "success"]
+        return [reported for reported in finished if reported["outcome"] == "success"]
 
     def step(self, job: str) -> dict[str, Any]:
         """The first step as the API shows it."""
@@ -48,19 +48,19 @@ class DoubtRig(TracedRig):
     def held_call(self, tool: str, name: str) -> str:
         """A job whose one call took effect, its answer held back."""
         job = self.system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name}})
-        self.outside.wait_for(1, name, PATIENCE_S)
+        self.external.wait_for(1, name, PATIENCE_S)
         return job
 
     def calling(self, tool: str, name: str) -> str:
         """A job whose one call has left, its effect held back: `name` is what holds it."""
-        self.outside.hold_before(name)
+        self.external.hold_before(name)
         job = self.system.submit({"id": "a", "tool": tool, "args": {"tag": name, "hold": name}})
-        self.outside.wait_arrived(name, PATIENCE_S)
+        self.external.wait_arrived(name, PATIENCE_S)
         return job
 
     def let_go(self, name: str) -> None:
         """What was held back happens now."""
-        (self.outside.folder / name).unlink()
+        (self.external.folder / name).unlink()
 
     def worker_of(self, job: str) -> str:
         """Who runs the job's first try."""
@@ -77,7 +77,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[DoubtRig]:
         rig.system.wait_status(first, "completed", PATIENCE_S)
         rig.system.kill("ledger-0")
         rig.system.wait_ready(PATIENCE_S)
-        yield DoubtRig(rig.system, rig.outside, rig.collector)
+        yield DoubtRig(rig.system, rig.external, rig.collector)
 
 
 def moment(text: str) -> datetime:
@@ -86,12 +86,12 @@ def moment(text: str) -> datetime:
 
 def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(rig: DoubtRig) -> None:
     name = fresh("opaque-killed")
-    held = rig.outside.hold(name)
+    held = rig.external.hold(name)
     job = rig.held_call("poke_opaque", name)
     rig.system.kill(rig.worker_of(job))
     view = rig.system.wait_status(job, "waiting", PATIENCE_S)
     held.unlink()
-    assert rig.outside.count(name) == 1
+    assert rig.external.count(name) == 1
     assert view["why"] == (
         "a is parked (nobody can tell whether an opaque call took effect): whether it took effect is not known. "
         "Resolve it with evidence: happened, not_executed or retry"
@@ -104,7 +104,7 @@ def test_an_opaque_call_killed_in_the_middle_waits_for_a_human_who_settles_it(ri
     (finished,) = rig.system.events(job, "tool_invocation_finished")
     assert (finished["data"]["via"], finished["data"]["by"]) == ("human", "approver")
     assert "I saw it outside" in str(finished["data"]["evidence"])
-    assert rig.outside.count(name) == 1
+    assert rig.external.count(name) == 1
 
 
 def test_a_request_that_arrives_after_the_first_answer_is_the_only_one(rig: DoubtRig) -> None:
@@ -115,7 +115,7 @@ def test_a_request_that_arrives_after_the_first_answer_is_the_only_one(rig: Doub
     until(lambda: bool(rig.system.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
     rig.let_go(name)
     rig.system.wait_status(job, "completed", PATIENCE_S)
-    assert rig.outside.count(name) == 1
+    assert rig.external.count(name) == 1
     assert [one["data"]["answer"] for one in rig.system.events(job, "invocation_probed")] == ["not_found", "found"]
     assert len(rig.system.events(job, "tool_invocation_started")) == 1
     until(lambda: rig.system.api.get(f"/jobs/{job}/verify").json()["seal"] is not None, PATIENCE_S)
@@ -132,7 +132,7 @@ def test_a_call_whose_own_code_raised_goes_on_though_its_worker_lives(rig: Doubt
     assert (doubted["data"]["error_class"], doubted["data"]["returned"]) == ("ConnectionResetError", True)
     (reopened,) = rig.system.events(job, "invocation_reopened")
     assert reopened["data"]["evidence"][0]["returned"] == doubted["data"]["invocation_id"]
-    assert (rig.outside.count(name), rig.system.events(job, "worker_ended")) == (1, [])
+    assert (rig.external.count(name), rig.system.events(job, "worker_ended")) == (1, [])
     assert rig.system.verified(job)["ok"]
 
 
@@ -142,7 +142,7 @@ def test_what_it_had_sent_before_it_raised_may_arrive_later_and_is_the_only_one(
     until(lambda: bool(rig.system.events(job, "invocation_probed", "invocation_reopened")), PATIENCE_S)
     rig.let_go(name)
     rig.system.wait_status(job, "completed", PATIENCE_S)
-    assert rig.outside.count(name) == 1
+    assert rig.external.count(name) == 1
     assert [one["data"]["answer"] for one in rig.system.events(job, "invocation_probed")] == ["not_found", "found"]
     assert len(rig.system.events(job, "tool_invocation_started")) == 1
 
@@ -152,7 +152,7 @@ def test_what_fails_every_time_is_repeated_at_the_plans_pace(rig: DoubtRig) -> N
     retry = {"max_attempts": 3, "backoff_s": 1.0, "backoff_factor": 1.0}
     job = rig.system.submit({"id": "a", "tool": "poke_broken", "args": {"tag": name}, "retry": retry})
     rig.system.wait_status(job, "waiting", PATIENCE_S)
-    assert rig.outside.count(name) == 3
+    assert rig.external.count(name) == 3
     due = [event["data"]["due_at"] for event in rig.system.events(job, "retry_scheduled")]
     begun = [event["time"] for event in rig.system.events(job, "tool_invocation_started")]
     assert [moment(at) <= moment(start) for at, start in zip(due, begun[1:], strict=True)] == [True, True]
@@ -160,7 +160,7 @@ def test_what_fails_every_time_is_repeated_at_the_plans_pace(rig: DoubtRig) -> N
 
 def test_a_tool_that_computes_on_the_event_loop_puts_nobody_elses_call_in_doubt(rig: DoubtRig) -> None:
     name = fresh("beside")
-    held = rig.outside.hold(name)
+    held = rig.external.hold(name)
     job = rig.held_call("poke_opaque", name)
     until(lambda: computing_beside(rig, job), PATIENCE_S)
     held.unlink()
@@ -185,10 +185,10 @@ def test_a_sleeper_after_its_read_back_is_parked_and_its_late_success_settles_it
         assert parked["data"]["reason"] == "it was not found, but its worker is not known to have ended"
         assert len(rig.system.events(job, "tool_invocation_started")) == 1
         rig.let_go(name)
-        rig.outside.wait_for(1, name, PATIENCE_S)
+        rig.external.wait_for(1, name, PATIENCE_S)
     rig.system.wait_status(job, "completed", PATIENCE_S)
     (finished,) = rig.system.events(job, "tool_invocation_finished")
-    assert (finished["data"]["outcome"], rig.outside.count(name)) == ("success", 1)
+    assert (finished["data"]["outcome"], rig.external.count(name)) == ("success", 1)
 
 
 @pytest.mark.parametrize("by", ["its lock", "a person"])
@@ -205,8 +205,8 @@ def test_what_a_sleeper_left_parked_goes_on_once_it_has_ended(rig: DoubtRig, by:
     rig.system.wait_status(job, "waiting", PATIENCE_S)
     assert len(rig.system.events(job, "invocation_parked")) == 1
     if by == "a person":
-        path, said = f"/workers/{started['data']['worker_id']}/end", {"evidence": "its machine was taken away"}
-        assert rig.system.api.post(path, json=said, headers=rig.system.approver).status_code == 200
+        path, body = f"/workers/{started['data']['worker_id']}/end", {"evidence": "its machine was taken away"}
+        assert rig.system.api.post(path, json=body, headers=rig.system.approver).status_code == 200
     rig.system.kill(sleeper)
     rig.system.wait_status(job, "completed", PATIENCE_S)
     kinds = [event["type"] for event in rig.system.events(job)]
@@ -215,7 +215,7 @@ def test_what_a_sleeper_left_parked_goes_on_once_it_has_ended(rig: DoubtRig, by:
     assert [one["data"]["how"] for one in rig.system.events(job, "worker_ended")] == [
         "human" if by == "a person" else "lock"
     ]
-    assert rig.outside.count(name) == 1
+    assert rig.external.count(name) == 1
     assert rig.system.verified(job)["ok"]
     rig.system.wait_ready(PATIENCE_S)
 
@@ -236,7 +236,7 @@ def test_an_idempotent_call_of_a_sleeper_is_sent_again_under_its_key_by_another(
     settled, late = rig.successes(job)
     assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
     assert rig.system.verified(job)["ok"]
-    assert [effect["key"] for effect in rig.outside.effects(tag=name)] == [first["external_key"]] * 2
+    assert [effect["key"] for effect in rig.external.effects(tag=name)] == [first["external_key"]] * 2
 
 
 def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises_an_alarm(rig: DoubtRig) -> None:
@@ -255,7 +255,7 @@ def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises
     first, second, *_ = (event["data"] for event in rig.system.events(job, "tool_invocation_started"))
     settled, late = rig.successes(job)
     assert (settled["invocation_id"], late["invocation_id"]) == (second["invocation_id"], first["invocation_id"])
-    assert rig.outside.count(name) == 2
+    assert rig.external.count(name) == 2
     report = rig.system.report(job)
     assert not report["tool_invocation_ledger_proof"]["ok"]
     assert late["invocation_id"] in str(report["violations"]), report
@@ -342,7 +342,7 @@ async def test_fifty_requests_for_one_key_are_one_execution(rig: DoubtRig, round
     """By two producers: one execution, nobody polls, and waiting uses up no try."""
     await executors_settled(rig)
     name = fresh(f"fifty-{round_}")
-    held = rig.outside.hold(name)
+    held = rig.external.hold(name)
     job = await asyncio.to_thread(rig.held_call, "poke_probeable", name)
     request = await request_of(rig, job)
     granted = await end_of(rig, Topic.TOOLS_GRANTS, request.partition)
@@ -352,7 +352,7 @@ async def test_fifty_requests_for_one_key_are_one_execution(rig: DoubtRig, round
     await asyncio.to_thread(rig.system.wait_status, job, "completed", PATIENCE_S)
     assert await end_of(rig, Topic.TOOLS_GRANTS, request.partition) == granted
     assert len(rig.system.events(job, "tool_invocation_started")) == 1
-    assert (rig.step(job)["attempts"], rig.outside.count(name)) == (1, 1)
+    assert (rig.step(job)["attempts"], rig.external.count(name)) == (1, 1)
 
 
 def test_a_node_gives_its_call_less_time_than_its_tool(rig: DoubtRig) -> None:

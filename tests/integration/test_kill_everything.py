@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from aetheris.cli.auditing import audit
+from aetheris.cli.seal_audit import audit
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig
 from tests.testkit.system import System
 
@@ -54,18 +54,18 @@ def stages(width: int) -> list[dict[str, Any]]:
 
 def keys(rig: Rig, job: str) -> list[str]:
     """The external keys of a job's effects."""
-    return [effect["key"] for effect in rig.outside.effects() if effect["key"].startswith(f"aetheris:{job}:")]
+    return [effect["key"] for effect in rig.external.effects() if effect["key"].startswith(f"aetheris:{job}:")]
 
 
 @pytest.mark.timeout(300)
 def test_every_service_is_killed_once(rig: Rig) -> None:
-    system, outside = rig.system, rig.outside
+    system, external = rig.system, rig.external
     tags = [fresh(str(number)) for number in range(JOBS)]
     jobs = [system.submit(*steps(tag)) for tag in tags]
 
     def effects() -> list[str]:
         prefixes = tuple(f"aetheris:{job}:" for job in jobs)
-        return [effect["tag"] for effect in outside.effects() if effect["key"].startswith(prefixes)]
+        return [effect["tag"] for effect in external.effects() if effect["key"].startswith(prefixes)]
 
     for done, name in enumerate(("executor-0", "planner-0", "ledger-0", "verifier-0", "gateway-0"), start=1):
         until(lambda done=done: len(effects()) >= done * JOBS * STEPS // 8, 30)

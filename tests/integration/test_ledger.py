@@ -16,7 +16,7 @@ import pytest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.state import Settled, St
+from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     Resolve,
@@ -60,7 +60,7 @@ async def test_a_step_on_the_success_path(around: LedgerSurroundings) -> None:
     async with around.ledger():
         await step.request()
         grant = await step.granted()
-        assert (grant.idempotency_key, grant.birth) == (step.key(), step.state.birth)
+        assert (grant.idempotency_key, grant.birth) == (step.key(), step.state.creation_offset)
         await step.start("n1")
         await step.add(step.finished("n1", result={"id": 1}))
         await around.until(lambda: step.views)
@@ -100,7 +100,7 @@ async def test_redis_loses_everything_and_nothing_is_doubted_too_early(around: L
         await step.start("n1")
         await around.flush()
         flushed_s = time.monotonic()
-        await around.until(lambda: step.st() is St.PARKED)
+        await around.until(lambda: step.status() is KeyStatus.PARKED)
         assert time.monotonic() - flushed_s >= TTL_S + 4.0
     assert [event.error_class for event in step.of(ev.InvocationInDoubt)] == ["lease_expired"]
 
@@ -132,7 +132,7 @@ async def test_an_effect_that_was_stored_but_not_reported_is_caught_up(around: L
         await step.start("n1")
         await step.put_effect("n1", {"id": 5})
         await step.worker_ends()
-        await around.until(lambda: step.st() is St.SETTLED)
+        await around.until(lambda: step.status() is KeyStatus.SETTLED)
     state = step.key_state()
     assert (state.outcome, state.via, state.settled_by, state.result) == (
         Settled.SUCCESS,
@@ -155,12 +155,12 @@ async def test_a_probe_after_the_end_of_the_worker_reopens_and_one_before_does_n
         await step.answer(step.asks[0], "not_found")
     async with around.ledger(AETHERIS_END_WAIT_S="60"):
         await around.until(lambda: len(step.asks) == 2)
-        assert step.st() is St.STARTED
+        assert step.status() is KeyStatus.STARTED
         await step.answer(step.asks[1], "not_found")
         await step.worker_ends()
         await around.until(lambda: len(step.asks) == 3)
         assert step.of(ev.WorkerEnded)
-        assert step.st() is St.STARTED
+        assert step.status() is KeyStatus.STARTED
         await step.answer(step.asks[2], "not_found")
         await step.granted(token=2)
     assert [event.by for event in step.of(ev.InvocationReopened)] == ["probe"]
@@ -174,7 +174,7 @@ async def test_a_probe_that_finds_settles(around: LedgerSurroundings) -> None:
         await step.worker_ends()
         await around.until(lambda: step.asks)
         await step.answer(step.asks[0], "found", result={"id": 2}, external_id="ch_2")
-        await around.until(lambda: step.st() is St.SETTLED)
+        await around.until(lambda: step.status() is KeyStatus.SETTLED)
     state = step.key_state()
     assert (state.via, state.external_id, state.result) == (ev.Via.PROBE, "ch_2", {"id": 2})
 
@@ -200,7 +200,7 @@ async def test_a_human_settles_what_is_parked(around: LedgerSurroundings) -> Non
     async with around.ledger():
         await step.start("n1")
         await step.worker_ends()
-        await around.until(lambda: step.st() is St.PARKED)
+        await around.until(lambda: step.status() is KeyStatus.PARKED)
         command = Resolve(
             job_id=step.id,
             by="bob",
@@ -212,7 +212,7 @@ async def test_a_human_settles_what_is_parked(around: LedgerSurroundings) -> Non
             as_of=step.log[-1][0],
         )
         await around.put(drafted(Topic.JOBS_COMMANDS, command, step.id))
-        await around.until(lambda: step.st() is St.SETTLED)
+        await around.until(lambda: step.status() is KeyStatus.SETTLED)
     (done,) = step.of(ev.ToolInvocationFinished)
     assert (done.via, done.by, done.evidence, done.result) == (ev.Via.HUMAN, "bob", "receipt 17", None)
     assert done.caused_by
@@ -263,6 +263,6 @@ async def test_a_policy_that_cannot_be_used_stops_the_service_at_start(
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(DEADLINE_S):
-        _, said = await process.communicate()
+        _, answer = await process.communicate()
     assert process.returncode == 78, "final: nobody starts it again"
-    assert b"rule 'half': effect" in said
+    assert b"rule 'half': effect" in answer

@@ -15,7 +15,7 @@ import pytest
 
 from aetheris.cli.embedded import lifecycle
 from aetheris.rigs.bench.workloads import chain
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
 LONG = 5000

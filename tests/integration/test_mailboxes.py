@@ -21,7 +21,7 @@ from aetheris.sdk import ProbeContext, StateChange, ToolContext
 from aetheris.sdk.outcomes import Confirmed, Drifted
 from aetheris.sdk.toolkits import smtp
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,7 @@ WORD = "of ada"
 class Post:
     """aiosmtpd, which puts mail into a Maildir, and pymap, which shows that to ada."""
 
-    server: smtp.Server
+    server: smtp.SmtpServer
     maildir: Path
     box: smtp.Imap
 
@@ -61,7 +61,7 @@ def post(tmp_path_factory: pytest.TempPathFactory) -> Generator[Post]:
             running.callback(end, spawn(argv, log=folder / f"{name}.log"), 5)
         until(lambda: greets(smtp_port, b"220") and greets(imap_port, b"* OK"), 60)
         box = smtp.Imap("127.0.0.1", "ada", WORD, imap_port, tls=False)
-        yield Post(smtp.Server("127.0.0.1", smtp_port), maildir, box)
+        yield Post(smtp.SmtpServer("127.0.0.1", smtp_port), maildir, box)
 
 
 def greets(port: int, greeting: bytes) -> bool:

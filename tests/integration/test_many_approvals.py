@@ -13,7 +13,7 @@ import pytest
 from aetheris.sdk.client import AsyncClient
 from tests.testkit.approvers import running_approvers
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside, until
+from tests.testkit.external_server import ExternalServer, until
 from tests.testkit.policies import ALLOW_REST
 from tests.testkit.rig import Rig
 from tests.testkit.system import System
@@ -40,7 +40,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
 
 @pytest.mark.timeout(400)
 def test_many_requests_outlive_everything_and_are_answered_fast(
-    system: System, outside: Outside, record_property: Any, capsys: pytest.CaptureFixture[str]
+    system: System, external: ExternalServer, record_property: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tag = fresh("many")
     jobs = submit_many(system, tag)
@@ -60,7 +60,7 @@ def test_many_requests_outlive_everything_and_are_answered_fast(
     assert set(statuses) == {200}
     assert rate >= LEAST_PER_S
     until(lambda: jobs <= completed(system), 150)
-    many = [effect["tag"] for effect in outside.effects() if effect["tag"].startswith(tag)]
+    many = [effect["tag"] for effect in external.effects() if effect["tag"].startswith(tag)]
     assert len(many) == len(set(many)) == MANY
 
 

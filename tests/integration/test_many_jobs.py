@@ -42,16 +42,16 @@ async def test_an_index_of_many_jobs_is_loaded_however_long_it_takes(kafka: str)
     table = Table(log, topic, JobLines())
     begun_s = time.monotonic()
     loading = asyncio.create_task(table.load(STALLED_S))
-    said: set[str | None] = set()
+    reported: set[str | None] = set()
     while not loading.done():
-        said.add(table.unready())
+        reported.add(table.unready())
         await asyncio.sleep(0.05)
     await loading
     took_s, took_bytes = time.monotonic() - begun_s, _resident_bytes() - before
     print(f"{JOBS} jobs: loaded in {took_s:.1f} s, {took_bytes / JOBS:.0f} bytes a job")  # noqa: T201  the figure is the point
     assert took_s > STALLED_S, "too few jobs to show anything"
-    assert any(reason is not None and not reason.endswith(": 0 of 0 records") for reason in said)
-    assert len(said) > 2
+    assert any(reason is not None and not reason.endswith(": 0 of 0 records") for reason in reported)
+    assert len(reported) > 2
     assert table.unready() is None
     assert took_bytes < BYTES_A_JOB * JOBS + 64 * 1024 * 1024
     for number in (0, 1, JOBS // 2, JOBS - 1):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.testkit.attempts import cleared_by, fresh
+from tests.testkit.external_server import until
 from tests.testkit.mcp_relay import calls
-from tests.testkit.outside import until
 from tests.testkit.policies import ALLOW_ALL, ruled_by
 from tests.testkit.system import REPOSITORY, System, running_system
 

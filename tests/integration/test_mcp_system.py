@@ -12,9 +12,9 @@ import pytest
 from mcp import Client
 
 from tests.testkit.attempts import cleared_by, fresh
+from tests.testkit.external_server import until
 from tests.testkit.mcp_client import agent, asked
 from tests.testkit.mcp_server import effects
-from tests.testkit.outside import until
 from tests.testkit.policies import ruled_by
 from tests.testkit.system import REPOSITORY, System, running_system
 
@@ -142,8 +142,8 @@ async def test_an_agent_elsewhere_submits_watches_approves_and_verifies(rig: Mcp
         request_id = waiting["steps"][0]["request_id"]
         assert effects(rig.home, "put", text) == []
         await listed(client, request_id)
-        said = {"request_id": request_id, "action": "approve", "comment": "seen"}
-        assert (await asked(client, "approve", **said))["event"] == "approval_decided"
+        body = {"request_id": request_id, "action": "approve", "comment": "seen"}
+        assert (await asked(client, "approve", **body))["event"] == "approval_decided"
         ended = await asked(client, "watch", **job, wait_s=60)
         assert (ended["status"], ended["steps"][0]["request_id"]) == ("completed", None)
         assert (await asked(client, "verify", **job))["violations"] == []

@@ -20,11 +20,11 @@ from aetheris.sdk.invoke import invoke
 from aetheris.sdk.outcomes import InDoubt, Outcome, Permanent, Retryable, Succeeded
 from aetheris.sdk.schema import DeclarationError
 from aetheris.sdk.toolkits import mcp
-from aetheris.sdk.toolkits.mcp.connection import Connection, ConnectionLost, _Live
+from aetheris.sdk.toolkits.mcp.connection import ConnectionLost, McpConnection, _Live
 from aetheris.sdk.toolkits.mcp.mapping import tool_of
-from aetheris.sdk.toolkits.mcp.servers import Server
+from aetheris.sdk.toolkits.mcp.servers import McpServer
+from tests.testkit.external_server import until
 from tests.testkit.mcp_server import effects
-from tests.testkit.outside import until
 from tests.testkit.system import REPOSITORY
 
 CTX = ToolContext("aetheris:job-1:n.1:0", 0, "ab" * 32, "job-1", "n.1", traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
@@ -47,8 +47,8 @@ def serving(home: Path, port: int) -> Generator[None]:
 
 
 def listens(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as invocation:
+        return invocation.connect_ex(("127.0.0.1", port)) == 0
 
 
 class McpTools:
@@ -204,7 +204,7 @@ async def lost_and_found(home: Path, port: int) -> AsyncGenerator[McpTools]:
     ],
 )
 def test_what_an_error_says(code: int, message: str, data: Any, meant: type[Exception]) -> None:
-    connection, lost = Connection(Server(command="x"), {}), asyncio.Event()
+    connection, lost = McpConnection(McpServer(command="x"), {}), asyncio.Event()
     live = _Live(cast("Any", None), (), {}, lost)
     assert type(connection._meant(live, MCPError(code, message, data))) is meant
     assert lost.is_set() == (message == "Session terminated")
@@ -216,7 +216,7 @@ def test_a_tool_that_is_called_as_a_task_only_is_left_out() -> None:
     execution = types.ToolExecution(task_support="required")
     listed = types.Tool(name="slow", input_schema={"type": "object"}, execution=execution)
     with pytest.raises(DeclarationError, match="as a task only"):
-        tool_of("t", Server(command="x"), listed, Connection(Server(command="x"), {}).call)
+        tool_of("t", McpServer(command="x"), listed, McpConnection(McpServer(command="x"), {}).call)
 
 
 async def test_a_tool_that_has_changed_is_not_called(tmp_path: Path) -> None:

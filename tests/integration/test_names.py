@@ -13,7 +13,7 @@ from aetheris.planner.app import GROUP, INPUTS
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.members import members
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.services import ServiceProcess, running_service
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside
+from tests.testkit.external_server import ExternalServer
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import System
 
@@ -39,19 +39,19 @@ def check_not_known(system: System, job: str) -> None:
     ("tool", "options"), [("lose", {"on_in_doubt": "fail"}), ("lose_and_fail", {})], ids=["job", "tool"]
 )
 def test_it_fails_and_says_that_it_is_not_known(
-    system: System, outside: Outside, tool: str, options: dict[str, str]
+    system: System, external: ExternalServer, tool: str, options: dict[str, str]
 ) -> None:
     tag = fresh(f"fail-{tool}")
     job = submit(system, tool, tag, **options)
     check_not_known(system, job)
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
 
 
-def test_a_job_that_asks_for_a_human_gets_one(system: System, outside: Outside) -> None:
+def test_a_job_that_asks_for_a_human_gets_one(system: System, external: ExternalServer) -> None:
     tag = fresh("park")
     job = submit(system, "lose_and_fail", tag, on_in_doubt="park")
     assert system.wait_status(job, "waiting", PATIENCE_S)["steps"][0]["state"] == "waiting"
-    assert outside.count(tag) == 1
+    assert external.count(tag) == 1
 
 
 def test_an_unknown_option_is_refused_by_its_name(system: System) -> None:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, poke
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -23,9 +23,9 @@ def listed_as(rig: Rig, status: str) -> list[dict[str, Any]]:
 
 def test_a_job_paused_in_the_middle_starts_nothing_though_all_that_run_it_are_killed(rig: Rig) -> None:
     tag = fresh("paused")
-    held = rig.outside.hold(tag)
+    held = rig.external.hold(tag)
     job = rig.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a"), poke("c", f"{tag}-c", "b"))
-    rig.outside.wait_for(1, tag)
+    rig.external.wait_for(1, tag)
     with ThreadPoolExecutor() as people:
         answers = list(people.map(lambda why: say(rig, "pause", job, why), ("look", "wait", "stop")))
     assert [(answer.status_code, answer.json()["event"]) for answer in answers] == [(200, "job_paused")] * 3
@@ -42,10 +42,10 @@ def test_a_job_paused_in_the_middle_starts_nothing_though_all_that_run_it_are_ki
     assert [(row["job_id"], row["paused"]["by"], row["paused"]["reason"]) for row in listed] == [(job, who, why)]
     for _ in range(4):  # they run, and other jobs go on
         rig.system.completed(poke("a", fresh("other")))
-    assert (rig.outside.count(f"{tag}-b"), rig.system.job(job)["status"]) == (0, "paused")
+    assert (rig.external.count(f"{tag}-b"), rig.system.job(job)["status"]) == (0, "paused")
     assert say(rig, "resume", job).json()["event"] == "job_resumed"
     rig.system.wait_status(job, "completed")
-    assert [rig.outside.count(f"{tag}{node}") for node in ("", "-b", "-c")] == [1, 1, 1]
+    assert [rig.external.count(f"{tag}{node}") for node in ("", "-b", "-c")] == [1, 1, 1]
     rig.system.verified(job)
     until(lambda: job in [row["job_id"] for row in listed_as(rig, "completed")], 30)
     assert [row for row in listed_as(rig, "completed") if "paused" in row] == []

@@ -27,11 +27,11 @@ from aetheris.protocol.messages.commands import Cancel, JobCommand, JobIndexEntr
 from aetheris.protocol.messages.envelope import Envelope, decode_event, decode_message, draft
 from aetheris.protocol.messages.events import Event, Outcome, Via
 from aetheris.protocol.plan.graph import EffectKind
-from aetheris.runtime.base.ids import fresh_id, fresh_nonce
+from aetheris.runtime.base.fresh_ids import fresh_id, fresh_invocation_id
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.log import KafkaLog
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.process.runtime import runtime
 from tests.testkit.histories import graph
@@ -106,7 +106,7 @@ async def broker(kafka: str) -> str:
 
 
 @pytest.fixture
-async def outside(broker: str) -> AsyncGenerator[OtherServices]:
+async def other_services(broker: str) -> AsyncGenerator[OtherServices]:
     log = KafkaLog(broker)
     await log.start()
     appender, reader, seen = log.appender(), log.reader(), SeenOnTopics()
@@ -138,7 +138,7 @@ async def planning(broker: str, data: Path, *, runs: bool = True) -> AsyncGenera
     )
     stop = asyncio.Event()
     async with runtime(settings, "planner") as parts:
-        running = asyncio.create_task(planner(parts, settings, History(parts.log)).run(stop))
+        running = asyncio.create_task(planner(parts, settings, JobLogReader(parts.log)).run(stop))
         try:
             yield
         finally:
@@ -175,13 +175,13 @@ def submission(plan: dict[str, Any], job_id: str | None = None, request_hash: st
 
 def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Event]:
     """A try of a node without arguments, as the executor reports it."""
-    key, nonce = idempotency_key(job_id, node, "act", None), fresh_nonce()
+    key, invocation_id = idempotency_key(job_id, node, "act", None), fresh_invocation_id()
     return (
         ev.ToolInvocationStarted(
             job_id=job_id,
             node_id=node,
             idempotency_key=key,
-            invocation_id=nonce,
+            invocation_id=invocation_id,
             revision=0,
             token=1,
             attempt_id=0,
@@ -198,7 +198,7 @@ def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Eve
             job_id=job_id,
             node_id=node,
             idempotency_key=key,
-            invocation_id=nonce,
+            invocation_id=invocation_id,
             outcome=outcome,
             via=Via.EXECUTOR,
             result=result,
@@ -210,18 +210,18 @@ def tried(job_id: str, node: str, result: Any, outcome: Outcome) -> Sequence[Eve
 CHAIN = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})
 
 
-async def test_from_submission_to_the_end(broker: str, outside: OtherServices, tmp_path: Path) -> None:
-    seen, command = outside.seen, submission(CHAIN)
+async def test_from_submission_to_the_end(broker: str, other_services: OtherServices, tmp_path: Path) -> None:
+    seen, command = other_services.seen, submission(CHAIN)
     job_id = command.job_id
     async with planning(broker, tmp_path):
-        await outside.command(command)
+        await other_services.command(command)
         await seen.until(lambda: len(seen.requests(job_id)) == 1)
         (asked,) = seen.requests(job_id)
         (made, _) = seen.of(Topic.JOBS_EVENTS, job_id)
         assert (asked.nodes, asked.birth, asked.plan_hash) == (("a", "b"), made.offset, digest(CHAIN))
         assert asked.as_of == made.offset + 1
-        await outside.run(job_id, "a", 1)
-        await outside.run(job_id, "b", {"id": "x"})
+        await other_services.run(job_id, "a", 1)
+        await other_services.run(job_id, "b", {"id": "x"})
         await seen.until(lambda: "completed" in seen.statuses(job_id))
     events = seen.events(job_id)
     assert [event.event_type for event in events if isinstance(event, ev.TERMINAL)] == ["job_completed"]
@@ -230,11 +230,11 @@ async def test_from_submission_to_the_end(broker: str, outside: OtherServices, t
     assert seen.statuses(job_id) == ["running", "completed"]
 
 
-async def test_cancel_right_behind_the_submission(broker: str, outside: OtherServices, tmp_path: Path) -> None:
-    seen, command = outside.seen, submission(CHAIN)
+async def test_cancel_right_behind_the_submission(broker: str, other_services: OtherServices, tmp_path: Path) -> None:
+    seen, command = other_services.seen, submission(CHAIN)
     job_id = command.job_id
     async with planning(broker, tmp_path):
-        await outside.command(command, Cancel(job_id=job_id, by="bob", tenant="acme"))
+        await other_services.command(command, Cancel(job_id=job_id, by="bob", tenant="acme"))
         await seen.until(lambda: "cancelled" in seen.statuses(job_id))
     assert seen.types(job_id) == [
         "job_created",
@@ -247,12 +247,12 @@ async def test_cancel_right_behind_the_submission(broker: str, outside: OtherSer
 
 
 async def test_a_dead_letter_for_what_is_no_plan_and_the_partition_goes_on(
-    broker: str, outside: OtherServices, tmp_path: Path
+    broker: str, other_services: OtherServices, tmp_path: Path
 ) -> None:
-    seen = outside.seen
+    seen = other_services.seen
     bad, good = submission({"nodes": [{"id": "a", "kind": "llm"}]}), submission(CHAIN)
     async with planning(broker, tmp_path):
-        await outside.command(bad, good, submission({"nodes": "none"}, bad.job_id))
+        await other_services.command(bad, good, submission({"nodes": "none"}, bad.job_id))
         await seen.until(lambda: bool(seen.requests(good.job_id)))
         await seen.until(lambda: len(seen.of(dead_letters(Topic.JOBS_COMMANDS), bad.job_id)) == 2)
     reasons = [record.header("dlq_reason") for record in seen.of(dead_letters(Topic.JOBS_COMMANDS), bad.job_id)]
@@ -260,21 +260,23 @@ async def test_a_dead_letter_for_what_is_no_plan_and_the_partition_goes_on(
     assert seen.types(bad.job_id) == []
 
 
-async def test_killed_planners_bear_a_job_once_and_end_it(broker: str, outside: OtherServices, tmp_path: Path) -> None:
-    seen, nodes = outside.seen, [f"n{i}" for i in range(6)]
+async def test_killed_planners_bear_a_job_once_and_end_it(
+    broker: str, other_services: OtherServices, tmp_path: Path
+) -> None:
+    seen, nodes = other_services.seen, [f"n{i}" for i in range(6)]
     plan = graph(*({"id": node, "depends_on": nodes[:i][-1:]} for i, node in enumerate(nodes)))
     command = submission(plan)
     job_id = command.job_id
-    await outside.command(command)
+    await other_services.command(command)
     for node in nodes[:-1]:
         async with process(broker, tmp_path, AETHERIS_RUNS="false") as child:
             await seen.until(lambda node=node: (node,) in {one.nodes for one in seen.requests(job_id)})
             child.kill()
             await child.wait()
-        await outside.run(job_id, node)
-        await outside.command(command)
+        await other_services.run(job_id, node)
+        await other_services.command(command)
     async with process(broker, tmp_path, AETHERIS_RUNS="false"):
-        await outside.run(job_id, nodes[-1])
+        await other_services.run(job_id, nodes[-1])
         await seen.until(lambda: "completed" in seen.statuses(job_id))
     types = seen.types(job_id)
     assert types.count("job_created") == types.count("plan_generated") == 1
@@ -289,35 +291,35 @@ async def test_killed_planners_bear_a_job_once_and_end_it(broker: str, outside: 
 
 
 async def test_a_finished_job_stays_known_when_its_fold_is_gone(
-    broker: str, outside: OtherServices, tmp_path: Path
+    broker: str, other_services: OtherServices, tmp_path: Path
 ) -> None:
-    seen, command = outside.seen, submission(graph({"id": "a"}))
+    seen, command = other_services.seen, submission(graph({"id": "a"}))
     job_id = command.job_id
     marker = submission(graph({"id": "a"}))
     async with planning(broker, tmp_path):
-        await outside.command(command)
+        await other_services.command(command)
         await seen.until(lambda: bool(seen.requests(job_id)))
-        await outside.run(job_id, "a")
+        await other_services.run(job_id, "a")
         await seen.until(lambda: "completed" in seen.statuses(job_id))
-        await outside.append(sealed(job_id))
+        await other_services.append(sealed(job_id))
     async with planning(broker, tmp_path):
-        await outside.command(command, submission(CHAIN, job_id, "other"), marker)
+        await other_services.command(command, submission(CHAIN, job_id, "other"), marker)
         await seen.until(lambda: bool(seen.requests(marker.job_id)))
     assert seen.types(job_id).count("job_created") == 1
     assert len(seen.requests(job_id)) == 1
 
 
-async def test_a_reference_into_a_large_result(broker: str, outside: OtherServices, tmp_path: Path) -> None:
-    seen = outside.seen
+async def test_a_reference_into_a_large_result(broker: str, other_services: OtherServices, tmp_path: Path) -> None:
+    seen = other_services.seen
     command = submission(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}))
     job_id = command.job_id
     stored = await FolderBlobs(tmp_path / "blobs").put(json.dumps({"mail": "x@y", "rest": "z" * 100_000}).encode())
     async with planning(broker, tmp_path, runs=False):
-        await outside.command(command)
+        await other_services.command(command)
         await seen.until(lambda: bool(seen.requests(job_id)))
         start, end = tried(job_id, "a", None, Outcome.SUCCESS)
         ref = ev.BlobRef(sha256=stored.sha256, size=stored.size)
-        await outside.append(start, end.model_copy(update={"result_ref": ref}))
+        await other_services.append(start, end.model_copy(update={"result_ref": ref}))
         await seen.until(lambda: len(seen.requests(job_id)) == 2)
     assert seen.requests(job_id)[1].args == {"to": "x@y"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from aetheris.cli.embedded.doctor import examine
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -36,12 +36,12 @@ class FailingToolRig(Rig):
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[FailingToolRig]:
     env = {f"AETHERIS_QUARANTINE_{name}": value for name, value in QUARANTINE.items()}
     with running_rig(tmp_path_factory.mktemp("quarantine"), {"AETHERIS_PARTITIONS": "1", **env}) as rig:
-        yield FailingToolRig(rig.system, rig.outside)
+        yield FailingToolRig(rig.system, rig.external)
 
 
 def test_calls_of_a_failing_tool_wait_while_others_complete_and_complete_once_it_is_well(rig: FailingToolRig) -> None:
     tag = fresh("failing")
-    down = rig.outside.refuse(tag)
+    down = rig.external.refuse(tag)
     failing = [rig.submit(f"{tag}-{number}", hold=tag) for number in range(3)]
     until(lambda: "quarantined" in rig.tool("poke_probeable"), 30)
     waiting = [rig.submit(f"{tag}-w{number}", hold=tag) for number in range(12)]
@@ -58,12 +58,12 @@ def test_calls_of_a_failing_tool_wait_while_others_complete_and_complete_once_it
     assert sum("tool_invocation_started" in rig.system.types(job) for job in waiting) <= len(waiting) // 2, (
         "few are tried, the others never began"
     )
-    assert rig.outside.count() == len(others)
+    assert rig.external.count() == len(others)
     down.unlink()
     rig.system.wait_ended([*failing, *waiting])
     for job, number in zip([*failing, *waiting], [*range(3), *(f"w{number}" for number in range(12))], strict=True):
         assert rig.system.job(job)["status"] == "completed"
-        assert rig.outside.count(f"{tag}-{number}") == 1
+        assert rig.external.count(f"{tag}-{number}") == 1
     for job in failing:
         rig.system.verified(job)
     assert "quarantined" not in rig.tool("poke_probeable")
@@ -72,7 +72,7 @@ def test_calls_of_a_failing_tool_wait_while_others_complete_and_complete_once_it
 
 def test_a_flush_and_a_restart_merely_forget_it(rig: FailingToolRig) -> None:
     tag = fresh("forgotten")
-    down = rig.outside.refuse(tag)
+    down = rig.external.refuse(tag)
     failing = [rig.submit(f"{tag}-{number}", hold=tag) for number in range(3)]
     until(lambda: "quarantined" in rig.tool("poke_probeable"), 30)
     rig.system.flush_redis()
@@ -81,7 +81,7 @@ def test_a_flush_and_a_restart_merely_forget_it(rig: FailingToolRig) -> None:
     down.unlink()
     rig.system.wait_ended(failing)
     for number, job in enumerate(failing):
-        assert rig.outside.count(f"{tag}-{number}") == 1
+        assert rig.external.count(f"{tag}-{number}") == 1
         rig.system.verified(job)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from aetheris.cli.embedded.plan import Plan
 from aetheris.runtime.kafka.pulse import EVERY_S, WITHIN_S
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.services import asked
 from tests.testkit.system import System, running_system
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.kafka.tls import TlsUnusable, tls_context
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.redis.client import Redis
-from aetheris.runtime.redis.safekeeping import StoreRefused, check_store
+from aetheris.runtime.redis.store_check import StoreRefused, check_store
 
 REFUSED = 78
 AGAIN = 75
@@ -78,7 +78,7 @@ def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
     def refused(**files: Path) -> str:
         with pytest.raises(TlsUnusable) as caught:
             tls_context(RuntimeSettings.model_validate(files))
-        assert isinstance(caught.value, Refused)
+        assert isinstance(caught.value, StartRefused)
         return str(caught.value)
 
     assert "AETHERIS_KAFKA_CA" in refused(kafka_ca=none)

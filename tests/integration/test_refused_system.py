@@ -8,7 +8,7 @@ import pytest
 from aetheris.cli.embedded.doctor import examine
 from aetheris.protocol.base.topics import Topic
 from tests.testkit.brokers import configure
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.policies import ALLOW_REST, ruled_by
 from tests.testkit.system import System, running_system
 

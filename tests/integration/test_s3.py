@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from aetheris.cli.app import app
 from aetheris.runtime.process.crash import ORDERED, VARIABLE
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import wait
 from tests.testkit.s3 import BUCKET, S3, running_s3
 from tests.testkit.system import System, running_system
@@ -145,15 +145,15 @@ def test_large_results_lie_on_s3_and_are_proven(rig: S3Rig) -> None:
     assert (replayed["ok"], replayed["unchecked"]) == (True, 0)
 
     held = rig.s3.client.get_object(Bucket=BUCKET, Key=blob(last))["Body"].read()
-    said = next(one["id"] for one in finished if one["data"]["node_id"] == "c")
+    reported = next(one["id"] for one in finished if one["data"]["node_id"] == "c")
     rig.s3.client.delete_object(Bucket=BUCKET, Key=blob(last))
-    assert found(rig.system.report(job)) == [("missing_blob", said)]
+    assert found(rig.system.report(job)) == [("missing_blob", reported)]
     for argv in (["verify", job], ["verify", job, "--from-log"], ["verify", stream]):
         code, report = rig.cli(*argv)
-        assert (code, found(report)) == (1, [("missing_blob", said)])
+        assert (code, found(report)) == (1, [("missing_blob", reported)])
     assert rig.api_of(job, "evidence").status_code == 409
     rig.s3.client.put_object(Bucket=BUCKET, Key=blob(last), Body=held[:-1])
-    assert found(rig.system.report(job)) == [("blob_mismatch", said)]
+    assert found(rig.system.report(job)) == [("blob_mismatch", reported)]
     rig.s3.client.put_object(Bucket=BUCKET, Key=blob(last), Body=held)
     assert rig.system.report(job)["ok"]
 

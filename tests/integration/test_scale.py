@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testkit.outside import running_outside, until
+from tests.testkit.external_server import running_outside, until
 from tests.testkit.system import System, running_system
 
 PARKED, LIVE = 1000, 1000
@@ -21,16 +21,16 @@ READY_WITHIN_S = 90.0
 @pytest.mark.timeout(400)
 def test_a_thousand_parked_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
-    with running_outside(tmp_path / "outside") as outside:
+    with running_outside(tmp_path / "outside") as external:
         # No quarantine: every call of this tool fails, and all of them must be parked.
-        env = {"AETHERIS_TOOLS": "tests.testkit.outside_tools", "AETHERIS_QUARANTINE_AFTER": "0"} | outside.env
+        env = {"AETHERIS_TOOLS": "tests.testkit.external_tools", "AETHERIS_QUARANTINE_AFTER": "0"} | external.env
         with running_system(data, env) as system:
             jobs = [system.submit({"id": "a", "tool": "poke_lost", "args": {"tag": str(n)}}) for n in range(PARKED)]
             until(lambda: _waiting(system) == PARKED, 120)
         with running_system(data, env) as system:
             until(lambda: _waiting(system) == PARKED, 30)
             assert {system.job(job)["status"] for job in jobs[::50]} == {"waiting"}
-            assert outside.count() == PARKED
+            assert external.count() == PARKED
             used = [_cores_used(system, 5.0)]
             while used[-1] >= OF_A_CORE and len(used) < 20:  # what a start leaves to do: audits, compilation
                 used.append(_cores_used(system, 5.0))
@@ -41,9 +41,9 @@ def test_a_thousand_parked_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.timeout(400)
 def test_a_restart_with_a_thousand_live_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with running_outside(tmp_path / "outside") as outside:
-        held = outside.hold("all")
-        data, env = tmp_path / "data", {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
+    with running_outside(tmp_path / "outside") as external:
+        held = external.hold("all")
+        data, env = tmp_path / "data", {"AETHERIS_TOOLS": "tests.testkit.external_tools"} | external.env
         took: dict[str, float] = {}
         with running_system(data, env) as system:
             nodes = (
@@ -64,7 +64,7 @@ def test_a_restart_with_a_thousand_live_jobs(tmp_path: Path, capsys: pytest.Capt
             took["everything"] = time.monotonic() - begun
             held.unlink()
             system.wait_ended(jobs, 240)
-            assert (outside.count("a"), outside.count("b")) == (LIVE, LIVE)
+            assert (external.count("a"), external.count("b")) == (LIVE, LIVE)
     with capsys.disabled():
         sys.stdout.write("ready after " + ", ".join(f"{name} {s:.1f} s" for name, s in took.items()) + "\n")
     assert max(took.values()) < READY_WITHIN_S, took

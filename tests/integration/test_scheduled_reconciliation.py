@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.testkit.collector import Collector, running_collector
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.testkit.collector import Collector, running_collector
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -148,7 +148,7 @@ def test_a_canary_is_nowhere_but_in_the_tools_hands(rig: SecretsRig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "args", "said"),
+    ("tool", "args", "text"),
     [
         ("leak", {"token": secret("nobody@1")}, "unknown secret nobody@1"),
         ("leak", {"token": secret("canary@2")}, "unknown secret canary@2"),
@@ -162,12 +162,12 @@ def test_a_canary_is_nowhere_but_in_the_tools_hands(rig: SecretsRig) -> None:
         ("takes", {"what": {"inner": {"x": secret("canary@1")}}}, "secret canary@1 is not for takes#/what/inner/x"),
     ],
 )
-def test_what_a_tool_is_not_given(rig: SecretsRig, tool: str, args: dict[str, Any], said: str) -> None:
+def test_what_a_tool_is_not_given(rig: SecretsRig, tool: str, args: dict[str, Any], text: str) -> None:
     before = rig.given()
     job = rig.system.submit({"id": "a", "tool": tool, "args": args, "retry": {"max_attempts": 1}})
     rig.system.wait_ended([job])
     assert rig.system.job(job)["status"] == "failed"
-    assert set(rig.errors(job)) == {said}
+    assert set(rig.errors(job)) == {text}
     assert rig.given() == before
 
 

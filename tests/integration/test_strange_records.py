@@ -9,7 +9,7 @@ from aiokafka.errors import UnknownError
 
 from aetheris.protocol.base.topics import Topic
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import Outside
+from tests.testkit.external_server import ExternalServer
 from tests.testkit.system import System
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -45,23 +45,23 @@ async def write(system: System) -> None:
                         await producer.send_and_wait(topic, value, key=key, partition=number, headers=headers)
 
 
-def check_all_go_on(system: System, outside: Outside, tag: str) -> None:
+def check_all_go_on(system: System, external: ExternalServer, tag: str) -> None:
     """A job in each partition ends, and each call was made once."""
     name = fresh(tag)
     tags = [f"{name}-{number}" for number in range(8 * PARTITIONS)]
     jobs = [system.submit({"id": "a", "tool": "poke_probeable", "args": {"tag": one}}) for one in tags]
     for job in jobs:
         system.wait_status(job, "completed", PATIENCE_S)
-    assert [outside.count(one) for one in tags] == [1] * len(tags)
+    assert [external.count(one) for one in tags] == [1] * len(tags)
 
 
-def test_every_service_lives_with_them_and_restarts_from_them(system: System, outside: Outside) -> None:
-    check_all_go_on(system, outside, "before")
+def test_every_service_lives_with_them_and_restarts_from_them(system: System, external: ExternalServer) -> None:
+    check_all_go_on(system, external, "before")
     pids = {name: part.pid for name, part in system.state().parts.items()}
     asyncio.run(write(system))
-    check_all_go_on(system, outside, "behind")
+    check_all_go_on(system, external, "behind")
     assert {name: part.pid for name, part in system.state().parts.items()} == pids, "a service ended"
     with system.all_killed():
         pass
     system.wait_ready(PATIENCE_S)
-    check_all_go_on(system, outside, "restarted")
+    check_all_go_on(system, external, "restarted")

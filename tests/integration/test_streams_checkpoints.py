@@ -12,7 +12,7 @@ import pytest
 
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.ports import Ports
-from aetheris.protocol.base.checkpoints import TYPE, Span
+from aetheris.protocol.base.checkpoints import TYPE, CheckpointSpan
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.kafka import KafkaLog
@@ -132,7 +132,7 @@ class CheckpointBench:
             while await self.pieces():  # noqa: ASYNC110 - what a broker holds has no event
                 await asyncio.sleep(0.05)
 
-    async def put(self, span: Span, value: bytes) -> None:
+    async def put(self, span: CheckpointSpan, value: bytes) -> None:
         await self.appender.append([(Draft(PIECES[0], span.key, value, (("ce_type", TYPE),), NUMBER),)])
 
     async def committed(self, group: str) -> int:
@@ -238,11 +238,11 @@ async def grown(bench: CheckpointBench, run: RunningHandler, pieces: int = 2) ->
 async def test_a_job_that_waits_pins_nothing(bench: CheckpointBench) -> None:
     async with running(bench) as run:
         old = await left_behind(bench, run, "job_waiting")
-        birth = (await bench.all_of(old))[0].offset
+        creation_offset = (await bench.all_of(old))[0].offset
         await grown(bench, run, 4)
         await run.end()
     mark = await bench.committed(f"{bench.prefix}-writes")
-    assert mark > birth + EVERY
+    assert mark > creation_offset + EVERY
     async with running(bench) as run:
         whole = await bench.all_of(old)
         assert run.handler.jobs[old] == whole, "byte for byte, at its own offsets"
@@ -272,10 +272,12 @@ async def test_short_jobs_have_no_checkpoint(bench: CheckpointBench) -> None:
 async def test_what_is_told_once_is_not_told_again(bench: CheckpointBench) -> None:
     async with running(bench) as run:
         old = await left_behind(bench, run)
-        told = len(run.handler.told)
+        reported = len(run.handler.told)
         await grown(bench, run, 6)
-        assert len(run.handler.told) == told, "of a job that waits, every stretch says only that there is nothing more"
-        spans = [Span.of(key) for key in await bench.pieces()]
+        assert len(run.handler.told) == reported, (
+            "of a job that waits, every stretch says only that there is nothing more"
+        )
+        spans = [CheckpointSpan.of(key) for key in await bench.pieces()]
         assert len([span for span in spans if span.job_id == old.decode()]) <= 4
         await run.end()
 
@@ -299,8 +301,8 @@ async def test_a_checkpoint_that_is_no_good_is_as_if_there_were_none(bench: Chec
         old = await left_behind(bench, run, "job_waiting")
         await grown(bench, run, 4)
         await run.end()
-    birth = (await bench.all_of(old))[0].offset
-    pieces = {Span.of(key): one for key, one in (await bench.pieces()).items()}
+    creation_offset = (await bench.all_of(old))[0].offset
+    pieces = {CheckpointSpan.of(key): one for key, one in (await bench.pieces()).items()}
     for span, one in pieces.items():
         if harm == "unreadable":
             await bench.put(span, one.value[:-5])
@@ -310,12 +312,12 @@ async def test_a_checkpoint_that_is_no_good_is_as_if_there_were_none(bench: Chec
     first = next(span for span in pieces if span.is_first)
     if harm == "contradicted":
         lie = pieces[first].value[32:64][::-1]
-        await bench.put(Span(first.job_id, birth, first.as_of, first.as_of + 1), lie + lie)
+        await bench.put(CheckpointSpan(first.job_id, creation_offset, first.as_of, first.as_of + 1), lie + lie)
     elif harm == "hidden":
         await bench.put(first, b"")
     async with running(bench) as run:
         assert run.handler.jobs[old] == await bench.all_of(old)
-        assert run.handler.begun[0] <= birth
+        assert run.handler.begun[0] <= creation_offset
         await run.end()
 
 
@@ -328,13 +330,13 @@ async def test_where_neither_checkpoint_nor_log_has_the_birth_nobody_starts() ->
         old = await left_behind(bench, run, "job_waiting")
         await grown(bench, run, 4)
         await run.end()
-    birth = (await bench.all_of(old))[0].offset
-    log.delete_below(EVENTS, birth + 1)
+    creation_offset = (await bench.all_of(old))[0].offset
+    log.delete_below(EVENTS, creation_offset + 1)
     async with running(bench) as run:
-        assert run.handler.jobs[old][0].offset == birth, "what is gone from the log is in the checkpoint"
+        assert run.handler.jobs[old][0].offset == creation_offset, "what is gone from the log is in the checkpoint"
         await run.end()
     for key, one in (await bench.pieces()).items():
-        await bench.put(Span.of(key), one.value[:-5])
+        await bench.put(CheckpointSpan.of(key), one.value[:-5])
     with pytest.raises(LogGap, match="is needed"):
         async with running(bench):
             pass

@@ -10,7 +10,7 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import BrokerRefused, check_broker, ensure_topics, topic_specs
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.testkit.clock import VirtualClock
 
@@ -80,10 +80,10 @@ async def test_a_job_is_read_from_its_birth_and_nothing_else_is(kafka: str) -> N
     await log.start()
     appender = log.appender()
     await appender.start()
-    history = History(log)
+    history = JobLogReader(log)
     job, other = f"job-{uuid.uuid4().hex}", f"job-{uuid.uuid4().hex}"
     partition = partition_of(job, PARTITIONS)
-    birth = (await log.end_offsets([(Topic.JOBS_EVENTS, partition)]))[Topic.JOBS_EVENTS, partition]
+    creation_offset = (await log.end_offsets([(Topic.JOBS_EVENTS, partition)]))[Topic.JOBS_EVENTS, partition]
     for number in range(50):
         await appender.append(
             [
@@ -91,11 +91,14 @@ async def test_a_job_is_read_from_its_birth_and_nothing_else_is(kafka: str) -> N
                 (Draft(Topic.JOBS_EVENTS, other.encode(), b"x", partition=partition),),
             ]
         )
-    records = await history.read_job(job, partition, birth)
+    records = await history.read_job(job, partition, creation_offset)
     assert [record.value.decode() for record in records] == [str(number) for number in range(50)]
-    assert [r.value for r in await history.read_job(job, partition, birth, until=birth + 4)] == [b"0", b"1"]
-    assert await history.read_job(job, partition, birth, until=birth) == []
-    many = await asyncio.gather(*(history.read_job(job, partition, birth) for _ in range(10)))
+    assert [r.value for r in await history.read_job(job, partition, creation_offset, until=creation_offset + 4)] == [
+        b"0",
+        b"1",
+    ]
+    assert await history.read_job(job, partition, creation_offset, until=creation_offset) == []
+    many = await asyncio.gather(*(history.read_job(job, partition, creation_offset) for _ in range(10)))
     assert all(found == records for found in many)
     await history.close()
     await appender.stop()

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
-from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.effects import EffectEntry, EffectStore
 from aetheris.runtime.redis.leases import Lease, Leases
 from aetheris.runtime.redis.resp import BadRedisUrl
 
@@ -85,7 +85,7 @@ async def test_of_first_looks_at_the_same_time_one_notices(redis: Redis) -> None
 
 async def test_effects_lie_by_nonce(redis: Redis, key: str) -> None:
     effects = EffectStore(redis, ttl_s=60.0)
-    await effects.put([Effect("job", key, "n1", b'{"a":1}'), Effect("job", key, "n2", b"\x00\xff")])
+    await effects.put([EffectEntry("job", key, "n1", b'{"a":1}'), EffectEntry("job", key, "n2", b"\x00\xff")])
     found = await effects.find([("job", key), ("job", key + "x"), ("other", key)])
     assert found == [{"n1": b'{"a":1}', "n2": b"\x00\xff"}, {}, {}]
     assert (await redis.pipeline([("PTTL", f"aetheris:effect:job:{key}")]))[0] > 0
@@ -95,7 +95,7 @@ async def test_effects_lie_by_nonce(redis: Redis, key: str) -> None:
 
 async def test_what_is_no_effect_hides_nobody_elses(redis: Redis, key: str) -> None:
     effects = EffectStore(redis, ttl_s=60.0)
-    await effects.put([Effect("job", key + "b", "n", b"{}")])
+    await effects.put([EffectEntry("job", key + "b", "n", b"{}")])
     await redis.pipeline(
         [("SET", f"aetheris:effect:job:{key}", "x"), ("HSET", f"aetheris:effect:job:{key}c", b"\xff", "x")]
     )
@@ -105,7 +105,7 @@ async def test_what_is_no_effect_hides_nobody_elses(redis: Redis, key: str) -> N
 
 async def test_many_at_once_share_the_connections(redis: Redis, key: str) -> None:
     effects = EffectStore(redis, ttl_s=60.0)
-    await asyncio.gather(*(effects.put([Effect("job", key, f"n{n}", b"{}")]) for n in range(200)))
+    await asyncio.gather(*(effects.put([EffectEntry("job", key, f"n{n}", b"{}")]) for n in range(200)))
     assert len((await effects.find([("job", key)]))[0]) == 200
 
 
@@ -131,7 +131,7 @@ async def test_a_server_that_never_answers_costs_the_deadline_only(key: str) -> 
         redis = Redis(f"redis://127.0.0.1:{mute.getsockname()[1]}/0", deadline_s=0.2)
         began = time.monotonic()
         with pytest.raises(RedisUnavailable):
-            await EffectStore(redis, 1.0).put([Effect("job", key, "n", b"{}")])
+            await EffectStore(redis, 1.0).put([EffectEntry("job", key, "n", b"{}")])
         assert time.monotonic() - began < 12
         await redis.close()
 
@@ -173,12 +173,12 @@ async def test_a_lost_connection_fails_what_waits_and_the_next_exchange_has_a_ne
 
 
 async def test_a_listener_hears_every_message_of_its_channel(redis: Redis, key: str) -> None:
-    heard = asyncio.Event()
-    listening = asyncio.create_task(redis.listen(key, heard.set))
+    observed = asyncio.Event()
+    listening = asyncio.create_task(redis.listen(key, observed.set))
     async with asyncio.timeout(5):
         while not (await redis.pipeline([("PUBLISH", key, b"")]))[0]:  # noqa: ASYNC110  nobody listens yet
             await asyncio.sleep(0.01)
-        await heard.wait()
+        await observed.wait()
     listening.cancel()
 
 

@@ -124,13 +124,13 @@ async def test_what_is_withheld_is_told_and_goes_on_when_the_topic_takes_it(
     withheld = Withheld(appender, SystemClock(), Metrics("test"))
     async with asyncio.timeout(DEADLINE_S):
         await withheld.append([_group(name, "large", size=30_000), _group(name, "small")])
-        assert withheld.told() == {
+        assert withheld.reported() == {
             "count": 1,
             "groups": [{"job_id": "k", "topic": name, "reason": "MessageSizeTooLargeError"}],
         }
         assert await _values(log, name) == ["small"]
         await configure(broker, name, {})
-        while withheld.told()["count"]:  # noqa: ASYNC110  as a probe of readiness asks
+        while withheld.reported()["count"]:  # noqa: ASYNC110  as a probe of readiness asks
             await asyncio.sleep(0.05)
     assert [value[:5] for value in await _values(log, name)] == ["small", "large"]
     await withheld.close()

@@ -26,17 +26,17 @@ async def test_a_service_stands_on_real_parts(kafka: str, valkey_url: str, tmp_p
 async def test_without_a_broker_it_waits_until_it_is_stopped(valkey_url: str, tmp_path: Path) -> None:
     settings = RuntimeSettings(kafka="127.0.0.1:1", redis=valkey_url, data=tmp_path, dev=True)
     stop = asyncio.Event()
-    with capture_logs() as said:
+    with capture_logs() as reported:
         async with asyncio.timeout(30):
             entering = asyncio.create_task(entered(settings, stop))
-            while not said:  # noqa: ASYNC110 - it is a log
+            while not reported:  # noqa: ASYNC110 - it is a log
                 await asyncio.sleep(0.01)
             assert not entering.done()
             stop.set()
             with pytest.raises(Stopped):
                 await entering
-    assert said[0]["event"] == "waiting for the brokers"
-    assert "127.0.0.1:1" in said[0]["error"]
+    assert reported[0]["event"] == "waiting for the brokers"
+    assert "127.0.0.1:1" in reported[0]["error"]
 
 
 async def entered(settings: RuntimeSettings, stop: asyncio.Event) -> None:

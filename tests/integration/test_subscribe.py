@@ -71,8 +71,8 @@ def test_kcat_reads_the_same(kafka: str) -> None:
     job = fresh("read-by-kcat")
     asyncio.run(write(kafka, job, 1, 2))
     argv = ["kcat", "-C", "-b", kafka, "-t", Topic.JOBS_EVENTS, "-o", "beginning", "-e", "-q", "-J"]
-    told = subprocess.run(argv, capture_output=True, check=True).stdout.split(b"\n")
-    read = [json.loads(line) for line in told if job.encode() in line]  # the broker is shared: others write garbage
+    reported = subprocess.run(argv, capture_output=True, check=True).stdout.split(b"\n")
+    read = [json.loads(line) for line in reported if job.encode() in line]  # the broker is shared: others write garbage
     theirs = [(one["partition"], one["offset"], json.loads(one["payload"])) for one in read if one["key"] == job]
     ours = [(one["partition"], one["offset"], one["payload"]) for one in lines(kafka, "--job", job)]
     assert theirs == ours

@@ -18,7 +18,7 @@ from aetheris.runtime.kafka.members import members
 from aetheris.sdk.received import GROUPS
 from tests.integration.test_subscribe import write
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -69,43 +69,48 @@ class SubscriptionMembers:
 
 
 @pytest.fixture
-def world(kafka: str, tmp_path: Path) -> SubscriptionMembers:
-    world = SubscriptionMembers(kafka, tmp_path, fresh("group"), fresh("subscribed"))
-    world.say(1)
-    return world
+def session_members(kafka: str, tmp_path: Path) -> SubscriptionMembers:
+    session_members = SubscriptionMembers(kafka, tmp_path, fresh("group"), fresh("subscribed"))
+    session_members.say(1)
+    return session_members
 
 
-def test_a_second_of_one_member_is_refused_and_takes_nothing(world: SubscriptionMembers) -> None:
-    with world.subscribed("twin") as first:
+def test_a_second_of_one_member_is_refused_and_takes_nothing(session_members: SubscriptionMembers) -> None:
+    with session_members.subscribed("twin") as first:
         until(lambda: first.read() == ["e-1"], PATIENCE_S)
-        places = world.places()
-        with world.subscribed("twin") as second:
+        places = session_members.places()
+        with session_members.subscribed("twin") as second:
             assert second.process.wait(PATIENCE_S) == 1
-        assert f"another process reads as member twin of the group {world.group}: give each" in second.log.read_text()
-        world.say(2)
+        assert (
+            f"another process reads as member twin of the group {session_members.group}: give each"
+            in second.log.read_text()
+        )
+        session_members.say(2)
         until(lambda: first.read() == ["e-1", "e-2"], PATIENCE_S)
-        assert (world.places(), len(places), second.read()) == (places, 1, [])
+        assert (session_members.places(), len(places), second.read()) == (places, 1, [])
 
 
-def test_who_comes_after_one_that_was_killed_goes_on_when_its_session_has_ended(world: SubscriptionMembers) -> None:
-    with world.subscribed("twin") as first:
+def test_who_comes_after_one_that_was_killed_goes_on_when_its_session_has_ended(
+    session_members: SubscriptionMembers,
+) -> None:
+    with session_members.subscribed("twin") as first:
         until(lambda: first.read() == ["e-1"], PATIENCE_S)
-        with world.subscribed("twin") as second:
+        with session_members.subscribed("twin") as second:
             first.process.kill()
             first.process.wait()
-            world.say(2)
+            session_members.say(2)
             until(lambda: bool(second.read()), 5 * SESSION_S)
             assert second.read()[-1] == "e-2"
 
 
-def test_of_two_that_start_at_once_one_reads(world: SubscriptionMembers) -> None:
+def test_of_two_that_start_at_once_one_reads(session_members: SubscriptionMembers) -> None:
     """Both may have joined before either could see the other; who lost its place says so, and does not take it back."""
-    with world.subscribed("twin") as one, world.subscribed("twin") as two:
+    with session_members.subscribed("twin") as one, session_members.subscribed("twin") as two:
         until(lambda: ended(one) or ended(two), PATIENCE_S)
         lives, gone = (two, one) if ended(one) else (one, two)
-        said = gone.log.read_text()
-        assert "another process reads as member twin" in said or "membership_lost" in said
-        world.say(2)
+        text = gone.log.read_text()
+        assert "another process reads as member twin" in text or "membership_lost" in text
+        session_members.say(2)
         until(lambda: "e-2" in lives.read(), PATIENCE_S)
         assert not ended(lives)
 
@@ -114,8 +119,8 @@ def ended(one: Process) -> bool:
     return one.process.poll() is not None
 
 
-def test_who_ends_in_good_order_leaves_its_place_at_once(world: SubscriptionMembers) -> None:
-    argv = ["subscribe", "--group", world.group, "--until-now", "--job", world.job]
-    env: dict[str, Any] = {**os.environ, "AETHERIS_KAFKA": world.kafka}
+def test_who_ends_in_good_order_leaves_its_place_at_once(session_members: SubscriptionMembers) -> None:
+    argv = ["subscribe", "--group", session_members.group, "--until-now", "--job", session_members.job]
+    env: dict[str, Any] = {**os.environ, "AETHERIS_KAFKA": session_members.kafka}
     subprocess.run([sys.executable, "-m", "aetheris.cli", *argv], env=env, check=True, capture_output=True)
-    assert world.places() == []
+    assert session_members.places() == []

@@ -15,7 +15,7 @@ from aetheris.protocol.base.keys import idempotency_key, job_key
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import TracedRig, poke, running_traced_rig
 
 pytestmark = pytest.mark.timeout(180)
@@ -103,9 +103,9 @@ def headers_of(kind: str) -> list[tuple[str, bytes]]:
 
 async def test_an_unknown_type_is_ignored_and_chained(rig: TracedRig) -> None:
     tag = fresh("unknown")
-    held = rig.outside.hold(tag)
+    held = rig.external.hold(tag)
     job = rig.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a"))
-    rig.outside.wait_for(1, tag)
+    rig.external.wait_for(1, tag)
     await append(rig, Topic.JOBS_EVENTS, job, json.dumps({"job_id": job}).encode(), headers_of("brand_new.v1"))
     held.unlink()
     rig.system.wait_status(job, "completed")
@@ -115,15 +115,15 @@ async def test_an_unknown_type_is_ignored_and_chained(rig: TracedRig) -> None:
 
 async def test_an_unknown_major_version_pauses_its_job_alone(rig: TracedRig) -> None:
     tag = fresh("upgrade")
-    held = rig.outside.hold(tag)
+    held = rig.external.hold(tag)
     job = rig.system.submit(poke("a", tag, hold=tag), poke("b", f"{tag}-b", "a", tool="poke_opaque"))
-    rig.outside.wait_for(1, tag)
+    rig.external.wait_for(1, tag)
     value = json.dumps({"job_id": job}).encode()
     await append(rig, Topic.JOBS_EVENTS, job, value, headers_of("policy_allowed.v2"))
     rig.system.wait_status(job, "needs_upgrade")
     held.unlink()
     rig.system.completed(poke("a", "while-another-needs-an-upgrade"))
-    assert rig.outside.count(f"{tag}-b") == 0
+    assert rig.external.count(f"{tag}-b") == 0
 
 
 def test_one_trace_for_each_key_of_a_job_that_wants_it(rig: TracedRig) -> None:
@@ -181,18 +181,18 @@ def test_one_request_submits_and_waits(rig: TracedRig) -> None:
     code, job = submit(50, {"id": "a", "tool": "poke_refused", "args": {}})
     assert (code, job["status"]) == (200, "failed")
     tag = fresh("slow")
-    held = rig.outside.hold(tag)
+    held = rig.external.hold(tag)
     node = poke("a", tag, hold=tag)
     code, job = submit(1, node, key=tag)
     assert (code, job["status"] in ("submitted", "running")) == (202, True)
     with ThreadPoolExecutor(2) as asking:
         again = asking.submit(submit, 50, node, key=tag)
         seen = asking.submit(rig.system.api.get, f"/jobs/{job['job_id']}", headers={"Prefer": "wait=50"})
-        rig.outside.wait_for(1, tag)
+        rig.external.wait_for(1, tag)
         held.unlink()
         assert again.result() == (200, {"job_id": job["job_id"], "status": "completed"})
         assert seen.result().json()["status"] == "completed"
-    assert rig.outside.count(tag) == 1
+    assert rig.external.count(tag) == 1
 
 
 def test_state_survives_a_flush(rig: TracedRig) -> None:

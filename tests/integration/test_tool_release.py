@@ -11,7 +11,7 @@ import pytest
 
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -45,28 +45,28 @@ class ReleaseRig(Rig):
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ReleaseRig]:
     env = {f"AETHERIS_QUARANTINE_{name}": value for name, value in QUARANTINE.items()}
     with running_rig(tmp_path_factory.mktemp("release"), {"AETHERIS_PARTITIONS": str(PARTITIONS), **env}) as rig:
-        yield ReleaseRig(rig.system, rig.outside)
+        yield ReleaseRig(rig.system, rig.external)
 
 
 def test_a_release_lets_calls_go_on_in_every_partition_and_outlives_the_ledger(rig: ReleaseRig) -> None:
     tag = fresh("released")
-    down = rig.outside.refuse(tag)
+    down = rig.external.refuse(tag)
     jobs = [rig.submit(f"{tag}-{number}", tag) for number in range(16)]
     places = [partition_of(job, PARTITIONS) for job in jobs]
     assert min(places.count(number) for number in range(PARTITIONS)) >= 2, "two jobs make a tool wait"
     until(lambda: all(rig.held(job) for job in jobs), 60)
     down.unlink()
-    told = rig.cli("tools", "release", TOOL, "--reason", "the bank is back")
-    assert told.startswith(f"{TOOL}: released by ")
+    reported = rig.cli("tools", "release", TOOL, "--reason", "the bank is back")
+    assert reported.startswith(f"{TOOL}: released by ")
     rig.system.wait_ended(jobs)
     assert {rig.system.job(job)["status"] for job in jobs} == {"completed"}
-    assert [rig.outside.count(f"{tag}-{number}") for number in range(16)] == [1] * 16
-    said = rig.tool()
-    assert "quarantined" not in said
-    assert said["released"]["reason"] == "the bank is back"
+    assert [rig.external.count(f"{tag}-{number}") for number in range(16)] == [1] * 16
+    body = rig.tool()
+    assert "quarantined" not in body
+    assert body["released"]["reason"] == "the bank is back"
     rig.system.kill("ledger-0")
     rig.system.wait_ready()
-    assert rig.tool()["released"] == said["released"]
+    assert rig.tool()["released"] == body["released"]
     assert "the bank is back" in rig.cli("tools")
     later = rig.submit(f"{tag}-later", tag)
     rig.system.wait_ended([later])
@@ -75,7 +75,7 @@ def test_a_release_lets_calls_go_on_in_every_partition_and_outlives_the_ledger(r
 
 def test_a_tool_that_fails_again_waits_again_and_a_release_wants_a_reason_and_a_tool(rig: ReleaseRig) -> None:
     tag = fresh("again")
-    down = rig.outside.refuse(tag)
+    down = rig.external.refuse(tag)
     jobs = [rig.submit(f"{tag}-{number}", tag) for number in range(12)]
     until(lambda: all(rig.held(job) for job in jobs), 60)
     assert rig.system.api.post(f"/tools/{TOOL}/release", json={}).status_code == 400

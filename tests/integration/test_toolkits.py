@@ -20,7 +20,7 @@ from aetheris.sdk import Failed, Found, NotExecuted, ProbeContext, ToolContext, 
 from aetheris.sdk.invoke import ask_probe, invoke
 from aetheris.sdk.outcomes import InDoubt, NotFound, Retryable, Succeeded
 from aetheris.sdk.toolkits import http, smtp
-from tests.testkit.outside import running_outside, until
+from tests.testkit.external_server import running_outside, until
 
 CTX = ToolContext("aetheris:job-1:n.1:0", 0, "ab" * 32, "job-1", "n.1", traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
 Peer = Callable[[socket.socket], None]
@@ -163,15 +163,15 @@ async def test_once_sent_no_answer_is_in_doubt_and_nothing_is_sent_again(talk: P
 async def test_a_held_answer_is_in_doubt_and_the_outside_can_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running_outside(tmp_path) as outside:
-        monkeypatch.setenv("OUTSIDE_URL", outside.url)
-        from tests.testkit.outside_tools import poke_opaque, poke_probeable, poke_pure
+    with running_outside(tmp_path) as external:
+        monkeypatch.setenv("OUTSIDE_URL", external.url)
+        from tests.testkit.external_tools import poke_opaque, poke_probeable, poke_pure
 
-        held = outside.hold("net")
+        held = external.hold("net")
         asking = ProbeContext(CTX.external_key, CTX.idempotency_key, CTX.job_id, CTX.node_id)
         assert isinstance(await ask_probe(poke_probeable, asking, 10), NotFound)
         call = asyncio.create_task(invoke(poke_probeable, {"tag": "a", "hold": "net"}, CTX))
-        await asyncio.to_thread(outside.wait_for, 1)
+        await asyncio.to_thread(external.wait_for, 1)
         call.cancel()
         answer = await ask_probe(poke_probeable, asking, 10)
         assert isinstance(answer, Found)
@@ -181,19 +181,19 @@ async def test_a_held_answer_is_in_doubt_and_the_outside_can_be_asked(
         outcome = await invoke(poke_opaque, {"tag": "b"}, CTX)
         assert isinstance(outcome, Succeeded)
         assert outcome.external_id == "2"
-        assert outside.count() == 2
-        assert [effect["key"] for effect in outside.effects(tag="b")] == [CTX.external_key]
+        assert external.count() == 2
+        assert [effect["key"] for effect in external.effects(tag="b")] == [CTX.external_key]
 
 
 @contextmanager
-def mail_server(folder: Path) -> Generator[tuple[smtp.Server, Path]]:
+def mail_server(folder: Path) -> Generator[tuple[smtp.SmtpServer, Path]]:
     port, maildir = free_port(), folder / "maildir"
     handler = ["-c", "aiosmtpd.handlers.Mailbox", str(maildir)]
     argv = [sys.executable, "-m", "aiosmtpd", "-n", "-l", f"127.0.0.1:{port}", *handler]
     child = spawn(argv, log=folder / "smtp.log")
     try:
         until(lambda: answers(port), 60)
-        yield smtp.Server("127.0.0.1", port), maildir
+        yield smtp.SmtpServer("127.0.0.1", port), maildir
     finally:
         end(child, 5)
 
@@ -285,7 +285,7 @@ def reply(connection: socket.socket, text: str) -> bool:
 )
 async def test_what_a_mail_servers_answer_says(replies: dict[str, str], expected: type[Exception] | None) -> None:
     with peer(mail_peer(**replies)) as (address, connections):
-        server = smtp.Server("127.0.0.1", int(address.rpartition(":")[2]))
+        server = smtp.SmtpServer("127.0.0.1", int(address.rpartition(":")[2]))
         if expected is None:
             await smtp.send(CTX, server, letter())
         else:
@@ -296,16 +296,16 @@ async def test_what_a_mail_servers_answer_says(replies: dict[str, str], expected
 
 async def test_no_mail_server_means_no_mail() -> None:
     with pytest.raises(NotExecuted, match="no connection: ConnectionRefusedError"):
-        await smtp.send(CTX, smtp.Server("127.0.0.1", free_port()), letter())
+        await smtp.send(CTX, smtp.SmtpServer("127.0.0.1", free_port()), letter())
 
 
 async def test_a_mail_that_cannot_be_written_is_refused_before_it_is_announced() -> None:
     with pytest.raises(Failed):
-        await smtp.send(CTX, smtp.Server("127.0.0.1", 1), EmailMessage())
+        await smtp.send(CTX, smtp.SmtpServer("127.0.0.1", 1), EmailMessage())
 
 
 async def test_starttls_that_is_not_offered_sends_no_mail() -> None:
     with peer(mail_peer()) as (address, _):
-        server = smtp.Server("127.0.0.1", int(address.rpartition(":")[2]), starttls=True)
+        server = smtp.SmtpServer("127.0.0.1", int(address.rpartition(":")[2]), starttls=True)
         with pytest.raises(NotExecuted, match="refused at the door"):
             await smtp.send(CTX, server, letter())

@@ -12,10 +12,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from aetheris.cli.page import page_of
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.job_history import job_history
 from aetheris.protocol.views.trace import trace_of
 from tests.testkit import histories as h
-from tests.testkit.courses import records, refunded
+from tests.testkit.job_histories import records, refunded
 
 HOSTILE = (
     "</pre></details></title></style><script>window.pwned = 1</script>"
@@ -58,7 +58,7 @@ def opened(browser: Browser, path: Path, html: str, scheme: str = "light") -> tu
 
 @pytest.mark.parametrize("with_policy", [True, False], ids=["as it is", "even without its security policy"])
 def test_a_hostile_result_stays_text(browser: Browser, tmp_path: Path, with_policy: bool) -> None:
-    html = page_of(trace_of(course_of(hostile_job())))
+    html = page_of(trace_of(job_history(hostile_job())))
     if not with_policy:
         html, count = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html)
         assert count == 1
@@ -84,7 +84,7 @@ def test_a_hostile_result_stays_text(browser: Browser, tmp_path: Path, with_poli
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_shows_the_job_and_its_graph(browser: Browser, tmp_path: Path, scheme: str) -> None:
-    page, asked = opened(browser, tmp_path / "trace.html", page_of(trace_of(course_of(records(*refunded())))), scheme)
+    page, asked = opened(browser, tmp_path / "trace.html", page_of(trace_of(job_history(records(*refunded())))), scheme)
     assert asked == []
     assert page.locator("h1").inner_text() == h.JOB
     assert page.locator("svg rect").count() == 2

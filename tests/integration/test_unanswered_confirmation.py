@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from aetheris.cli.app import app
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -57,8 +57,8 @@ def test_a_job_that_waits_for_a_verifier_says_so_and_goes_on_once_it_answers(sys
         (tree,) = system.api.get("/effects", params={"job_id": job}).json()["effects"]
         (open_,) = [one for one in tree["because"] if one["what"] == "confirmation"]
         assert (open_["title"], open_["at"]["type"]) == (view["why"], "job_waiting")
-        said = CliRunner().invoke(app, ["why", job, "--data", str(system.data)])
-        assert (said.exit_code, "b waits for a verifier" in said.output) == (0, True), said.output
+        outcome = CliRunner().invoke(app, ["why", job, "--data", str(system.data)])
+        assert (outcome.exit_code, "b waits for a verifier" in outcome.output) == (0, True), outcome.output
     system.wait_ended([job])
     assert system.job(job)["status"] == "completed"
     assert all("unanswered" not in row for row in system.api.get(f"/jobs/{job}/effects").json()["effects"])

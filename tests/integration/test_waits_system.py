@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.runtime.process.crash import ORDERED, ORDERS, VARIABLE
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.policies import ASK_IRREVERSIBLE, ruled_by
 from tests.testkit.rig import Rig, poke, running_rig, wait
 
@@ -41,7 +41,7 @@ def test_a_signal_lets_a_waiting_job_go_on(rig: Rig) -> None:
     assert (again.status_code, again.json()) == (200, first.json())
     rig.system.wait_ended([job])
     assert rig.system.job(job)["status"] == "completed"
-    assert rig.outside.count(shipped) == 1
+    assert rig.external.count(shipped) == 1
     assert rig.system.signal(job, "p", {"tag": shipped}).json() == first.json()
     assert len(rig.system.events(job, "signal_received", "wait_completed")) == 2
     rig.system.verified(job)
@@ -49,7 +49,7 @@ def test_a_signal_lets_a_waiting_job_go_on(rig: Rig) -> None:
 
 def test_a_signal_may_come_before_its_wait(rig: Rig) -> None:
     early = fresh("early")
-    held = rig.outside.hold(early)
+    held = rig.external.hold(early)
     slow = {"id": "slow", "tool": "patient_idempotent", "args": {"tag": early, "hold": early}}
     job = rig.system.submit(slow, wait("paid", "p", "slow"))
     assert rig.system.signal(job, "p", 5).status_code == 200
@@ -82,21 +82,21 @@ def test_a_timeout_fails_its_node(rig: Rig) -> None:
     rig.system.wait_ended([job])
     view = rig.system.job(job)
     assert (view["status"], view["steps"][0]["state"], view["steps"][0]["reason"]) == ("failed", "cancelled", "expired")
-    assert rig.outside.count("never") == 0
+    assert rig.external.count("never") == 0
     assert rig.system.signal(job, "p", 1).status_code == 409
 
 
 def test_the_command_signals(rig: Rig) -> None:
     job = rig.system.submit(wait("paid", "p"))
     command = [sys.executable, "-m", "aetheris.cli", "signal", job, "p", "--payload", '{"ok": true}']
-    said = subprocess.run(
+    completed = subprocess.run(
         [*command, "--data", str(rig.system.data), "--json"],
         capture_output=True,
         text=True,
         check=True,
         env=os.environ | {"AETHERIS_DATA": str(rig.system.data)},
     )
-    assert json.loads(said.stdout)["event"] == "signal_received"
+    assert json.loads(completed.stdout)["event"] == "signal_received"
     rig.system.wait_ended([job])
     assert rig.system.job(job)["result"] == {"paid": {"ok": True}}
 
@@ -199,7 +199,7 @@ def running(rig: Rig, tag: str, hold: str, tool: str = "patient_probeable") -> C
     if tool == "patient_irreversible":
         until(lambda: rig.system.events(job, "approval_requested") != [], 30)
         assert contract.approve() == 200
-    rig.outside.wait_for(1, tag)
+    rig.external.wait_for(1, tag)
     return contract.reaches("running")
 
 
@@ -246,10 +246,10 @@ def refused(rig: Rig, hold: str) -> dict[Contract, tuple[str, list[Ask]]]:
 
 def test_what_a_state_does_not_allow_is_409_and_changes_nothing(rig: Rig) -> None:
     """Respond, resume and cancel against contracts in each of the seven states: no command and no event is written."""
-    held = rig.outside.hold(fresh("matrix"))
+    held = rig.external.hold(fresh("matrix"))
     contracts = refused(rig, held.name)
     asked = {(state, REQUEST[ask]) for state, asks in contracts.values() for ask in asks}
-    every = set(product(Status, ("respond", "resume", "cancel")))
+    every = set(product(ContractStatus, ("respond", "resume", "cancel")))
     assert asked >= every - LEGAL
     before = rig.system.ends(*TOLD), {contract: contract.view() for contract in contracts}
     assert {contract: view["status"] for contract, view in before[1].items()} == {
@@ -277,7 +277,7 @@ def test_what_a_state_allows_moves_the_contract(rig: Rig) -> None:
     tag = fresh("lost")
     lost = parked(rig, tag)
     assert lost.retry() == 200
-    rig.outside.wait_for(2, tag)
+    rig.external.wait_for(2, tag)
 
     cancelled, called_off = asking(rig, "cancelled"), parked(rig)
     assert (cancelled.cancel(), called_off.cancel()) == (200, 200)
@@ -292,7 +292,7 @@ def test_what_a_state_allows_moves_the_contract(rig: Rig) -> None:
 
 def test_a_step_that_runs_is_settled_before_it_is_cancelled(rig: Rig) -> None:
     name = fresh("settled")
-    held = rig.outside.hold(name)
+    held = rig.external.hold(name)
     contract = running(rig, name, name, "patient_irreversible")
     assert (contract.cancel(), contract.cancel()) == (200, 200)
     assert contract.view()["has_effect"] == "possible"
@@ -305,10 +305,10 @@ def test_the_command_cancels_one_step(rig: Rig) -> None:
     job = rig.system.submit(wait("w", "k"))
     Contract(rig, job, "w").reaches("waiting")
     command = [sys.executable, "-m", "aetheris.cli", "cancel", job, "--node", "w", "--reason", "enough", "--json"]
-    said = subprocess.run(
+    completed = subprocess.run(
         [*command, "--data", str(rig.system.data)], capture_output=True, text=True, check=True, env=os.environ
     )
-    assert json.loads(said.stdout)["event"] == "invocation_rejected"
+    assert json.loads(completed.stdout)["event"] == "invocation_rejected"
     rig.system.wait_ended([job])
     (step,) = rig.system.job(job)["steps"]
     assert (step["state"], step["reason"]) == ("cancelled", "cancelled")
@@ -324,7 +324,7 @@ def test_a_planner_dies_between_the_end_of_a_wait_and_its_consumption(rig: Rig) 
     assert rig.system.signal(job, "p", consumed).status_code == 200
     until(lambda: not orders.exists(), 30)
     system.wait_ended([job])
-    assert (system.job(job)["status"], rig.outside.count(consumed)) == ("completed", 1)
+    assert (system.job(job)["status"], rig.external.count(consumed)) == ("completed", 1)
     reports = [event["data"]["node_id"] for event in rig.system.events(job, "node_finished")]
     assert reports == ["paid", "ship"]
 
@@ -355,7 +355,7 @@ def test_everything_is_killed_while_jobs_wait(rig: Rig) -> None:
     system.wait_ended([*jobs, *early, timer], 60)
     tags = [f"{own}-{number}" for number in range(20)] + [f"{own}-early-{number}" for number in range(5)]
     tags.append(f"{own}-timer")
-    assert {tag: rig.outside.count(tag) for tag in tags} == dict.fromkeys(tags, 1)
+    assert {tag: rig.external.count(tag) for tag in tags} == dict.fromkeys(tags, 1)
     for job in [*jobs, *early]:
         assert len(rig.system.events(job, "signal_received")) == 1
         assert len(rig.system.events(job, "wait_completed")) == 1

@@ -22,7 +22,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.prometheus import Prometheus, running_prometheus
 from tests.testkit.rig import TracedRig, poke, running_traced_rig
 
@@ -55,7 +55,7 @@ class WhyRig(TracedRig):
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[WhyRig]:
     with running_traced_rig(tmp_path_factory.mktemp("why")) as rig:
-        yield WhyRig(rig.system, rig.outside, rig.collector)
+        yield WhyRig(rig.system, rig.external, rig.collector)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_job_that_wants_no_trace_leaves_no_span(rig: WhyRig) -> None:
 
 
 def test_replay_gives_the_states_that_were_and_calls_nothing(rig: WhyRig, job: str) -> None:
-    before = rig.outside.effects()
+    before = rig.external.effects()
     report = rig.get(f"/jobs/{job}/replay")
     live = rig.get(f"/jobs/{job}")
     assert (report["ok"], report["differences"], report["unchecked"]) == (True, [], 0)
@@ -114,7 +114,7 @@ def test_replay_gives_the_states_that_were_and_calls_nothing(rig: WhyRig, job: s
         assert [step["state"] for step in there["state"]["steps"]] == ["running", "pending"]
         assert there["steps"][-1]["changes"] == {"one": "running"}
     assert rig.system.api.get(f"/jobs/{job}/replay", params={"to": "nowhere"}).status_code == 400
-    assert rig.outside.effects() == before
+    assert rig.external.effects() == before
 
 
 def test_the_bundle_tells_the_same_without_a_network(rig: WhyRig, job: str, tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def test_the_bundle_tells_the_same_without_a_network(rig: WhyRig, job: str, tmp_
     bundle, data = tmp_path / "job.zip", str(rig.system.data)
     aetheris("export", job, "--out", str(bundle), "--data", data)
     assert zipfile.is_zipfile(bundle)
-    server = urlsplit(rig.outside.url)
+    server = urlsplit(rig.external.url)
     look = f"import socket; socket.create_connection(({server.hostname!r}, {server.port}), 5)"
     looked = [subprocess.run([*at, sys.executable, "-c", look], capture_output=True, check=False) for at in PLACES]
     assert looked[0].returncode == 0 != looked[1].returncode, "the outside is reached from here, and not from there"
-    counters = (rig.outside.effects(), rig.outside.reads())
+    counters = (rig.external.effects(), rig.external.reads())
     offline, online = aetheris("replay", str(bundle), alone=True), rig.get(f"/jobs/{job}/replay")
     assert offline == online
     assert (offline["ok"], offline["injected"], offline["state"]["status"]) == (True, {"tool": 2}, "completed")
@@ -146,7 +146,7 @@ def test_the_bundle_tells_the_same_without_a_network(rig: WhyRig, job: str, tmp_
     page = tmp_path / "trace.html"
     assert aetheris("trace", str(bundle), "--html", str(page), alone=True) == rig.get(f"/jobs/{job}/trace")
     assert job in page.read_text()
-    assert (rig.outside.effects(), rig.outside.reads()) == counters
+    assert (rig.external.effects(), rig.external.reads()) == counters
     assert len([effect for effect in counters[0] if effect["key"].startswith(f"aetheris:{job}:")]) == 2
 
 
@@ -159,7 +159,7 @@ def test_all_that_a_job_did_is_traced_back_newest_first(rig: WhyRig, job: str) -
 
 
 def test_from_the_outsides_id_back_to_the_goal(rig: WhyRig, job: str) -> None:
-    effect = next(one for one in rig.outside.effects() if one["key"] == f"aetheris:{job}:two:0")
+    effect = next(one for one in rig.external.effects() if one["key"] == f"aetheris:{job}:two:0")
     (tree,) = rig.why(external_id=effect["id"])
     assert (tree["facts"]["job_id"], tree["facts"]["command_id"]) == (job, "two")
     step = next(one for one in tree["because"] if one["what"] == "step")
@@ -184,7 +184,7 @@ def test_effects_of_all_jobs_are_found_by_tool_time_and_argument(rig: WhyRig, jo
 
 
 def test_redis_may_lose_it_all_and_nothing_is_said_not_to_be(rig: WhyRig, job: str) -> None:
-    effect = next(one for one in rig.outside.effects() if one["key"] == f"aetheris:{job}:one:0")
+    effect = next(one for one in rig.external.effects() if one["key"] == f"aetheris:{job}:one:0")
     (before,) = rig.why(external_id=effect["id"])
     rig.system.flush_redis()
 
@@ -218,10 +218,10 @@ async def test_a_violation_is_an_event_a_metric_and_an_alert_within_a_second(
     """A success of a call that nobody was cleared to make, in the stream of a job that goes on."""
     rule, alerts = "success_without_valid_start", prometheus.firing
     counted = rig.collector.value("aetheris.violations", rule=rule) or 0
-    hold = rig.outside.hold(fresh("why-held"))
+    hold = rig.external.hold(fresh("why-held"))
     args = {"tag": hold.name, "hold": hold.name}
     job_id = rig.system.submit({"id": "one", "tool": "patient_probeable", "args": args})
-    rig.outside.wait_for(1, hold.name)
+    rig.external.wait_for(1, hold.name)
     key = idempotency_key(job_id, "one", "patient_probeable", args)
     forged = ev.ToolInvocationFinished(
         job_id=job_id,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.testkit.attempts import fresh
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -69,14 +69,14 @@ def desk(tmp_path: Path) -> Generator[Desk]:
 
 @contextmanager
 def _worker(folder: Path, system: System) -> Generator[Desk]:
-    said = folder / "said.log"
+    reported = folder / "said.log"
     (folder / "desk.py").write_text(TOOL.format(says="one", stop="pass"))
     argv = [sys.executable, "-m", "aetheris.cli", "worker", "--tools", "desk", "--reload", "--data", str(system.data)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("AETHERIS_")}
-    with said.open("w") as out:
+    with reported.open("w") as out:
         worker = subprocess.Popen(argv, cwd=folder, env=env, stdin=subprocess.PIPE, stdout=out, stderr=out, text=True)
         try:
-            yield Desk(folder, system, worker, said)
+            yield Desk(folder, system, worker, reported)
         finally:
             worker.send_signal(signal.SIGINT)
             worker.communicate(timeout=WITHIN_S)

@@ -18,7 +18,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.runtime.process.installation import installation
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.services import ServiceProcess, running_service
 from tests.testkit.system import REPOSITORY
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 PATIENCE_S = 90.0
 AGAIN = 75
 """Another start makes sense: whoever stands in its way may be gone by then."""
-TOOLS = "tests.testkit.outside_tools,tests.testkit.worker_tools"
+TOOLS = "tests.testkit.external_tools,tests.testkit.worker_tools"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class WorkersRig(Rig):
             "AETHERIS_TOOL_DRAIN_S": "1",
             "PYTHONPATH": str(REPOSITORY),
             "OUTLIVING": str(self.folder),
-            **self.outside.env,
+            **self.external.env,
             **env,
         }
         named = {"AETHERIS_WORKER_ID": name} if name is not None else {}
@@ -81,7 +81,7 @@ class WorkersRig(Rig):
     def ended_once(self, job: str, tag: str) -> None:
         self.system.wait_ended([job], PATIENCE_S)
         assert self.system.job(job)["status"] == "completed"
-        assert self.outside.count(tag) == 1
+        assert self.external.count(tag) == 1
         self.system.verified(job)
 
 
@@ -91,7 +91,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[WorkersRig]:
     # a lease outlasts the start of a successor: what it says of the end is there before anybody asks outside
     env = {"AETHERIS_TOOLS": TOOLS, "AETHERIS_LEASE_TTL_S": "8", "AETHERIS_END_WAIT_S": "20"}
     with running_rig(folder, env, executor=0) as rig:
-        yield WorkersRig(rig.system, rig.outside, folder)
+        yield WorkersRig(rig.system, rig.external, folder)
 
 
 def fresh() -> str:
@@ -100,19 +100,19 @@ def fresh() -> str:
 
 def test_a_second_host_of_the_same_name_is_refused_and_says_nothing(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    rig.outside.hold(tag)
+    rig.external.hold(tag)
     with rig.executor(f"{name}-one", name) as first:
         until(first.ready, PATIENCE_S)
         lives = rig.lives(name)
         job = rig.call("poke_probeable", tag)
-        rig.outside.wait_for(1, tag, PATIENCE_S)
+        rig.external.wait_for(1, tag, PATIENCE_S)
         with rig.executor(f"{name}-two", name) as second:
             assert second.wait_ended() == AGAIN
             assert "worker_id_taken" in second.log.read_text()
             assert "aetheris workers end" in second.log.read_text()
         assert (rig.lives(name), rig.worker(name)["ended"]) == (lives, [])
         assert first.ready(), "its partitions are its own"
-        (rig.outside.folder / tag).unlink()
+        (rig.external.folder / tag).unlink()
         rig.ended_once(job, tag)
     assert rig.system.data_of(job, "worker_ended") == []
 
@@ -132,12 +132,12 @@ def test_two_hosts_without_a_name_have_two(rig: WorkersRig) -> None:
 
 def test_its_successor_on_the_same_folder_ends_it_and_nobody_else(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    rig.outside.hold(tag)
+    rig.external.hold(tag)
     with rig.executor(name, name) as first:
         until(first.ready, PATIENCE_S)
         lives = rig.lives(name)
         job = rig.call("poke_probeable", tag)
-        rig.outside.wait_for(1, tag, PATIENCE_S)
+        rig.external.wait_for(1, tag, PATIENCE_S)
         assert [(one["node_id"], one["incarnation"]) for one in rig.worker(name)["open"]] == [("a", lives)]
         first.process.kill()
         with rig.executor(name, name):
@@ -225,14 +225,14 @@ def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: Worker
         first.process.kill()
         first.process.wait()
     me = rig.system.job(job)["submitted_by"]
-    said = Ended(incarnation=lives or "", how=HUMAN, by=me, evidence="I want another try")
-    rig.system.forge(Topic.WORKERS, name, WorkerEntry(worker_id=name, ended=(said,)), "forged")
+    event = Ended(incarnation=lives or "", how=HUMAN, by=me, evidence="I want another try")
+    rig.system.forge(Topic.WORKERS, name, WorkerEntry(worker_id=name, ended=(event,)), "forged")
     until(lambda: bool(rig.system.data_of(job, "worker_ended")), PATIENCE_S)
     with rig.executor(f"{name}-fresh", name) as second:
         until(second.ready, PATIENCE_S)
         until(lambda: len(rig.system.data_of(job, "invocation_parked")) == 1, PATIENCE_S)
         assert [one["by"] for one in rig.system.data_of(job, "worker_ended")] == [me]
-        assert (rig.system.data_of(job, "invocation_reopened"), rig.outside.count(tag)) == ([], 0)
+        assert (rig.system.data_of(job, "invocation_reopened"), rig.external.count(tag)) == ([], 0)
         assert [one["by"] for one in rig.system.report(job)["ended_by_hand"]] == [me]
         assert rig.system.resolve(job, "a", "retry", "I know that it is gone").status_code == 200
         rig.let_go(tag)
@@ -241,11 +241,11 @@ def test_who_submitted_a_job_gets_no_second_try_by_ending_its_worker(rig: Worker
 
 def test_who_lives_and_is_declared_ended_exits_at_once(rig: WorkersRig) -> None:
     name, tag = fresh(), fresh()
-    rig.outside.hold(tag)
+    rig.external.hold(tag)
     with rig.executor(name, name) as first:
         until(first.ready, PATIENCE_S)
         job = rig.call("poke_probeable", tag)
-        rig.outside.wait_for(1, tag, PATIENCE_S)
+        rig.external.wait_for(1, tag, PATIENCE_S)
         answer = rig.end(f"/workers/{name}/end", json={"evidence": "it looked dead"})
         assert answer.status_code == 200, answer.text
         assert first.wait_ended() == AGAIN
@@ -256,7 +256,7 @@ def test_who_lives_and_is_declared_ended_exits_at_once(rig: WorkersRig) -> None:
 
 def test_two_installations_on_one_kafka_are_told_apart(rig: WorkersRig, monkeypatch: pytest.MonkeyPatch) -> None:
     state, data = rig.system.state(), rig.folder / "another"
-    given = {"AETHERIS_KAFKA": state.kafka, "AETHERIS_DEV": "1", "AETHERIS_TOOLS": TOOLS, **rig.outside.env}
+    given = {"AETHERIS_KAFKA": state.kafka, "AETHERIS_DEV": "1", "AETHERIS_TOOLS": TOOLS, **rig.external.env}
     for key, value in (given | {"PYTHONPATH": str(REPOSITORY), "OUTLIVING": str(rig.folder)}).items():
         monkeypatch.setenv(key, value)
     only = tuple(one for one in with_counts({}) if one.name == "executor")
@@ -295,8 +295,8 @@ def test_a_started_by_who_was_declared_ended_starts_nothing(rig: WorkersRig) -> 
         assert first.wait_ended() == AGAIN
     with rig.executor(f"{name}-next", name) as second:
         until(second.ready, PATIENCE_S)
-        rig.outside.hold(tag)
-        (rig.outside.folder / tag).unlink()
+        rig.external.hold(tag)
+        (rig.external.folder / tag).unlink()
         rig.ended_once(job, tag)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.decisions import Now
-from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as Ledger
 from aetheris.planner.core.partition import Partition as Planner
-from aetheris.protocol.base.checkpoints import TYPE, UNBORN, Piece, Span, cut, write
+from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, Piece, cut, write
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.envelope import Envelope, decode_event
@@ -25,7 +25,7 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.worker.checkpoints import Checkpoints
 from aetheris.testkit.memory import MemoryLog
 from aetheris.testkit.simulation.log import record_of
-from aetheris.testkit.simulation.run import Run
+from aetheris.testkit.simulation.run import SimulationRun
 from aetheris.testkit.simulation.tape import Tape
 from aetheris.tool_executor.core.partition import Partition as Executor
 from aetheris.tool_executor.core.partition import Worker
@@ -41,7 +41,7 @@ AUTHORITY = (str(Topic.JOBS_EVENTS), 0)
 class Cores:
     """The four that fold a partition."""
 
-    terms: Terms
+    context: DecisionContext
     planner: Planner = field(default_factory=lambda: Planner(lambda _: None))
     executor: Executor = field(
         default_factory=lambda: Executor(Worker("w", "i"), lambda _: None, lambda _: EffectKind.TOOL)
@@ -49,7 +49,7 @@ class Cores:
     verifier: Verifier = field(default_factory=Verifier)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.terms, {})
+        self.ledger = Ledger(self.context, {})
 
     def fold(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -70,36 +70,36 @@ class Cores:
             "ledger": list(self.ledger.jobs.items()),
             "executor": list(self.executor.jobs.items()),
             "verifier": [
-                (id_, job.audit.history.facts, job.audit.chain.root, job.told, job.audit.broken_records)
+                (id_, job.audit.history.facts, job.audit.chain.root, job.reported, job.audit.broken_records)
                 for id_, job in self.verifier.jobs.items()
             ],
         }
 
 
-def log_of(seed: int) -> tuple[list[Record], Terms]:
-    run = Run(Tape(seed))
+def log_of(seed: int) -> tuple[list[Record], DecisionContext]:
+    run = SimulationRun(Tape(seed))
     run.go()
     scenario = run.around.scenario
-    terms = Terms(scenario.policy, scenario.limits, lambda: "id", lambda: 0.5)
+    context = DecisionContext(scenario.policy, scenario.limits, lambda: "id", lambda: 0.5)
     entries = run.around.log.topics[Topic.JOBS_EVENTS]
-    return [record_of(Topic.JOBS_EVENTS, one.record.offset, one.id, one.body) for one in entries], terms
+    return [record_of(Topic.JOBS_EVENTS, one.record.offset, one.id, one.body) for one in entries], context
 
 
 def pieces_of(job: Sequence[Record], end: int, rng: random.Random) -> list[Piece]:
     """A job's checkpoint, somewhere below `end`, and what a second writer left of his."""
     found: list[Piece] = []
     for _ in range(1 + rng.randrange(2)):
-        birth = job[0].offset
-        bounds = sorted(rng.sample(range(birth, end), k=min(1 + rng.randrange(3), end - birth)))
-        after, root = birth - 1, UNBORN
+        creation_offset = job[0].offset
+        bounds = sorted(rng.sample(range(creation_offset, end), k=min(1 + rng.randrange(3), end - creation_offset)))
+        after, root = creation_offset - 1, UNBORN
         for as_of in bounds:
-            span = Span((job[0].key or b"").decode(), birth, after, as_of)
+            span = CheckpointSpan((job[0].key or b"").decode(), creation_offset, after, as_of)
             found.append(cut(span, root, [one for one in job if after < one.offset <= as_of]))
             after, root = as_of, found[-1].root
     return found
 
 
-async def restored(records: Sequence[Record], end: int, terms: Terms, rng: random.Random) -> Cores:
+async def restored(records: Sequence[Record], end: int, context: DecisionContext, rng: random.Random) -> Cores:
     """As a service that starts where a mark may be at `end`, or somewhat below."""
     log = MemoryLog(partitions=1)
     jobs: dict[bytes | None, list[Record]] = {}
@@ -115,7 +115,7 @@ async def restored(records: Sequence[Record], end: int, terms: Terms, rng: rando
     mark = min([end, *bare])
     loaded = await Checkpoints(log, PLACE, AUTHORITY).load(0, len(pieces), mark, end)
     assert loaded.start <= mark
-    cores = Cores(terms)
+    cores = Cores(context)
     for history in loaded.histories:
         assert all(record.offset < loaded.start for record in history)
         cores.fold(history)
@@ -125,11 +125,11 @@ async def restored(records: Sequence[Record], end: int, terms: Terms, rng: rando
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_a_restart_from_checkpoints_remembers_what_a_restart_from_the_births_does(seed: int) -> None:
-    records, terms = log_of(seed)
+    records, context = log_of(seed)
     rng = random.Random(seed)  # noqa: S311 - a seeded test
-    whole = Cores(terms)
+    whole = Cores(context)
     for end in range(1, len(records) + 1):
         whole.fold(records[end - 1 : end])
         if len(records) > 120 and end % 5:
             continue
-        assert (await restored(records, end, terms, rng)).remembered() == whole.remembered(), f"seed {seed}, at {end}"
+        assert (await restored(records, end, context, rng)).remembered() == whole.remembered(), f"seed {seed}, at {end}"

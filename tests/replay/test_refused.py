@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from aetheris import proofs
-from aetheris.cli import judging, streamfile
+from aetheris.cli import judgement, streamfile
 from aetheris.cli.app import app
 from aetheris.proofs import continued, verify
 from tests.testkit import standalone
@@ -57,7 +57,7 @@ def test_a_broken_stream_is_refused_for_its_reason(path: Path) -> None:
 
 def test_every_rule_has_a_stream_that_breaks_it() -> None:
     """Of what is spelled out in the code, and of the times of keys."""
-    sources = [*Path(proofs.__file__).parent.glob("*.py"), Path(judging.__file__)]
+    sources = [*Path(proofs.__file__).parent.glob("*.py"), Path(judgement.__file__)]
     texts = {source: source.read_text() for source in sources}
     named = {rule for text in texts.values() for rule in _NAMED.findall(text)}
     between = set(_NAMED.findall(texts[Path(continued.__file__)]))  # jobs: tests/unit/proofs/test_proofs_continued.py
@@ -69,7 +69,7 @@ def test_every_rule_is_explained() -> None:
     text = (REPOSITORY / "docs" / "verification.md").read_text().partition("## Rules")[2]
     cells = re.findall(r"^\| ([a-z_, ]+) \|", text, re.MULTILINE)
     explained = {name for cell in cells for name in cell.split(", ")} - {"rule"}
-    sources = [path.read_text() for path in (*Path(proofs.__file__).parent.glob("*.py"), Path(judging.__file__))]
+    sources = [path.read_text() for path in (*Path(proofs.__file__).parent.glob("*.py"), Path(judgement.__file__))]
     named = {rule for source in sources for rule in _SAID.findall(source)} | {path.stem for path in FILES}
     assert named - explained == NOT_OF_A_JOB
     assert [rule for rule in explained if not any(f'"{rule}"' in source for source in sources)] == []

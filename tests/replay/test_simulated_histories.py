@@ -6,12 +6,12 @@ import pytest
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.job_history import job_history
 from aetheris.protocol.views.provenance import origin
 from aetheris.protocol.views.replay import replay
 from aetheris.protocol.views.trace import trace_of
 from aetheris.testkit.simulation.log import record_of
-from aetheris.testkit.simulation.run import Run
+from aetheris.testkit.simulation.run import SimulationRun
 from aetheris.testkit.simulation.tape import Tape
 
 SEEDS = 60
@@ -19,7 +19,7 @@ SEEDS = 60
 
 def histories(seed: int) -> list[list[Record]]:
     """The records of each job of a run."""
-    run = Run(Tape(seed))
+    run = SimulationRun(Tape(seed))
     run.go()
     found: dict[bytes | None, list[Record]] = {}
     for entry in run.events():
@@ -34,8 +34,8 @@ def test_nothing_differs_and_every_effect_has_its_reasons(start: int) -> None:
         for records in histories(seed):
             found, _ = replay(records)
             assert found.report()["differences"] == [], f"seed {seed}"
-            again = course_of(records)
-            assert json.dumps(again.effects.rows) == json.dumps(found.course.effects.rows), f"seed {seed}"
+            again = job_history(records)
+            assert json.dumps(again.effects.rows) == json.dumps(found.history.effects.rows), f"seed {seed}"
             assert len(trace_of(again)["events"]) == len(records)
             for row in again.effects.rows:
                 tree = origin(again, row)

@@ -8,7 +8,7 @@ from aetheris.testkit.simulation.ablations import Ablation
 from aetheris.testkit.simulation.brokers.__main__ import explained, main
 from aetheris.testkit.simulation.brokers.ablations import ABLATIONS
 from aetheris.testkit.simulation.brokers.run import simulate_brokers
-from aetheris.testkit.simulation.outcome import Outcome
+from aetheris.testkit.simulation.outcome import RunOutcome
 
 SEEDS = 100
 TABLE = Path(__file__).parents[2] / "docs/simulation.md"
@@ -46,6 +46,6 @@ def test_a_failing_seed_says_how_to_repeat_it(capsys: pytest.CaptureFixture[str]
     assert f"--from {found.seed} --seeds 1" in explained(found)
 
 
-def _caught(ablation: Ablation) -> Outcome | None:
+def _caught(ablation: Ablation) -> RunOutcome | None:
     outcomes = (simulate_brokers(seed) for seed in range(ablation.caught_within))
     return next((outcome for outcome in outcomes if outcome.broken), None)

@@ -7,7 +7,7 @@ import pytest
 from aetheris.protocol.messages.events import PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
-from aetheris.testkit.simulation.run import JobsOutcome, Run, simulate
+from aetheris.testkit.simulation.run import JobsOutcome, SimulationRun, simulate
 from aetheris.testkit.simulation.scenario import LEAST_FAULTS, SCOPES, draw_scenario
 from aetheris.testkit.simulation.shrink import shrink
 from aetheris.testkit.simulation.tape import Tape
@@ -36,7 +36,7 @@ def test_without_a_rule_it_is_caught(ablation: Ablation) -> None:
 def test_a_seed_is_two_jobs_of_three_steps_and_a_run_and_now_and_then_a_goal() -> None:
     runs, replanned = 0, 0
     for seed in range(80):
-        run = Run(Tape(seed))
+        run = SimulationRun(Tape(seed))
         plans = [one.plan for one in run.around.scenario.submissions if one.goal is None]
         assert len(plans) >= 2
         assert all(plan is not None and len(plan["nodes"]) >= 3 for plan in plans)
@@ -98,6 +98,6 @@ def caught(ablation: Ablation) -> JobsOutcome | None:
 
 
 def _history(seed: int, *, codec: bool) -> list[tuple[str, object]]:
-    run = Run(Tape(seed), codec=codec)
+    run = SimulationRun(Tape(seed), codec=codec)
     run.go()
     return [(entry.id, entry.body) for entry in run.events()]

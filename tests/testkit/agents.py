@@ -43,4 +43,4 @@ def running_agents(folder: Path, script: Script, env: Mapping[str, str] | None =
     with running_model(script) as (model, url):
         models = write_models(folder / "models.toml", url, input_usd_per_mtok=1.0, output_usd_per_mtok=2.0)
         with running_rig(folder, {"AETHERIS_MODELS": str(models), **(env or {})}) as rig:
-            yield AgentsRig(rig.system, rig.outside, model, models)
+            yield AgentsRig(rig.system, rig.external, model, models)

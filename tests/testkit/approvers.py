@@ -24,8 +24,8 @@ def headers_of(who: str) -> dict[str, str]:
 
 def respond(system: System, who: str, request: str, action: str = "approve", **more: Any) -> httpx.Response:
     """Their answer to a request for a human's word."""
-    said = {"request_id": request, "action": action, **more}
-    return system.api.post("/ecs/respond", json=said, headers=headers_of(who))
+    body = {"request_id": request, "action": action, **more}
+    return system.api.post("/ecs/respond", json=body, headers=headers_of(who))
 
 
 @contextmanager

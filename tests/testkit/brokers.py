@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from aetheris.runtime.kafka.connection import Connection, connect
+from aetheris.runtime.kafka.connection import KafkaConnection, connect
 from aetheris.runtime.kafka.wire import Api
 
 AUTHORIZED = {
@@ -43,7 +43,7 @@ async def allow_writing(bootstrap: str, topic: str) -> None:
 
 async def _ask(bootstrap: str, api: Api, body: bytes) -> None:
     host, _, port = bootstrap.partition(":")
-    connection: Connection = await connect((host, int(port)), None)
+    connection: KafkaConnection = await connect((host, int(port)), None)
     try:
         answer = await connection.call(api, body)
     finally:

@@ -18,8 +18,8 @@ def opinions(system: System, data: bytes, folder: Path) -> list[dict[str, Any]]:
         archive.extract("verify.py", folder)
     ours = [sys.executable, "-m", "aetheris.cli", "verify", str(path), "--public-key", public, "--json"]
     script = [sys.executable, "-I", str(folder / "verify.py"), str(path), "--public-key", public]
-    said = [
+    reported = [
         subprocess.run(one, capture_output=True, text=True, timeout=60, cwd=REPOSITORY, check=False).stdout
         for one in (ours, script)
     ]
-    return [json.loads(one) for one in said]
+    return [json.loads(one) for one in reported]

@@ -6,7 +6,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aetheris.proofs import RawRecord, Report, bundle, verify
+from aetheris.proofs import ProofReport, RawRecord, bundle, verify
 from aetheris.proofs.evidence import Evidence, judge
 from aetheris.proofs.merkle import Tree, leaf_hash
 from aetheris.proofs.notes import InclusionProof, sign_checkpoint
@@ -22,7 +22,7 @@ SEALED_AT = "2026-01-01T00:00:00+00:00"
 ORIGIN = "example.com/seals"
 
 
-def checked(log: Log, **options: Any) -> Report:
+def checked(log: Log, **options: Any) -> ProofReport:
     """The report on a log, by a verifier that trusts KEY; the standalone one must agree."""
     report = verify(log.records, keys=TRUSTED, **options)
     if not options:

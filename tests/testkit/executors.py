@@ -13,7 +13,7 @@ from aetheris.protocol.base.keys import idempotency_key
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, St, birth
+from aetheris.protocol.fold.state import JobState, KeyStatus, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event, draft
@@ -131,7 +131,7 @@ class ExecutorSurroundings:
     def fold(self, job_id: str) -> JobState:
         first, *rest = self.of(job_id)
         assert isinstance(first.body, ev.JobCreated)
-        job = birth(first.body, first.record.offset)
+        job = create_job(first.body, first.record.offset)
         for one in rest:
             apply(job, one.body, one.record.offset)
         return job
@@ -164,13 +164,13 @@ class ExecutorSurroundings:
         state = job.keys.get(key)
         base: dict[str, Any] = {
             "job_id": job_id,
-            "birth": job.birth,
+            "birth": job.creation_offset,
             "as_of": job.last_offset,
             "revision": 0,
             "plan_hash": job.plan_hash,
             "nodes": nodes,
             "idempotency_key": key,
-            "token": state.t if state is not None else 1,
+            "token": state.fencing_token if state is not None else 1,
             "lease_id": uuid.uuid4().hex,
             "deadline_s": 30.0,
         }
@@ -197,7 +197,7 @@ class ExecutorSurroundings:
 
         def found() -> list[Any]:
             keys = list(self.fold(job_id).keys.values())
-            return keys if sum(key.st is St.SETTLED for key in keys) >= count else []
+            return keys if sum(key.status is KeyStatus.SETTLED for key in keys) >= count else []
 
         await self.until(found)
         return found()

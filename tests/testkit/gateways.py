@@ -17,7 +17,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import JobIndexEntry, Message, RegistryEntry
 from aetheris.protocol.messages.envelope import Envelope, decode_message, draft
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.log.partitioning import partition_of
@@ -93,17 +93,17 @@ class GatewaySurroundings:
     async def bear(self, job_id: str, *, index: bool = True, request_hash: str = "r") -> int:
         """What the planner does with a submission; the job's birth."""
         place = (Topic.JOBS_EVENTS, partition_of(job_id, PARTITIONS))
-        birth = (await self.log.end_offsets([place]))[place]
+        creation_offset = (await self.log.end_offsets([place]))[place]
         created = ev.JobCreated(job_id=job_id, tenant=self.tenant, submitted_by="ann", request_hash="r", plan=PLAN)
         await self.append(created, h.planned(h.graph({"id": "a"})).model_copy(update={"job_id": job_id}))
         if index:
-            await self.list_as(job_id, "running", birth, request_hash)
-        return birth
+            await self.list_as(job_id, "running", creation_offset, request_hash)
+        return creation_offset
 
-    async def list_as(self, job_id: str, status: str, birth: int, request_hash: str = "r") -> None:
+    async def list_as(self, job_id: str, status: str, creation_offset: int, request_hash: str = "r") -> None:
         entry = JobIndexEntry(
             job_id=job_id,
-            birth=birth,
+            birth=creation_offset,
             request_hash=request_hash,
             status=status,
             tenant=self.tenant,
@@ -172,18 +172,18 @@ async def running(settings: GatewaySettings) -> AsyncGenerator[GatewaySurroundin
         await log.start()
         appender = log.appender()
         await appender.start()
-        world = GatewaySurroundings(f"http://127.0.0.1:{http.port}", settings, log, appender, redis, tokens)
-        await world.say(Topic.TOOLS_REGISTRY, TOOL.key, TOOL)
+        surroundings = GatewaySurroundings(f"http://127.0.0.1:{http.port}", settings, log, appender, redis, tokens)
+        await surroundings.say(Topic.TOOLS_REGISTRY, TOOL.key, TOOL)
         try:
-            await eventually(lambda: is_ready(world))
-            yield world
+            await eventually(lambda: is_ready(surroundings))
+            yield surroundings
         finally:
             await appender.stop()
             await log.stop()
             await redis.close()
 
 
-async def is_ready(world: GatewaySurroundings) -> bool:
-    async with world.client() as client, httpx.AsyncClient(base_url=world.url) as raw:
+async def is_ready(surroundings: GatewaySurroundings) -> bool:
+    async with surroundings.client() as client, httpx.AsyncClient(base_url=surroundings.url) as raw:
         tools = {tool["name"] for tool in await client.tools()}
         return (await raw.get("/readyz")).status_code == 200 and TOOL.name in tools

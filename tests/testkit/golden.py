@@ -23,9 +23,9 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import KeyState
 from aetheris.protocol.views.replay import replay
 from aetheris.testkit.simulation.log import record_of
-from aetheris.testkit.simulation.run import Run
+from aetheris.testkit.simulation.run import SimulationRun
 from aetheris.testkit.simulation.tape import Tape
-from tests.testkit.outside import Outside, running_outside
+from tests.testkit.external_server import ExternalServer, running_outside
 from tests.testkit.refused import write
 from tests.testkit.system import System, running_system
 
@@ -40,7 +40,7 @@ def outcome(stream: Path) -> str:
     read = streamfile.read(stream)
     report = verify(list(read.raw()), keys=read.keys)
     replayed, steps = replay(read_job(stream, FOLDER)[0])
-    job = replayed.course.job
+    job = replayed.history.job
     assert job is not None
     found = {
         "status": replayed.report()["state"]["status"],
@@ -63,11 +63,11 @@ def _key(state: KeyState) -> Mapping[str, Any]:
     """As docs/guarantees.md names it."""
     return {
         "node": state.node_id,
-        "st": state.st,
-        "n": state.n,
-        "t": state.t,
-        "x": state.x,
-        "live": sorted(state.live),
+        "st": state.status,
+        "n": state.current_invocation,
+        "t": state.fencing_token,
+        "x": state.external_attempt,
+        "live": sorted(state.unresolved),
         "outcome": state.outcome,
         "sure": state.sure,
         "via": state.via,
@@ -78,7 +78,7 @@ def _key(state: KeyState) -> Mapping[str, Any]:
 
 def simulated(seed: int, number: int) -> Sequence[Record]:
     """The records of one job of a simulated run."""
-    run = Run(Tape(seed))
+    run = SimulationRun(Tape(seed))
     run.go()
     jobs: dict[bytes | None, list[Record]] = {}
     for entry in run.events():
@@ -92,14 +92,14 @@ def _poke(node: str, tool: str = "poke_probeable", *after: str, **more: Any) -> 
     return {"id": node, "tool": tool, "args": args | more.pop("args", {}), "depends_on": list(after), **more}
 
 
-def _real(system: System, outside: Outside) -> Iterator[tuple[str, str]]:
+def _real(system: System, external: ExternalServer) -> Iterator[tuple[str, str]]:
     """Jobs of a real system that have ended, and are sealed."""
     chain = [_poke("a", "poke_pure"), _poke("b", "poke_idempotent", "a", args={"tag": {"$ref": "a#/tag"}})]
     yield "a-run", system.submit(*chain, _poke("c", "poke_second_time", "b"))
 
-    held = outside.hold("crashed")
+    held = external.hold("crashed")
     job = system.submit(_poke("crashed", args={"hold": "crashed"}), _poke("next", "poke_probeable", "crashed"))
-    outside.wait_for(1, "crashed", PATIENCE_S)
+    external.wait_for(1, "crashed", PATIENCE_S)
     system.kill("executor-0")
     held.unlink()
     yield "a-crash", job
@@ -122,10 +122,10 @@ def make() -> None:
     for seed, number in SIMULATED:
         raw = [RawRecord(one.offset, one.key, one.headers, one.value) for one in simulated(seed, number)]
         write(folder / f"simulated-{seed}-{number}.jsonl", raw)
-    with TemporaryDirectory() as name, running_outside(Path(name) / "outside") as outside:
-        data, env = Path(name) / "data", {"AETHERIS_TOOLS": "tests.testkit.outside_tools"} | outside.env
+    with TemporaryDirectory() as name, running_outside(Path(name) / "outside") as external:
+        data, env = Path(name) / "data", {"AETHERIS_TOOLS": "tests.testkit.external_tools"} | external.env
         with running_system(data, env) as system:
-            jobs = dict(_real(system, outside))
+            jobs = dict(_real(system, external))
             system.wait_ended(jobs.values(), PATIENCE_S)
             for name_of, job in jobs.items():
                 argv = ["export", job, "--stream", "--out", str(folder / f"{name_of}.jsonl"), "--data", str(data)]

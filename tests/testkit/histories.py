@@ -6,7 +6,7 @@ from typing import Any
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.keys import args_hash, content_key, external_key, idempotency_key
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind, JobOptions
@@ -31,7 +31,7 @@ def adopts(
     args: dict[str, Any],
     tool: str = "act",
     *,
-    of: str = "job-0",
+    subject: str = "job-0",
     occurrence: int = 1,
     result: Any = None,
     ref: ev.BlobRef | None = None,
@@ -41,9 +41,9 @@ def adopts(
     It may refer to the result, which is given, or lies at `ref`.
     """
     one = ev.Adopted(
-        job_id=of,
+        job_id=subject,
         node_id=node,
-        idempotency_key=idempotency_key(of, node, tool, args),
+        idempotency_key=idempotency_key(subject, node, tool, args),
         tool_name=tool,
         result_hash=digest(result),
         result_ref=ref,
@@ -52,8 +52,8 @@ def adopts(
     )
     seal = ev.SealOf(event_count=9, root="r", outcome_hash="o", key_id="k")
     given = (ev.Given(name=one.name, result=result),) if ref is None else ()
-    said = ev.Continues(job_id=of, seal=seal, adopted=(one,), given=given)
-    return created().model_copy(update={"continues": said})
+    continues = ev.Continues(job_id=subject, seal=seal, adopted=(one,), given=given)
+    return created().model_copy(update={"continues": continues})
 
 
 def planned(task_graph: dict[str, Any], revision: int = 0) -> ev.PlanGenerated:
@@ -76,7 +76,7 @@ def key_of(node: str, args: dict[str, Any] | None = None, tool: str = "act") -> 
 
 def started(
     node: str,
-    nonce: str,
+    invocation_id: str,
     *,
     token: int = 1,
     attempt: int = 0,
@@ -91,7 +91,7 @@ def started(
         job_id=JOB,
         node_id=node,
         idempotency_key=key_of(node, args, tool),
-        invocation_id=nonce,
+        invocation_id=invocation_id,
         revision=revision,
         token=token,
         attempt_id=attempt,
@@ -110,7 +110,7 @@ def started(
 
 def finished(
     node: str,
-    nonce: str,
+    invocation_id: str,
     outcome: str = "success",
     *,
     via: str = "executor",
@@ -122,7 +122,7 @@ def finished(
         job_id=JOB,
         node_id=node,
         idempotency_key=key_of(node, args, tool),
-        invocation_id=nonce,
+        invocation_id=invocation_id,
         outcome=ev.Outcome(outcome),
         via=ev.Via(via),
         result=result,
@@ -137,8 +137,8 @@ def about(kind: type[Any], node: str, *, args: dict[str, Any] | None = None, too
 
 def sealed(job_id: str = JOB) -> ev.JobSealed:
     """A seal, for whom its hashes are nothing."""
-    said = dict.fromkeys(("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), "")
-    return ev.JobSealed.model_validate({"job_id": job_id, "tenant": TENANT, "event_count": 1} | said)
+    text = dict.fromkeys(("root", "execution_hash", "outcome_hash", "sealed_at", "signature", "key_id"), "")
+    return ev.JobSealed.model_validate({"job_id": job_id, "tenant": TENANT, "event_count": 1} | text)
 
 
 def fold(*events: Event) -> JobState:
@@ -146,9 +146,9 @@ def fold(*events: Event) -> JobState:
     return fold_of(created(), *events)
 
 
-def fold_of(born: ev.JobCreated, *events: Event) -> JobState:
+def fold_of(created: ev.JobCreated, *events: Event) -> JobState:
     """As `fold`, of a job that is born so."""
-    job = birth(born, 0)
+    job = create_job(created, 0)
     for offset, event in enumerate(events, start=1):
         apply(job, event, offset)
     return job

@@ -15,7 +15,7 @@ from aetheris.protocol.base.keys import args_hash, content_key, external_key, id
 from aetheris.protocol.base.records import Draft, Record
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, KeyState, St, birth
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     Ended,
@@ -31,7 +31,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.redis.client import Redis
-from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.effects import EffectEntry, EffectStore
 from tests.testkit.watcher import Watcher
 
 WATCHED = (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.LEDGER_RECORDS)
@@ -113,7 +113,7 @@ class LedgerJob:
     def state(self) -> JobState:
         (offset, first), *rest = self.log
         assert isinstance(first, ev.JobCreated)
-        job = birth(first, offset)
+        job = create_job(first, offset)
         for offset, event in rest:
             apply(job, event, offset)
         return job
@@ -124,8 +124,8 @@ class LedgerJob:
     def key_state(self, node: str = "a") -> KeyState:
         return self.state.keys.get(self.key(node)) or KeyState(node)
 
-    def st(self) -> St:
-        return self.key_state().st
+    def status(self) -> KeyStatus:
+        return self.key_state().status
 
     def of(self, kind: type[B]) -> list[B]:
         return [event for _, event in self.log if isinstance(event, kind)]
@@ -163,7 +163,7 @@ class LedgerJob:
         state = self.state
         request = ToolRequest(
             job_id=self.id,
-            birth=state.birth,
+            birth=state.creation_offset,
             as_of=state.last_offset,
             revision=0,
             plan_hash=state.plan_hash,
@@ -176,12 +176,12 @@ class LedgerJob:
         await self.around.until(lambda: [grant.token for grant in self.grants].count(token) >= count)
         return self.grants[-1]
 
-    async def start(self, nonce: str, token: int = 1, incarnation: str = "i1") -> None:
+    async def start(self, invocation_id: str, token: int = 1, incarnation: str = "i1") -> None:
         started = ev.ToolInvocationStarted(
             job_id=self.id,
             node_id="a",
             idempotency_key=self.key(),
-            invocation_id=nonce,
+            invocation_id=invocation_id,
             revision=0,
             token=token,
             attempt_id=0,
@@ -205,19 +205,19 @@ class LedgerJob:
         entry = WorkerEntry(worker_id=self.worker, live="i2", ended=ended)
         await self.around.put(drafted(Topic.WORKERS, entry, self.worker))
 
-    def finished(self, nonce: str, outcome: str = "success", result: Any = None) -> ev.ToolInvocationFinished:
+    def finished(self, invocation_id: str, outcome: str = "success", result: Any = None) -> ev.ToolInvocationFinished:
         return ev.ToolInvocationFinished(
             job_id=self.id,
             node_id="a",
             idempotency_key=self.key(),
-            invocation_id=nonce,
+            invocation_id=invocation_id,
             outcome=ev.Outcome(outcome),
             via=ev.Via.EXECUTOR,
             result=result,
             output_hash=digest(result),
         )
 
-    async def put_effect(self, nonce: str, result: Any) -> None:
+    async def put_effect(self, invocation_id: str, result: Any) -> None:
         committed = ev.CommandCommitted(
             job_id=self.id,
             node_id="a",
@@ -227,11 +227,13 @@ class LedgerJob:
             input_hash=args_hash(None),
             output_hash=digest(result),
         )
-        value = f'{{"finished":{self.finished(nonce, result=result).model_dump_json()},"committed":'
+        value = f'{{"finished":{self.finished(invocation_id, result=result).model_dump_json()},"committed":'
         value += committed.model_dump_json() + "}"
-        await EffectStore(self.around.redis, 60.0).put([Effect(self.id, self.key(), nonce, value.encode())])
+        await EffectStore(self.around.redis, 60.0).put(
+            [EffectEntry(self.id, self.key(), invocation_id, value.encode())]
+        )
 
-    async def answer(self, asked: Verification, said: str, **fields: Any) -> None:
+    async def answer(self, asked: Verification, text: str, **fields: Any) -> None:
         probed = ev.InvocationProbed(
             job_id=self.id,
             node_id="a",
@@ -239,7 +241,7 @@ class LedgerJob:
             invocation_id=asked.invocation_id,
             external_key=asked.external_key,
             ask=asked.ask,
-            answer=ev.Answer(said),
+            answer=ev.Answer(text),
             **fields,
         )
         await self.add(probed)

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Now, View
-from aetheris.ledger.core.limits import Limits, QuarantineLimits
-from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, DuplicateLine, Emit, Facts, Grant, Now, View
+from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
+from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.policy_file import load
@@ -36,7 +36,7 @@ ALLOW_ALL = '[[rules]]\nname = "all"\ntools = ["*"]\neffect = "allow"'
 EffectKind = str
 
 
-def limits(**changes: Any) -> Limits:
+def limits(**changes: Any) -> LedgerLimits:
     base: dict[str, Any] = {
         "lease_ttl_s": TTL_S,
         "end_wait_s": 2 * TTL_S,
@@ -48,7 +48,7 @@ def limits(**changes: Any) -> Limits:
         "runs": True,
         "quarantine": QuarantineLimits(0, 1, 1.0, 1.0),
     }
-    return Limits(**(base | changes))
+    return LedgerLimits(**(base | changes))
 
 
 def one(effect_class: EffectKind, **node: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Surroundings:
 
     plan: dict[str, Any]
     policy: Policy = field(default_factory=lambda: load(None))
-    limits: Limits = field(default_factory=limits)
+    limits: LedgerLimits = field(default_factory=limits)
     log: list[Event] = field(default_factory=list[Event])
     ids: list[str] = field(default_factory=list[str])
     times: dict[int, float] = field(default_factory=dict[int, float])
@@ -96,35 +96,37 @@ class Surroundings:
 class Ledger:
     """A process: folds the world's log, carries decisions out until nothing more follows from them."""
 
-    def __init__(self, world: Surroundings) -> None:
-        self.world = world
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.surroundings = surroundings
         fresh = count()
-        tools = world.tools
+        tools = surroundings.tools
         ids = (lambda: f"id-{id(self)}-{next(fresh)}", lambda: 1.0)
-        terms = Terms(world.policy, world.limits, *ids, lambda name, _version: tools.get(name))
-        self.core = Partition(terms, world.ended)
+        context = DecisionContext(
+            surroundings.policy, surroundings.limits, *ids, lambda name, _version: tools.get(name)
+        )
+        self.core = Partition(context, surroundings.ended)
         self.read = 0
         self.grants: list[ToolGrant] = []
         self.asks: list[Verification] = []
         self.records: list[LedgerRecord] = []
         self.lines: list[ContentRecord] = []
         self._fold()
-        self.core.restored(world.now())
+        self.core.restored(surroundings.now())
         self.settle()
 
     def _fold(self) -> None:
-        for event in self.world.log[self.read :]:
-            at_s = self.world.times.setdefault(self.read, self.world.now().wall.timestamp())
-            self.core.evolve(event, self.read, self.world.now(), at_s)
+        for event in self.surroundings.log[self.read :]:
+            at_s = self.surroundings.times.setdefault(self.read, self.surroundings.now().wall.timestamp())
+            self.core.evolve(event, self.read, self.surroundings.now(), at_s)
             self.read += 1
 
     def settle(self) -> None:
         """Rounds, until one decides nothing that the log would have to carry, and nothing is due any more."""
         for _ in range(20):
             self._fold()
-            self.core.to_fetch(self.world.now())
-            decided = self.core.decide(self.world.facts(), self.world.now())
-            for failure in self.core.unjudged.take() if self.world.raises else ():
+            self.core.to_fetch(self.surroundings.now())
+            decided = self.core.decide(self.surroundings.facts(), self.surroundings.now())
+            for failure in self.core.unjudged.take() if self.surroundings.raises else ():
                 raise failure.error
             if not [self._carry_out(decision) for decision in decided] and not self._is_due():
                 return
@@ -132,36 +134,36 @@ class Ledger:
 
     def _is_due(self) -> bool:
         due_s = self.core.next_due()
-        return due_s is not None and due_s <= self.world.now_s
+        return due_s is not None and due_s <= self.surroundings.now_s
 
     def _carry_out(self, decision: Decision) -> None:
         match decision:
             case Emit():
-                self.world.log += [written.event for written in decision.events]
-                self.world.ids += [written.id for written in decision.events]
+                self.surroundings.log += [written.event for written in decision.events]
+                self.surroundings.ids += [written.id for written in decision.events]
             case Grant():
                 self.grants.append(decision.message)
-                self.world.held.add(decision.message.idempotency_key)
+                self.surroundings.held.add(decision.message.idempotency_key)
             case Ask() | Confirm():
                 self.asks.append(decision.message)
             case View():
                 self.records.append(decision.record)
-            case Line():
+            case DuplicateLine():
                 self.lines.append(decision.record)
 
     def add(self, *events: Event) -> None:
         for event in events:
-            self.world.log.append(event)
-            self.world.ids.append("")
+            self.surroundings.log.append(event)
+            self.surroundings.ids.append("")
         self.settle()
 
     def request(self, *nodes: str, offset: int = 0, **changes: Any) -> None:
         fields: dict[str, Any] = {
             "job_id": JOB,
             "birth": 0,
-            "as_of": len(self.world.log) - 1,
+            "as_of": len(self.surroundings.log) - 1,
             "revision": 0,
-            "plan_hash": digest(self.world.plan),
+            "plan_hash": digest(self.surroundings.plan),
             "nodes": nodes,
         }
         self.core.request(ToolRequest(**(fields | changes)), offset)
@@ -169,21 +171,21 @@ class Ledger:
 
     def sleep(self, seconds: float) -> None:
         """Let time pass, with a round at every due time on the way."""
-        end_s = self.world.now_s + seconds
+        end_s = self.surroundings.now_s + seconds
         for _ in range(1000):
             due_s = self.core.next_due()
             if due_s is None or due_s > end_s:
                 break
-            self.world.now_s = max(self.world.now_s, due_s)
+            self.surroundings.now_s = max(self.surroundings.now_s, due_s)
             self.settle()
-        self.world.now_s = end_s
+        self.surroundings.now_s = end_s
         self.settle()
 
     def lease_lapses(self) -> None:
-        self.world.held.clear()
+        self.surroundings.held.clear()
         self.sleep(TTL_S + 0.1)
 
-    def answer(self, said: str, **fields: Any) -> None:
+    def answer(self, text: str, **fields: Any) -> None:
         asked = self.asks[-1]
         probed = ev.InvocationProbed(
             job_id=JOB,
@@ -192,7 +194,7 @@ class Ledger:
             invocation_id=asked.invocation_id,
             external_key=asked.external_key,
             ask=asked.ask,
-            answer=ev.Answer(said),
+            answer=ev.Answer(text),
             **fields,
         )
         self.add(probed)
@@ -222,7 +224,9 @@ class Ledger:
 
     def written(self) -> list[str]:
         """The types of what this world's ledgers wrote."""
-        return [event.event_type for event, id_ in zip(self.world.log, self.world.ids, strict=True) if id_]
+        return [
+            event.event_type for event, id_ in zip(self.surroundings.log, self.surroundings.ids, strict=True) if id_
+        ]
 
 
 class Behind(Ledger):
@@ -232,22 +236,22 @@ class Behind(Ledger):
 
     def _carry_out(self, decision: Decision) -> None:
         if isinstance(decision, Emit) and self.meanwhile:
-            self.world.log += self.meanwhile
-            self.world.ids += ["" for _ in self.meanwhile]
+            self.surroundings.log += self.meanwhile
+            self.surroundings.ids += ["" for _ in self.meanwhile]
             self.meanwhile = ()
         super()._carry_out(decision)
 
 
-def effect(node: str, nonce: str, result: Any, *, change: bool = True) -> bytes:
+def effect(node: str, invocation_id: str, result: Any, *, change: bool = True) -> bytes:
     """What an executor leaves in the effect store."""
-    done = finished(node, nonce, result=result)
+    done = finished(node, invocation_id, result=result)
     committed = ev.CommandCommitted(
         job_id=JOB,
         node_id=node,
         command_id=node,
         idempotency_key=done.idempotency_key,
-        kind=started(node, nonce).kind,
-        input_hash=started(node, nonce).args_hash,
+        kind=started(node, invocation_id).kind,
+        input_hash=started(node, invocation_id).args_hash,
         output_hash=digest(result),
     )
     parts = [f'"finished":{done.model_dump_json()}', f'"committed":{committed.model_dump_json()}']
@@ -268,25 +272,27 @@ def worker_ended(incarnation: str = "i1") -> WorkerLife:
     return ("w", incarnation)
 
 
-def reported(node: str, nonce: str, *, returned: bool = True) -> Event:
+def reported(node: str, invocation_id: str, *, returned: bool = True) -> Event:
     """The try's own word: it has failed, and how is not known."""
-    return about(ev.InvocationInDoubt, node, invocation_id=nonce, error_class="ConnectionResetError", returned=returned)
+    return about(
+        ev.InvocationInDoubt, node, invocation_id=invocation_id, error_class="ConnectionResetError", returned=returned
+    )
 
 
-def probing(world: Surroundings) -> Ledger:
+def probing(surroundings: Surroundings) -> Ledger:
     """A probeable try in doubt whose worker's end is recorded, first question sent."""
-    ledger = world.ledger()
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"))
-    world.ended[worker_ended()] = BY_LOCK
+    surroundings.ended[worker_ended()] = BY_LOCK
     ledger.core.worker_ended(worker_ended())
     ledger.settle()
     return ledger
 
 
-def answered(asked: Verification, said: str) -> dict[str, Any]:
+def answered(asked: Verification, text: str) -> dict[str, Any]:
     return {
         "invocation_id": asked.invocation_id,
         "external_key": asked.external_key,
         "ask": asked.ask,
-        "answer": ev.Answer(said),
+        "answer": ev.Answer(text),
     }

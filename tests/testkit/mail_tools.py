@@ -13,5 +13,5 @@ async def send_mail(ctx: ToolContext, to: str, subject: str) -> Result:
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Subject"] = "agent@example.org", to, subject
     mail.set_content(subject)
-    sent = await smtp.send(ctx, smtp.Server("127.0.0.1", int(os.environ["MAIL_PORT"])), mail)
+    sent = await smtp.send(ctx, smtp.SmtpServer("127.0.0.1", int(os.environ["MAIL_PORT"])), mail)
     return Result({"said": "sent"}, external_id=sent)

@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Look, Output, Refused, Request
+from aetheris.planner.core.decisions import (
+    Append,
+    IndexUpdate,
+    Look,
+    NewEvent,
+    NodesRequest,
+    Output,
+    RefusedSubmission,
+    SubmissionConflict,
+)
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Record
@@ -41,12 +50,14 @@ class PlannerSurroundings:
 
 @dataclass
 class Planner:
-    world: PlannerSurroundings
+    surroundings: PlannerSurroundings
     core: Partition
     folded: int = 0
     outputs: list[Output] = field(default_factory=list[Output])
 
-    def submit(self, command: Submit, command_id: str = "cmd-1") -> Append | Look | Conflict | Refused | None:
+    def submit(
+        self, command: Submit, command_id: str = "cmd-1"
+    ) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
         decided = self.core.submit(command, command_id)
         if isinstance(decided, Append):
             self.write([decided])
@@ -63,7 +74,7 @@ class Planner:
         return self.settle()
 
     def settle(self) -> "Planner":
-        while self.folded < len(self.world.log):
+        while self.folded < len(self.surroundings.log):
             self.round()
         return self
 
@@ -72,13 +83,13 @@ class Planner:
         self.write(self.core.decide())
 
     def fold(self) -> None:
-        for offset in range(self.folded, len(self.world.log)):
-            event = self.world.log[offset]
-            if offset in self.world.unreadable:
+        for offset in range(self.folded, len(self.surroundings.log)):
+            event = self.surroundings.log[offset]
+            if offset in self.surroundings.unreadable:
                 self.core.needs_upgrade(event.job_id, offset)
             else:
-                self.core.evolve(Envelope(self.world.ids[offset], event, record(offset)))
-        self.folded = len(self.world.log)
+                self.core.evolve(Envelope(self.surroundings.ids[offset], event, record(offset)))
+        self.folded = len(self.surroundings.log)
 
     def restore(self) -> "Planner":
         self.fold()
@@ -91,12 +102,12 @@ class Planner:
             if isinstance(output, Append):
                 for one in output.facts:
                     self.append(one.event, id_of(one))
-            elif isinstance(output, Index):
-                self.world.index[output.entry.job_id] = output.entry
+            elif isinstance(output, IndexUpdate):
+                self.surroundings.index[output.entry.job_id] = output.entry
 
     def append(self, event: Event, id_: str) -> None:
-        self.world.log.append(event)
-        self.world.ids.append(id_)
+        self.surroundings.log.append(event)
+        self.surroundings.ids.append(id_)
 
     def take(self) -> list[Output]:
         """What was put out since the last call."""
@@ -109,11 +120,11 @@ def record(offset: int) -> Record:
     return Record("t", 0, offset, 0, JOB.encode(), headers, b"")
 
 
-def id_of(one: Fact) -> str:
+def id_of(one: NewEvent) -> str:
     return event_id(one.event.job_id, one.event.event_type, *one.cause)
 
 
-def said(outputs: Sequence[Output]) -> list[Any]:
+def events_of(outputs: Sequence[Output]) -> list[Any]:
     """Outputs in short: event types with their node, requests as tuples of nodes, index lines by status."""
     found: list[Any] = []
     for output in outputs:
@@ -121,29 +132,29 @@ def said(outputs: Sequence[Output]) -> list[Any]:
             found.extend(
                 f"{one.event.event_type} {getattr(one.event, 'node_id', None) or ''}".strip() for one in output.facts
             )
-        elif isinstance(output, Request):
+        elif isinstance(output, NodesRequest):
             found.append(output.body.nodes)
-        elif isinstance(output, Index):
+        elif isinstance(output, IndexUpdate):
             found.append(f"index {output.entry.status}")
     return found
 
 
-def requests(outputs: Sequence[Output]) -> list[Request]:
-    return [output for output in outputs if isinstance(output, Request)]
+def requests(outputs: Sequence[Output]) -> list[NodesRequest]:
+    return [output for output in outputs if isinstance(output, NodesRequest)]
 
 
-def of_type(world: PlannerSurroundings, kind: type[Any]) -> list[Any]:
-    return [event for event in world.log if isinstance(event, kind)]
+def of_type(surroundings: PlannerSurroundings, kind: type[Any]) -> list[Any]:
+    return [event for event in surroundings.log if isinstance(event, kind)]
 
 
-def born(plan: dict[str, Any], *, runs: bool = True) -> Planner:
+def started_planner(plan: dict[str, Any], *, runs: bool = True) -> Planner:
     planner = PlannerSurroundings().planner(runs=runs)
     planner.submit(submit(plan))
     planner.settle()
     return planner
 
 
-def ran(node: str, nonce: str = "", **fields: Any) -> tuple[Event, Event]:
-    nonce = nonce or f"nonce-{node}"
+def ran(node: str, invocation_id: str = "", **fields: Any) -> tuple[Event, Event]:
+    invocation_id = invocation_id or f"nonce-{node}"
     args = fields.pop("args", None)
-    return started(node, nonce, args=args), finished(node, nonce, args=args, **fields)
+    return started(node, invocation_id, args=args), finished(node, invocation_id, args=args, **fields)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from aetheris.cli.embedded.ports import free_port
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.system import REPOSITORY
 
 RULES = REPOSITORY / "deploy" / "components" / "monitoring" / "rules.yaml"

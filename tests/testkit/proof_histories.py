@@ -54,7 +54,7 @@ class Log:
         self,
         *nodes: dict[str, Any],
         tools: dict[str, Any] | None = None,
-        born: bool = True,
+        created: bool = True,
         job: str = JOB,
         tenant: str = TENANT,
         **asked: Any,
@@ -65,7 +65,7 @@ class Log:
         self.hashes: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
         self.graph = {"tools": tools or {"refund": tool()}, "nodes": list(nodes) or [node("a")]}
-        if born:
+        if created:
             asked = asked or {"plan": self.graph}
             self.add("job_created", tenant=tenant, submitted_by="me", request_hash="r", **asked)
             self.add("plan_generated", revision=0, task_graph=self.graph, plan_hash=digest(self.graph))
@@ -80,10 +80,10 @@ class Log:
         diff = {"nodes": list(nodes), "tools": tools or {}}
         return self.add("plan_generated", revision=revision, diff=diff, plan_hash=digest(diff))
 
-    def start(self, nonce: str, name: str = "a", key: str | None = None, **more: Any) -> str:
+    def start(self, invocation_id: str, name: str = "a", key: str | None = None, **more: Any) -> str:
         attempt = more.get("attempt_id", 0)
         body: dict[str, Any] = {
-            "invocation_id": nonce,
+            "invocation_id": invocation_id,
             "node_id": name,
             "revision": 0,
             "idempotency_key": key or f"k-{name}",
@@ -104,11 +104,13 @@ class Log:
         self.tokens[body["idempotency_key"]] = body["token"]
         return self.add("tool_invocation_started", **body)
 
-    def finish(self, nonce: str, outcome: str = "success", name: str = "a", key: str | None = None, **more: Any) -> str:
+    def finish(
+        self, invocation_id: str, outcome: str = "success", name: str = "a", key: str | None = None, **more: Any
+    ) -> str:
         via = more.pop("via", "executor")
-        body: dict[str, Any] = {"invocation_id": nonce, "node_id": name, "idempotency_key": key or f"k-{name}"}
+        body: dict[str, Any] = {"invocation_id": invocation_id, "node_id": name, "idempotency_key": key or f"k-{name}"}
         if outcome in ("success", "compensatable_failure"):
-            result = more.pop("result", {"ok": nonce})
+            result = more.pop("result", {"ok": invocation_id})
             more = {"result": result, "output_hash": digest(result), **more}
             self.hashes[name] = more["output_hash"]
         event_id = self.add("tool_invocation_finished", **body, outcome=outcome, via=via, **more)
@@ -124,20 +126,20 @@ class Log:
             )
         return event_id
 
-    def retryable(self, nonce: str, name: str = "a", **more: Any) -> str:
-        return self.finish(nonce, "retryable_failure", name, **more)
+    def retryable(self, invocation_id: str, name: str = "a", **more: Any) -> str:
+        return self.finish(invocation_id, "retryable_failure", name, **more)
 
-    def permanent(self, nonce: str, via: str, name: str = "a", **more: Any) -> str:
-        return self.finish(nonce, "permanent_failure", name, via=via, **more)
+    def permanent(self, invocation_id: str, via: str, name: str = "a", **more: Any) -> str:
+        return self.finish(invocation_id, "permanent_failure", name, via=via, **more)
 
-    def about(self, kind: str, /, nonce: str = "", name: str = "a", key: str | None = None, **more: Any) -> str:
-        named = {"invocation_id": nonce} if nonce else {}
+    def about(self, kind: str, /, invocation_id: str = "", name: str = "a", key: str | None = None, **more: Any) -> str:
+        named = {"invocation_id": invocation_id} if invocation_id else {}
         return self.add(kind, node_id=name, idempotency_key=key or f"k-{name}", **named, **more)
 
-    def reopen(self, nonce: str, by: str = "policy", **more: Any) -> str:
+    def reopen(self, invocation_id: str, by: str = "policy", **more: Any) -> str:
         token = self.tokens.get(more.get("key") or f"k-{more.get('name', 'a')}", 1)
         more.setdefault("next_token", token + 1)
-        return self.about("invocation_reopened", nonce, by=by, **more)
+        return self.about("invocation_reopened", invocation_id, by=by, **more)
 
     def decide(self, decision: str, **more: Any) -> str:
         body = {
@@ -163,10 +165,10 @@ class Log:
             "node_finished", node_id=name, step_index=0, attempt=0, result_type=result_type, **hashed | more
         )
 
-    def step(self, nonce: str, name: str = "a", **more: Any) -> None:
+    def step(self, invocation_id: str, name: str = "a", **more: Any) -> None:
         """A whole step that goes well."""
-        self.start(nonce, name, **more)
-        self.finish(nonce, name=name)
+        self.start(invocation_id, name, **more)
+        self.finish(invocation_id, name=name)
         self.done(name)
 
     def complete(self) -> str:
@@ -197,8 +199,8 @@ def gone_on(planning: str = "agent", via: str = "executor", **last: Any) -> Log:
 def answer_wait(log: Log, *ends: str) -> None:
     """The wait of node w begins, and ends in these ways."""
     for kind in ("job_waiting", *ends):
-        said = {"wait_type": "signal", "output_hash": digest(None), "reason": "expired"}
-        log.add(kind, node_id="w", idempotency_key="k-w", **said)
+        body = {"wait_type": "signal", "output_hash": digest(None), "reason": "expired"}
+        log.add(kind, node_id="w", idempotency_key="k-w", **body)
 
 
 def validity(log: Log) -> Validity:

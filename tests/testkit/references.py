@@ -171,19 +171,19 @@ def _assigned_to_self(node: ast.ClassDef) -> Iterator[str]:
             yield inner.attr
 
 
-def _defined(body: list[ast.stmt], of: str = "") -> Iterator[str]:
+def _defined(body: list[ast.stmt], subject: str = "") -> Iterator[str]:
     for node in body:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield of + name
+                yield subject + name
             case ast.ClassDef(name=name):
-                yield of + name
-                yield from _defined(node.body, f"{of}{name}.")
+                yield subject + name
+                yield from _defined(node.body, f"{subject}{name}.")
             case ast.Assign(targets=targets):
-                yield from (of + target.id for target in targets if isinstance(target, ast.Name))
+                yield from (subject + target.id for target in targets if isinstance(target, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name)):
-                yield of + name
+                yield subject + name
             case ast.ImportFrom(names=names):
-                yield from (of + (alias.asname or alias.name) for alias in names)
+                yield from (subject + (alias.asname or alias.name) for alias in names)
             case _:
                 pass

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.testkit.collector import Collector, running_collector
-from tests.testkit.outside import Outside, running_outside
+from tests.testkit.external_server import ExternalServer, running_outside
 from tests.testkit.system import System, running_system
 
-TOOLS = "tests.testkit.outside_tools"
+TOOLS = "tests.testkit.external_tools"
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Rig:
     """What counts the effects of `system` is `outside`. A test with more parts extends it."""
 
     system: System
-    outside: Outside
+    external: ExternalServer
 
 
 @contextmanager
@@ -30,10 +30,10 @@ def running_rig(folder: Path, env: Mapping[str, str] | None = None, **counts: in
         env: what services see on top, such as AETHERIS_POLICY; AETHERIS_TOOLS where it isn't `TOOLS`.
         counts: how many of a service, where it isn't one.
     """
-    with running_outside(folder / "outside") as outside:
-        given = {"AETHERIS_TOOLS": TOOLS, **(env or {}), **outside.env}
+    with running_outside(folder / "outside") as external:
+        given = {"AETHERIS_TOOLS": TOOLS, **(env or {}), **external.env}
         with running_system(folder / "data", given, **counts) as system:
-            yield Rig(system, outside)
+            yield Rig(system, external)
 
 
 def poke(node: str, tag: Any, *after: str, tool: str = "poke_probeable", **args: Any) -> dict[str, Any]:
@@ -57,4 +57,4 @@ class TracedRig(Rig):
 def running_traced_rig(folder: Path, env: Mapping[str, str] | None = None, **counts: int) -> Generator[TracedRig]:
     """As `running_rig`, and a collector."""
     with running_collector() as collector, running_rig(folder, {**collector.env, **(env or {})}, **counts) as rig:
-        yield TracedRig(rig.system, rig.outside, collector)
+        yield TracedRig(rig.system, rig.external, collector)

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import httpx
 
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 BUCKET = "results"
 _USER = "aetheris"

@@ -5,7 +5,7 @@ from typing import Any
 
 from aetheris.sdk import Result, ToolContext, tool
 from aetheris.sdk.toolkits import http
-from tests.testkit.outside_tools import outside_url
+from tests.testkit.external_tools import outside_url
 
 
 @tool("say", effect_class="idempotent")
@@ -18,9 +18,9 @@ async def say(ctx: ToolContext, tag: str, json_text: str, times: int = 1) -> Res
 @tool("repeat", effect_class="idempotent")
 async def repeat(ctx: ToolContext, what: Any, before: str = "") -> dict[str, Any]:
     """Has its effect under `before` and the JSON that it was given."""
-    said = json.dumps(what, sort_keys=True, separators=(",", ":"))
-    await _effect(ctx, f"{before}{len(said)}:{said[:100]}")
-    return {"size": len(said)}
+    text = json.dumps(what, sort_keys=True, separators=(",", ":"))
+    await _effect(ctx, f"{before}{len(text)}:{text[:100]}")
+    return {"size": len(text)}
 
 
 async def _effect(ctx: ToolContext, tag: str) -> None:

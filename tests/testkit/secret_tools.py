@@ -45,12 +45,12 @@ async def leak(token: str, large: int = 0) -> Result:
 async def raises(token: str, how: str) -> None:
     """Says what it was given in its error, also across the place where reasons are cut off."""
     _saw(token)
-    said = "x" * 480 + token
+    text = "x" * 480 + token
     if how == "failed":
-        raise Failed(said)
+        raise Failed(text)
     if how == "not_executed":
-        raise NotExecuted(said)
-    raise ConnectionResetError(said)
+        raise NotExecuted(text)
+    raise ConnectionResetError(text)
 
 
 @tool("crafts", effect_class="pure")

@@ -8,7 +8,7 @@ from typing import Any
 
 import aetheris.proofs
 from aetheris.proofs import RawRecord, bundle
-from aetheris.proofs.findings import Report
+from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.trust import TrustedKey
 
 SCRIPT = Path(bundle.__file__).parent / "standalone" / bundle.SCRIPT
@@ -37,7 +37,7 @@ def judged(
 
 
 def assert_agrees(
-    report: Report,
+    report: ProofReport,
     records: Iterable[RawRecord],
     keys: Iterable[TrustedKey] = (),
     blobs: Mapping[str, bytes] | None = None,
@@ -53,7 +53,7 @@ def answers(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "violations": named, "replay_proof_result": report["replay_proof_result"]["ok"], "notes": None}
 
 
-def verified(records: Iterable[RawRecord], keys: Iterable[TrustedKey] = ()) -> Report:
+def verified(records: Iterable[RawRecord], keys: Iterable[TrustedKey] = ()) -> ProofReport:
     """`aetheris.proofs.verify`, with which the script must agree."""
     records, keys = list(records), list(keys)
     report = aetheris.proofs.verify(records, keys=keys)

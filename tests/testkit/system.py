@@ -26,7 +26,7 @@ from aetheris.protocol.messages.events import Event
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.process.crash import ORDERS
 from tests.testkit.attempts import cleared_by
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 REPOSITORY = Path(__file__).parent.parent.parent
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -180,8 +180,8 @@ class System:
 
     def signal(self, job_id: str, key: str, payload: Any = None, by: dict[str, str] | None = None) -> httpx.Response:
         """What a job waits for; `by` is the header of who says it, where it isn't the submitter."""
-        said = {"correlation_key": key, "payload": payload}
-        return self.api.post(f"/jobs/{job_id}/signal", json=said, headers=by)
+        body = {"correlation_key": key, "payload": payload}
+        return self.api.post(f"/jobs/{job_id}/signal", json=body, headers=by)
 
     @property
     def approver(self) -> dict[str, str]:
@@ -194,8 +194,8 @@ class System:
         """What becomes of a parked step, by the approver's word."""
         (step,) = (step for step in self.job(job_id)["steps"] if step["node_id"] == node)
         path = f"/jobs/{job_id}/contracts/{step['execution_id']}/resolve"
-        said = {"verdict": verdict, "evidence": evidence, **more}
-        return self.api.post(path, json=said, headers=self.approver)
+        body = {"verdict": verdict, "evidence": evidence, **more}
+        return self.api.post(path, json=body, headers=self.approver)
 
     def job(self, job_id: str) -> dict[str, Any]:
         """A job as the API shows it; {} while the gateway can't say."""

@@ -39,15 +39,15 @@ def test_a_shell_completes_commands_their_own_and_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("reported", "meant"),
     [
         (("jbos",), "Did you mean jobs"),
         (("tools", "relase", "x"), "Did you mean 'release'?"),
         (("jobs", "--statsu", "x"), "--status"),
     ],
 )
-def test_a_word_that_is_none_is_told_what_looks_like_it(said: tuple[str, ...], meant: str) -> None:
-    shown = ran(*COMMAND, *said)
+def test_a_word_that_is_none_is_told_what_looks_like_it(reported: tuple[str, ...], meant: str) -> None:
+    shown = ran(*COMMAND, *reported)
     assert (shown.returncode, meant in shown.stderr) == (2, True), shown.stderr
 
 

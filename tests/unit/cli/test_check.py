@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.cli.faults import checked
+from aetheris.cli.project_faults import checked
 
 OK = """
 from aetheris.sdk import tool
@@ -65,7 +65,7 @@ NEEDS = "import os\nos.environ['NO_SUCH']\n"
 
 
 @pytest.mark.parametrize(
-    ("variable", "name", "text", "said"),
+    ("variable", "name", "text", "wording"),
     [
         (
             "TOOLS",
@@ -99,7 +99,7 @@ NEEDS = "import os\nos.environ['NO_SUCH']\n"
     ],
 )
 def test_a_fault_is_said_with_its_place(
-    *, folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, name: str, text: str | None, said: str
+    *, folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, name: str, text: str | None, wording: str
 ) -> None:
     if text is not None:
         (folder / name).write_text(text)
@@ -109,7 +109,7 @@ def test_a_fault_is_said_with_its_place(
     monkeypatch.setenv("AETHERIS_TOOLS", "shop")
     monkeypatch.setenv(f"AETHERIS_{variable}", name.removesuffix(".py"))
     (fault,) = checked().faults
-    assert said in fault.detail
+    assert wording in fault.detail
     assert "hunter2" not in fault.detail
 
 

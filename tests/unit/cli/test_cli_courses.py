@@ -15,12 +15,12 @@ from typer.testing import CliRunner, Result
 from aetheris.cli import streamfile
 from aetheris.cli.app import app
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import tell
+from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages.events import Event
-from aetheris.protocol.views.course import course_of
+from aetheris.protocol.views.job_history import job_history
 from aetheris.protocol.views.ledger import ledger_of
 from tests.testkit import histories as h
-from tests.testkit.courses import records, refunded
+from tests.testkit.job_histories import records, refunded
 
 
 def exported(path: Path, *events: Event) -> str:
@@ -85,7 +85,7 @@ def test_a_stream_that_does_not_follow_from_itself_fails(tmp_path: Path) -> None
 
 def test_effects_and_their_reasons_come_from_the_file_alone(stream: str) -> None:
     effects = json.loads(call("effects", stream, "--json").stdout)
-    assert effects == course_of(records(*refunded())).effects.to_json(h.JOB)
+    assert effects == job_history(records(*refunded())).effects.to_json(h.JOB)
     assert "re_123" in call("effects", stream).stdout
     why = call("why", stream, "--external-id", "re_123")
     assert why.exit_code == 0
@@ -97,7 +97,7 @@ def test_effects_and_their_reasons_come_from_the_file_alone(stream: str) -> None
 
 def test_the_ledger_comes_from_the_file_and_says_who_decided(stream: str) -> None:
     ledger = json.loads(call("ledger", stream, "--json").stdout)
-    assert ledger == ledger_of(tell(records(*refunded())))
+    assert ledger == ledger_of(logged_events(records(*refunded())))
     lines = call("ledger", stream).stdout.splitlines()
     assert [line.split()[3:6] for line in lines[1:]] == [["lookup", "find", "success"], ["pay", "refund", "success"]]
     assert "re_123" in lines[2]
@@ -116,8 +116,8 @@ def test_nothing_found_is_1_and_a_bad_question_2(stream: str, argv: tuple[str, .
 
 
 def test_all_effects_of_a_file_are_traced_back_and_nothing_is_asked_of_nothing(stream: str) -> None:
-    told = [json.loads(line) for line in call("why", stream, "--json").stdout.splitlines()]
-    assert [one["facts"]["command_id"] for one in told] == ["pay", "lookup"]
+    reported = [json.loads(line) for line in call("why", stream, "--json").stdout.splitlines()]
+    assert [one["facts"]["command_id"] for one in reported] == ["pay", "lookup"]
     assert call("why").exit_code == 2
 
 

@@ -58,9 +58,9 @@ TRY = {"job_id": JOB, "node_id": "a", "invocation_id": "n1", "idempotency_key": 
 PAYLOAD = "what a tool was given"
 
 
-def event(seq: int, service: str, kind: str, time: str, **said: Any) -> dict[str, Any]:
+def event(seq: int, service: str, kind: str, time: str, **reported: Any) -> dict[str, Any]:
     named = {"seq": seq, "id": f"e{seq}", "type": kind, "subject": "a", "offset": seq}
-    return {**named, "time": f"2026-01-01T00:00:{time}+00:00", "source": f"aetheris/{service}", "data": said}
+    return {**named, "time": f"2026-01-01T00:00:{time}+00:00", "source": f"aetheris/{service}", "data": reported}
 
 
 STORY = [

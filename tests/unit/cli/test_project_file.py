@@ -32,7 +32,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "wording"),
     [
         ('tool = ["shop"]', "aetheris.toml:1: tool: there is no such key; did you mean tools?"),
         ('\n[policy]\nfile = "x"', "aetheris.toml:2: policy: must be the path of a file or folder, in quotes"),
@@ -67,12 +67,12 @@ def write(folder: Path, text: str) -> Path:
     ],
     ids=range(23),
 )
-def test_a_mistake_is_a_sentence_with_its_place(folder: Path, text: str, said: str) -> None:
+def test_a_mistake_is_a_sentence_with_its_place(folder: Path, text: str, wording: str) -> None:
     write(folder, text)
     with pytest.raises(ProjectFileInvalid) as refused:
         project()
     (fault,) = refused.value.faults
-    assert said in fault
+    assert wording in fault
 
 
 def test_all_mistakes_are_told_by_check_and_up_starts_nothing(folder: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aetheris.gateway.core import answers
-from aetheris.gateway.core.problems import Conflict
+from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
@@ -21,10 +21,10 @@ def decided(decision: str) -> ev.Event:
     return h.about(ev.ApprovalDecided, "a", args_hash="", tool_version="1", rule="r", approver="bob", decision=answer)
 
 
-def heard(event_type: str, caused_by: str = "other", **fields: str) -> answers.Heard:
+def heard(event_type: str, caused_by: str = "other", **fields: str) -> answers.ObservedEvent:
     payload = json.dumps({"idempotency_key": KEY, "caused_by": caused_by} | fields).encode()
     headers = (("ce_id", b"1"), ("ce_type", f"io.aetheris.{event_type}.v1".encode()))
-    return answers.heard(Record("t", 0, 0, 0, b"job-1", headers, payload))
+    return answers.observed_event(Record("t", 0, 0, 0, b"job-1", headers, payload))
 
 
 @pytest.mark.parametrize("answer", [(), (decided("approve"),)], ids=["asked", "approved"])
@@ -36,7 +36,7 @@ def test_a_step_that_is_asked_about_or_approved_may_be_cancelled(answer: tuple[e
 @pytest.mark.parametrize("decision", ["reject", "edit"])
 def test_a_step_that_was_answered_otherwise_is_about_to_end(decision: str) -> None:
     job = h.fold(GRAPH, ASKED, decided(decision))
-    with pytest.raises(Conflict, match="about to end"):
+    with pytest.raises(ConflictProblem, match="about to end"):
         answers.key_to_call_off(job, execution_id(h.JOB, "a", KEY))
 
 
@@ -48,7 +48,7 @@ GOES_ON = {
 
 
 @pytest.mark.parametrize("meanwhile", GOES_ON.values(), ids=GOES_ON)
-def test_what_would_have_ended_a_step_that_went_on_first_answers_nothing(meanwhile: answers.Heard) -> None:
+def test_what_would_have_ended_a_step_that_went_on_first_answers_nothing(meanwhile: answers.ObservedEvent) -> None:
     """It is void: the request to try no more is what counts."""
     cancelled = answers.StepCancelled(KEY)
     assert not cancelled.settles("c1", meanwhile)
@@ -66,7 +66,7 @@ def test_a_request_of_somebody_else_stands_and_another_end_refuses() -> None:
     cancelled = answers.StepCancelled(KEY)
     assert not cancelled.settles("c1", heard("approval_decided"))
     assert cancelled.settles("c1", heard("invocation_cancel_requested"))
-    with pytest.raises(Conflict, match="tool_invocation_finished first"):
+    with pytest.raises(ConflictProblem, match="tool_invocation_finished first"):
         cancelled.settles("c1", heard("tool_invocation_finished", outcome="success"))
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from aetheris.gateway.core import requests, submissions
-from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
-from aetheris.planner.core.births import birth_group
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
+from aetheris.planner.core.creations import creation_group
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.protocol.planning.continuation import Ended, unfounded
+from aetheris.protocol.planning.continuation import EndedJob, unfounded
 from aetheris.protocol.planning.invocation import invocation
 from tests.testkit import histories as h
 
@@ -39,7 +39,7 @@ REGISTRY = {
     )
     for name in ("act", "pay", "look")
 }
-ASKED = submissions.Asked("job-2", "bob", h.TENANT, "continues job-1")
+ASKED = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1")
 FAILED = ev.JobFailed(job_id=h.JOB, error="b failed", node_id="b")
 
 
@@ -47,18 +47,18 @@ def done(node: str, tool: str = "act", result: Any = None, **more: Any) -> list[
     """A step that settled as a success."""
     args = more.get("args")
     ready = [h.about(ev.PolicyAllowed, node, args=args, tool=tool, args_hash="a", tool_version="1", rule="r")]
-    nonce = f"n-{node}"
+    invocation_id = f"n-{node}"
     return [
         *(ready if tool == "pay" else []),
-        h.started(node, nonce, args=args, tool=tool),
-        h.finished(node, nonce, args=args, tool=tool, result=result),
+        h.started(node, invocation_id, args=args, tool=tool),
+        h.finished(node, invocation_id, args=args, tool=tool, result=result),
     ]
 
 
 def failed(node: str, via: str = "executor") -> list[ev.Event]:
-    nonce = f"n-{node}"
-    parked = [h.about(ev.InvocationParked, node, invocation_id=nonce, reason="?")] if via == "human" else []
-    return [h.started(node, nonce), *parked, h.finished(node, nonce, "permanent_failure", via=via)]
+    invocation_id = f"n-{node}"
+    parked = [h.about(ev.InvocationParked, node, invocation_id=invocation_id, reason="?")] if via == "human" else []
+    return [h.started(node, invocation_id), *parked, h.finished(node, invocation_id, "permanent_failure", via=via)]
 
 
 def job(*events: ev.Event, nodes: tuple[dict[str, Any], ...] = (), end: ev.Event = FAILED) -> JobState:
@@ -70,7 +70,7 @@ def job(*events: ev.Event, nodes: tuple[dict[str, Any], ...] = (), end: ev.Event
 def asked_for(state: JobState, plan: Any = None, seal: ev.JobSealed | None = SEAL, settle: Any = None) -> Submit:
     body: dict[str, Any] = {} if plan is None else {"plan": {"nodes": plan}}
     raw = json.dumps(body | ({} if settle is None else {"settle": settle})).encode()
-    return submissions.continue_command(raw, ASKED, Ended(state, seal), REGISTRY, {})
+    return submissions.continue_command(raw, ASKED, EndedJob(state, seal), REGISTRY, {})
 
 
 def nodes_of(command: Submit) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_what_succeeded_is_adopted_and_its_result_stands_in_what_is_left() -> No
     assert (adopted.node_id, adopted.invocation_id, adopted.job_id) == ("a", "n-a", h.JOB)
     assert (adopted.idempotency_key, adopted.result_hash) == (h.key_of("a"), h.digest({"x": 7}))
     assert (command.continues.job_id, command.continues.seal.root) == (h.JOB, "r")
-    created, _ = [fact.event for fact in birth_group(command, "cmd").facts]
+    created, _ = [fact.event for fact in creation_group(command, "cmd").facts]
     assert isinstance(created, ev.JobCreated)
     assert created.continues == command.continues
 
@@ -100,7 +100,7 @@ def test_an_unsure_step_needs_its_human_first(via: str) -> None:
         last = failed("b", "human")
         last[-1] = last[-1].model_copy(update={"error": "cancelled"})
     nodes = ({"id": "a"}, {"id": "b"})
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictProblem) as refused:
         asked_for(job(*done("a"), *last, nodes=nodes))
     assert (refused.value.code, refused.value.details["nodes"]) == ("unsure", ["b"])
 
@@ -114,38 +114,38 @@ def test_an_unsure_step_is_settled_by_who_continues_and_never_by_who_submitted_i
     (left,) = nodes_of(command)
     assert (left["id"], left["args"]) == ("b", {"x": 7})
     assert command.continues is not None
-    ((adopted,), (word,)) = command.continues.adopted, command.continues.settled
+    ((adopted,), (action,)) = command.continues.adopted, command.continues.settled
     assert (adopted.node_id, adopted.result_hash, adopted.content_key is None) == ("a", h.digest({"x": 7}), False)
-    assert (word.verdict, word.evidence, word.invocation_id) == ("happened", "asked the bank", "n-a")
-    assert unfounded(command, Ended(lost, SEAL)) is None
+    assert (action.verdict, action.evidence, action.invocation_id) == ("happened", "asked the bank", "n-a")
+    assert unfounded(command, EndedJob(lost, SEAL)) is None
     denied = asked_for(lost, settle={"a": {"verdict": "not_executed", "evidence": "no such payment"}})
     assert [node["id"] for node in nodes_of(denied)] == ["a", "b"]
     assert denied.continues is not None
     assert denied.continues.adopted == ()
-    assert unfounded(denied, Ended(lost, SEAL)) is None
-    with pytest.raises(Conflict) as refused:
+    assert unfounded(denied, EndedJob(lost, SEAL)) is None
+    with pytest.raises(ConflictProblem) as refused:
         asked_for(lost, settle={"b": known})
     assert refused.value.code == "unsure"
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictProblem) as refused:
         asked_for(lost, settle={"a": known, "b": known})
     assert refused.value.code == "not_unsure"
     for settle in ({"a": {"verdict": "retry", "evidence": "x"}}, {"a": {"verdict": "happened"}}):
-        with pytest.raises(BadRequest):
+        with pytest.raises(BadRequestProblem):
             asked_for(lost, settle=settle)
     own = replace(ASKED, by=lost.created.submitted_by)
     raw = json.dumps({"settle": {"a": known}}).encode()
-    with pytest.raises(Forbidden):
-        submissions.continue_command(raw, own, Ended(lost, SEAL), REGISTRY, {})
+    with pytest.raises(ForbiddenProblem):
+        submissions.continue_command(raw, own, EndedJob(lost, SEAL), REGISTRY, {})
     forged = command.model_copy(update={"by": lost.created.submitted_by})
-    assert "somebody else must" in str(unfounded(forged, Ended(lost, SEAL)))
+    assert "somebody else must" in str(unfounded(forged, EndedJob(lost, SEAL)))
     silent = command.model_copy(update={"continues": command.continues.model_copy(update={"settled": ()})})
-    assert "nobody knows" in str(unfounded(silent, Ended(lost, SEAL)))
+    assert "nobody knows" in str(unfounded(silent, EndedJob(lost, SEAL)))
 
 
 def test_no_word_makes_whole_what_was_done_in_part() -> None:
     part = [h.started("b", "n-b"), h.finished("b", "n-b", "compensatable_failure")]
     state = job(*done("a"), *part, nodes=({"id": "a"}, {"id": "b"}, {"id": "c"}))
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictProblem) as refused:
         asked_for(state, settle={"b": {"verdict": "happened", "evidence": "seen"}})
     assert refused.value.code == "unsure"
 
@@ -170,7 +170,7 @@ def test_a_settled_step_is_not_changed(changed: dict[str, Any]) -> None:
     state = job(*done("a", args={"n": 1}), *failed("b"), nodes=({"id": "a", "args": {"n": 1}}, {"id": "b"}))
     kept = {"id": "a", "tool": "act", "args": {"n": 1}}
     assert [node["id"] for node in nodes_of(asked_for(state, [kept, {"id": "c", "tool": "act"}]))] == ["c"]
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictProblem) as refused:
         asked_for(state, [kept | changed, {"id": "c", "tool": "act"}])
     assert (refused.value.code, refused.value.details["nodes"]) == ("step_changed", ["a"])
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_undone_is_not_done_again_under_another_name_or_by_a_late
     again = {"id": "z", "tool": "pay", "args": {"n": 1}}
     unknown = {"id": "z", "tool": "pay", "args": {"n": {"$ref": "y#/n"}}}
     for plan in ([again], [{"id": "y", "tool": "look"}, unknown]):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(ConflictProblem) as refused:
             asked_for(state, plan)
         assert (refused.value.code, refused.value.details["duplicate_of"]) == ("duplicate_of", "a")
     assert asked_for(state, [again | {"occurrence": 2}])
@@ -194,7 +194,7 @@ def test_what_cannot_be_undone_is_not_done_again_under_another_name_or_by_a_late
         *failed("b"),
         nodes=({"id": "a", "tool": "pay", "args": {"n": {"of": 1}}}, {"id": "c"}, {"id": "b"}),
     )
-    with pytest.raises(Conflict, match="say its occurrence"):
+    with pytest.raises(ConflictProblem, match="say its occurrence"):
         asked_for(given, [again | {"args": {"n": {"$ref": "c#/x"}}}])
     assert asked_for(given, [again | {"args": {"n": {"$ref": "c#/y"}}}])
     assert asked_for(state, [again | {"args": {"n": 2}}])
@@ -203,7 +203,7 @@ def test_what_cannot_be_undone_is_not_done_again_under_another_name_or_by_a_late
         update={"continues": asked_for(state, [{"id": "b", "tool": "act"}]).continues}
     )
     for plan in ([again], [again | {"id": "a"}]):
-        with pytest.raises(Conflict, match=r"settled in the earlier job|is, or may become"):
+        with pytest.raises(ConflictProblem, match=r"settled in the earlier job|is, or may become"):
             asked_for(second, plan)
     carried = asked_for(second).continues
     assert carried is not None
@@ -219,13 +219,13 @@ def test_what_cannot_be_continued_is_refused_by_name() -> None:
         (ended, SEAL, "illegal_transition"),
         (asked, SEAL, "illegal_transition"),
     ):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(ConflictProblem) as refused:
             asked_for(state, seal=seal)
         assert refused.value.code == code
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictProblem) as refused:
         asked_for(whole, [{"id": "a", "tool": "act"}])
     assert refused.value.code == "nothing_left"
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequestProblem):
         asked_for(whole, [{"id": "c", "tool": "act", "args": {"x": {"$ref": "a#/none"}}}])
 
 
@@ -249,8 +249,8 @@ def test_a_result_that_would_be_read_otherwise_in_a_plan_is_referred_to(result: 
     assert command.continues is not None
     assert command.continues.uses == ()
     assert command.continues.results == {f"{h.JOB}/a": result}
-    assert unfounded(command, Ended(state, SEAL)) is None
-    created, planned = [fact.event for fact in birth_group(command, "cmd").facts]
+    assert unfounded(command, EndedJob(state, SEAL)) is None
+    created, planned = [fact.event for fact in creation_group(command, "cmd").facts]
     assert isinstance(created, ev.JobCreated)
     taken = h.fold_of(created, planned)
     entry = taken.entry("b")
@@ -266,17 +266,17 @@ def test_a_large_result_is_referred_to_where_it_lies() -> None:
     assert command.continues is not None
     assert (command.continues.given, command.continues.uses) == ((), ())
     assert command.continues.adopted[0].result_ref == LARGE
-    assert unfounded(command, Ended(state, SEAL)) is None
+    assert unfounded(command, EndedJob(state, SEAL)) is None
     moved = command.continues.adopted[0].model_copy(update={"result_ref": LARGE.model_copy(update={"size": 1})})
     forged = command.continues.model_copy(update={"adopted": (moved,)})
-    assert unfounded(command.model_copy(update={"continues": forged}), Ended(state, SEAL)) is not None
+    assert unfounded(command.model_copy(update={"continues": forged}), EndedJob(state, SEAL)) is not None
 
 
 def test_what_is_referred_to_goes_on_through_the_chain_and_nothing_else_does() -> None:
     """The next continuation is given the result as well; one that the job between never had is refused by name."""
     nodes = ({"id": "a"}, {"id": "c"}, {"id": "b", "args": {"x": {"$ref": "a#"}}})
     first = asked_for(job(*done("a", result={"x": 7}), *done("c", result={"x": 8}), *failed("b"), nodes=nodes))
-    created, planned = [fact.event for fact in birth_group(first, "cmd").facts]
+    created, planned = [fact.event for fact in creation_group(first, "cmd").facts]
     assert isinstance(created, ev.JobCreated)
     second = h.fold_of(created, planned)
     second.terminal = FAILED.model_copy(update={"job_id": "job-2"})
@@ -285,14 +285,14 @@ def test_what_is_referred_to_goes_on_through_the_chain_and_nothing_else_does() -
         assert nodes_of(third)[0]["args"] == {"x": {"$ref": f"{h.JOB}/a#"}}
         assert third.continues is not None
         assert third.continues.results == {f"{h.JOB}/a": {"x": 7}}
-        assert unfounded(third, Ended(second, SEAL)) is None
-    with pytest.raises(BadRequest, match="the result of c is in job job-1 alone"):
+        assert unfounded(third, EndedJob(second, SEAL)) is None
+    with pytest.raises(BadRequestProblem, match="the result of c is in job job-1 alone"):
         asked_for(second, [{"id": "b", "tool": "act", "args": {"x": {"$ref": "c#/x"}}}])
-    with pytest.raises(BadRequest, match="which the job has not adopted"):
+    with pytest.raises(BadRequestProblem, match="which the job has not adopted"):
         asked_for(second, [{"id": "b", "tool": "act", "args": {"x": {"$ref": "job-0/a#"}}}])
     repeated = [{"id": "a", "tool": "act"}, {"id": "b", "tool": "act"}]
     assert [node["id"] for node in nodes_of(asked_for(second, repeated))] == ["b"]
-    with pytest.raises(Conflict, match="may not be changed"):
+    with pytest.raises(ConflictProblem, match="may not be changed"):
         asked_for(second, [{"id": "a", "tool": "look"}, {"id": "b", "tool": "act"}])
 
 
@@ -300,7 +300,7 @@ def test_what_is_referred_to_has_room_in_a_plan_or_is_refused() -> None:
     nodes = [{"id": f"a{n}"} for n in range(8)]
     last = {"id": "b", "args": {"x": [{"$ref": f"a{n}#"} for n in range(8)]}}
     results = [event for n in range(8) for event in done(f"a{n}", result={"x": "y" * 60_000})]
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequestProblem) as refused:
         asked_for(job(*results, *failed("b"), nodes=(*nodes, last)))
     assert (refused.value.code, refused.value.field) == ("invalid_plan", "plan")
 
@@ -310,7 +310,7 @@ def test_more_than_a_birth_has_room_for_is_refused_by_name() -> None:
     nodes = tuple({"id": f"a{n}"} for n in range(3_000))
     events = [event for n in range(3_000) for event in done(f"a{n}")]
     state = job(*events, *failed("b"), nodes=(*nodes, {"id": "b"}))
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(ConflictProblem) as refused:
         asked_for(state)
     assert refused.value.code == "too_much_adopted"
 
@@ -321,21 +321,21 @@ def test_an_edit_that_makes_what_an_earlier_job_did_is_refused(tool: str, occurr
     state = h.fold(h.planned(h.graph({"id": "z", "tool": tool, "args": {"n": 2}}, act={}, pay={"irreversible": True})))
     state.created = h.adopts("a", paid, tool, occurrence=occurrence)
     form = {"context": {"arguments": {"n": 2}, "tool": tool}, "fields": [{"name": "n", "type": "number", "label": "n"}]}
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "args": {"n": 2},
         "tool": tool,
         "args_hash": h.args_hash({"n": 2}),
         "tool_version": "1",
         "rule": "r",
     }
-    asked = requests.question(h.about(ev.ApprovalRequested, "z", form=form, **said), "ann")
+    asked = requests.question(h.about(ev.ApprovalRequested, "z", form=form, **body), "ann")
     assert asked is not None
-    answer = requests.Answer("r", "edit", {"n": 1}, None, "bob")
+    answer = requests.HumanResponse("r", "edit", {"n": 1}, None, "bob")
     schema = {"type": "object"}
     requests.check_edit(state, asked, replace(answer, data={"n": 3}), schema)
     if not refused:
         requests.check_edit(state, asked, answer, schema)
         return
-    with pytest.raises(Conflict) as no:
+    with pytest.raises(ConflictProblem) as no:
         requests.check_edit(state, asked, answer, schema)
     assert (no.value.code, no.value.details) == ("duplicate_of", {"duplicate_of": "a", "job_id": "job-0"})

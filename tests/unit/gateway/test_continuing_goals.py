@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from aetheris.gateway.core import submissions
-from aetheris.gateway.core.problems import Conflict
-from aetheris.planner.core.births import birth_group
+from aetheris.gateway.core.problems import ConflictProblem
+from aetheris.planner.core.creations import creation_group
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan.graph import EffectClass, InvalidPlan, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, Prompt, first_graph
-from aetheris.protocol.planning.answers import NOTHING_SPENT, Following, failures_told, following
-from aetheris.protocol.planning.continuation import Ended, unfounded
+from aetheris.protocol.planning.answers import NOTHING_SPENT, Following, failure_report, following
+from aetheris.protocol.planning.continuation import EndedJob, unfounded
 from aetheris.protocol.planning.invocation import invocation
 from aetheris.protocol.planning.schemas import graph_json, pin_of
 from tests.testkit import histories as h
@@ -61,9 +61,9 @@ def answer(*calls: tuple[str, dict[str, Any]], text: str = "") -> dict[str, Any]
 class Course:
     """A goal's job, event by event."""
 
-    def __init__(self, born: ev.JobCreated, plan: dict[str, Any]) -> None:
+    def __init__(self, created: ev.JobCreated, plan: dict[str, Any]) -> None:
         self.events: list[ev.Event] = [h.planned(plan)]
-        self.born = born
+        self.born = created
 
     @property
     def job(self) -> JobState:
@@ -88,8 +88,8 @@ class Course:
     def done(self, node: str, tool: str, args: dict[str, Any], result: Any) -> None:
         start = h.started(node, f"n-{node}", args=args, tool=tool, revision=self.job.revision)
         if tool == "pay":
-            said = {"args_hash": start.args_hash, "tool_version": "1", "rule": "r"}
-            self.events.append(h.about(ev.PolicyAllowed, node, args=args, tool=tool, **said))
+            body = {"args_hash": start.args_hash, "tool_version": "1", "rule": "r"}
+            self.events.append(h.about(ev.PolicyAllowed, node, args=args, tool=tool, **body))
         self.events += [start, h.finished(node, f"n-{node}", result=result, args=args, tool=tool)]
 
     def failed(self, node: str, tool: str, args: dict[str, Any], via: str = "executor") -> None:
@@ -101,23 +101,23 @@ class Course:
 def ran() -> Course:
     """Turn 1 acted and paid; of turn 2, one call failed, and one was never started."""
     created = h.created().model_copy(update={"goal": GOAL, "brief": brief()})
-    course = Course(created, graph_json(first_graph(GOAL, brief(), PINS)))
-    course.asked(1, ("act", {"n": 1}), ("pay", {"to": "ann"}))
-    course.done("turn-1.1", "act", {"n": 1}, {"id": 7, "$ref": "turn-1#"})
-    course.done("turn-1.2", "pay", {"to": "ann"}, {"paid": "ann"})
-    course.asked(2, ("act", {"n": 2}), ("look", {}))
-    course.failed("turn-2.1", "act", {"n": 2})
-    course.events.append(FAILED)
-    return course
+    history = Course(created, graph_json(first_graph(GOAL, brief(), PINS)))
+    history.asked(1, ("act", {"n": 1}), ("pay", {"to": "ann"}))
+    history.done("turn-1.1", "act", {"n": 1}, {"id": 7, "$ref": "turn-1#"})
+    history.done("turn-1.2", "pay", {"to": "ann"}, {"paid": "ann"})
+    history.asked(2, ("act", {"n": 2}), ("look", {}))
+    history.failed("turn-2.1", "act", {"n": 2})
+    history.events.append(FAILED)
+    return history
 
 
 def continued(job: JobState, **body: Any) -> Submit:
-    asked = submissions.Asked("job-2", "bob", h.TENANT, "continues job-1")
-    return submissions.continue_command(json.dumps(body).encode(), asked, Ended(job, SEAL), REGISTRY, MODELS)
+    asked = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1")
+    return submissions.continue_command(json.dumps(body).encode(), asked, EndedJob(job, SEAL), REGISTRY, MODELS)
 
 
 def going_on(command: Submit) -> Course:
-    created, planned = [fact.event for fact in birth_group(command, "cmd").facts]
+    created, planned = [fact.event for fact in creation_group(command, "cmd").facts]
     assert isinstance(created, ev.JobCreated)
     assert isinstance(planned, ev.PlanGenerated)
     created = created.model_copy(update={"job_id": h.JOB})  # whose keys the histories are made with
@@ -125,10 +125,10 @@ def going_on(command: Submit) -> Course:
 
 
 def test_the_model_is_told_what_was_done_and_asked_to_go_on() -> None:
-    course = ran()
-    command = continued(course.job)
+    history = ran()
+    command = continued(history.job)
     assert (command.goal, command.brief) == (GOAL, brief())
-    assert unfounded(command, Ended(course.job, SEAL)) is None
+    assert unfounded(command, EndedJob(history.job, SEAL)) is None
     second = going_on(command)
     (node,) = TaskGraph.model_validate(command.plan).nodes
     assert node.id == "turn-4", "numbered on: no step is called as one of the earlier job"
@@ -180,11 +180,11 @@ def test_an_equal_call_gets_the_earlier_result_and_is_not_made_also_beside_one_t
     assert len(question.args["earlier"]) == 4, "each question tells of it"
     second.failed("turn-4.3", "act", {"n": 2})
     second.done("turn-4.4", "look", {}, {"seen": 1})
-    told = failures_told(second.job, second.brief)
-    assert told is not None
-    assert told.turns == 1, "what is adopted is no failure"
-    assert told.question.args["earlier"] == question.args["earlier"]
-    assert told.question.args["turns"][0]["results"][2]["outcome"] == "failed"
+    logged = failure_report(second.job, second.brief)
+    assert logged is not None
+    assert logged.turns == 1, "what is adopted is no failure"
+    assert logged.question.args["earlier"] == question.args["earlier"]
+    assert logged.question.args["turns"][0]["results"][2]["outcome"] == "failed"
 
 
 def test_the_limits_count_its_own_turns() -> None:
@@ -222,30 +222,30 @@ FORGED: dict[str, Change] = {
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_forged_question_is_never_asked(forged: str) -> None:
     job = ran().job
-    assert unfounded(FORGED[forged](continued(job)), Ended(job, SEAL)) is not None
+    assert unfounded(FORGED[forged](continued(job)), EndedJob(job, SEAL)) is not None
 
 
 def test_a_question_without_a_job_behind_it_is_refused() -> None:
     command = continued(ran().job).model_copy(update={"continues": None})
     with pytest.raises(InvalidPlan):
-        birth_group(command, "cmd")
+        creation_group(command, "cmd")
 
 
 def test_a_word_about_an_unsure_call_is_told_as_it_was_said() -> None:
-    course = ran()
-    *course.events, _ = course.events
-    course.failed("turn-2.2", "look", {})
-    course.events.append(FAILED)
-    started = [one for one in course.events if one.event_type == "tool_invocation_started"]
+    history = ran()
+    *history.events, _ = history.events
+    history.failed("turn-2.2", "look", {})
+    history.events.append(FAILED)
+    started = [one for one in history.events if one.event_type == "tool_invocation_started"]
     assert len(started) == 6
-    lost = course.events.index(next(one for one in course.events if getattr(one, "node_id", "") == "turn-2.1"))
-    course.events[lost + 1] = course.events[lost + 1].model_copy(update={"via": ev.Via.LEDGER})
-    with pytest.raises(Conflict, match=r"turn-2\.1"):
-        continued(course.job)
+    lost = history.events.index(next(one for one in history.events if getattr(one, "node_id", "") == "turn-2.1"))
+    history.events[lost + 1] = history.events[lost + 1].model_copy(update={"via": ev.Via.LEDGER})
+    with pytest.raises(ConflictProblem, match=r"turn-2\.1"):
+        continued(history.job)
     for verdict, outcome in (("happened", "completed"), ("not_executed", "failed")):
-        said = {"verdict": verdict, "evidence": "asked", "result": {"x": 1}}
-        command = continued(course.job, settle={"turn-2.1": said})
-        assert unfounded(command, Ended(course.job, SEAL)) is None
+        body = {"verdict": verdict, "evidence": "asked", "result": {"x": 1}}
+        command = continued(history.job, settle={"turn-2.1": body})
+        assert unfounded(command, EndedJob(history.job, SEAL)) is None
         third = question_of(command)["nodes"][0]["args"]["earlier"][2]
         assert third["outcome"] == outcome
         assert ("result" in third) is (verdict == "happened")
@@ -262,16 +262,16 @@ def test_a_continuation_of_a_continuation_tells_of_both() -> None:
     assert (node.id, len(node.args["earlier"])) == ("turn-5", 4)
     assert command.continues is not None
     assert set(command.continues.results) == {"job-1/turn-1.1", "job-1/turn-1.2"}
-    assert unfounded(command, Ended(job, SEAL)) is None
+    assert unfounded(command, EndedJob(job, SEAL)) is None
 
 
 def test_what_the_model_needs_must_still_be_there_and_have_room() -> None:
     job = ran().job
-    asked = submissions.Asked("job-2", "bob", h.TENANT, "continues job-1")
+    asked = submissions.SubmissionRequest("job-2", "bob", h.TENANT, "continues job-1")
     without = {name: entry for name, entry in REGISTRY.items() if name != "look"}
     for registry, models in ((without, MODELS), (REGISTRY, {})):
-        with pytest.raises(Conflict) as refused:
-            submissions.continue_command(b"{}", asked, Ended(job, SEAL), registry, models)
+        with pytest.raises(ConflictProblem) as refused:
+            submissions.continue_command(b"{}", asked, EndedJob(job, SEAL), registry, models)
         assert refused.value.code == "not_continuable"
     plan = {"nodes": [{"id": "z", "tool": "act", "args": {"x": {"$ref": "turn-1.2#/paid"}}}]}
     assert continued(ran().job, plan=plan).goal is None
@@ -279,33 +279,33 @@ def test_what_the_model_needs_must_still_be_there_and_have_room() -> None:
 
 def test_what_was_done_has_room_in_a_question_or_a_plan_must_be_given() -> None:
     created = h.created().model_copy(update={"goal": GOAL, "brief": brief()})
-    course = Course(created, graph_json(first_graph(GOAL, brief(), PINS)))
-    course.asked(1, *(("act", {"n": n}) for n in range(8)))
+    history = Course(created, graph_json(first_graph(GOAL, brief(), PINS)))
+    history.asked(1, *(("act", {"n": n}) for n in range(8)))
     for n in range(8):
-        course.done(f"turn-1.{n + 1}", "act", {"n": n}, {"text": "x" * 60_000})
-    course.events.append(FAILED)
-    with pytest.raises(Conflict, match="more was done than a question has room for"):
-        continued(course.job)
+        history.done(f"turn-1.{n + 1}", "act", {"n": n}, {"text": "x" * 60_000})
+    history.events.append(FAILED)
+    with pytest.raises(ConflictProblem, match="more was done than a question has room for"):
+        continued(history.job)
 
 
 def test_a_whole_plan_of_a_model_is_gone_on_with_without_it() -> None:
     steps = [{"id": "a", "tool": "act", "args": {}}, {"id": "b", "tool": "act", "args": {"x": {"$ref": "a#/id"}}}]
     made = brief(planning="graph")
-    course = Course(
+    history = Course(
         h.created().model_copy(update={"goal": GOAL, "brief": made}), graph_json(first_graph(GOAL, made, PINS))
     )
-    entry = course.job.entry("turn-1")
+    entry = history.job.entry("turn-1")
     assert entry is not None
-    course.done("turn-1", "llm", invocation(course.job, entry).args, {"model": "fast", "steps": steps})
-    never = h.fold_of(course.born, *course.events, FAILED)
-    with pytest.raises(Conflict, match="gave no plan"):
+    history.done("turn-1", "llm", invocation(history.job, entry).args, {"model": "fast", "steps": steps})
+    never = h.fold_of(history.born, *history.events, FAILED)
+    with pytest.raises(ConflictProblem, match="gave no plan"):
         continued(never)
-    found = following(course.job, made, 1, {"model": "fast", "steps": steps}, NOTHING_SPENT)
-    course.events.append(h.planned(graph_json(TaskGraph(nodes=found.nodes)), 1))
-    course.done("plan.a", "act", {}, {"id": 7})
-    course.failed("plan.b", "act", {"x": 7})
-    course.events.append(FAILED)
-    command = continued(course.job)
+    found = following(history.job, made, 1, {"model": "fast", "steps": steps}, NOTHING_SPENT)
+    history.events.append(h.planned(graph_json(TaskGraph(nodes=found.nodes)), 1))
+    history.done("plan.a", "act", {}, {"id": 7})
+    history.failed("plan.b", "act", {"x": 7})
+    history.events.append(FAILED)
+    command = continued(history.job)
     assert (command.goal, command.brief) == (None, None)
     assert [(node["id"], node["args"]) for node in (command.plan or {})["nodes"]] == [("plan.b", {"x": 7})]
-    assert unfounded(command, Ended(course.job, SEAL)) is None
+    assert unfounded(command, EndedJob(history.job, SEAL)) is None

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway.core import answers, bodies, reconciling, submissions, wire
-from aetheris.gateway.core.problems import BadRequest, Conflict
+from aetheris.gateway.core import answers, bodies, reconciliations, submissions, wire
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem
 from aetheris.protocol.api import ResolveBody
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import Sequence, told
+from aetheris.protocol.fold.job_log import Sequence, next_logged_event
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.plan.prompts import Brief, Limits
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views import standing
 from tests.testkit import histories as h
 
-ASKED = submissions.Asked("job-1", "ann", "acme", None)
+ASKED = submissions.SubmissionRequest("job-1", "ann", "acme", None)
 PAY = RegistryEntry(
     name="pay",
     version="1",
@@ -100,7 +100,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("body", "field"), BAD.values(), ids=BAD.keys())
 def test_bad_input_names_the_field(body: Any, field: str) -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequestProblem) as refused:
         submit(body)
     assert refused.value.field == field
     assert refused.value.body()["error"]["details"]["field"] == field
@@ -113,12 +113,12 @@ def test_a_goal_is_planned_by_a_model_with_the_pins_of_the_registry() -> None:
     assert command.plan is not None
     assert command.plan["tools"]["pay"]["schema_hash"] == PAY.schema_hash
     assert [(node["id"], node["kind"]) for node in command.plan["nodes"]] == [("turn-1", "llm")]
-    with pytest.raises(BadRequest, match="goal: no model is configured"):
+    with pytest.raises(BadRequestProblem, match="goal: no model is configured"):
         submissions.submit_command(json.dumps(body).encode(), ASKED, {"pay": PAY}, {})
 
 
 def test_a_refusal_never_repeats_the_value() -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequestProblem) as refused:
         submit(plan({"id": "a", "args": {"amount": "s3cret"}}))
     assert "s3cret" not in json.dumps(refused.value.body())
 
@@ -150,7 +150,7 @@ def test_request_hash_is_of_the_request_alone() -> None:
     ],
 )
 def test_bad_verdicts(raw: bytes, field: str) -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequestProblem) as refused:
         bodies.read(ResolveBody, raw)
     assert refused.value.field == field
 
@@ -220,39 +220,43 @@ def test_ends() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "status"),
-    [("policy", Status.REJECTED), ("expired", Status.CANCELLED), ("cancelled", Status.CANCELLED)],
+    [
+        ("policy", ContractStatus.REJECTED),
+        ("expired", ContractStatus.CANCELLED),
+        ("cancelled", ContractStatus.CANCELLED),
+    ],
 )
-def test_rejections(reason: str, status: Status) -> None:
+def test_rejections(reason: str, status: ContractStatus) -> None:
     state = h.fold(GRAPH, h.about(ev.InvocationRejected, "a", reason=ev.RejectReason(reason)))
     assert step_status(state.keys[h.key_of("a")]) is status
 
 
 def test_cancel_of_what_has_ended_conflicts() -> None:
-    with pytest.raises(Conflict, match="job_completed"):
+    with pytest.raises(ConflictProblem, match="job_completed"):
         answers.stands_against_cancel(h.fold(GRAPH, ev.JobCompleted(job_id=h.JOB)), compensate=False)
     assert answers.stands_against_cancel(h.fold(GRAPH, ev.JobCancelled(job_id=h.JOB, by="ann")), compensate=True)
     assert not answers.stands_against_cancel(h.fold(GRAPH), compensate=True)
     asked = h.fold(GRAPH, ev.CancelRequested(job_id=h.JOB, by="ann"))
     assert answers.stands_against_cancel(asked, compensate=False)
-    with pytest.raises(Conflict, match="without compensation"):
+    with pytest.raises(ConflictProblem, match="without compensation"):
         answers.stands_against_cancel(asked, compensate=True)
 
 
 def test_a_pause_is_answered_by_its_own_number_and_refused_where_nothing_would_be_held() -> None:
     number = b'{"number": 2}'
-    assert answers.answers_pause("job_paused", 2, answers.heard(record("job_paused", "1", 0, number)))
-    assert not answers.answers_pause("job_paused", 1, answers.heard(record("job_paused", "1", 0, number)))
-    assert not answers.answers_pause("job_resumed", 2, answers.heard(record("job_paused", "1", 0, number)))
+    assert answers.answers_pause("job_paused", 2, answers.observed_event(record("job_paused", "1", 0, number)))
+    assert not answers.answers_pause("job_paused", 1, answers.observed_event(record("job_paused", "1", 0, number)))
+    assert not answers.answers_pause("job_resumed", 2, answers.observed_event(record("job_paused", "1", 0, number)))
     for kind in ("cancel_requested", "job_failed"):
-        with pytest.raises(Conflict):
-            answers.answers_pause("job_paused", 2, answers.heard(record(kind, "1", 0, b"{}")))
+        with pytest.raises(ConflictProblem):
+            answers.answers_pause("job_paused", 2, answers.observed_event(record(kind, "1", 0, b"{}")))
     paused = ev.JobPaused(job_id=h.JOB, number=1, by="ann")
     assert answers.pause_to_end(h.fold(GRAPH, paused)) == 1
     answers.check_pausable(h.fold(GRAPH, paused))
     for events in ((ev.JobCompleted(job_id=h.JOB),), (ev.CancelRequested(job_id=h.JOB, by="ann"),)):
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictProblem):
             answers.check_pausable(h.fold(GRAPH, *events))
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictProblem):
             answers.pause_to_end(h.fold(GRAPH, paused, *events))
 
 
@@ -271,7 +275,7 @@ def test_only_what_is_in_doubt_is_resolvable(events: list[ev.Event], verdict: st
     if resolvable:
         answers.check_resolvable(state, verdict)
     else:
-        with pytest.raises(Conflict):
+        with pytest.raises(ConflictProblem):
             answers.check_resolvable(state, verdict)
 
 
@@ -319,7 +323,7 @@ PAYLOADS: dict[str, tuple[str, bytes, str | None]] = {
 @pytest.mark.parametrize(("event_type", "payload", "name"), PAYLOADS.values(), ids=PAYLOADS)
 def test_a_streamed_event_is_its_view_on_one_line(event_type: str, payload: bytes, name: str | None) -> None:
     given = payload or h.created().model_dump_json(exclude_none=True).encode()
-    event = told(Sequence(), record(event_type, "1", 7, given))
+    event = next_logged_event(Sequence(), record(event_type, "1", 7, given))
     *lines, end, behind = wire.sse_bytes(wire.Moved(3, event)).split(b"\n")
     fields = dict(line.split(b": ", 1) for line in lines)
     assert (end, behind, fields.pop(b"id")) == (b"", b"", b"3")
@@ -328,14 +332,14 @@ def test_a_streamed_event_is_its_view_on_one_line(event_type: str, payload: byte
 
 
 def test_answers_of_the_log() -> None:
-    ours = answers.heard(record("cancel_requested", "1", 0, b'{"caused_by": "c1"}'))
-    done = answers.heard(record("job_completed", "2", 1, b"{}"))
-    other = answers.heard(record("tool_invocation_finished", "3", 2, b'{"idempotency_key": "k"}'))
+    ours = answers.observed_event(record("cancel_requested", "1", 0, b'{"caused_by": "c1"}'))
+    done = answers.observed_event(record("job_completed", "2", 1, b"{}"))
+    other = answers.observed_event(record("tool_invocation_finished", "3", 2, b'{"idempotency_key": "k"}'))
     assert answers.answers_cancel("c1", ours)
     assert not answers.answers_cancel("c1", other)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictProblem):
         answers.answers_cancel("c1", done)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictProblem):
         answers.answers_resolve("c1", "k", other)
     assert not answers.answers_resolve("c1", "k2", other)
 
@@ -356,7 +360,7 @@ def test_answers_of_the_log() -> None:
 def test_an_ended_job_is_looked_at_while_it_is_neither_new_nor_old(
     status: str, age_s: int, due: bool, over: bool
 ) -> None:
-    schedule = reconciling.Schedule(timedelta(seconds=60), timedelta(seconds=600))
+    schedule = reconciliations.Schedule(timedelta(seconds=60), timedelta(seconds=600))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     created = now - timedelta(seconds=age_s)
     assert (schedule.due(status, created, now), schedule.over(created, now)) == (due, over)
@@ -375,6 +379,6 @@ def test_an_ended_job_is_looked_at_while_it_is_neither_new_nor_old(
 def test_a_reconciliation_that_asked_nobody_holds_nothing(
     asked: int, silent: int, confirmed: int, word: str, ok: bool
 ) -> None:
-    said = [{"event": "effect_confirmed"}] * confirmed
-    found = reconciling.answer("job-1", "cmd-1", reconciling.Wanted(asked, silent), said)
+    reported = [{"event": "effect_confirmed"}] * confirmed
+    found = reconciliations.answer("job-1", "cmd-1", reconciliations.ResourceCounts(asked, silent), reported)
     assert (found.verdict, found.ok, found.unverifiable) == (word, ok, silent)

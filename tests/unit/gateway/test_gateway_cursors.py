@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from aetheris.gateway.core.cursors import cursor_at, of_tenant, place_at
-from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.core.problems import BadRequestProblem
 
 PLACE = "2026-01-01T00:00:00.000000Z|job-1"
 TENANTS = ("a", "a:b", "b", "1:a", "a ", "ä", "", "jobs a")
@@ -21,7 +21,7 @@ def test_a_cursor_leads_back_to_its_place_and_shows_it_to_nobody_who_just_looks(
 
 @pytest.mark.parametrize(("mine", "others"), tuple(permutations(TENANTS, 2)))
 def test_a_cursor_of_another_tenant_is_refused(mine: str, others: str) -> None:
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequestProblem):
         place_at(cursor_at(PLACE, others, "jobs"), mine, "jobs")
 
 
@@ -41,7 +41,7 @@ def test_a_cursor_of_another_tenant_is_refused(mine: str, others: str) -> None:
     ],
 )
 def test_what_this_list_did_not_give_is_refused_by_the_fields_name(cursor: str) -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequestProblem) as refused:
         place_at(cursor, "acme", "jobs")
     assert (refused.value.status, refused.value.field) == (400, "cursor")
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from aetheris.gateway.feed import MAX_UNREAD, Feed, FeedClosed, Subscription
+from aetheris.gateway.feed import MAX_UNREAD, Feed, FeedClosed, JobFeed
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import fold_into, since_birth
+from aetheris.protocol.fold.job_log import fold_into, since_creation
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.testkit.memory import MemoryLog
 
@@ -17,7 +17,7 @@ def record(offset: int, kind: str = "node_finished", major: int = 1) -> Record:
 
 
 async def test_who_lags_too_far_is_cut_off() -> None:
-    subscription = Subscription()
+    subscription = JobFeed()
     for offset in range(MAX_UNREAD + 5):
         subscription.put(record(offset))
     got = [(await subscription.get()).offset for _ in range(MAX_UNREAD)]
@@ -28,7 +28,7 @@ async def test_who_lags_too_far_is_cut_off() -> None:
 
 
 async def test_what_arrived_together_is_taken_together_and_in_order() -> None:
-    subscription = Subscription()
+    subscription = JobFeed()
     taking = asyncio.ensure_future(subscription.take(4))
     await asyncio.sleep(0)
     for offset in range(6):
@@ -42,7 +42,7 @@ async def test_what_arrived_together_is_taken_together_and_in_order() -> None:
 
 
 async def test_who_asks_for_some_types_is_not_woken_by_others() -> None:
-    subscription = Subscription({b"io.aetheris.job_completed.v1"})
+    subscription = JobFeed({b"io.aetheris.job_completed.v1"})
     taking = asyncio.ensure_future(subscription.take(10))
     for offset in range(MAX_UNREAD + 5):
         subscription.put(record(offset))
@@ -68,7 +68,7 @@ async def test_a_closed_feed_lets_nobody_wait() -> None:
 
 def test_a_job_begins_with_its_birth() -> None:
     given = [record(0), record(1, "job_created"), record(2), record(3, "job_created")]
-    assert [one.offset for one in since_birth(given)] == [1, 2, 3]
+    assert [one.offset for one in since_creation(given)] == [1, 2, 3]
 
 
 def test_before_its_birth_a_job_has_no_state() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from aetheris.gateway.core.preferences import LONGEST_WAIT_S, wait_s
-from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.core.problems import BadRequestProblem
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,6 @@ def test_the_first_wait_counts_and_the_rest_is_ignored(headers: list[str], secon
     "header", ["wait", "wait=", "wait=soon", "wait=-1", "wait=1.5", "wait=٣", "wait=1 2", "wait,x"]
 )
 def test_a_wait_that_is_no_number_of_seconds_is_refused_by_name(header: str) -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequestProblem) as refused:
         wait_s(["respond-async", header])
     assert refused.value.field == "Prefer"

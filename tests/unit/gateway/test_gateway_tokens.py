@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import Unauthorized
+from aetheris.gateway.core.problems import UnauthorizedProblem
 from aetheris.gateway.registry import version_order
 from aetheris.gateway.tokens import Tokens, TokensFileInvalid
 
@@ -43,12 +43,12 @@ def test_only_whose_token_says_so_is_an_operator(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic plain-token", "plain-token"])
 def test_others_are_not(tmp_path: Path, header: str | None) -> None:
-    with pytest.raises(Unauthorized):
+    with pytest.raises(UnauthorizedProblem):
         load(tmp_path, FILE).caller(header)
 
 
 def test_a_missing_file_lets_nobody_in(tmp_path: Path) -> None:
-    with pytest.raises(Unauthorized):
+    with pytest.raises(UnauthorizedProblem):
         Tokens.load(tmp_path / "none.toml").caller("Bearer plain-token")
 
 

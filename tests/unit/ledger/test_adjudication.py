@@ -7,11 +7,11 @@ import pytest
 
 from aetheris.ledger.core import adjudication
 from aetheris.ledger.core.adjudication import Hurdle, adjudicate, again, wait_goes_on
-from aetheris.ledger.core.charges import Account, Charge
+from aetheris.ledger.core.budgets import Account, Charge
 from aetheris.ledger.core.decisions import Confirm, Emit, Facts, Grant, Now
-from aetheris.ledger.core.memory import LiveJob, Pending, Reopened, Resumed, Step, Terms, Waiting
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Pending, Reopened, Resumed, TimedDecision, Waiting
 from aetheris.ledger.core.policy import Policy, parse
-from aetheris.ledger.core.settlement import Key
+from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.state import JobState
@@ -41,12 +41,12 @@ LARGE = finished("b", "n9").model_copy(update={"result_ref": REF, "result": None
 USES_LARGE = planned(graph({"id": "a", "args": {"v": {"$ref": "b#/v"}}}, {"id": "b"}))
 
 
-def terms(policy: Policy | None = None) -> Terms:
-    return Terms(policy or load(None), limits(), lambda: "id", lambda: 1.0)
+def context_of(policy: Policy | None = None) -> DecisionContext:
+    return DecisionContext(policy or load(None), limits(), lambda: "id", lambda: 1.0)
 
 
-def key(job: JobState, args: dict[str, Any] | None = None, node: str = "a") -> Key:
-    return Key(job, key_of(node, args), job.key(key_of(node, args), node))
+def key(job: JobState, args: dict[str, Any] | None = None, node: str = "a") -> JobKey:
+    return JobKey(job, key_of(node, args), job.key(key_of(node, args), node))
 
 
 def call(job: JobState) -> Invocation:
@@ -55,40 +55,42 @@ def call(job: JobState) -> Invocation:
     return invocation(job, entry, {})
 
 
-def hurdle(of: Key, content_key: str = "c") -> Hurdle | None:
-    entry = of.job.entry("a")
+def hurdle(job_key: JobKey, content_key: str = "c") -> Hurdle | None:
+    entry = job_key.job.entry("a")
     assert entry is not None
-    return adjudication._hurdle(of, entry, content_key)
+    return adjudication._hurdle(job_key, entry, content_key)
 
 
 def decided(decision: str, args: dict[str, Any] | None = None, token: int | None = None) -> Any:
-    said: dict[str, Any] = {"args_hash": args_hash(args), "tool_version": "1", "rule": "new", "approver": "eve"}
-    return about(ev.ApprovalDecided, "a", args=args, decision=ev.Decision(decision), token=token, **said)
+    body: dict[str, Any] = {"args_hash": args_hash(args), "tool_version": "1", "rule": "new", "approver": "eve"}
+    return about(ev.ApprovalDecided, "a", args=args, decision=ev.Decision(decision), token=token, **body)
 
 
 def asked(token: int | None = None, rule: str = "new") -> Any:
-    said: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": rule, "form": {}}
-    return about(ev.ApprovalRequested, "a", token=token, **said)
+    body: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": rule, "form": {}}
+    return about(ev.ApprovalRequested, "a", token=token, **body)
 
 
 def rejected(args: dict[str, Any] | None = None) -> Any:
     return about(ev.InvocationRejected, "a", args=args, reason=RejectReason.POLICY)
 
 
-def requested(job: JobState, node: str = "a", policy: Policy | None = None, **facts: Any) -> Step:
+def requested(job: JobState, node: str = "a", policy: Policy | None = None, **facts: Any) -> TimedDecision:
     pending = Pending((node,), 0, None, 0.0)
-    return adjudicate(LiveJob(job), node, pending, terms=terms(policy), facts=Facts(**facts), now=NOW)
+    return adjudicate(LiveJob(job), node, pending, context=context_of(policy), facts=Facts(**facts), now=NOW)
 
 
-def tried_again(job: JobState, free: Reopened | None = None, **facts: Any) -> Step:
-    return again(LiveJob(job), key(job), free or Reopened(0.0, False), terms=terms(), facts=Facts(**facts), now=NOW)
+def tried_again(job: JobState, free: Reopened | None = None, **facts: Any) -> TimedDecision:
+    return again(
+        LiveJob(job), key(job), free or Reopened(0.0, False), context=context_of(), facts=Facts(**facts), now=NOW
+    )
 
 
-def said(step: Step) -> list[Event]:
+def said(step: TimedDecision) -> list[Event]:
     return [written.event for one in step.decisions if isinstance(one, Emit) for written in one.events]
 
 
-def granted(step: Step) -> tuple[str | None, ...]:
+def granted(step: TimedDecision) -> tuple[str | None, ...]:
     (grant,) = step.decisions
     assert isinstance(grant, Grant)
     return grant.message.rules
@@ -132,7 +134,7 @@ def test_only_a_yes_that_still_stands_means_another_call() -> None:
 def test_what_is_in_no_plan_is_closed() -> None:
     assert adjudication.is_closed(fold(PLAN), None)
     with pytest.raises(LookupError):
-        adjudication._entry(Key(fold(), key_of("a"), fold(PLAN).key(key_of("a"), "a")))
+        adjudication._entry(JobKey(fold(), key_of("a"), fold(PLAN).key(key_of("a"), "a")))
 
 
 def test_a_call_whose_plan_has_changed_is_not_tried_again() -> None:
@@ -143,24 +145,24 @@ def test_a_call_whose_plan_has_changed_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("history", [(STARTED,), (STARTED, finished("a", "n1"))])
 def test_nothing_is_said_of_a_node_whose_earlier_call_runs_or_is_done(history: tuple[Event, ...]) -> None:
-    assert requested(fold(PLAN, *history, PLAN_1)) == Step()
+    assert requested(fold(PLAN, *history, PLAN_1)) == TimedDecision()
 
 
 def test_a_call_that_was_rejected_once_is_not_asked_for_again() -> None:
     back = planned(graph({"id": "a"}), 2)
     pending = about(ev.PolicyAllowed, "a", args=OTHER, args_hash="h", tool_version="1", rule="r")
-    assert requested(fold(PLAN, rejected(), PLAN_1, pending, back)) == Step()
+    assert requested(fold(PLAN, rejected(), PLAN_1, pending, back)) == TimedDecision()
 
 
 def test_a_wait_begins_once() -> None:
     begun = said(requested(fold(WAITS), "w"))
     assert [event.event_type for event in begun] == ["job_waiting"]
-    assert requested(fold(WAITS, *begun), "w") == Step()
+    assert requested(fold(WAITS, *begun), "w") == TimedDecision()
 
 
 def test_a_large_result_is_waited_for() -> None:
     job = fold(USES_LARGE, started("b", "n9"), LARGE)
-    assert requested(job) == Step((), 105.0)
+    assert requested(job) == TimedDecision((), 105.0)
     assert len(granted(requested(job, blobs={"s": {"v": 7}}))) == 1
 
 
@@ -170,13 +172,13 @@ def test_a_large_result_is_waited_for_before_a_human_is_asked_for_another_try() 
     allowed = about(ev.PolicyAllowed, "a", args=args, args_hash=args_hash(args), tool_version="1", rule="r")
     parked = about(ev.InvocationParked, "a", args=args, invocation_id="n1", reason="r")
     by_hand = about(ev.InvocationReopened, "a", args=args, invocation_id="n1", next_token=2, by="human")
-    tried = started("a", "n1", args=args)
-    job = fold(irreversible, started("b", "n9"), LARGE, allowed, tried, parked, by_hand)
-    of = key(job, args)
+    invocation = started("a", "n1", args=args)
+    job = fold(irreversible, started("b", "n9"), LARGE, allowed, invocation, parked, by_hand)
+    job_key = key(job, args)
     free = Reopened(0.0, after_proof=False)
-    asked_for = again(LiveJob(job), of, free, terms=terms(), facts=Facts(), now=NOW)
-    assert asked_for == Step((), 105.0)
-    loaded = again(LiveJob(job), of, free, terms=terms(), facts=Facts(blobs={"s": {"v": 7}}), now=NOW)
+    asked_for = again(LiveJob(job), job_key, free, context=context_of(), facts=Facts(), now=NOW)
+    assert asked_for == TimedDecision((), 105.0)
+    loaded = again(LiveJob(job), job_key, free, context=context_of(), facts=Facts(blobs={"s": {"v": 7}}), now=NOW)
     assert said(loaded)[0].event_type == "approval_requested"
 
 
@@ -197,7 +199,7 @@ def test_a_pause_is_written_once_and_only_proven_tries_have_the_plan_s_limit() -
     job = fold(planned(graph({"id": "a", "retry": {"max_attempts": 1}})), STARTED, FREE)
     paced = Reopened(0.0, after_proof=False, paced=True)
     assert [event.event_type for event in said(tried_again(job, paced))] == ["retry_scheduled"]
-    assert tried_again(job, paced) == Step()
+    assert tried_again(job, paced) == TimedDecision()
     (failed,) = said(tried_again(job, Reopened(0.0, after_proof=True)))
     assert failed.event_type == "tool_invocation_finished"
 
@@ -207,8 +209,8 @@ def test_a_wait_of_an_ended_job_is_left_as_it_is() -> None:
     assert isinstance(begun, ev.JobWaiting)
     assert begun.idempotency_key is not None
     job = fold(WAITS, begun, ev.JobCancelled(job_id=JOB, by="ann"))
-    of = Key(job, begun.idempotency_key, job.keys[begun.idempotency_key])
-    assert wait_goes_on(of, Waiting(begun, 0.0), terms(), NOW) == Step()
+    job_key = JobKey(job, begun.idempotency_key, job.keys[begun.idempotency_key])
+    assert wait_goes_on(job_key, Waiting(begun, 0.0), context_of(), NOW) == TimedDecision()
 
 
 def test_what_a_human_approved_needs_no_word_of_the_policy() -> None:
@@ -230,7 +232,7 @@ def test_only_a_limited_rule_counts() -> None:
 def test_what_a_human_was_asked_was_charged_then(charges: dict[str, Charge], outcome: str) -> None:
     policy = parse('[[rules]]\nname = "few"\ntools = ["*"]\neffect = "approval"\nbudget = {calls = 1}')
     job = LiveJob(fold(PLAN, asked(rule="few"), decided("approve")), accounts={"few": Account(charges, spent=1.0)})
-    step = adjudicate(job, "a", Pending(("a",), 0, None, 0.0), terms=terms(policy), facts=Facts(), now=NOW)
+    step = adjudicate(job, "a", Pending(("a",), 0, None, 0.0), context=context_of(policy), facts=Facts(), now=NOW)
     assert ([event.event_type for event in said(step)] or ["grant"]) == [outcome]
 
 
@@ -238,7 +240,7 @@ def test_a_call_is_not_tried_again_before_what_it_builds_on_is_confirmed() -> No
     plan = planned(graph({"id": "b"}, {"id": "a", "depends_on": ["b"]}))
     job = fold(plan, started("b", "n9"), finished("b", "n9"), STARTED, FREE)
     live = LiveJob(job, resumed=Resumed(5, {key_of("b")}))
-    step = again(live, key(job), Reopened(0.0, after_proof=False), terms=terms(), facts=Facts(), now=NOW)
+    step = again(live, key(job), Reopened(0.0, after_proof=False), context=context_of(), facts=Facts(), now=NOW)
     assert [type(one) for one in step.decisions] == [Confirm]
 
 
@@ -256,7 +258,7 @@ def test_arguments_without_the_amount_are_told_from_a_spent_budget() -> None:
 def test_a_run_ends_before_what_is_no_call_or_was_touched() -> None:
     nodes = ({"id": "a"}, {"id": "b"}, {"id": "w", "kind": "wait", "tool": None, "wait": {"key": "go"}})
     job = fold(planned(graph(*nodes)), about(ev.PolicyAllowed, "b", args_hash="h", tool_version="1", rule="r"))
-    follows = [adjudication._rule_to_follow(job, node, terms()) is not None for node in ("a", "b", "w", "z")]
+    follows = [adjudication._rule_to_follow(job, node, context_of()) is not None for node in ("a", "b", "w", "z")]
     assert follows == [True, False, False, False]
 
 
@@ -264,7 +266,7 @@ def test_a_call_that_waits_for_another_says_so_once() -> None:
     ahead: Any = SimpleNamespace(job_id="job-2", node_id="z")
     contents = SimpleNamespace(ahead=lambda *_: ahead)
     pending = Pending(("a",), 0, None, 0.0, scope="s")
-    named: Any = SimpleNamespace(contents=contents)
+    named: Any = SimpleNamespace(duplicates=contents)
     job = fold(PLAN)
     begun = adjudication._wait_for_another(key(job), "a", pending, named)
     assert begun is not None

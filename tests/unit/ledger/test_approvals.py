@@ -9,7 +9,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import args_hash, idempotency_key
 from aetheris.protocol.fold.start import start_is_void
-from aetheris.protocol.fold.state import KeyState, Settled, St
+from aetheris.protocol.fold.state import KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Respond
 from aetheris.protocol.planning.approvals import request_id
@@ -113,7 +113,7 @@ def test_a_yes_is_recorded_with_its_name_and_grants_the_call_once() -> None:
     assert (decided.approver, decided.comment, decided.caused_by) == ("bob", "looks right", "cmd-1")
     assert [grant.idempotency_key for grant in ledger.grants] == [key()]
     ledger.add(started("a", "n1", args=PAID, tool="pay"))
-    assert state(ledger).st is St.STARTED
+    assert state(ledger).status is KeyStatus.STARTED
     respond(ledger, "approve", name="cmd-2")
     respond(ledger, "reject", name="cmd-3")
     assert ledger.written().count("approval_decided") == 1
@@ -194,7 +194,7 @@ def test_an_edit_is_a_new_call_that_needs_an_approval_of_its_own() -> None:
     assert [grant.idempotency_key for grant in ledger.grants] == [key(less)]
     assert start_is_void(ledger.job, started("a", "n0", args=PAID, tool="pay")) is not None
     ledger.add(started("a", "n1", args=less, tool="pay"))
-    assert state(ledger, less).st is St.STARTED
+    assert state(ledger, less).status is KeyStatus.STARTED
 
 
 def test_whom_the_rule_lets_approve_his_own_job_approves_his_own_edit() -> None:
@@ -230,9 +230,9 @@ def test_an_edit_back_to_what_was_changed_before_is_refused() -> None:
     changed = PAID | {"amount": 400}
     respond(ledger, "edit", args=changed, name="cmd-2", data={"amount": 5000})
     assert ledger.written().count("approval_requested") == 2
-    (said,) = ledger.core.unheard
-    assert (said.job_id, said.command_id) == (JOB, "cmd-2")
-    assert said.why.startswith("the step had these arguments before, and that call was edited")
+    (reported,) = ledger.core.ignored
+    assert (reported.job_id, reported.command_id) == (JOB, "cmd-2")
+    assert reported.why.startswith("the step had these arguments before, and that call was edited")
     respond(ledger, "approve", by="carol", args=changed, name="cmd-3")
     assert len(ledger.grants) == 1
 
@@ -249,8 +249,8 @@ def test_an_edit_to_what_an_earlier_job_did_is_refused(occurrence: int, may: boo
     if may:
         assert state(ledger, paid).is_asking
         return
-    (said,) = ledger.core.unheard
-    assert said.why == "p of job-0, which the job continues, did just that"
+    (reported,) = ledger.core.ignored
+    assert reported.why == "p of job-0, which the job continues, did just that"
     assert state(ledger).is_asking
     assert key(paid) not in ledger.job.keys
     respond(ledger, "edit", name="cmd-2", data={"amount": 300})
@@ -263,7 +263,7 @@ def test_what_an_earlier_job_did_never_runs_whoever_asked_for_it(how: str) -> No
     made = world()
     made.log[0] = adopts("p", PAID, "pay")
     if how == "edited and approved":
-        said: dict[str, Any] = {
+        body: dict[str, Any] = {
             "args": PAID,
             "tool": "pay",
             "args_hash": args_hash(PAID),
@@ -271,8 +271,8 @@ def test_what_an_earlier_job_did_never_runs_whoever_asked_for_it(how: str) -> No
             "rule": "pay",
         }
         made.log += [
-            about(ev.ApprovalRequested, "a", form={}, edited_by="eve", **said),
-            about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="bob", **said),
+            about(ev.ApprovalRequested, "a", form={}, edited_by="eve", **body),
+            about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="bob", **body),
         ]
         made.ids += ["", ""]
     ledger = made.ledger()
@@ -295,10 +295,10 @@ def test_what_an_earlier_job_did_never_runs_whoever_asked_for_it(how: str) -> No
 def test_of_a_word_that_decides_nothing_an_operator_hears(action: str, fields: dict[str, Any], why: str) -> None:
     ledger = asked()
     respond(ledger, action, **fields)
-    assert [said.why for said in ledger.core.unheard] == [why]
+    assert [reported.why for reported in ledger.core.ignored] == [why]
     respond(ledger, "approve", name="cmd-2")
     respond(ledger, "approve", name="cmd-2")  # as a ledger that is started again reads it
-    assert len(ledger.grants) == len(ledger.core.unheard) == 1
+    assert len(ledger.grants) == len(ledger.core.ignored) == 1
 
 
 def test_a_policy_has_its_say_about_what_an_edit_makes() -> None:
@@ -316,10 +316,10 @@ def test_a_policy_has_its_say_about_what_an_edit_makes() -> None:
 def test_nobody_answers_and_the_request_expires_also_across_a_restart() -> None:
     ledger = asked(PAY + "expires_s = 60\n")
     ledger.sleep(30)
-    assert state(ledger).st is St.NONE
-    again = ledger.world.ledger()
+    assert state(ledger).status is KeyStatus.NONE
+    again = ledger.surroundings.ledger()
     again.sleep(29)
-    assert state(again).st is St.NONE
+    assert state(again).status is KeyStatus.NONE
     again.sleep(2)
     assert (state(again).outcome, state(again).reason) == (Settled.REJECTED, "expired")
     respond(again, "approve")
@@ -328,7 +328,7 @@ def test_nobody_answers_and_the_request_expires_also_across_a_restart() -> None:
 
 def test_an_answer_that_comes_too_late_finds_the_request_expired() -> None:
     ledger = asked(PAY + "expires_s = 60\n")
-    ledger.world.now_s += 61
+    ledger.surroundings.now_s += 61
     respond(ledger, "approve")
     assert state(ledger).reason == "expired"
     assert ledger.grants == []
@@ -337,7 +337,7 @@ def test_an_answer_that_comes_too_late_finds_the_request_expired() -> None:
 def test_the_yes_in_the_log_outlives_every_ledger() -> None:
     ledger = asked()
     respond(ledger, "approve")
-    again = ledger.world.ledger()
+    again = ledger.surroundings.ledger()
     assert [grant.idempotency_key for grant in again.grants] == [key()]
 
 
@@ -385,7 +385,7 @@ def test_what_nobody_has_to_answer_in_time_is_due_no_more_once_a_new_plan_has_be
     ledger.add(planned(pay({"id": "b", "tool": "pay", "args": PAID | {"amount": 1}}), revision=1))
     assert (ledger.job.revision, state(ledger).is_asking) == (1, True)
     due_s = ledger.core.next_due()
-    assert due_s is None or due_s > ledger.world.now_s
+    assert due_s is None or due_s > ledger.surroundings.now_s
     respond(ledger, "approve")
     assert [grant.idempotency_key for grant in ledger.grants] == [key()]
 
@@ -442,7 +442,7 @@ def form_asked(**wait: Any) -> tuple[Ledger, str]:
     plan = graph(node | ({"wait": wait} if wait else {}))
     ledger = Surroundings(plan, Policy([])).ledger()
     ledger.request("a")
-    waiting = ledger.world.log[-1]
+    waiting = ledger.surroundings.log[-1]
     assert isinstance(waiting, ev.JobWaiting)
     assert waiting.form is not None
     assert waiting.form["context"]["arguments"] == {"order": "o-1"}
@@ -470,11 +470,11 @@ def test_a_form_of_the_plan_ends_with_what_the_human_said() -> None:
     fill(ledger, request, "approve")
     fill(ledger, request, "edit", way="left")
     assert ledger.written() == ["job_waiting"]
-    assert [said.why for said in ledger.core.unheard] == ["the answer does not fit the form"] * 3
+    assert [reported.why for reported in ledger.core.ignored] == ["the answer does not fit the form"] * 3
     fill(ledger, request, "approve", way="left")
     fill(ledger, request, "approve", way="right")
     assert ledger.written() == ["job_waiting", "wait_completed"]
-    done = ledger.world.log[-1]
+    done = ledger.surroundings.log[-1]
     assert isinstance(done, ev.WaitCompleted)
     assert (done.payload, done.by, done.comment) == ({"way": "left"}, "bob", "why approve")
     ledger.add(ev.JobCompleted(job_id=JOB, result={}))
@@ -484,7 +484,7 @@ def test_a_form_of_the_plan_ends_with_what_the_human_said() -> None:
 def test_a_form_may_be_refused_and_may_expire() -> None:
     ledger, request = form_asked()
     fill(ledger, request, "reject")
-    refused = ledger.world.log[-1]
+    refused = ledger.surroundings.log[-1]
     assert isinstance(refused, ev.InvocationRejected)
     assert (refused.by, refused.comment) == ("bob", "why reject")
     late, request = form_asked(timeout_s=10)

@@ -6,7 +6,7 @@ from typing import Protocol
 import pytest
 
 from aetheris.ledger.core.decisions import Now
-from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as Ledger
 from aetheris.ledger.policy_file import load
 from aetheris.planner.core.decisions import Append
@@ -50,7 +50,7 @@ class Reader:
         self.core: Service
         match name:
             case "ledger":
-                self.core = Ledger(Terms(load(None), LIMITS, lambda: "id", lambda: 1.0), {})
+                self.core = Ledger(DecisionContext(load(None), LIMITS, lambda: "id", lambda: 1.0), {})
             case "executor":
                 self.core = Executor(Worker("w", "i1"), lambda _call: None, lambda _call: started("a", "n").kind)
             case "planner":
@@ -67,7 +67,7 @@ class Reader:
             case Verifier():
                 self.core.evolve(record, event.event_type)
             case Ledger() | Executor() if isinstance(found, NeedsUpgrade):
-                self.core.needs_upgrade(found.job_id, offset, is_birth=found.is_birth)
+                self.core.needs_upgrade(found.job_id, offset, is_birth=found.is_creation)
             case Planner() if isinstance(found, NeedsUpgrade):
                 self.core.needs_upgrade(found.job_id, offset)
             case Ledger() if isinstance(found, Envelope):
@@ -82,7 +82,7 @@ class Reader:
 
 def mark_of(core: Service) -> int | None:
     """The lowest offset that it needs."""
-    return min((birth for _, birth in core.live()), default=None)
+    return min((creation_offset for _, creation_offset in core.live()), default=None)
 
 
 SERVICES = ("planner", "ledger", "executor", "verifier")
@@ -132,9 +132,9 @@ def test_the_planner_says_once_that_a_birth_came_again() -> None:
     reader.read(created(), 50)
     core = reader.core
     assert isinstance(core, Planner)
-    (said,) = core.decide()
-    assert isinstance(said, Append)
-    assert [one.event for one in said.facts] == [ev.BirthRepeated(job_id=JOB, birth=3)]
+    (reported,) = core.decide()
+    assert isinstance(reported, Append)
+    assert [one.event for one in reported.facts] == [ev.BirthRepeated(job_id=JOB, birth=3)]
     assert (core.decide(), mark_of(core)) == ([], None)
     again = Reader("planner")
     again.index = reader.index

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.confirming import accept, hear, hold, may_accept, nothing_changed, resumed
-from aetheris.ledger.core.confirming import asked as asks
+from aetheris.ledger.core.confirmations import accept, hold, may_accept, nothing_changed, observe, resumed
+from aetheris.ledger.core.confirmations import asked as asks
 from aetheris.ledger.core.decisions import Confirm, Emit, Now
-from aetheris.ledger.core.memory import LiveJob, Terms
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob
 from aetheris.ledger.core.policy import parse
-from aetheris.ledger.core.settlement import Key
+from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import Told
+from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import birth
+from aetheris.protocol.fold.state import create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Signal
 from aetheris.protocol.plan.graph import Confirmation, JobOptions
@@ -45,12 +45,12 @@ effect = "allow"
 ENTRY = RegistryEntry.model_validate(
     {"name": "act", "version": "1", "schema": {}, "schema_hash": "s", "effect_class": "opaque", "verifier": True}
 )
-TERMS = Terms(load(None), LIMITS, lambda: "id", lambda: 1.0, registered=lambda _name, _version: ENTRY)
+TERMS = DecisionContext(load(None), LIMITS, lambda: "id", lambda: 1.0, registered=lambda _name, _version: ENTRY)
 
 
 def job(mode: Confirmation | None = None, rules: Mapping[str, str | None] | None = None) -> LiveJob:
     """A job whose nodes in `rules` (a) have succeeded, each let run by a rule."""
-    live = LiveJob(birth(created(JobOptions(confirmation=mode)), 0))
+    live = LiveJob(create_job(created(JobOptions(confirmation=mode)), 0))
     events: list[ev.Event] = [planned(graph(*NODES))]
     for node, rule in (rules or {"a": None}).items():
         events += [started(node, f"n-{node}").model_copy(update={"rule": rule}), finished(node, f"n-{node}")]
@@ -59,8 +59,8 @@ def job(mode: Confirmation | None = None, rules: Mapping[str, str | None] | None
     return live
 
 
-def of(live: LiveJob, node: str = "b") -> Key:
-    return Key(live.state, f"key-{node}", live.state.key(f"key-{node}", node))
+def job_key(live: LiveJob, node: str = "b") -> JobKey:
+    return JobKey(live.state, f"key-{node}", live.state.key(f"key-{node}", node))
 
 
 def now(at_s: float) -> Now:
@@ -68,15 +68,15 @@ def now(at_s: float) -> Now:
 
 
 def answer(ask: str, reason: str | None, **place: int) -> Any:
-    said = {"job_id": JOB, "node_id": "a", "idempotency_key": key_of("a"), "ask": ask, "resource": {}, "mode": "strict"}
-    said |= {"place": 0, "of": 1} | place
+    body = {"job_id": JOB, "node_id": "a", "idempotency_key": key_of("a"), "ask": ask, "resource": {}, "mode": "strict"}
+    body |= {"place": 0, "of": 1} | place
     if reason is None:
-        return ev.EffectConfirmed.model_validate(said)
-    return ev.ConfirmationFailed.model_validate(said | {"reason": reason})
+        return ev.EffectConfirmed.model_validate(body)
+    return ev.ConfirmationFailed.model_validate(body | {"reason": reason})
 
 
 def asked(live: LiveJob, at_s: float) -> str:
-    step = hold(live, of(live), ("b",), TERMS, now(at_s))
+    step = hold(live, job_key(live), ("b",), TERMS, now(at_s))
     assert step is not None
     (decision,) = step.decisions
     assert isinstance(decision, Confirm)
@@ -84,19 +84,19 @@ def asked(live: LiveJob, at_s: float) -> str:
 
 
 def test_a_job_that_never_waited_asks_nothing() -> None:
-    assert hold(job(), of(job()), ("b",), TERMS, now(0)) is None
+    assert hold(job(), job_key(job()), ("b",), TERMS, now(0)) is None
 
 
 def test_only_what_a_node_builds_on_is_asked_about_and_once() -> None:
     live = job()
     resumed(live, 4, TERMS)
-    assert hold(live, of(live, "c"), ("c",), TERMS, now(0)) is None
+    assert hold(live, job_key(live, "c"), ("c",), TERMS, now(0)) is None
     ask = asked(live, 0)
-    waits = hold(live, of(live), ("b",), TERMS, now(1))
+    waits = hold(live, job_key(live), ("b",), TERMS, now(1))
     assert waits is not None
     assert (waits.decisions, waits.due_s) == ([], LIMITS.probe_wait_s)
-    assert hear(live, answer(ask, None), TERMS, now(2))
-    assert hold(live, of(live), ("b",), TERMS, now(2)) is None
+    assert observe(live, answer(ask, None), TERMS, now(2))
+    assert hold(live, job_key(live), ("b",), TERMS, now(2)) is None
 
 
 def test_who_cannot_tell_is_asked_again_and_then_is_no_yes() -> None:
@@ -104,15 +104,15 @@ def test_who_cannot_tell_is_asked_again_and_then_is_no_yes() -> None:
     resumed(live, 4, TERMS)
     for _ in range(LIMITS.probe_tries):
         ask = asked(live, at_s)
-        hear(live, answer(ask, "unknown"), TERMS, now(at_s))
+        observe(live, answer(ask, "unknown"), TERMS, now(at_s))
         at_s += 1_000
-    step = hold(live, of(live), ("b",), TERMS, now(at_s))
+    step = hold(live, job_key(live), ("b",), TERMS, now(at_s))
     assert step is not None
     (emit,) = step.decisions
     assert isinstance(emit, Emit)
-    (said,) = emit.events
-    assert isinstance(said.event, ev.InvocationRejected)
-    assert said.event.reason is ev.RejectReason.CONFIRMATION
+    (reported,) = emit.events
+    assert isinstance(reported.event, ev.InvocationRejected)
+    assert reported.event.reason is ev.RejectReason.CONFIRMATION
 
 
 def test_an_answer_of_an_earlier_wait_counts_no_more() -> None:
@@ -120,7 +120,7 @@ def test_an_answer_of_an_earlier_wait_counts_no_more() -> None:
     resumed(live, 4, TERMS)
     ask = asked(live, 0)
     resumed(live, 9, TERMS)
-    assert not hear(live, answer(ask, None), TERMS, now(1))
+    assert not observe(live, answer(ask, None), TERMS, now(1))
     assert asked(live, 1) != ask
 
 
@@ -128,58 +128,65 @@ def test_an_answer_of_an_earlier_wait_counts_no_more() -> None:
 def test_drift_is_met_by_the_jobs_option(mode: Confirmation, goes_on: bool) -> None:
     live = job(mode)
     resumed(live, 4, TERMS)
-    hear(live, answer(asked(live, 0), "drift"), TERMS, now(1))
-    assert (hold(live, of(live), ("b",), TERMS, now(1)) is None) is goes_on
+    observe(live, answer(asked(live, 0), "drift"), TERMS, now(1))
+    assert (hold(live, job_key(live), ("b",), TERMS, now(1)) is None) is goes_on
 
 
 def signalled(by: str, tenant: str = TENANT) -> Signal:
-    word = {"job_id": JOB, "by": by, "tenant": tenant, "correlation_key": "confirm-4", "payload": None, "as_of": -1}
-    return Signal.model_validate(word)
+    settlement = {
+        "job_id": JOB,
+        "by": by,
+        "tenant": tenant,
+        "correlation_key": "confirm-4",
+        "payload": None,
+        "as_of": -1,
+    }
+    return Signal.model_validate(settlement)
 
 
-def asks_human(live: LiveJob, terms: Terms, at_s: float) -> ev.JobWaiting:
-    step = hold(live, of(live, "d"), ("b", "d"), terms, now(at_s))
+def asks_human(live: LiveJob, context: DecisionContext, at_s: float) -> ev.JobWaiting:
+    step = hold(live, job_key(live, "d"), ("b", "d"), context, now(at_s))
     assert step is not None
     (emit,) = step.decisions
     assert isinstance(emit, Emit)
-    (said,) = emit.events
-    assert isinstance(said.event, ev.JobWaiting)
-    return said.event
+    (reported,) = emit.events
+    assert isinstance(reported.event, ev.JobWaiting)
+    return reported.event
 
 
 def test_what_could_not_be_confirmed_is_accepted_by_whom_the_calls_rule_names_and_nobody_else() -> None:
     live = job("human_in_loop", rules={"a": "pay"})
-    terms = replace(TERMS, policy=parse(NAMES))
-    resumed(live, 4, terms)
-    hear(live, answer(asked(live, 0), "drift"), terms, now(1))
-    wait = asks_human(live, terms, 1)
+    context = replace(TERMS, policy=parse(NAMES))
+    resumed(live, 4, context)
+    observe(live, answer(asked(live, 0), "drift"), context, now(1))
+    wait = asks_human(live, context, 1)
     assert (wait.rule, wait.approvers, wait.correlation_key) == ("pay", ("carol",), "confirm-4")
     apply(live.state, wait, 5)
     asks(live, wait)
     assert [may_accept(live.state, signalled(who)) for who in ("ann", "bob", "carol")] == [False, False, True]
     assert not may_accept(live.state, signalled("carol", "other"))
-    accept(live, terms)
-    assert hold(live, of(live), ("b",), terms, now(2)) is None
+    accept(live, context)
+    assert hold(live, job_key(live), ("b",), context, now(2)) is None
 
 
 def test_calls_of_two_rules_are_accepted_one_after_the_other() -> None:
     live = job("human_in_loop", rules={"a": "pay", "c": "rest"})
-    terms = replace(TERMS, policy=parse(NAMES))
-    resumed(live, 6, terms)
+    context = replace(TERMS, policy=parse(NAMES))
+    resumed(live, 6, context)
     assert live.resumed is not None
     live.resumed.failed, live.resumed.open = {key_of("a"), key_of("c")}, set()
     found: list[tuple[str | None, str | None]] = []
     for offset in (7, 9):
-        wait = asks_human(live, terms, 1)
+        wait = asks_human(live, context, 1)
         apply(live.state, wait, offset)
         asks(live, wait)
-        accept(live, terms)
+        accept(live, context)
         named = {"wait_type": wait.wait_type, "correlation_key": wait.correlation_key, "by": "carol"}
         apply(live.state, ev.WaitCompleted.model_validate({"job_id": JOB, **named}), offset + 1)
         found.append((wait.rule, wait.correlation_key))
     assert sorted(rule or "" for rule, _ in found) == ["pay", "rest"]
     assert [key for _, key in found] == ["confirm-6", "confirm-6-2"]
-    assert hold(live, of(live, "d"), ("b", "d"), terms, now(2)) is None
+    assert hold(live, job_key(live, "d"), ("b", "d"), context, now(2)) is None
 
 
 def test_a_call_that_recorded_no_change_keeps_nobody() -> None:
@@ -187,7 +194,7 @@ def test_a_call_that_recorded_no_change_keeps_nobody() -> None:
     resumed(live, 4, TERMS)
     asked(live, 0)
     nothing_changed(live, key_of("a"))
-    assert hold(live, of(live), ("b",), TERMS, now(1)) is None
+    assert hold(live, job_key(live), ("b",), TERMS, now(1)) is None
 
 
 def test_every_resource_must_be_as_it_was_and_a_repeat_is_no_second_answer() -> None:
@@ -206,6 +213,6 @@ def test_the_first_change_after_a_settlement_is_the_calls_own() -> None:
     history = (created(), planned(graph(*NODES)), change("early"), started("a", "n1"), finished("a", "n1"))
     history += (change("own"), change("void"))
     record = Record("t", 0, 0, 0, JOB.encode(), (), b"")
-    told = [Told(place, replace(record, offset=place), event) for place, event in enumerate(history)]
-    _, (effect,) = recorded_effects(told)
+    reported = [LoggedEvent(place, replace(record, offset=place), event) for place, event in enumerate(history)]
+    _, (effect,) = recorded_effects(reported)
     assert [one.resource_id for one in effect.changes] == ["own"]

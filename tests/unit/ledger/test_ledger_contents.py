@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.contents import Contents, duplicate, settled
-from aetheris.ledger.core.decisions import Emit, Facts, Grant, Line, Now
-from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.decisions import DuplicateLine, Emit, Facts, Grant, Now
+from aetheris.ledger.core.duplicate_index import DuplicateIndex, duplicate, settled
+from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.keys import content_key, external_key
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, KeyState, Settled, birth
+from aetheris.protocol.fold.state import JobState, KeyState, Settled, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ContentRecord, Respond, ToolGrant, ToolRequest
 from aetheris.protocol.messages.events import DuplicateOf, Event
@@ -32,12 +32,12 @@ def now(after_s: float = 0.0) -> Now:
 def job(name: str, scope: str, session: str | None = "s1", tenant: str = TENANT, **node: Any) -> JobState:
     """A job whose only call is irreversible, just planned."""
     pin = {"irreversible": True, "duplicate_scope": scope, "duplicate_window_s": WINDOW_S}
-    state = birth(created().model_copy(update={"job_id": name, "session": session, "tenant": tenant}), 0)
+    state = create_job(created().model_copy(update={"job_id": name, "session": session, "tenant": tenant}), 0)
     apply(state, planned(graph({"id": "a"} | node, act=pin)).model_copy(update={"job_id": name}), 1)
     return state
 
 
-def act(state: JobState, contents: Contents, after_s: float = 0.0) -> ContentRecord | None:
+def act(state: JobState, duplicates: DuplicateIndex, after_s: float = 0.0) -> ContentRecord | None:
     """Its call succeeds; the line that says so."""
     allowed = about(ev.PolicyAllowed, "a", args_hash=started("a", "n").args_hash, tool_version="1", rule="r")
     begun = started("a", "n1")
@@ -45,16 +45,16 @@ def act(state: JobState, contents: Contents, after_s: float = 0.0) -> ContentRec
     ran = (allowed, begun, finished("a", "n1"))
     for offset, event in enumerate(ran, start=2):
         apply(state, event.model_copy(update={"job_id": state.job_id}), offset)
-    line = settled(state, key_of("a"), contents, now(after_s))
+    line = settled(state, key_of("a"), duplicates, now(after_s))
     if line is not None:
-        contents.take(line)
+        duplicates.take(line)
     return line
 
 
-def guard(state: JobState, contents: Contents, after_s: float = 0.0) -> DuplicateOf | None:
+def guard(state: JobState, duplicates: DuplicateIndex, after_s: float = 0.0) -> DuplicateOf | None:
     entry = state.entry("a")
     assert entry is not None
-    return duplicate(state, entry, content_key(state.created.tenant, "act", None), contents, now(after_s))
+    return duplicate(state, entry, content_key(state.created.tenant, "act", None), duplicates, now(after_s))
 
 
 @pytest.mark.parametrize(
@@ -72,34 +72,34 @@ def guard(state: JobState, contents: Contents, after_s: float = 0.0) -> Duplicat
     ],
 )
 def test_a_call_is_guarded_in_its_scope(scope: str, other: dict[str, Any], is_refused: bool) -> None:
-    contents = Contents()
-    act(job("one", scope), contents)
-    found = guard(job("two", scope, **other), contents)
+    duplicates = DuplicateIndex()
+    act(job("one", scope), duplicates)
+    found = guard(job("two", scope, **other), duplicates)
     assert (found.job_id if found is not None else None) == ("one" if is_refused else None)
 
 
 def test_a_window_ends() -> None:
-    contents = Contents()
-    assert act(job("one", "tenant"), contents) is not None
-    assert guard(job("two", "tenant"), contents, WINDOW_S - 1) is not None
-    assert guard(job("two", "tenant"), contents, WINDOW_S) is None
-    line = act(job("two", "tenant"), contents, WINDOW_S)
+    duplicates = DuplicateIndex()
+    assert act(job("one", "tenant"), duplicates) is not None
+    assert guard(job("two", "tenant"), duplicates, WINDOW_S - 1) is not None
+    assert guard(job("two", "tenant"), duplicates, WINDOW_S) is None
+    line = act(job("two", "tenant"), duplicates, WINDOW_S)
     assert line is not None
-    assert guard(job("three", "tenant"), contents, WINDOW_S + 1) == DuplicateOf.model_validate(
+    assert guard(job("three", "tenant"), duplicates, WINDOW_S + 1) == DuplicateOf.model_validate(
         {"job_id": "two", "node_id": "a", "execution_id": line.execution_id}
     )
 
 
 def test_a_job_is_no_duplicate_of_itself_and_what_failed_is_none() -> None:
-    contents = Contents()
+    duplicates = DuplicateIndex()
     first = job("one", "tenant")
-    assert act(first, contents) is not None
-    assert guard(first, contents) is None
-    assert settled(first, key_of("a"), contents, now()) is None
+    assert act(first, duplicates) is not None
+    assert guard(first, duplicates) is None
+    assert settled(first, key_of("a"), duplicates, now()) is None
 
     failed = job("two", "tenant")
     apply(failed, about(ev.InvocationRejected, "a", reason="policy").model_copy(update={"job_id": "two"}), 2)
-    assert settled(failed, key_of("a"), Contents(), now()) is None
+    assert settled(failed, key_of("a"), DuplicateIndex(), now()) is None
 
 
 # two ledgers on one table
@@ -130,13 +130,13 @@ class Side:
 
     def __init__(self, table: Table, name: str, policy: str = ALLOW, log: list[Event] | None = None) -> None:
         pin = {"irreversible": True, "duplicate_scope": "session", "duplicate_window_s": WINDOW_S}
-        born = created().model_copy(update={"job_id": name, "session": "s1"})
+        was_created = created().model_copy(update={"job_id": name, "session": "s1"})
         plan = planned(graph({"id": "a"}, act=pin)).model_copy(update={"job_id": name})
-        self.name, self.table, self.log, self.folded, self.read = name, table, log or [born, plan], 0, 0
+        self.name, self.table, self.log, self.folded, self.read = name, table, log or [was_created, plan], 0, 0
         self.grants: list[ToolGrant] = []
-        self.contents, self.policy = Contents(), policy
+        self.contents, self.policy = DuplicateIndex(), policy
         ids = (lambda: "id", lambda: 1.0)
-        self.core = Partition(Terms(parse(policy), limits(), *ids, contents=self.contents), {})
+        self.core = Partition(DecisionContext(parse(policy), limits(), *ids, duplicates=self.contents), {})
         table.sides.append(self)
         while self.read < len(table.lines):
             self.contents.take(table.lines[self.read])
@@ -169,7 +169,7 @@ class Side:
                     self.log += [written.event for written in one.events]
                 elif isinstance(one, Grant):
                     self.grants.append(one.message)
-                elif isinstance(one, Line):
+                elif isinstance(one, DuplicateLine):
                     self.table.lines.append(one.record)
             if not decided:
                 return
@@ -209,9 +209,9 @@ class Side:
 
     def respond(self) -> None:
         state = self.core.jobs[self.name].state
-        said = {"job_id": self.name, "by": "bob", "tenant": TENANT, "action": "approve", "as_of": -1}
+        body = {"job_id": self.name, "by": "bob", "tenant": TENANT, "action": "approve", "as_of": -1}
         asked = request_id(self.name, "a", self.key)
-        self.core.hear(Respond.model_validate(said | {"request_id": asked}), "cmd", 1)
+        self.core.hear(Respond.model_validate(body | {"request_id": asked}), "cmd", 1)
         self.settle()
         assert state.keys[self.key].decision is not None
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.fold.state import Settled, St
+from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import JobOptions, OnInDoubt
 from tests.testkit.histories import JOB, about, created, finished, graph, key_of, started
@@ -21,12 +21,12 @@ from tests.testkit.ledgers import (
 
 
 def test_a_proof_of_no_effect_is_retried_after_a_recorded_pause() -> None:
-    world = Surroundings(one("opaque", retry={"max_attempts": 3, "backoff_s": 4.0}))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque", retry={"max_attempts": 3, "backoff_s": 4.0}))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
     assert ledger.written() == ["retry_scheduled"]
     assert ledger.grants == []
-    again = world.ledger()
+    again = surroundings.ledger()
     again.sleep(3.9)
     assert again.grants == []
     again.sleep(0.2)
@@ -36,11 +36,11 @@ def test_a_proof_of_no_effect_is_retried_after_a_recorded_pause() -> None:
 
 
 def test_a_pause_written_by_a_wrong_clock_is_no_longer_than_the_plan_says() -> None:
-    world = Surroundings(one("opaque", retry={"backoff_s": 4.0}), clock_off_s=86_400.0)
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque", retry={"backoff_s": 4.0}), clock_off_s=86_400.0)
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), finished("a", "n1", "retryable_failure"))
-    world.clock_off_s = 0.0
-    again = world.ledger()
+    surroundings.clock_off_s = 0.0
+    again = surroundings.ledger()
     again.sleep(4.1)
     assert len(again.grants) == 1
 
@@ -73,9 +73,9 @@ def test_a_held_lease_is_left_alone() -> None:
 
 
 def test_every_lease_gets_a_full_ttl_after_a_restart() -> None:
-    world = Surroundings(one("opaque"))
-    world.ledger().add(started("a", "n1"))
-    again = world.ledger()
+    surroundings = Surroundings(one("opaque"))
+    surroundings.ledger().add(started("a", "n1"))
+    again = surroundings.ledger()
     again.sleep(TTL_S - 0.1)
     assert again.written() == []
     again.sleep(0.2)
@@ -83,14 +83,14 @@ def test_every_lease_gets_a_full_ttl_after_a_restart() -> None:
 
 
 def test_a_missing_lease_is_no_evidence_after_redis_lost_data() -> None:
-    world = Surroundings(one("opaque"))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque"))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"))
-    world.lost_s = world.now_s + 4
+    surroundings.lost_s = surroundings.now_s + 4
     ledger.sleep(4 + TTL_S + 3 - 0.1)
     assert ledger.written() == []
     ledger.sleep(0.2)
-    assert ledger.state().st is St.PARKED
+    assert ledger.state().status is KeyStatus.PARKED
 
 
 @pytest.mark.parametrize("effect_class", ["pure", "idempotent"])
@@ -102,8 +102,8 @@ def test_what_may_be_sent_again_is_reopened_and_granted_with_the_next_token(effe
     (grant,) = ledger.grants
     assert grant.token == 2
     ledger.add(started("a", "n2", token=2))
-    assert ledger.state().n == "n2"
-    assert ledger.state().live == {"n1", "n2"}
+    assert ledger.state().current_invocation == "n2"
+    assert ledger.state().unresolved == {"n1", "n2"}
 
 
 def test_in_doubt_from_the_executor_waits_for_no_lease() -> None:
@@ -118,17 +118,17 @@ def test_in_doubt_from_the_executor_waits_for_no_lease() -> None:
 def test_what_fails_again_and_again_is_repeated_at_the_plans_pace_also_after_a_restart() -> None:
     """Ten requests in a moment help nobody."""
     plan = one("idempotent", retry={"max_attempts": 10, "backoff_s": 4, "backoff_factor": 3, "max_backoff_s": 20})
-    world = Surroundings(plan)
-    ledger = world.ledger()
+    surroundings = Surroundings(plan)
+    ledger = surroundings.ledger()
     ledger.request("a")
     for token, pause_s in ((1, 4), (2, 12), (3, 20), (4, 20)):
-        nonce = f"n{token}"
-        ledger.add(started("a", nonce, token=token), reported("a", nonce, returned=token % 2 == 0))
+        invocation_id = f"n{token}"
+        ledger.add(started("a", invocation_id, token=token), reported("a", invocation_id, returned=token % 2 == 0))
         before = len(ledger.grants)
         ledger.sleep(pause_s / 2 - 0.1)
         assert len(ledger.grants) == before
         if token == 2:
-            ledger = world.ledger()
+            ledger = surroundings.ledger()
             before = 0
         ledger.sleep(pause_s)
         assert [grant.token for grant in ledger.grants[before:]][:1] == [token + 1]
@@ -146,7 +146,7 @@ def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
     parked = Surroundings(one("opaque")).ledger()
     parked.add(started("a", "n1"))
     parked.lease_lapses()
-    assert parked.state().st is St.PARKED
+    assert parked.state().status is KeyStatus.PARKED
     failed = Surroundings(one("opaque"), limits=limits(on_in_doubt="fail")).ledger()
     failed.add(started("a", "n1"))
     failed.lease_lapses()
@@ -160,31 +160,31 @@ def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
 @pytest.mark.parametrize(
     ("job", "tool", "becomes"),
     [
-        ("fail", "park", St.SETTLED),
-        ("park", "fail", St.PARKED),
-        ("fail", None, St.SETTLED),
-        ("park", None, St.PARKED),
-        (None, "fail", St.SETTLED),
-        (None, "park", St.PARKED),
+        ("fail", "park", KeyStatus.SETTLED),
+        ("park", "fail", KeyStatus.PARKED),
+        ("fail", None, KeyStatus.SETTLED),
+        ("park", None, KeyStatus.PARKED),
+        (None, "fail", KeyStatus.SETTLED),
+        (None, "park", KeyStatus.PARKED),
     ],
 )
 def test_the_jobs_word_goes_before_the_tools_and_that_before_the_setting(
-    setting: str, job: OnInDoubt | None, tool: str | None, becomes: St
+    setting: str, job: OnInDoubt | None, tool: str | None, becomes: KeyStatus
 ) -> None:
     pin = {"on_in_doubt": tool} if tool is not None else {}
-    world = Surroundings(graph({"id": "a"}, act=pin), limits=limits(on_in_doubt=setting))
-    world.log[0] = created(JobOptions(on_in_doubt=job))
-    ledger = world.ledger()
+    surroundings = Surroundings(graph({"id": "a"}, act=pin), limits=limits(on_in_doubt=setting))
+    surroundings.log[0] = created(JobOptions(on_in_doubt=job))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"))
     ledger.lease_lapses()
-    assert ledger.state().st is becomes
+    assert ledger.state().status is becomes
 
 
 @pytest.mark.parametrize("effect_class", ["opaque", "idempotent", "probeable", "pure"])
 def test_an_effect_in_the_store_is_caught_up_under_its_own_nonce_whatever_the_class(effect_class: str) -> None:
     ledger = Surroundings(one(effect_class)).ledger()
     ledger.add(started("a", "n1"))
-    ledger.world.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 7}), "zombie": effect("a", "zombie", 1)}
+    ledger.surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 7}), "zombie": effect("a", "zombie", 1)}
     ledger.lease_lapses()
     assert ledger.written() == ["tool_invocation_finished", "command_committed", "state_changed"]
     state = ledger.state()
@@ -201,9 +201,9 @@ def test_an_effect_in_the_store_is_caught_up_under_its_own_nonce_whatever_the_cl
 def test_an_effect_of_a_nonce_that_never_started_or_of_another_key_settles_nothing() -> None:
     ledger = Surroundings(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
-    ledger.world.effects[key_of("a")] = {"zombie": effect("a", "zombie", 1), "n1": effect("a", "zombie", 1)}
+    ledger.surroundings.effects[key_of("a")] = {"zombie": effect("a", "zombie", 1), "n1": effect("a", "zombie", 1)}
     ledger.lease_lapses()
-    assert ledger.state().st is St.PARKED
+    assert ledger.state().status is KeyStatus.PARKED
 
 
 def _changed(part: str, **fields: Any) -> bytes:
@@ -245,18 +245,18 @@ STORED = {
 def test_the_effect_store_is_believed_only_what_the_try_itself_would_have_appended(value: bytes) -> None:
     ledger = Surroundings(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
-    ledger.world.effects[key_of("a")] = {"n1": value}
+    ledger.surroundings.effects[key_of("a")] = {"n1": value}
     ledger.lease_lapses()
     ledger.sleep(20 * TTL_S)
     assert ledger.written() == ["invocation_in_doubt", "invocation_parked"]
 
 
 def test_a_job_that_cant_be_judged_stands_still_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Surroundings(one("opaque"))
-    world.log += [event.model_copy(update={"job_id": "job-2"}) for event in world.log]
-    world.ids += ["", ""]
-    world.raises = False
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque"))
+    surroundings.log += [event.model_copy(update={"job_id": "job-2"}) for event in surroundings.log]
+    surroundings.ids += ["", ""]
+    surroundings.raises = False
+    ledger = surroundings.ledger()
     from aetheris.ledger.core import judgement as core
 
     judge = core.__dict__["adjudicate"]
@@ -279,17 +279,17 @@ def test_a_late_effect_of_an_earlier_live_nonce_is_found_before_the_next_grant()
     ledger = Surroundings(one("idempotent")).ledger()
     ledger.add(started("a", "n1"))
     ledger.lease_lapses()
-    ledger.world.effects[key_of("a")] = {"n1": effect("a", "n1", 1)}
+    ledger.surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", 1)}
     ledger.sleep(TTL_S)
     assert len(ledger.grants) == 1
     assert ledger.state().settled_by == "n1"
 
 
 def test_without_redis_the_ladder_goes_on_after_a_while() -> None:
-    world = Surroundings(one("idempotent"))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("idempotent"))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"))
-    world.redis_answers, world.lost_s = False, world.now_s
+    surroundings.redis_answers, surroundings.lost_s = False, surroundings.now_s
     ledger.sleep(TTL_S + 3 + 3 * TTL_S - 0.1)
     assert ledger.written() == []
     ledger.sleep(TTL_S)
@@ -298,10 +298,10 @@ def test_without_redis_the_ladder_goes_on_after_a_while() -> None:
 
 def test_reopens_are_capped() -> None:
     ledger = Surroundings(one("idempotent"), limits=limits(max_tries=2)).ledger()
-    for token, nonce in enumerate(("n1", "n2"), start=1):
-        ledger.add(started("a", nonce, token=token))
+    for token, invocation_id in enumerate(("n1", "n2"), start=1):
+        ledger.add(started("a", invocation_id, token=token))
         ledger.lease_lapses()
-    assert ledger.state().st is St.PARKED
+    assert ledger.state().status is KeyStatus.PARKED
     pure = Surroundings(one("pure"), limits=limits(max_tries=1)).ledger()
     pure.add(started("a", "n1"))
     pure.lease_lapses()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.policy import Policy, PolicyEffect, Rule, parse
-from aetheris.protocol.fold.state import Settled, St
+from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import ALLOW_ALL, TTL_S, Surroundings, limits, one
@@ -23,9 +23,9 @@ def test_a_request_becomes_a_grant_from_the_fold() -> None:
 
 
 def test_a_request_is_held_until_the_fold_has_come_as_far_as_its_writer() -> None:
-    world = Surroundings(one("idempotent"))
-    late = world.log.pop()
-    ledger = world.ledger()
+    surroundings = Surroundings(one("idempotent"))
+    late = surroundings.log.pop()
+    ledger = surroundings.ledger()
     ledger.request("a", offset=3, as_of=1)
     assert ledger.grants == []
     assert ledger.core.waits_for_fold
@@ -63,9 +63,9 @@ def test_a_grant_that_nobody_takes_up_is_given_again_ever_more_rarely() -> None:
 
 
 def test_a_restart_reads_the_open_request_again_and_grants() -> None:
-    world = Surroundings(one("idempotent"))
-    world.ledger().request("a", offset=3)
-    again = world.ledger()
+    surroundings = Surroundings(one("idempotent"))
+    surroundings.ledger().request("a", offset=3)
+    again = surroundings.ledger()
     again.request("a", offset=3)
     assert len(again.grants) == 1
 
@@ -121,7 +121,7 @@ def test_a_denied_call_is_rejected_with_the_rule() -> None:
     ledger = Surroundings(one("pure"), policy).ledger()
     ledger.request("a")
     assert ledger.grants == []
-    rejected = ledger.world.log[-1]
+    rejected = ledger.surroundings.log[-1]
     assert isinstance(rejected, ev.InvocationRejected)
     assert (rejected.reason, rejected.detail) == (ev.RejectReason.POLICY, "never")
     assert ledger.state().outcome is Settled.REJECTED
@@ -132,11 +132,11 @@ def test_an_irreversible_call_is_granted_only_behind_the_recorded_word_of_the_po
     ledger = Surroundings(graph({"id": "a", "irreversible": True}), parse(ALLOW_ALL)).ledger()
     ledger.request("a")
     assert ledger.written() == ["policy_allowed"]
-    allowed_at = len(ledger.world.log) - 1
+    allowed_at = len(ledger.surroundings.log) - 1
     (grant,) = ledger.grants
     assert grant.as_of >= allowed_at
     ledger.add(started("a", "n1"))
-    assert ledger.state().st is St.STARTED
+    assert ledger.state().status is KeyStatus.STARTED
 
 
 @pytest.mark.parametrize(
@@ -150,18 +150,18 @@ def test_an_irreversible_call_is_granted_only_behind_the_recorded_word_of_the_po
 def test_what_a_rule_has_looked_at_is_recorded_with_the_rule_that_decides(rules: str, recorded: list[str]) -> None:
     ledger = Surroundings(graph({"id": "a"}), parse(rules)).ledger()
     ledger.request("a")
-    words = [event for event in ledger.world.log if isinstance(event, ev.PolicyAllowed)]
+    words = [event for event in ledger.surroundings.log if isinstance(event, ev.PolicyAllowed)]
     assert [word.rule for word in words] == recorded
     assert len(ledger.grants) == 1
 
 
 def test_an_approval_is_asked_for_once_and_waited_for_in_the_log() -> None:
-    world = Surroundings(graph({"id": "a", "irreversible": True}))
-    ledger = world.ledger()
+    surroundings = Surroundings(graph({"id": "a", "irreversible": True}))
+    ledger = surroundings.ledger()
     ledger.request("a", offset=3)
     assert ledger.written() == ["approval_requested", "job_waiting"]
     assert ledger.core.open_request() is None
-    again = world.ledger()
+    again = surroundings.ledger()
     again.request("a", offset=3)
     assert again.grants == []
     assert again.written() == ["approval_requested", "job_waiting"]
@@ -192,6 +192,6 @@ def test_the_same_irreversible_call_of_a_job_is_refused_as_a_duplicate() -> None
     assert ledger.written() == ["policy_allowed"]
     ledger.add(finished("a", "n1"))
     ledger.sleep(TTL_S)
-    rejected = ledger.world.log[-1]
+    rejected = ledger.surroundings.log[-1]
     assert isinstance(rejected, ev.InvocationRejected)
     assert (rejected.reason, rejected.detail) == (ev.RejectReason.DUPLICATE_OF, "a")

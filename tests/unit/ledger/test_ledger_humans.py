@@ -4,7 +4,7 @@ import pytest
 
 from aetheris.ledger.core.policy import parse
 from aetheris.ledger.policy_file import load
-from aetheris.protocol.fold.state import Settled, St
+from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, about, finished, graph, key_of, planned, started
@@ -27,7 +27,7 @@ def test_a_human_resolves_what_is_parked(parked: Ledger, verdict: str, outcome: 
     parked.resolve(verdict, result={"id": 3})
     assert parked.state().outcome is outcome
     assert len(parked.grants) == grants
-    words = [event for event in parked.world.log if event.caused_by == "cmd-1"]
+    words = [event for event in parked.surroundings.log if event.caused_by == "cmd-1"]
     assert words
     assert "bob" in words[0].model_dump_json()
     assert not parked.state().sure or outcome is None
@@ -37,14 +37,14 @@ WHOSE = "who submitted the job may not resolve its calls in doubt: somebody else
 
 
 @pytest.mark.parametrize("verdict", ["happened", "not_executed", "retry"])
-@pytest.mark.parametrize("word", [{"by": "ann"}, {"tenant": "other"}])
-def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, word: dict[str, str]) -> None:
+@pytest.mark.parametrize("settlement", [{"by": "ann"}, {"tenant": "other"}])
+def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, settlement: dict[str, str]) -> None:
     log = parked.written()
-    parked.resolve(verdict, **word)
+    parked.resolve(verdict, **settlement)
     assert parked.written() == log
-    assert (parked.state().st, parked.core.open_command()) == (St.PARKED, None)
-    (said,) = parked.core.unheard
-    assert said.why == ("the job is another tenant's" if "tenant" in word else WHOSE)
+    assert (parked.state().status, parked.core.open_command()) == (KeyStatus.PARKED, None)
+    (reported,) = parked.core.ignored
+    assert reported.why == ("the job is another tenant's" if "tenant" in settlement else WHOSE)
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_who_may_not_resolve_says_nothing(parked: Ledger, verdict: str, word: di
 def test_the_rule_that_let_a_call_run_says_who_resolves_it(rule: str, may: dict[str, bool]) -> None:
     """Whatever the policy says by then: it is recorded when the call is parked."""
     for who, allowed in may.items():
-        world = Surroundings(one("opaque"), parse(f"{ALLOW_ALL}\n{rule}"))
-        ledger = world.ledger()
+        surroundings = Surroundings(one("opaque"), parse(f"{ALLOW_ALL}\n{rule}"))
+        ledger = surroundings.ledger()
         ledger.add(started("a", "n1").model_copy(update={"rule": "all"}))
         ledger.lease_lapses()
-        assert ledger.state().st is St.PARKED
-        world.policy = parse(ALLOW_ALL)
-        again = world.ledger()
+        assert ledger.state().status is KeyStatus.PARKED
+        surroundings.policy = parse(ALLOW_ALL)
+        again = surroundings.ledger()
         again.resolve("not_executed", by=who)
-        assert (again.state().st is St.SETTLED) is allowed, who
+        assert (again.state().status is KeyStatus.SETTLED) is allowed, who
 
 
 def test_a_word_on_what_is_not_parked_is_ignored() -> None:
@@ -75,14 +75,14 @@ def test_a_word_on_what_is_not_parked_is_ignored() -> None:
     ledger.add(started("a", "n1"))
     ledger.resolve("not_executed")
     assert ledger.core.open_command() is None
-    assert ledger.state().st is St.STARTED
+    assert ledger.state().status is KeyStatus.STARTED
 
 
 def test_a_word_waits_for_the_fold_of_the_one_who_sent_it_however_long_that_takes() -> None:
     ledger = Surroundings(one("opaque")).ledger()
     ledger.add(started("a", "n1"))
-    ledger.world.held.add(key_of("a"))
-    ledger.resolve("happened", result=1, as_of=len(ledger.world.log))
+    ledger.surroundings.held.add(key_of("a"))
+    ledger.resolve("happened", result=1, as_of=len(ledger.surroundings.log))
     ledger.sleep(100 * TTL_S)
     assert (ledger.core.open_command(), ledger.core.waits_for_fold) == (7, True)
     ledger.add(about(ev.InvocationParked, "a", invocation_id="n1", reason="x"))
@@ -96,40 +96,45 @@ def cancelled(*, compensate: bool = False) -> tuple[Event, Event]:
 
 
 def test_a_cancel_settles_what_is_parked_as_failed_and_not_sure() -> None:
-    world = Surroundings(one("opaque"))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque"))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), about(ev.InvocationParked, "a", invocation_id="n1", reason="r"))
     ledger.add(*cancelled())
     state = ledger.state()
-    assert (state.st, state.outcome, state.sure, state.via) == (St.SETTLED, Settled.FAILED, False, ev.Via.HUMAN)
-    said = world.log[-1]
-    assert isinstance(said, ev.ToolInvocationFinished)
-    assert (said.by, said.caused_by, said.evidence) == ("bob", "cmd", {"effect": "possible"})
+    assert (state.status, state.outcome, state.sure, state.via) == (
+        KeyStatus.SETTLED,
+        Settled.FAILED,
+        False,
+        ev.Via.HUMAN,
+    )
+    event = surroundings.log[-1]
+    assert isinstance(event, ev.ToolInvocationFinished)
+    assert (event.by, event.caused_by, event.evidence) == ("bob", "cmd", {"effect": "possible"})
 
 
 def test_what_is_parked_after_the_cancel_and_before_a_restart_is_settled_too() -> None:
-    world = Surroundings(one("opaque"))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque"))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), *cancelled())
-    assert ledger.state().st is St.STARTED
-    world.log.append(about(ev.InvocationParked, "a", invocation_id="n1", reason="r"))
-    world.ids.append("")
-    assert world.ledger().state().outcome is Settled.FAILED
+    assert ledger.state().status is KeyStatus.STARTED
+    surroundings.log.append(about(ev.InvocationParked, "a", invocation_id="n1", reason="r"))
+    surroundings.ids.append("")
+    assert surroundings.ledger().state().outcome is Settled.FAILED
 
 
 def test_a_compensation_that_is_parked_waits_for_a_human_also_under_a_cancel() -> None:
-    world = Surroundings(one("opaque", compensate_with={"tool": "act"}))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque", compensate_with={"tool": "act"}))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), finished("a", "n1"), *cancelled(compensate=True))
     ledger.add(planned(graph({"id": "a.undo", "compensates": "a"}), 1))
     ledger.add(started("a.undo", "u1", revision=1))
     ledger.add(about(ev.InvocationParked, "a.undo", invocation_id="u1", reason="r"))
-    assert ledger.state("a.undo").st is St.PARKED
+    assert ledger.state("a.undo").status is KeyStatus.PARKED
 
 
 def test_a_request_that_a_stop_makes_needless_is_closed() -> None:
-    world = Surroundings(one("opaque", irreversible=True), policy=load(None))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque", irreversible=True), policy=load(None))
+    ledger = surroundings.ledger()
     ledger.request("a")
     assert ledger.state().requested is not None
     ledger.add(*cancelled())
@@ -138,8 +143,8 @@ def test_a_request_that_a_stop_makes_needless_is_closed() -> None:
 
 def test_a_compensation_is_granted_behind_a_stop_and_nothing_else_is() -> None:
     plan = graph({"id": "a", "compensate_with": {"tool": "act"}}, {"id": "b"})
-    world = Surroundings(plan, policy=parse(ALLOW_ALL))
-    ledger = world.ledger()
+    surroundings = Surroundings(plan, policy=parse(ALLOW_ALL))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), finished("a", "n1"), *cancelled(compensate=True))
     undo = planned(graph({"id": "a.undo", "compensates": "a"}), 1)
     ledger.add(undo)

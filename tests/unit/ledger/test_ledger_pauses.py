@@ -1,7 +1,7 @@
 """A paused job: nothing is granted; what is under way, in doubt, asked or waits comes to its end all the same."""
 
 from aetheris.ledger.core.policy import parse
-from aetheris.protocol.fold.state import Settled, St
+from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond, Signal
 from aetheris.protocol.planning.approvals import request_id
@@ -42,17 +42,17 @@ def test_doubts_are_settled_and_reopened_calls_wait() -> None:
     ledger.add(started("a", "n1"), PAUSED)
     ledger.lease_lapses()
     ledger.sleep(LONG_S)
-    assert ledger.state().st is St.REOPENED
+    assert ledger.state().status is KeyStatus.REOPENED
     assert ledger.grants == []
     ledger.add(RESUMED)
     assert [grant.token for grant in ledger.grants] == [2]
 
 
 def test_an_effect_that_is_known_settles_a_call() -> None:
-    world = Surroundings(one("idempotent"))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("idempotent"))
+    ledger = surroundings.ledger()
     ledger.add(started("a", "n1"), PAUSED)
-    world.effects[key_of("a")] = {"n1": effect("a", "n1", {"v": 1})}
+    surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", {"v": 1})}
     ledger.lease_lapses()
     assert ledger.state().outcome is Settled.SUCCESS
 
@@ -103,4 +103,4 @@ def test_a_stop_ends_what_a_pause_held() -> None:
     again = about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="policy")
     ledger.add(started("a", "n1"), PAUSED, again)
     ledger.add(ev.JobStopping(job_id=JOB, by="planner", reason="node b failed", up_to_revision=0))
-    assert ledger.state().st is St.SETTLED
+    assert ledger.state().status is KeyStatus.SETTLED

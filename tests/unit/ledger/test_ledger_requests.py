@@ -40,11 +40,11 @@ LEGAL = {
 
 def commands() -> dict[str, Any]:
     who: dict[str, Any] = {"job_id": JOB, "by": "bob", "tenant": TENANT, "as_of": -1}
-    told = {"execution_id": CONTRACT, "evidence": "seen"}
+    reported = {"execution_id": CONTRACT, "evidence": "seen"}
     return {
         **{action: Respond(request_id=REQUEST, action=action, **who) for action in ("approve", "reject")},
         **{
-            verdict: Resolve.model_validate(who | told | {"verdict": verdict})
+            verdict: Resolve.model_validate(who | reported | {"verdict": verdict})
             for verdict in ("happened", "not_executed", "retry")
         },
         "cancel": CancelContract(execution_id=CONTRACT, **who),
@@ -56,10 +56,10 @@ def commands() -> dict[str, Any]:
 def test_only_what_its_state_allows_is_written(state: str, asked: str) -> None:
     ledger: Ledger = Surroundings(graph({"id": "a"}), parse(ASK)).ledger()
     ledger.add(*STATES[state])
-    before = list(ledger.world.log)
+    before = list(ledger.surroundings.log)
     ledger.core.hear(commands()[asked], "cmd-1", 7)
     ledger.settle()
-    caused = [event for event in ledger.world.log[len(before) :] if getattr(event, "caused_by", None) == "cmd-1"]
+    caused = [event for event in ledger.surroundings.log[len(before) :] if getattr(event, "caused_by", None) == "cmd-1"]
     assert bool(caused) is (asked in LEGAL.get(state, ()))
     if not caused:
-        assert ledger.world.log == before
+        assert ledger.surroundings.log == before

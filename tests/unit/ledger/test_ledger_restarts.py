@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.protocol.fold.state import JobState, Settled, St
+from aetheris.protocol.fold.state import JobState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     Ended,
@@ -21,7 +21,7 @@ from tests.testkit.ledgers import SETTLES_S, TTL_S, Ledger, Surroundings, answer
 
 def test_a_sealed_job_is_forgotten_and_frees_the_mark() -> None:
     ledger = Surroundings(one("pure")).ledger()
-    assert [birth for _, birth in ledger.core.live()] == [0]
+    assert [creation_offset for _, creation_offset in ledger.core.live()] == [0]
     ledger.add(started("a", "n1"), finished("a", "n1"), ev.JobCompleted(job_id=JOB), sealed())
     assert [*ledger.core.live()] == []
     assert ledger.core.jobs == {}
@@ -44,17 +44,17 @@ def test_two_ledgers_that_decide_the_same_write_the_same_ids(plan: dict[str, Any
         ledger = Surroundings(plan).ledger()
         ledger.add(started("a", "n1"))
         ledger.lease_lapses()
-        return [id_ for id_ in ledger.world.ids if id_]
+        return [id_ for id_ in ledger.surroundings.ids if id_]
 
     assert decided() == decided()
     assert decided()
 
 
 @dataclass
-class ExecutorsAndOutside:
+class ExecutorsAndExternalSystem:
     """The world that calls change, an executor that may die at any point, and zombies of both."""
 
-    world: Surroundings
+    surroundings: Surroundings
     random: random.Random
     ledgers: list[Ledger] = field(default_factory=list[Ledger])
     seen: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
@@ -62,14 +62,14 @@ class ExecutorsAndOutside:
     """When each effect lands, and the external key that it carries."""
     late: list[tuple[str, ev.ToolInvocationStarted]] = field(default_factory=list[tuple[str, ev.ToolInvocationStarted]])
     """Incarnations that still live, with a call that they have not made yet."""
-    nonces: int = 0
+    invocation_ids: int = 0
 
     def landed(self) -> list[str]:
-        return [key for at_s, key in self.landing if at_s <= self.world.now_s]
+        return [key for at_s, key in self.landing if at_s <= self.surroundings.now_s]
 
     def ledger(self) -> Ledger:
         """A new process; the ones before it may wake up as zombies."""
-        ledger = self.world.ledger()
+        ledger = self.surroundings.ledger()
         self.ledgers.append(ledger)
         return ledger
 
@@ -87,22 +87,22 @@ class ExecutorsAndOutside:
         if self.random.random() < 0.2:
             return
         there = asked.external_key in self.landed()
-        said = "unknown" if self.random.random() < 0.1 else "found" if there else "not_found"
-        ledger.add(about(ev.InvocationProbed, "a", **answered(asked, said)))
+        text = "unknown" if self.random.random() < 0.1 else "found" if there else "not_found"
+        ledger.add(about(ev.InvocationProbed, "a", **answered(asked, text)))
 
     def _run(self, grant: ToolGrant) -> None:
-        self.nonces += 1
-        nonce, incarnation = f"n{self.nonces}", f"i{self.nonces}"
-        before = fold_of(self.world)
+        self.invocation_ids += 1
+        invocation_id, incarnation = f"n{self.invocation_ids}", f"i{self.invocation_ids}"
+        before = fold_of(self.surroundings)
         known = before.keys.get(grant.idempotency_key)
-        attempt = known.x - 1 if known is not None else 0
-        mine = started("a", nonce, token=grant.token, attempt=attempt, incarnation=incarnation)
+        attempt = known.external_attempt - 1 if known is not None else 0
+        mine = started("a", invocation_id, token=grant.token, attempt=attempt, incarnation=incarnation)
         self._append(mine)
-        state = fold_of(self.world).keys[grant.idempotency_key]
-        if state.st is not St.STARTED or state.n != nonce:
+        state = fold_of(self.surroundings).keys[grant.idempotency_key]
+        if state.status is not KeyStatus.STARTED or state.current_invocation != invocation_id:
             return
         if self.random.random() < 0.5:
-            self.world.held.add(grant.idempotency_key)
+            self.surroundings.held.add(grant.idempotency_key)
         self._act(mine, incarnation)
 
     def _act(self, mine: ev.ToolInvocationStarted, incarnation: str) -> None:
@@ -118,18 +118,18 @@ class ExecutorsAndOutside:
             if fate != "dies":
                 self._call(mine, self.random.uniform(0, SETTLES_S))
             if fate == "dies after the call" and self.random.random() < 0.5:
-                self.world.effects[key_of("a")] = {mine.invocation_id: effect("a", mine.invocation_id, 1)}
+                self.surroundings.effects[key_of("a")] = {mine.invocation_id: effect("a", mine.invocation_id, 1)}
             if fate == "timeout":
-                nonce = mine.invocation_id
-                self._append(about(ev.InvocationInDoubt, "a", invocation_id=nonce, error_class="TimeoutError"))
+                invocation_id = mine.invocation_id
+                self._append(about(ev.InvocationInDoubt, "a", invocation_id=invocation_id, error_class="TimeoutError"))
             self._end(incarnation)
 
     def _call(self, mine: ev.ToolInvocationStarted, delay_s: float) -> None:
-        self.landing.append((self.world.now_s + delay_s, mine.external_key))
+        self.landing.append((self.surroundings.now_s + delay_s, mine.external_key))
 
     def _end(self, incarnation: str) -> None:
         if self.random.random() < 0.7:
-            self.world.ended[worker_ended(incarnation)] = Ended(incarnation=incarnation, how="lock")
+            self.surroundings.ended[worker_ended(incarnation)] = Ended(incarnation=incarnation, how="lock")
             for ledger in self.ledgers:
                 ledger.core.worker_ended(worker_ended(incarnation))
 
@@ -144,61 +144,61 @@ class ExecutorsAndOutside:
                 self._end(incarnation)
 
     def _append(self, event: Event) -> None:
-        self.world.log.append(event)
-        self.world.ids.append("")
+        self.surroundings.log.append(event)
+        self.surroundings.ids.append("")
 
 
-def fold_of(world: Surroundings) -> JobState:
-    return fold(*world.log[1:])
+def fold_of(surroundings: Surroundings) -> JobState:
+    return fold(*surroundings.log[1:])
 
 
 @pytest.mark.parametrize("effect_class", ["opaque", "probeable", "idempotent"])
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_dies_a_call_takes_effect_at_most_once_and_ends(effect_class: str, seed: int) -> None:
-    world = Surroundings(one(effect_class, retry={"max_attempts": 6, "backoff_s": 1.0}))
-    outside = ExecutorsAndOutside(world, random.Random(f"{effect_class}{seed}"))  # noqa: S311 - a seeded test
-    ledger = outside.ledger()
+    surroundings = Surroundings(one(effect_class, retry={"max_attempts": 6, "backoff_s": 1.0}))
+    external = ExecutorsAndExternalSystem(surroundings, random.Random(f"{effect_class}{seed}"))  # noqa: S311 - a seeded test
+    ledger = external.ledger()
     ledger.request("a")
     for _ in range(40):
-        step = outside.random.random()
+        step = external.random.random()
         if step < 0.1:
-            world.effects.clear()
-            world.held.clear()
-            world.lost_s = world.now_s
+            surroundings.effects.clear()
+            surroundings.held.clear()
+            surroundings.lost_s = surroundings.now_s
         elif step < 0.25:
-            ledger = outside.ledger()
+            ledger = external.ledger()
             ledger.request("a")
         elif step < 0.35:
-            outside.wake_late()
+            external.wake_late()
         else:
-            outside.random.choice(outside.ledgers).sleep(outside.random.uniform(0, 2 * TTL_S))
-        world.held.clear()
-        for one_of_them in outside.ledgers:
+            external.random.choice(external.ledgers).sleep(external.random.uniform(0, 2 * TTL_S))
+        surroundings.held.clear()
+        for one_of_them in external.ledgers:
             one_of_them.settle()
-            outside.serve(one_of_them)
-    while outside.late:
-        outside.wake_late()
+            external.serve(one_of_them)
+    while external.late:
+        external.wake_late()
     for _ in range(60):
         ledger.sleep(10 * TTL_S)
-        world.held.clear()
-        outside.serve(ledger)
-    state = fold_of(world).keys[key_of("a")]
-    calls = [key for _, key in outside.landing]
-    assert state.st in (St.SETTLED, St.PARKED)
+        surroundings.held.clear()
+        external.serve(ledger)
+    state = fold_of(surroundings).keys[key_of("a")]
+    calls = [key for _, key in external.landing]
+    assert state.status in (KeyStatus.SETTLED, KeyStatus.PARKED)
     if effect_class == "idempotent":
         assert len(set(calls)) <= 1
     else:
         assert len(calls) <= 1
     if state.outcome is Settled.SUCCESS:
         assert calls
-    if state.st is St.SETTLED and state.sure:
+    if state.status is KeyStatus.SETTLED and state.sure:
         assert not calls
 
 
 def test_a_sealed_job_is_not_born_again() -> None:
-    world = Surroundings(one("opaque"))
-    ledger = world.ledger()
+    surroundings = Surroundings(one("opaque"))
+    ledger = surroundings.ledger()
     ledger.add(sealed())
-    ledger.add(created(), planned(world.plan))
+    ledger.add(created(), planned(surroundings.plan))
     assert JOB not in ledger.core.jobs
     assert [*ledger.core.live()] == []

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from aetheris.ledger.core.policy import NO_RULE, Policy, PolicyEffect, PolicyError, Verdict, parse
+from aetheris.ledger.core.policy import NO_RULE, Policy, PolicyEffect, PolicyError, PolicyVerdict, parse
 from aetheris.ledger.policy_file import PolicyFileInvalid, load
 
 
-def judge(policy: Policy, tool: str, *, irreversible: bool = False, **args: Any) -> Verdict:
+def judge(policy: Policy, tool: str, *, irreversible: bool = False, **args: Any) -> PolicyVerdict:
     """What the policy says of a call of acme's."""
     facts = {"args": args, "job": {"tenant": "acme"}, "tool": {"name": tool}, "node": {"id": "a"}}
     return policy.verdict(tool, irreversible, lambda: facts)

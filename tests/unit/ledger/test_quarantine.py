@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.limits import QuarantineLimits
-from aetheris.ledger.core.quarantine import Tool
+from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.keys import external_key, idempotency_key
-from aetheris.protocol.fold.state import St
+from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import TENANT, about, created, finished, graph, planned, started
@@ -35,33 +35,33 @@ def of(job: str, event: Event) -> Any:
 class JobsOfOnePlan:
     """A ledger with jobs of one plan, and what becomes of their calls."""
 
-    def __init__(self, world: Surroundings, births: dict[str, int] | None = None) -> None:
-        self.world = world
-        self.births = births if births is not None else {}
-        self.ledger: Ledger = world.ledger()
+    def __init__(self, surroundings: Surroundings, creations: dict[str, int] | None = None) -> None:
+        self.surroundings = surroundings
+        self.creations = creations if creations is not None else {}
+        self.ledger: Ledger = surroundings.ledger()
         self._tries = 0
 
     def born(self, *jobs: str, tenant: str = TENANT) -> None:
         for job in jobs:
-            self.births[job] = len(self.world.log)
-            birth = created().model_copy(update={"tenant": tenant})
-            self.ledger.add(of(job, birth), of(job, planned(self.world.plan)))
+            self.creations[job] = len(self.surroundings.log)
+            creation = created().model_copy(update={"tenant": tenant})
+            self.ledger.add(of(job, creation), of(job, planned(self.surroundings.plan)))
 
     def ask(self, *jobs: str, node: str = "a") -> None:
         for job in jobs:
-            self.ledger.request(*node, offset=1000 + self._tries, job_id=job, birth=self.births[job])
+            self.ledger.request(*node, offset=1000 + self._tries, job_id=job, birth=self.creations[job])
             self._tries += 1
 
     def began(self, job: str, node: str = "a") -> str:
         self._tries += 1
-        nonce = f"n{self._tries}"
+        invocation_id = f"n{self._tries}"
         state = self.ledger.core.jobs[job].state.keys.get(idempotency_key(job, node, "act", None))
-        token, attempt = (state.t, state.x - 1) if state is not None else (1, 0)
-        self.ledger.add(of(job, started(node, nonce, token=token, attempt=attempt)))
-        return nonce
+        token, attempt = (state.fencing_token, state.external_attempt - 1) if state is not None else (1, 0)
+        self.ledger.add(of(job, started(node, invocation_id, token=token, attempt=attempt)))
+        return invocation_id
 
-    def ended(self, job: str, nonce: str, outcome: str = FAILED, node: str = "a", **said: Any) -> None:
-        self.ledger.add(of(job, finished(node, nonce, outcome).model_copy(update=said)))
+    def ended(self, job: str, invocation_id: str, outcome: str = FAILED, node: str = "a", **reported: Any) -> None:
+        self.ledger.add(of(job, finished(node, invocation_id, outcome).model_copy(update=reported)))
 
     def fails(self, *jobs: str) -> None:
         for job in jobs:
@@ -74,13 +74,13 @@ class JobsOfOnePlan:
         return [job for job in jobs if job in having]
 
     def release(self, below: int, tenant: str = TENANT, tool: str = "act") -> bool:
-        held = self.ledger.core.tool_released(Tool(tenant, tool), below, self.world.now())
+        held = self.ledger.core.tool_released(TenantTool(tenant, tool), below, self.surroundings.now())
         self.ledger.settle()
         return held
 
     def words(self) -> list[str]:
-        words, self.ledger.core.quarantine.words = self.ledger.core.quarantine.words, []
-        return [word.what for word in words]
+        words, self.ledger.core.quarantine.changes = self.ledger.core.quarantine.changes, []
+        return [action.what for action in words]
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ WAITING = ("w1", "w2", "w3")
 def test_calls_of_a_tool_that_fails_everywhere_wait_and_others_go_on(down: JobsOfOnePlan) -> None:
     assert down.words() == ["begun"]
     assert down.granted(*WAITING) == []
-    assert down.world.held == set(), "they hold no lease"
+    assert down.surroundings.held == set(), "they hold no lease"
     assert down.ledger.core.open_request() is not None, "a restart reads their requests again"
     down.ask("w1", node="c")
     assert [(grant.job_id, grant.nodes) for grant in down.ledger.grants] == [("w1", ("c",))]
@@ -112,7 +112,7 @@ def test_calls_of_a_tool_that_fails_everywhere_wait_and_others_go_on(down: JobsO
 
 
 def test_nothing_is_looked_at_before_its_time(down: JobsOfOnePlan) -> None:
-    over_s = down.world.now_s + FIRST_S
+    over_s = down.surroundings.now_s + FIRST_S
     down.ledger.sleep(2)  # the pauses of those that failed
     assert down.ledger.core.next_due() == pytest.approx(over_s)
 
@@ -126,15 +126,15 @@ def test_after_the_pause_one_call_is_let_through_and_its_success_lets_all_go(dow
 
 
 def test_each_failure_of_a_trial_prolongs_the_pause_up_to_the_longest(down: JobsOfOnePlan) -> None:
-    tried: list[str] = []
+    invocation: list[str] = []
     for pause_s in (FIRST_S, 2 * FIRST_S, LONGEST_S, LONGEST_S):
         down.ledger.sleep(pause_s - 0.1)
-        assert len(down.ledger.grants) == len(tried)
+        assert len(down.ledger.grants) == len(invocation)
         down.ledger.sleep(0.1)
-        tried.append(down.ledger.grants[-1].job_id)
-        assert len(down.ledger.grants) == len(tried)
-        down.ended(tried[-1], down.began(tried[-1]))
-    assert set(tried) >= set(WAITING), "nobody is tried alone for ever"
+        invocation.append(down.ledger.grants[-1].job_id)
+        assert len(down.ledger.grants) == len(invocation)
+        down.ended(invocation[-1], down.began(invocation[-1]))
+    assert set(invocation) >= set(WAITING), "nobody is tried alone for ever"
 
 
 def test_a_trial_of_which_nothing_is_heard_is_followed_by_another(down: JobsOfOnePlan) -> None:
@@ -149,8 +149,8 @@ def test_what_began_before_says_nothing_of_the_trial(jobs: JobsOfOnePlan) -> Non
     jobs.born("slow1", "slow2")
     slow = [(job, jobs.began(job)) for job in ("slow1", "slow2")]
     jobs.fails("f1", "f2", "f3", "f4")
-    for job, nonce in slow:
-        jobs.ended(job, nonce)
+    for job, invocation_id in slow:
+        jobs.ended(job, invocation_id)
     jobs.born("w1")
     jobs.ask("w1")
     jobs.ledger.sleep(FIRST_S)
@@ -169,11 +169,11 @@ def test_a_success_in_between_begins_the_count_anew(jobs: JobsOfOnePlan) -> None
 
 
 def test_one_job_alone_stops_nobody(jobs: JobsOfOnePlan) -> None:
-    jobs.world.plan = graph({"id": "a", "retry": {"max_attempts": 50}}, act=PIN)
+    jobs.surroundings.plan = graph({"id": "a", "retry": {"max_attempts": 50}}, act=PIN)
     jobs.born("f1", "w1")
     for _ in range(2 * AFTER):
         jobs.ended("f1", jobs.began("f1"))
-    assert jobs.ledger.core.jobs["f1"].state.keys[idempotency_key("f1", "a", "act", None)].attempts == 2 * AFTER
+    assert jobs.ledger.core.jobs["f1"].state.keys[idempotency_key("f1", "a", "act", None)].invocation_count == 2 * AFTER
     jobs.ask("w1")
     assert jobs.granted("w1") == ["w1"]
     jobs.fails("f2")
@@ -189,7 +189,7 @@ def test_what_fails_for_one_tenant_stops_no_other(down: JobsOfOnePlan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said"),
+    ("outcome", "body"),
     [
         ("permanent_failure", {"error": "HTTP 404"}),
         ("permanent_failure", {"error": "invalid_args: /n: required"}),
@@ -199,10 +199,10 @@ def test_what_fails_for_one_tenant_stops_no_other(down: JobsOfOnePlan) -> None:
         ("permanent_failure", {"via": ev.Via.HUMAN, "by": "ann"}),
     ],
 )
-def test_what_says_nothing_of_the_tool_does_not_count(jobs: JobsOfOnePlan, outcome: str, said: dict[str, Any]) -> None:
+def test_what_says_nothing_of_the_tool_does_not_count(jobs: JobsOfOnePlan, outcome: str, body: dict[str, Any]) -> None:
     for number in range(3 * AFTER):
         jobs.born(f"f{number}")
-        jobs.ended(f"f{number}", jobs.began(f"f{number}"), outcome, **said)
+        jobs.ended(f"f{number}", jobs.began(f"f{number}"), outcome, **body)
     jobs.born("w1")
     jobs.ask("w1")
     assert jobs.granted("w1") == ["w1"]
@@ -247,16 +247,16 @@ def test_a_doubt_counts_where_the_try_itself_says_what_went_wrong(error_class: s
 def test_a_try_counts_once_however_often_it_is_said(jobs: JobsOfOnePlan) -> None:
     for job in ("f1", "f2"):
         jobs.born(job)
-        nonce = jobs.began(job)
+        invocation_id = jobs.began(job)
         for _ in range(AFTER):
-            jobs.ended(job, nonce)
+            jobs.ended(job, invocation_id)
     assert jobs.words() == []
 
 
 def test_further_tries_wait_too_and_their_time_goes_on_counting(jobs: JobsOfOnePlan) -> None:
     jobs.fails("f1", "f2", "f3", "f4")
     state = jobs.ledger.core.jobs["f1"].state.keys[idempotency_key("f1", "a", "act", None)]
-    assert state.st is St.REOPENED
+    assert state.status is KeyStatus.REOPENED
     jobs.ledger.sleep(FIRST_S - 0.1)
     assert jobs.ledger.grants == []
     jobs.ledger.sleep(0.1)
@@ -265,11 +265,11 @@ def test_further_tries_wait_too_and_their_time_goes_on_counting(jobs: JobsOfOneP
 
 def test_a_run_ends_before_a_call_that_has_to_wait(down: JobsOfOnePlan) -> None:
     down.born("r")
-    down.ledger.request("c", "a", "b", offset=7, job_id="r", birth=down.births["r"])
+    down.ledger.request("c", "a", "b", offset=7, job_id="r", birth=down.creations["r"])
     assert [grant.nodes for grant in down.ledger.grants] == [("c",)]
     assert len(down.ledger.grants[0].rules) == 1
     down.ledger.sleep(FIRST_S)
-    down.ledger.request("a", "b", offset=8, job_id="r", birth=down.births["r"])
+    down.ledger.request("a", "b", offset=8, job_id="r", birth=down.creations["r"])
     assert all(len(grant.nodes) == 1 for grant in down.ledger.grants), "a trial is one call"
 
 
@@ -278,14 +278,14 @@ def test_a_job_that_is_cancelled_waits_no_longer(down: JobsOfOnePlan) -> None:
     down.ledger.add(stop, of("f1", stop))
     assert set(down.ledger.core.jobs["w1"].pending) == set()
     ended = down.ledger.core.jobs["f1"].state.keys[idempotency_key("f1", "a", "act", None)]
-    assert ended.st is St.SETTLED
+    assert ended.status is KeyStatus.SETTLED
     down.ledger.sleep(FIRST_S)
     assert len(down.ledger.grants) == 1
     assert down.granted("w1") == []
 
 
 def test_a_clock_that_goes_back_lets_nobody_wait_longer(down: JobsOfOnePlan) -> None:
-    down.world.now_s -= 900.0
+    down.surroundings.now_s -= 900.0
     down.born("w4")
     down.ask("w4")
     down.ledger.sleep(FIRST_S)
@@ -293,7 +293,7 @@ def test_a_clock_that_goes_back_lets_nobody_wait_longer(down: JobsOfOnePlan) -> 
 
 
 def test_a_wall_clock_decides_nothing(down: JobsOfOnePlan) -> None:
-    down.world.clock_off_s = 1e6
+    down.surroundings.clock_off_s = 1e6
     down.ledger.sleep(FIRST_S - 0.1)
     assert down.ledger.grants == []
     down.ledger.sleep(0.1)
@@ -301,10 +301,10 @@ def test_a_wall_clock_decides_nothing(down: JobsOfOnePlan) -> None:
 
 
 def test_a_restart_from_any_prefix_forgets_it_and_counts_from_there(down: JobsOfOnePlan) -> None:
-    for length in range(2, len(down.world.log) + 1):
-        world = Surroundings(PLAN, limits=down.world.limits)
-        world.log, world.ids = down.world.log[:length], [""] * length
-        again = JobsOfOnePlan(world, down.births)
+    for length in range(2, len(down.surroundings.log) + 1):
+        surroundings = Surroundings(PLAN, limits=down.surroundings.limits)
+        surroundings.log, surroundings.ids = down.surroundings.log[:length], [""] * length
+        again = JobsOfOnePlan(surroundings, down.creations)
         assert again.words() == []
         again.born("new")
         again.ask("new")
@@ -336,7 +336,7 @@ def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: Jo
     jobs.born("w1", "w2")
     jobs.ask("w1", "w2")
     assert not jobs.granted("w1", "w2")
-    old = len(jobs.world.log)
+    old = len(jobs.surroundings.log)
     assert jobs.release(old)
     assert jobs.granted("w1", "w2") == ["w1", "w2"]
     assert jobs.words()[-1] == "released"
@@ -352,7 +352,7 @@ def test_a_released_tool_waits_no_longer_and_old_failures_are_forgotten(jobs: Jo
 
 def test_failures_from_before_a_release_say_nothing_to_who_folds_them_after_it(jobs: JobsOfOnePlan) -> None:
     """A ledger that is behind hears of the release first."""
-    assert not jobs.release(len(jobs.world.log) + 200)
+    assert not jobs.release(len(jobs.surroundings.log) + 200)
     jobs.fails(*(f"f{number}" for number in range(2 * AFTER)))
     jobs.born("w")
     jobs.ask("w")
@@ -364,6 +364,6 @@ def test_a_release_is_one_tenants_and_one_tools(jobs: JobsOfOnePlan) -> None:
     jobs.fails(*(f"f{number}" for number in range(AFTER)))
     jobs.born("w")
     jobs.ask("w")
-    assert not jobs.release(len(jobs.world.log), tenant="another")
-    assert not jobs.release(len(jobs.world.log), tool="other")
+    assert not jobs.release(len(jobs.surroundings.log), tenant="another")
+    assert not jobs.release(len(jobs.surroundings.log), tool="other")
     assert not jobs.granted("w")

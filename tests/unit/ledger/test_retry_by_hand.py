@@ -7,9 +7,9 @@ import pytest
 from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import Told
+from aetheris.protocol.fold.job_log import LoggedEvent
 from aetheris.protocol.fold.start import start_is_void
-from aetheris.protocol.fold.state import KeyState, Settled, St
+from aetheris.protocol.fold.state import KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
 from aetheris.protocol.messages.events import Via
@@ -38,22 +38,22 @@ def state(ledger: Ledger) -> KeyState:
 
 def start(ledger: Ledger, number: int) -> ev.ToolInvocationStarted:
     rule = ledger.grants[-1].rules[0] if ledger.grants else None
-    tried = started("a", f"n{number}", args=PAID, tool="pay", token=number)
-    return tried.model_copy(update={"rule": rule})
+    invocation = started("a", f"n{number}", args=PAID, tool="pay", token=number)
+    return invocation.model_copy(update={"rule": rule})
 
 
 def respond(ledger: Ledger, action: str = "approve", token: int = 1, by: str = "bob", **more: Any) -> None:
     name = f"answer-{token}-{action}-{by}"
     asked = request_id(JOB, "a", KEY, token)
-    said = {"job_id": JOB, "by": by, "tenant": TENANT, "request_id": asked, "action": action, "as_of": -1}
-    ledger.core.hear(Respond.model_validate(said | more), name, 7)
+    body = {"job_id": JOB, "by": by, "tenant": TENANT, "request_id": asked, "action": action, "as_of": -1}
+    ledger.core.hear(Respond.model_validate(body | more), name, 7)
     ledger.settle()
 
 
 def resolve(ledger: Ledger, verdict: str = "retry", by: str = "carol", name: str = "resolve") -> None:
     contract = execution_id(JOB, "a", KEY)
-    said = {"execution_id": contract, "verdict": verdict, "evidence": "their log is empty", "as_of": -1}
-    ledger.core.hear(Resolve.model_validate({"job_id": JOB, "by": by, "tenant": TENANT, **said}), name, 8)
+    body = {"execution_id": contract, "verdict": verdict, "evidence": "their log is empty", "as_of": -1}
+    ledger.core.hear(Resolve.model_validate({"job_id": JOB, "by": by, "tenant": TENANT, **body}), name, 8)
     ledger.settle()
 
 
@@ -65,7 +65,7 @@ def parked(policy: str = ASK, *, irreversible: bool = True) -> Ledger:
         respond(ledger)
     ledger.add(start(ledger, 1))
     ledger.lease_lapses()
-    assert state(ledger).st is St.PARKED
+    assert state(ledger).status is KeyStatus.PARKED
     return ledger
 
 
@@ -74,7 +74,7 @@ def test_each_retry_needs_an_approval_of_its_own(policy: str, irreversible: bool
     ledger = parked(policy, irreversible=irreversible)
     for number in (2, 3, 4):
         resolve(ledger, name=f"resolve-{number}")
-        assert (state(ledger).st, state(ledger).is_asking) == (St.REOPENED, True)
+        assert (state(ledger).status, state(ledger).is_asking) == (KeyStatus.REOPENED, True)
         assert len(ledger.grants) == number - 1
         assert start_is_void(ledger.job, start(ledger, number)) == "retried by hand, and not approved anew"
         respond(ledger, token=number - 1)
@@ -82,11 +82,11 @@ def test_each_retry_needs_an_approval_of_its_own(policy: str, irreversible: bool
         respond(ledger, token=number)
         assert len(ledger.grants) == number
         ledger.add(start(ledger, number))
-        assert state(ledger).st is St.STARTED
+        assert state(ledger).status is KeyStatus.STARTED
         ledger.lease_lapses()
-    said = [event for event in ledger.world.log if isinstance(event, ev.ApprovalDecided)]
-    assert [one.generation for one in said] == [*([1] if policy == ASK else []), 2, 3, 4]
-    assert len({id_ for id_ in ledger.world.ids if id_}) == len([id_ for id_ in ledger.world.ids if id_])
+    reported = [event for event in ledger.surroundings.log if isinstance(event, ev.ApprovalDecided)]
+    assert [one.generation for one in reported] == [*([1] if policy == ASK else []), 2, 3, 4]
+    assert len({id_ for id_ in ledger.surroundings.ids if id_}) == len([id_ for id_ in ledger.surroundings.ids if id_])
 
 
 def test_who_edited_a_call_does_not_approve_another_try_of_it_either() -> None:
@@ -100,9 +100,9 @@ def test_who_edited_a_call_does_not_approve_another_try_of_it_either() -> None:
     for number in (1, 2, 3):
         ledger.add(started("a", f"n{number}", args=less, tool="pay", token=number))
         ledger.lease_lapses()
-        said = {"execution_id": execution_id(JOB, "a", key), "verdict": "retry", "evidence": "none", "as_of": -1}
+        body = {"execution_id": execution_id(JOB, "a", key), "verdict": "retry", "evidence": "none", "as_of": -1}
         ledger.core.hear(
-            Resolve.model_validate({"job_id": JOB, "by": "bob", "tenant": TENANT, **said}), f"r{number}", 8
+            Resolve.model_validate({"job_id": JOB, "by": "bob", "tenant": TENANT, **body}), f"r{number}", 8
         )
         ledger.settle()
         again = request_id(JOB, "a", key, number + 1)
@@ -115,7 +115,7 @@ def test_what_can_be_undone_and_was_never_asked_about_is_retried_as_before() -> 
     ledger = parked(ALLOW, irreversible=False)
     resolve(ledger)
     assert len(ledger.grants) == 2
-    assert not any(isinstance(event, ev.ApprovalRequested) for event in ledger.world.log)
+    assert not any(isinstance(event, ev.ApprovalRequested) for event in ledger.surroundings.log)
 
 
 def test_the_request_says_that_it_is_a_second_try_and_can_only_be_taken_as_it_is() -> None:
@@ -135,7 +135,7 @@ def test_the_request_says_that_it_is_a_second_try_and_can_only_be_taken_as_it_is
 def test_the_rules_approvers_decide_anew_and_nobody_else(by: str) -> None:
     ledger = parked()
     resolve(ledger, by=by)
-    assert state(ledger).st is St.PARKED
+    assert state(ledger).status is KeyStatus.PARKED
     resolve(ledger)
     respond(ledger, token=2, by=by)
     assert state(ledger).is_asking
@@ -151,22 +151,22 @@ def test_a_no_ends_it_and_it_is_not_sure() -> None:
 
 
 def test_nobody_answers_in_time() -> None:
-    world = paying(f"{ASK}expires_s = 60\n")
-    ledger = world.ledger()
+    surroundings = paying(f"{ASK}expires_s = 60\n")
+    ledger = surroundings.ledger()
     ledger.request("a")
     respond(ledger)
     ledger.add(start(ledger, 1))
     ledger.lease_lapses()
     resolve(ledger)
-    again = world.ledger()
+    again = surroundings.ledger()
     again.sleep(61)
     assert (state(again).outcome, state(again).sure, state(again).reason) == (Settled.REJECTED, False, "expired")
 
 
 def test_a_policy_that_denies_by_now_ends_it() -> None:
-    world = parked().world
-    world.policy = parse(DENY)
-    ledger = world.ledger()
+    surroundings = parked().surroundings
+    surroundings.policy = parse(DENY)
+    ledger = surroundings.ledger()
     resolve(ledger)
     assert (state(ledger).outcome, state(ledger).sure, state(ledger).via) == (Settled.FAILED, False, Via.LEDGER)
     assert state(ledger).reason == "policy: never"
@@ -174,9 +174,9 @@ def test_a_policy_that_denies_by_now_ends_it() -> None:
 
 def test_the_policys_own_word_is_not_enough() -> None:
     """Neither one that allows by now, nor one that a ledger far behind still writes."""
-    world = parked().world
-    world.policy = parse(ALLOW)
-    ledger = world.ledger()
+    surroundings = parked().surroundings
+    surroundings.policy = parse(ALLOW)
+    ledger = surroundings.ledger()
     resolve(ledger)
     assert state(ledger).is_asking
     ledger.add(about(ev.PolicyAllowed, "a", args=PAID, tool="pay", args_hash="h", tool_version="1", rule="free"))
@@ -187,7 +187,7 @@ def test_the_policys_own_word_is_not_enough() -> None:
 def test_the_question_outlives_the_ledger_and_is_put_once() -> None:
     ledger = parked()
     resolve(ledger)
-    again = ledger.world.ledger()
+    again = ledger.surroundings.ledger()
     again.settle()
     assert again.written().count("approval_requested") == 2
     respond(again, token=2)
@@ -201,22 +201,22 @@ def test_a_step_that_asks_anew_waits_is_listed_and_can_be_cancelled() -> None:
     assert (step["state"], step["request_id"]) == ("waiting", request_id(JOB, "a", KEY, 2))
     assert job_status(ledger.job) == "waiting"
     contracts = Contracts()
-    for offset, event in enumerate(ledger.world.log):
-        contracts.take(Told(offset, Record("", 0, offset, 0, None, (), b""), event))
+    for offset, event in enumerate(ledger.surroundings.log):
+        contracts.take(LoggedEvent(offset, Record("", 0, offset, 0, None, (), b""), event))
     assert contracts.status(KEY) == "waiting"
     contract = execution_id(JOB, "a", KEY)
-    word = {"job_id": JOB, "by": "ann", "tenant": TENANT, "execution_id": contract, "as_of": -1}
-    ledger.core.hear(CancelContract.model_validate(word), "cancel", 9)
+    settlement = {"job_id": JOB, "by": "ann", "tenant": TENANT, "execution_id": contract, "as_of": -1}
+    ledger.core.hear(CancelContract.model_validate(settlement), "cancel", 9)
     ledger.settle()
-    assert (state(ledger).st, state(ledger).reason, state(ledger).sure) == (St.SETTLED, "cancelled", False)
+    assert (state(ledger).status, state(ledger).reason, state(ledger).sure) == (KeyStatus.SETTLED, "cancelled", False)
 
 
 def test_a_retry_that_is_refused_gives_no_budget_back() -> None:
     """The first try may have acted."""
     ledger = parked()
-    rule = ledger.world.policy.rules[0]
+    rule = ledger.surroundings.policy.rules[0]
     account = ledger.core.jobs[JOB].account(rule.name)
     account.take(rule, KEY, 1.0, 0.0)
     resolve(ledger)
     respond(ledger, "reject", token=2)
-    assert KEY in account.charges
+    assert KEY in account.taken

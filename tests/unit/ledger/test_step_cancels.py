@@ -4,7 +4,7 @@ import pytest
 
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.start import start_is_void
-from aetheris.protocol.fold.state import KeyState, Settled, St
+from aetheris.protocol.fold.state import KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Respond
 from aetheris.protocol.messages.events import Event
@@ -72,9 +72,9 @@ def test_behind_the_start_it_is_on_record_and_there_is_no_further_try() -> None:
     ledger.meanwhile = (started("a", "n1"),)
     cancel(ledger)
     ledger.settle()
-    types = [event.event_type for event in ledger.world.log]
+    types = [event.event_type for event in ledger.surroundings.log]
     assert types[-3:] == ["tool_invocation_started", "invocation_rejected", "invocation_cancel_requested"]
-    assert (state(ledger).st, state(ledger).cancel_requested) == (St.STARTED, True)
+    assert (state(ledger).status, state(ledger).cancel_requested) == (KeyStatus.STARTED, True)
     assert ledger.core.open_command() is None
 
 
@@ -94,10 +94,10 @@ def test_until_the_log_has_its_end_a_successor_reads_it_again() -> None:
     ledger = asked()
     approve(ledger)
     cancel(ledger)
-    ledger.core.to_fetch(ledger.world.now())
-    assert ledger.core.decide(ledger.world.facts(), ledger.world.now()) != []
+    ledger.core.to_fetch(ledger.surroundings.now())
+    assert ledger.core.decide(ledger.surroundings.facts(), ledger.surroundings.now()) != []
     assert ledger.core.open_command() == 8
-    again = ledger.world.ledger()
+    again = ledger.surroundings.ledger()
     approve(again)
     cancel(again)
     again.settle()
@@ -109,8 +109,8 @@ def test_until_the_log_has_its_end_a_successor_reads_it_again() -> None:
 def test_of_what_nobody_asked_for_or_is_over_nothing_is_left_to_wait_for(events: tuple[Event, ...]) -> None:
     ledger = Surroundings(graph({"id": "a"})).ledger()
     ledger.add(*events)
-    before = list(ledger.world.log)
+    before = list(ledger.surroundings.log)
     cancel(ledger)
     ledger.settle()
-    assert ledger.world.log == before
+    assert ledger.surroundings.log == before
     assert ledger.core.open_command() is None

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aetheris.ledger.policy_file import load
-from aetheris.protocol.fold.state import St
+from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Respond, Signal
 from aetheris.protocol.messages.events import Event
@@ -47,15 +47,15 @@ class StoppedJob:
 
     def __init__(self) -> None:
         tools = {"act": RegistryEntry.model_validate(ENTRY)}
-        self.world = Surroundings(PLAN, load(None), tools=tools)
-        self.ledger = Behind(self.world)
+        self.surroundings = Surroundings(PLAN, load(None), tools=tools)
+        self.ledger = Behind(self.surroundings)
         assert self.ledger.job.revision == 0
         self.stop = list(STOP)
 
     def act(self, name: str) -> None:
         match name:
             case "restart":
-                meanwhile, self.ledger = self.ledger.meanwhile, Behind(self.world)
+                meanwhile, self.ledger = self.ledger.meanwhile, Behind(self.surroundings)
                 self.ledger.meanwhile = meanwhile
             case "stop":
                 self.ledger.add(*self._take(1))
@@ -81,7 +81,7 @@ class StoppedJob:
         self.ledger.meanwhile = ()
         self.ledger.add(*left)
         self.ledger.sleep(10 * TTL_S)
-        self.world.held.clear()
+        self.surroundings.held.clear()
         self.ledger.sleep(10 * TTL_S)
 
     def _take(self, count: int) -> Sequence[Event]:
@@ -95,33 +95,37 @@ ACTIONS = ("ask", "wait", "park", "timer", "start", "approve", "reject", "edit",
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from((*ACTIONS, "stop behind")), max_size=14))
 def test_nothing_of_a_stopped_job_is_left_open(actions: list[str]) -> None:
-    course = StoppedJob()
+    stopped = StoppedJob()
     for action in actions:
-        course.act(action)
-    course.end()
+        stopped.act(action)
+    stopped.end()
     left: dict[str, Any] = {
-        state.node_id: state.st
-        for state in course.ledger.job.keys.values()
-        if state.st in (St.STARTED, St.PARKED, St.REOPENED) or state.is_asking or state.is_waiting
+        state.node_id: state.status
+        for state in stopped.ledger.job.keys.values()
+        if state.status in (KeyStatus.STARTED, KeyStatus.PARKED, KeyStatus.REOPENED)
+        or state.is_asking
+        or state.is_waiting
     }
     assert left == {}
 
 
 @pytest.mark.parametrize("then", ["sleep", "restart", "approve", "edit"])
 def test_an_approval_that_is_asked_for_behind_a_stop_ends(then: str) -> None:
-    course = StoppedJob()
+    stopped = StoppedJob()
     for action in ("stop behind", "ask", then):
-        course.act(action)
-    assert course.ledger.written() == ["approval_requested", "job_waiting", "invocation_rejected"]
-    (state,) = course.ledger.job.keys.values()
-    assert (state.st, state.reason) == (St.SETTLED, "cancelled")
+        stopped.act(action)
+    assert stopped.ledger.written() == ["approval_requested", "job_waiting", "invocation_rejected"]
+    (state,) = stopped.ledger.job.keys.values()
+    assert (state.status, state.reason) == (KeyStatus.SETTLED, "cancelled")
 
 
 def test_what_an_undo_could_not_confirm_is_accepted_behind_the_stop() -> None:
-    course = StoppedJob()
-    course.ledger.add(ev.JobWaiting(job_id=JOB, wait_type="confirmation", correlation_key="confirm-7"), *STOP)
-    said = {"job_id": JOB, "by": "ben", "tenant": TENANT, "as_of": -1}
-    course.ledger.core.hear(Signal.model_validate(said | {"correlation_key": "go"}), "cmd-1", 8)
-    course.ledger.core.hear(Signal.model_validate(said | {"correlation_key": "confirm-7"}), "cmd-2", 9)
-    course.ledger.settle()
-    assert [event.correlation_key for event in course.world.log if isinstance(event, ev.WaitCompleted)] == ["confirm-7"]
+    stopped = StoppedJob()
+    stopped.ledger.add(ev.JobWaiting(job_id=JOB, wait_type="confirmation", correlation_key="confirm-7"), *STOP)
+    body = {"job_id": JOB, "by": "ben", "tenant": TENANT, "as_of": -1}
+    stopped.ledger.core.hear(Signal.model_validate(body | {"correlation_key": "go"}), "cmd-1", 8)
+    stopped.ledger.core.hear(Signal.model_validate(body | {"correlation_key": "confirm-7"}), "cmd-2", 9)
+    stopped.ledger.settle()
+    assert [event.correlation_key for event in stopped.surroundings.log if isinstance(event, ev.WaitCompleted)] == [
+        "confirm-7"
+    ]

@@ -7,7 +7,7 @@ import pytest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.views.standing import job_status, job_view
-from aetheris.tool_executor.core.partition import Drop, Partition, Taken, Try, Worker
+from aetheris.tool_executor.core.partition import DeclaredInvocation, Drop, Partition, ReceivedGrant, Worker
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import BY_LOCK, TTL_S, Ledger, Surroundings
 
@@ -27,15 +27,15 @@ def world(*, verifier: bool = True) -> Surroundings:
 
 
 def end(ledger: Ledger) -> None:
-    ledger.world.ended[GONE] = BY_LOCK
+    ledger.surroundings.ended[GONE] = BY_LOCK
     ledger.core.worker_ended(GONE)
     ledger.settle()
 
 
 def confirm(ledger: Ledger) -> None:
-    said = {"job_id": JOB, "node_id": "a", "idempotency_key": key_of("a"), "ask": ledger.asks[-1].ask, "mode": "strict"}
-    answer = ev.EffectConfirmed.model_validate(said | {"resource": {}, "place": 0, "of": 1})
-    ledger.core.confirm(answer, ledger.core.folded, ledger.world.now())
+    body = {"job_id": JOB, "node_id": "a", "idempotency_key": key_of("a"), "ask": ledger.asks[-1].ask, "mode": "strict"}
+    answer = ev.EffectConfirmed.model_validate(body | {"resource": {}, "place": 0, "of": 1})
+    ledger.core.confirm(answer, ledger.core.folded, ledger.surroundings.now())
     ledger.settle()
 
 
@@ -120,8 +120,8 @@ def test_a_grant_from_before_is_taken_by_the_life_it_was_given_to(incarnation: s
     executor = Partition(Worker("w", incarnation), lambda _call: None, lambda _call: kind)
     for offset, event in enumerate(there.log):
         executor.evolve(event, offset)
-    verdict = executor.judge(Taken(ledger.grants[0], "cause", 0), "nonce")
-    assert isinstance(verdict, Try if takes else Drop)
+    verdict = executor.judge(ReceivedGrant(ledger.grants[0], "cause", 0), "nonce")
+    assert isinstance(verdict, DeclaredInvocation if takes else Drop)
 
 
 def test_a_question_that_nobody_answers_is_in_the_log_and_the_view_names_it_until_it_is_answered() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from aetheris.ledger.core.decisions import Emit, Facts, Now
-from aetheris.ledger.core.limits import Limits, QuarantineLimits
-from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
+from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.partition import Partition as LedgerCore
 from aetheris.ledger.policy_file import load
-from aetheris.planner.core.decisions import Append, Request
+from aetheris.planner.core.decisions import Append, NodesRequest
 from aetheris.planner.core.partition import Partition as PlannerCore
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
@@ -25,7 +25,7 @@ from aetheris.protocol.plan.graph import InvalidPlan, TaskGraph, check_graph
 from tests.testkit.histories import JOB, TENANT, created, finished, planned, started
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
-LIMITS = Limits(
+LIMITS = LedgerLimits(
     lease_ttl_s=5,
     end_wait_s=10,
     probe_wait_s=30,
@@ -45,7 +45,7 @@ class PlannerAndLedger:
     plan: dict[str, Any]
     log: list[Event] = field(default_factory=list[Event])
     ids: list[str] = field(default_factory=list[str])
-    requests: list[Request] = field(default_factory=list[Request])
+    requests: list[NodesRequest] = field(default_factory=list[NodesRequest])
     now_s: float = 1000.0
     wall_s: float = 0.0
 
@@ -58,7 +58,7 @@ class PlannerAndLedger:
         """Both processes end; the monotonic clock of the next ones is another."""
         self.now_s += 12_345.0
         self.planner = PlannerCore(lambda _job: None)
-        self.ledger = LedgerCore(Terms(load(None), LIMITS, lambda: "id", lambda: 1.0), {})
+        self.ledger = LedgerCore(DecisionContext(load(None), LIMITS, lambda: "id", lambda: 1.0), {})
         self.read = {"planner": 0, "ledger": 0}
         self._fold()
         self.ledger.restored(self.now())
@@ -122,7 +122,7 @@ class PlannerAndLedger:
             if isinstance(output, Append):
                 for one in output.facts:
                     self._write(one.event, event_id(JOB, one.event.event_type, *one.cause))
-            elif isinstance(output, Request):
+            elif isinstance(output, NodesRequest):
                 self.requests.append(output)
                 self.ledger.request(output.body, len(self.requests))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.models import Busy, Models, ModelsInvalid, ModelSpec, Refused, ShownTool, providers, read_models
+from aetheris.models import Busy, ModelRefused, Models, ModelsInvalid, ModelSpec, ShownTool, providers, read_models
 from aetheris.protocol.plan.prompts import Prompt, Turn
 from aetheris.protocol.planning.answers import understood
 from aetheris.testing.scripted_model import AFTER_THE_SCRIPT, ScriptedModel, running_model
@@ -53,20 +53,20 @@ async def test_a_conversation_goes_out_whole_and_the_answer_comes_back(
     models: Models, served: tuple[ScriptedModel, str]
 ) -> None:
     first = await models.ask(Prompt(model="fast", prompt="find", system="Be brief.", max_tokens=50), TOOLS)
-    assert (first.said.text, first.said.calls) == ("I look.", [("look.up", '{"id": 1}'), ("nope", "{bad")])
+    assert (first.reply.text, first.reply.calls) == ("I look.", [("look.up", '{"id": 1}'), ("nope", "{bad")])
     used = first.usage
     assert used["cost_usd"] == pytest.approx((used["input_tokens"] + 2 * used["output_tokens"]) / 1_000_000)
-    answer = understood(first.said, {tool.name: tool.schema for tool in TOOLS})
+    answer = understood(first.reply, {tool.name: tool.schema for tool in TOOLS})
     second = await models.ask(
         Prompt(model="fast", prompt="find", turns=(Turn(answer=answer, results=({"found": 1},)),)), TOOLS
     )
-    assert (second.said.text, second.said.calls) == ("Found.", [])
+    assert (second.reply.text, second.reply.calls) == ("Found.", [])
     asked, again = (request.body for request in served[0].requests)
     assert [one["content"] for one in asked["messages"]] == ["Be brief.", "find"]
     assert (asked["max_tokens"] if "max_tokens" in asked else asked["max_completion_tokens"]) == 50
     assert [one["function"]["name"] for one in asked["tools"]] == ["look_up", "look_up_2"]
-    told = [one for one in again["messages"] if one["role"] == "tool"]
-    assert [(one["tool_call_id"], one["content"][:22]) for one in told] == [
+    reported = [one for one in again["messages"] if one["role"] == "tool"]
+    assert [(one["tool_call_id"], one["content"][:22]) for one in reported] == [
         ("call_1_1", '{"found": 1}'),
         ("call_1_2", "This call was not made"),
     ]
@@ -84,7 +84,7 @@ async def test_first_questions_at_the_same_time_share_their_connections(
 
     monkeypatch.setattr(providers, "Provider", counted)
     answers = await asyncio.gather(*(models.ask(Prompt(model="fast", prompt="other"), []) for _ in range(5)))
-    assert {answer.said.text for answer in answers} == {AFTER_THE_SCRIPT["text"]}
+    assert {answer.reply.text for answer in answers} == {AFTER_THE_SCRIPT["text"]}
     assert (made, served[0].calls) == (["fast"], 5)
 
 
@@ -96,9 +96,9 @@ async def test_first_questions_at_the_same_time_share_their_connections(
         ("html", "fast", Busy),
         ("no choices", "fast", Busy),
         ("slow", "short", Busy),
-        ("no key", "fast", Refused),
-        ("no such", "fast", Refused),
-        ("find", "unknown", Refused),
+        ("no key", "fast", ModelRefused),
+        ("no such", "fast", ModelRefused),
+        ("find", "unknown", ModelRefused),
     ],
 )
 async def test_a_failure_is_one_request_and_says_whether_to_ask_again(

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.core.submissions import Asked, submit_command
-from aetheris.planner.core.births import birth_group
+from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.core.submissions import SubmissionRequest, submit_command
+from aetheris.planner.core.creations import creation_group
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.messages.envelope import draft
@@ -30,7 +30,7 @@ def entry_of(**declared: Any) -> RegistryEntry:
 
 
 def submit(**body: Any) -> Submit:
-    asked = Asked(JOB, "ann", TENANT, None)
+    asked = SubmissionRequest(JOB, "ann", TENANT, None)
     return submit_command(json.dumps({"plan": PLAN, **body}).encode(), asked, {"act": entry_of()}, {})
 
 
@@ -60,7 +60,7 @@ def test_a_tool_can_only_park_or_fail() -> None:
     ],
 )
 def test_bad_options_name_the_field(options: Any, field: str) -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(BadRequestProblem) as refused:
         submit(options=options)
     assert refused.value.field == field
 
@@ -77,7 +77,7 @@ def test_bad_options_name_the_field(options: Any, field: str) -> None:
 )
 def test_what_a_job_was_asked_for_is_recorded_with_its_birth(body: dict[str, Any], recorded: Any) -> None:
     sent = draft("topic", submit(**body), key=JOB, id="1", source="test", time="")
-    job_created = birth_group(Submit.model_validate_json(sent.value), "1").facts[0].event
+    job_created = creation_group(Submit.model_validate_json(sent.value), "1").facts[0].event
     written = json.loads(draft("topic", job_created, key=JOB, id="1", source="test", time="").value)
     assert written.get("options") == recorded
 

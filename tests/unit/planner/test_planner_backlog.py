@@ -14,8 +14,8 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, Submit
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event
-from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -34,7 +34,7 @@ class PlannerOnLog:
     def __init__(self, log: MemoryLog, data: Path, seen: int = 0) -> None:
         self.log = log
         self.read_again: list[tuple[int, int]] = []
-        self.rings = 0
+        self.wake_ups = 0
         self.seen = {Topic.JOBS_EVENTS: 0, Topic.JOBS_COMMANDS: seen}
         self.appender = log.appender()
         self.handler = PlannerHandler(
@@ -49,7 +49,7 @@ class PlannerOnLog:
             again=self._again,
             look_up=lambda job_id: pytest.fail(f"{job_id} is not asked for"),
             jobs_in_flight=IN_FLIGHT,
-            ring=self._ring,
+            wake_up=self._wake_up,
         )
 
     async def start(self) -> None:
@@ -63,8 +63,8 @@ class PlannerOnLog:
         while batch := {str(topic): new for topic in self.seen if (new := self._new(topic))}:
             await self.handler.handle(batch)
 
-    def _ring(self) -> None:
-        self.rings += 1
+    def _wake_up(self) -> None:
+        self.wake_ups += 1
 
     def _new(self, topic: Topic) -> Sequence[Record]:
         records = self.log.records(topic)
@@ -164,8 +164,8 @@ async def test_who_waits_for_the_end_of_a_job_is_rung(tmp_path: Path) -> None:
     await planner.start()
     await write(log, Topic.JOBS_COMMANDS, submit(0))
     await planner.round()
-    assert planner.rings == 0
+    assert planner.wake_ups == 0
     await write(log, Topic.JOBS_COMMANDS, Cancel(job_id="job-0", by="bob", tenant=TENANT))
     await planner.round()
     assert [event for event in events(log) if isinstance(event, ev.JobCancelled)]
-    assert planner.rings == 1
+    assert planner.wake_ups == 1

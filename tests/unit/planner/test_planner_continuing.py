@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.planner.core.decisions import Append, Look, Refused
+from aetheris.planner.core.decisions import Append, Look, RefusedSubmission
 from aetheris.planner.core.partition import Partition
 from aetheris.planner.handlers import PlannerHandler
 from aetheris.protocol.base.topics import Topic
@@ -14,9 +14,9 @@ from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.envelope import draft
-from aetheris.protocol.planning.continuation import Ended, continues
-from aetheris.runtime.blobs.loading import BlobTraffic
+from aetheris.protocol.planning.continuation import EndedJob, continues
 from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.log.interface import LogUnreachable
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -55,14 +55,14 @@ def failed(*, sure: bool = True, end: ev.Event | None = None) -> JobState:
     )
 
 
-def submission(said: ev.Continues, *nodes: dict[str, Any], tenant: str = h.TENANT) -> Submit:
+def submission(continues: ev.Continues, *nodes: dict[str, Any], tenant: str = h.TENANT) -> Submit:
     planned = nodes or ({"id": "b", "args": {"n": 7}},)
     plan = h.graph(*planned, act={}, pay={"irreversible": True})
-    used = said.model_copy(update={"uses": (ev.Use(node_id="b", at="/args/n", ref="a#/x"),)} if not nodes else {})
+    used = continues.model_copy(update={"uses": (ev.Use(node_id="b", at="/args/n", ref="a#/x"),)} if not nodes else {})
     return Submit(job_id="job-2", by="bob", tenant=tenant, request_hash="q", plan=plan, continues=used)
 
 
-def taken(command: Submit, ended: Ended | None) -> ev.Event:
+def taken(command: Submit, ended: EndedJob | None) -> ev.Event:
     """The last event of the birth."""
     core = Partition(lambda _job_id: None)
     assert core.submit(command, "cmd") == Look(h.JOB)
@@ -74,37 +74,41 @@ def taken(command: Submit, ended: Ended | None) -> ev.Event:
 
 
 def test_what_its_stream_bears_out_is_taken_up() -> None:
-    ended = Ended(failed(), SEAL)
+    ended = EndedJob(failed(), SEAL)
     assert isinstance(taken(submission(continues(ended)), ended), ev.PlanGenerated)
 
 
-def first(said: ev.Continues, **changed: Any) -> ev.Continues:
-    one, *rest = said.adopted
-    return said.model_copy(update={"adopted": (one.model_copy(update=changed), *rest)})
+def first(continues: ev.Continues, **changed: Any) -> ev.Continues:
+    one, *rest = continues.adopted
+    return continues.model_copy(update={"adopted": (one.model_copy(update=changed), *rest)})
 
 
 FORGED: dict[str, Change] = {
-    "a result": lambda said: first(said, result_hash="0"),
-    "a key": lambda said: first(said, idempotency_key="0"),
-    "a step that failed": lambda said: first(said, node_id="b"),
-    "a meaning": lambda said: first(said, content_key=None),
-    "nothing adopted": lambda said: said.model_copy(update={"adopted": ()}),
-    "more adopted": lambda said: said.model_copy(
-        update={"adopted": (*said.adopted, said.adopted[0].model_copy(update={"node_id": "z"}))}
+    "a result": lambda continuation: first(continuation, result_hash="0"),
+    "a key": lambda continuation: first(continuation, idempotency_key="0"),
+    "a step that failed": lambda continuation: first(continuation, node_id="b"),
+    "a meaning": lambda continuation: first(continuation, content_key=None),
+    "nothing adopted": lambda continuation: continuation.model_copy(update={"adopted": ()}),
+    "more adopted": lambda continuation: continuation.model_copy(
+        update={"adopted": (*continuation.adopted, continuation.adopted[0].model_copy(update={"node_id": "z"}))}
     ),
-    "another seal": lambda said: said.model_copy(update={"seal": said.seal.model_copy(update={"root": "0"})}),
-    "a place of the result": lambda said: first(said, result_ref=ev.BlobRef(sha256="0", size=1)),
-    "a result for references": lambda said: said.model_copy(
+    "another seal": lambda continuation: continuation.model_copy(
+        update={"seal": continuation.seal.model_copy(update={"root": "0"})}
+    ),
+    "a place of the result": lambda continuation: first(continuation, result_ref=ev.BlobRef(sha256="0", size=1)),
+    "a result for references": lambda continuation: continuation.model_copy(
         update={"given": (ev.Given(name=f"{h.JOB}/a", result={"x": 8}),)}
     ),
-    "a result of nothing": lambda said: said.model_copy(update={"given": (ev.Given(name="z/a", result={"x": 7}),)}),
-    "another depth": lambda said: said.model_copy(update={"depth": 2}),
+    "a result of nothing": lambda continuation: continuation.model_copy(
+        update={"given": (ev.Given(name="z/a", result={"x": 7}),)}
+    ),
+    "another depth": lambda continuation: continuation.model_copy(update={"depth": 2}),
 }
 
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_what_a_forged_submission_says_never_runs(forged: str) -> None:
-    ended = Ended(failed(), SEAL)
+    ended = EndedJob(failed(), SEAL)
     end = taken(submission(FORGED[forged](continues(ended))), ended)
     assert isinstance(end, ev.JobFailed)
     assert (end.unfounded, end.error.startswith("continues: ")) == (True, True)
@@ -118,52 +122,52 @@ def test_what_a_forged_submission_says_never_runs(forged: str) -> None:
     ],
 )
 def test_what_was_paid_is_not_paid_again_by_a_forged_plan(nodes: dict[str, Any], reason: str) -> None:
-    ended = Ended(failed(), SEAL)
+    ended = EndedJob(failed(), SEAL)
     end = taken(submission(continues(ended), nodes), ended)
     assert isinstance(end, ev.JobFailed)
     assert reason in end.error
 
 
 def test_values_that_stand_for_results_are_those_results() -> None:
-    ended = Ended(failed(), SEAL)
+    ended = EndedJob(failed(), SEAL)
     command = submission(continues(ended), {"id": "b", "args": {"n": 8}})
     assert command.continues is not None
     for use in (("b", "/args/n", "a#/x"), ("b", "/args/m", "a#/x"), ("z", "/args/n", "a#/x"), ("b", "/args/n", "b")):
-        told = ev.Use(node_id=use[0], at=use[1], ref=use[2])
-        forged = command.model_copy(update={"continues": command.continues.model_copy(update={"uses": (told,)})})
+        reported = ev.Use(node_id=use[0], at=use[1], ref=use[2])
+        forged = command.model_copy(update={"continues": command.continues.model_copy(update={"uses": (reported,)})})
         assert isinstance(taken(forged, ended), ev.JobFailed)
 
 
 def test_a_job_that_there_is_not_runs_or_is_anothers_is_not_continued() -> None:
-    said = continues(Ended(failed(), SEAL))
+    continuation = continues(EndedJob(failed(), SEAL))
     completed = failed(end=ev.JobCompleted(job_id=h.JOB))
     unfounded = failed(end=ev.JobFailed(job_id=h.JOB, error="continues: no", unfounded=True))
     for ended in (
         None,
-        Ended(failed(), None),
-        Ended(failed(sure=False), SEAL),
-        Ended(completed, SEAL),
-        Ended(unfounded, SEAL),
+        EndedJob(failed(), None),
+        EndedJob(failed(sure=False), SEAL),
+        EndedJob(completed, SEAL),
+        EndedJob(unfounded, SEAL),
     ):
-        assert isinstance(taken(submission(said), ended), ev.JobFailed)
-    end = taken(submission(said, tenant="umbrella"), Ended(failed(), SEAL))
+        assert isinstance(taken(submission(continuation), ended), ev.JobFailed)
+    end = taken(submission(continuation, tenant="umbrella"), EndedJob(failed(), SEAL))
     assert isinstance(end, ev.JobFailed)
     assert end.error == "continues: there is no such job", "nobody learns what others have"
 
 
 def test_a_plan_that_is_none_is_refused_as_ever() -> None:
-    core, ended = Partition(lambda _job_id: None), Ended(failed(), SEAL)
+    core, ended = Partition(lambda _job_id: None), EndedJob(failed(), SEAL)
     command = submission(continues(ended)).model_copy(update={"plan": {"nodes": [{"id": 7}]}})
     core.submit(command, "cmd")
-    assert isinstance(core.looked_up(command, "cmd", ended), Refused)
+    assert isinstance(core.looked_up(command, "cmd", ended), RefusedSubmission)
 
 
 async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
-    log, clock, ended = MemoryLog(partitions=1), VirtualClock(), Ended(failed(), SEAL)
+    log, clock, ended = MemoryLog(partitions=1), VirtualClock(), EndedJob(failed(), SEAL)
     appender, asked = log.appender(), list[str]()
     await appender.start()
 
-    async def look_up(job_id: str) -> Ended | None:
+    async def look_up(job_id: str) -> EndedJob | None:
         asked.append(job_id)
         if len(asked) == 1:
             raise LogUnreachable

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.planner.core.decisions import Append, Conflict, Joined, Load, Refused
+from aetheris.planner.core.decisions import Append, Joined, LoadArguments, RefusedSubmission, SubmissionConflict
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import JobIndexEntry
@@ -18,12 +18,12 @@ from tests.testkit.planners import (
     WIDE,
     Planner,
     PlannerSurroundings,
-    born,
     cancel,
+    events_of,
     of_type,
     ran,
     requests,
-    said,
+    started_planner,
     submit,
 )
 
@@ -40,18 +40,18 @@ class TestBirth:
         assert made.plan == planned.task_graph == CHAIN
         assert planned.plan_hash == digest(CHAIN)
         planner.settle()
-        assert said(planner.take()) == ["job_created", "plan_generated", ("a", "b", "c"), "index running"]
+        assert events_of(planner.take()) == ["job_created", "plan_generated", ("a", "b", "c"), "index running"]
 
     def test_births_come_from_the_log(self) -> None:
-        world = PlannerSurroundings()
+        surroundings = PlannerSurroundings()
         other = ev.JobCreated(job_id="other", tenant=TENANT, submitted_by="x", request_hash="q")
-        planner = world.planner().happens(other)
+        planner = surroundings.planner().happens(other)
         planner.submit(submit(CHAIN))
         planner.settle()
         (asked,) = requests(planner.take())
         assert (asked.body.birth, asked.body.as_of, asked.body.revision) == (1, 2, 0)
-        assert world.index[JOB].birth == 1
-        assert world.index[JOB].created_at == "2026-01-01T00:00:00Z"
+        assert surroundings.index[JOB].birth == 1
+        assert surroundings.index[JOB].created_at == "2026-01-01T00:00:00Z"
 
     def test_a_repeat_is_nothing_before_and_after_the_fold(self) -> None:
         planner = PlannerSurroundings().planner()
@@ -61,25 +61,25 @@ class TestBirth:
         assert planner.submit(submit(CHAIN), "cmd-3") is None
 
     def test_another_request_under_the_same_id_is_a_conflict(self) -> None:
-        planner = born(CHAIN)
-        assert planner.submit(submit(WIDE, "other")) == Conflict()
+        planner = started_planner(CHAIN)
+        assert planner.submit(submit(WIDE, "other")) == SubmissionConflict()
 
     def test_a_job_that_only_the_index_knows_is_not_born_again(self) -> None:
-        world = PlannerSurroundings()
-        planner = world.planner()
+        surroundings = PlannerSurroundings()
+        planner = surroundings.planner()
         line = {"job_id": JOB, "birth": 3, "request_hash": "r", "status": "completed", "tenant": TENANT}
-        world.index[JOB] = JobIndexEntry.model_validate(line | {"submitted_by": "ann", "created_at": ""})
+        surroundings.index[JOB] = JobIndexEntry.model_validate(line | {"submitted_by": "ann", "created_at": ""})
         assert planner.submit(submit(CHAIN)) is None
-        assert planner.submit(submit(CHAIN, "other")) == Conflict()
+        assert planner.submit(submit(CHAIN, "other")) == SubmissionConflict()
 
     def test_a_late_second_birth_of_a_sealed_job_is_void(self) -> None:
-        planner = born(PURE).happens(*ran("a"), *ran("b"))
+        planner = started_planner(PURE).happens(*ran("a"), *ran("b"))
         planner.happens(sealed())
         planner.take()
-        for event in planner.world.log[:2]:
+        for event in planner.surroundings.log[:2]:
             planner.append(event, "zombie")
         planner.settle()
-        assert said(planner.take()) == ["birth_repeated"]
+        assert events_of(planner.take()) == ["birth_repeated"]
         assert [*planner.core.live()] == []
 
     @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ class TestBirth:
     )
     def test_an_invalid_plan_is_refused_by_field(self, plan: dict[str, Any] | None, field: str) -> None:
         refused = PlannerSurroundings().planner().submit(submit(plan))
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, RefusedSubmission)
         assert refused.reason.startswith(field)
 
     def test_the_largest_plan_fits_its_group(self) -> None:
@@ -107,24 +107,24 @@ class TestBirth:
     def test_a_missing_index_line_is_written_after_a_crash(self) -> None:
         planner = PlannerSurroundings().planner()
         planner.submit(submit(CHAIN))
-        again = planner.world.planner().restore()
-        assert said(again.take()) == [("a", "b", "c"), "index running"]
-        assert said(planner.world.planner().restore().take()) == [("a", "b", "c")]
+        again = planner.surroundings.planner().restore()
+        assert events_of(again.take()) == [("a", "b", "c"), "index running"]
+        assert events_of(planner.surroundings.planner().restore().take()) == [("a", "b", "c")]
 
 
 class TestRequests:
     def test_ready_nodes_in_declared_order(self) -> None:
         plan = graph({"id": "z"}, {"id": "m"}, {"id": "a"})
-        assert said(born(plan).take())[2:5] == [("z",), ("m",), ("a",)]
+        assert events_of(started_planner(plan).take())[2:5] == [("z",), ("m",), ("a",)]
 
     def test_without_runs_each_node_is_asked_for_alone(self) -> None:
-        planner = born(CHAIN, runs=False)
+        planner = started_planner(CHAIN, runs=False)
         assert [one.body.nodes for one in requests(planner.take())] == [("a",)]
         planner.happens(*ran("a"))
         assert [one.body.nodes for one in requests(planner.take())] == [("b",)]
 
     def test_a_run_needs_nothing_from_outside_of_it(self) -> None:
-        planner = born(WIDE)
+        planner = started_planner(WIDE)
         assert [one.body.nodes for one in requests(planner.take())] == [("a",), ("b",)]
         planner.happens(*ran("a"))
         assert requests(planner.take()) == []
@@ -133,37 +133,37 @@ class TestRequests:
 
     def test_a_run_continues_over_a_node_whose_other_needs_are_done(self) -> None:
         plan = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c", "depends_on": ["a", "b"]})
-        assert [one.body.nodes for one in requests(born(plan).take())] == [("a", "b", "c")]
+        assert [one.body.nodes for one in requests(started_planner(plan).take())] == [("a", "b", "c")]
 
     def test_where_several_could_follow_the_others_run_beside_it(self) -> None:
         plan = graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c", "depends_on": ["a"]})
-        planner = born(plan)
+        planner = started_planner(plan)
         assert [one.body.nodes for one in requests(planner.take())] == [("a", "b")]
         planner.happens(*ran("a"), started("b", "nonce-b"))
         assert [one.body.nodes for one in requests(planner.take())] == [("c",)]
 
     def test_a_run_is_capped_and_ends_before_what_is_irreversible(self) -> None:
         long = graph(*({"id": f"n{i}", "depends_on": [f"n{i - 1}"] if i else []} for i in range(250)))
-        (asked,) = requests(born(long).take())
+        (asked,) = requests(started_planner(long).take())
         assert len(asked.body.nodes) == 200
         plan = graph({"id": "a"}, {"id": "b", "depends_on": ["a"], "irreversible": True})
-        assert [one.body.nodes for one in requests(born(plan).take())] == [("a",)]
+        assert [one.body.nodes for one in requests(started_planner(plan).take())] == [("a",)]
 
     def test_nodes_that_a_run_took_along_are_not_asked_for(self) -> None:
-        planner = born(CHAIN)
+        planner = started_planner(CHAIN)
         planner.take()
         planner.happens(*ran("a"), started("b", "nonce-b"))
-        assert said(planner.take()) == ["node_finished a"]
+        assert events_of(planner.take()) == ["node_finished a"]
         assert planner.core.joined() == [Joined(started("b", "x").idempotency_key, JOB, "b")]
 
     def test_nodes_that_a_cut_run_left_are_asked_for_again(self) -> None:
-        planner = born(CHAIN)
+        planner = started_planner(CHAIN)
         planner.take()
         planner.happens(*ran("a"))
-        assert said(planner.take()) == ["node_finished a", ("b", "c")]
+        assert events_of(planner.take()) == ["node_finished a", ("b", "c")]
 
     def test_the_same_head_is_asked_for_once(self) -> None:
-        planner = born(CHAIN)
+        planner = started_planner(CHAIN)
         planner.take()
         planner.happens(started("a", "n1"), finished("a", "n1", "retryable_failure"))
         assert planner.take() == []
@@ -172,7 +172,7 @@ class TestRequests:
         plan = graph(
             {"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}, "n": 1}}, act={"effect_class": "pure"}
         )
-        planner = born(plan, runs=False)
+        planner = started_planner(plan, runs=False)
         planner.happens(*ran("a", result={"mail": "x@y"}))
         head = requests(planner.take())[-1]
         args = {"to": "x@y", "n": 1}
@@ -181,7 +181,7 @@ class TestRequests:
 
     def test_a_large_result_is_loaded_first(self) -> None:
         planner, ref = self.large_result()
-        (load,) = [output for output in planner.take() if isinstance(output, Load)]
+        (load,) = [output for output in planner.take() if isinstance(output, LoadArguments)]
         assert (load.node_id, load.refs) == ("b", (ref,))
         (asked,) = requests(planner.core.resolved(JOB, "b", {ref.sha256: {"mail": "x@y"}}))
         assert asked.body.args == {"to": "x@y"}
@@ -193,7 +193,7 @@ class TestRequests:
         planner.happens(
             adopts("a", {}, ref=ref), planned(graph({"id": "b", "args": {"to": {"$ref": "job-0/a#/mail"}}}))
         )
-        (load,) = [output for output in planner.take() if isinstance(output, Load)]
+        (load,) = [output for output in planner.take() if isinstance(output, LoadArguments)]
         assert (load.node_id, load.refs) == ("b", (ref,))
         (asked,) = requests(planner.core.resolved(JOB, "b", {"s": {"mail": "x@y"}}))
         assert (asked.body.nodes, asked.body.args) == (("b",), {"to": "x@y"})
@@ -208,10 +208,10 @@ class TestRequests:
         planner.take()
         planner.write(planner.core.resolved(JOB, "b", {ref.sha256: {}}))
         planner.settle()
-        assert said(planner.take()) == ["node_finished b", "job_stopping", "job_failed b", "index failed"]
+        assert events_of(planner.take()) == ["node_finished b", "job_stopping", "job_failed b", "index failed"]
 
     def large_result(self) -> tuple[Planner, ev.BlobRef]:
-        planner = born(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}), runs=False)
+        planner = started_planner(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}), runs=False)
         start, end = ran("a")
         ref = ev.BlobRef(sha256="0" * 64, size=10**6)
         planner.happens(start, end.model_copy(update={"result_ref": ref}))
@@ -219,7 +219,7 @@ class TestRequests:
 
     def test_resolved_arguments_that_are_large_do_not_travel(self) -> None:
         args = {f"p{i}": {"$ref": "a#/text"} for i in range(3)}
-        planner = born(graph({"id": "a"}, {"id": "b", "args": args}), runs=False)
+        planner = started_planner(graph({"id": "a"}, {"id": "b", "args": args}), runs=False)
         planner.happens(*ran("a", result={"text": "x" * 30_000}))
         head = requests(planner.take())[-1]
         assert head.body.args == {}
@@ -227,22 +227,22 @@ class TestRequests:
 
     def test_a_reference_that_leads_nowhere_fails_its_node(self) -> None:
         plan = graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}})
-        planner = born(plan, runs=False)
+        planner = started_planner(plan, runs=False)
         planner.take()
         planner.happens(*ran("a", result={}))
         expected = ["node_finished a", "node_finished b", "job_stopping", "job_failed b", "index failed"]
-        assert said(planner.take()) == expected
-        assert of_type(planner.world, ev.JobFailed)[0].error == "a#/mail: the result has no such place"
+        assert events_of(planner.take()) == expected
+        assert of_type(planner.surroundings, ev.JobFailed)[0].error == "a#/mail: the result has no such place"
 
 
 class TestEnds:
     def test_completed_with_the_results_of_the_sinks(self) -> None:
-        planner = born(PURE)
+        planner = started_planner(PURE)
         planner.take()
         planner.happens(*ran("a", result=1), *ran("b", result={"x": None}))
-        assert said(planner.take()) == ["node_finished a", "node_finished b", "job_completed", "index completed"]
-        assert of_type(planner.world, ev.JobCompleted)[0].result == {"b": {"x": None}}
-        reports = of_type(planner.world, ev.NodeFinished)
+        assert events_of(planner.take()) == ["node_finished a", "node_finished b", "job_completed", "index completed"]
+        assert of_type(planner.surroundings, ev.JobCompleted)[0].result == {"b": {"x": None}}
+        reports = of_type(planner.surroundings, ev.NodeFinished)
         assert [(one.result_type, one.step_index, one.attempt) for one in reports] == [
             ("success", 0, 1),
             ("success", 1, 1),
@@ -250,73 +250,73 @@ class TestEnds:
         assert reports[0].output_hash == digest(1)
 
     def test_effects_are_committed_side_effects(self) -> None:
-        planner = born(graph({"id": "a"})).happens(*ran("a"))
-        assert [one.result_type for one in of_type(planner.world, ev.NodeFinished)] == ["side_effect_committed"]
+        planner = started_planner(graph({"id": "a"})).happens(*ran("a"))
+        assert [one.result_type for one in of_type(planner.surroundings, ev.NodeFinished)] == ["side_effect_committed"]
 
     def test_large_results_stay_in_their_events(self) -> None:
-        planner = born(graph({"id": "a"}, {"id": "b"}))
+        planner = started_planner(graph({"id": "a"}, {"id": "b"}))
         planner.happens(*ran("a", result="x" * 70_000), *ran("b", result="y"))
-        assert of_type(planner.world, ev.JobCompleted)[0].result == {"b": "y"}
+        assert of_type(planner.surroundings, ev.JobCompleted)[0].result == {"b": "y"}
 
     def test_a_failure_stops_then_waits_for_what_is_in_flight(self) -> None:
-        planner = born(WIDE)
+        planner = started_planner(WIDE)
         planner.take()
         planner.happens(started("b", "nb"), started("a", "na"), finished("a", "na", "permanent_failure"))
-        assert said(planner.take()) == ["node_finished a", "job_stopping"]
+        assert events_of(planner.take()) == ["node_finished a", "job_stopping"]
         planner.happens(finished("b", "nb"))
-        assert said(planner.take()) == ["node_finished b", "job_failed a", "index failed"]
+        assert events_of(planner.take()) == ["node_finished b", "job_failed a", "index failed"]
 
     def test_a_reopened_key_holds_the_end(self) -> None:
-        planner = born(WIDE)
+        planner = started_planner(WIDE)
         planner.happens(started("b", "nb"), *ran("a", outcome="permanent_failure"))
         planner.happens(finished("b", "nb", "retryable_failure"))
-        assert of_type(planner.world, ev.JobFailed) == []
+        assert of_type(planner.surroundings, ev.JobFailed) == []
         planner.happens(finished("b", "nb", "permanent_failure", via="ledger"))
-        assert len(of_type(planner.world, ev.JobFailed)) == 1
+        assert len(of_type(planner.surroundings, ev.JobFailed)) == 1
 
     def test_a_parked_key_keeps_the_job_waiting(self) -> None:
-        planner = born(WIDE)
+        planner = started_planner(WIDE)
         planner.take()
         parked = about(ev.InvocationParked, "b", invocation_id="nb", reason="unknown")
         planner.happens(started("b", "nb"), parked, *ran("a", outcome="permanent_failure"))
-        assert said(planner.take()) == ["node_finished a", "job_stopping", "index waiting"]
+        assert events_of(planner.take()) == ["node_finished a", "job_stopping", "index waiting"]
         planner.happens(finished("b", "nb", via="human"))
-        assert said(planner.take()) == ["node_finished b", "job_failed a", "index failed"]
+        assert events_of(planner.take()) == ["node_finished b", "job_failed a", "index failed"]
 
     def test_an_approval_is_waited_for_in_the_index(self) -> None:
-        planner = born(CHAIN)
+        planner = started_planner(CHAIN)
         planner.take()
         bound: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "r"}
         planner.happens(about(ev.ApprovalRequested, "a", form={}, **bound))
-        assert said(planner.take()) == ["index waiting"]
+        assert events_of(planner.take()) == ["index waiting"]
         planner.happens(about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="eve", **bound))
-        assert said(planner.take()) == ["index running"]
+        assert events_of(planner.take()) == ["index running"]
 
     def test_a_rejection_fails_the_job(self) -> None:
-        planner = born(CHAIN)
+        planner = started_planner(CHAIN)
         planner.happens(about(ev.InvocationRejected, "a", reason=ev.RejectReason.POLICY))
-        assert of_type(planner.world, ev.JobFailed)[0].error == "policy"
-        (report,) = of_type(planner.world, ev.NodeFinished)
+        assert of_type(planner.surroundings, ev.JobFailed)[0].error == "policy"
+        (report,) = of_type(planner.surroundings, ev.NodeFinished)
         assert (report.result_type, report.attempt, report.output_hash) == ("permanent_failure", 0, None)
 
     def test_a_partial_effect_stops_the_job(self) -> None:
-        planner = born(CHAIN)
+        planner = started_planner(CHAIN)
         planner.take()
         planner.happens(*ran("a", outcome="compensatable_failure"))
-        assert said(planner.take()) == ["node_finished a", "job_stopping", "job_failed a", "index failed"]
-        assert of_type(planner.world, ev.NodeFinished)[0].result_type == "compensatable_failure"
+        assert events_of(planner.take()) == ["node_finished a", "job_stopping", "job_failed a", "index failed"]
+        assert of_type(planner.surroundings, ev.NodeFinished)[0].result_type == "compensatable_failure"
 
     def test_nothing_after_the_end(self) -> None:
-        planner = born(graph({"id": "a"})).happens(*ran("a"))
+        planner = started_planner(graph({"id": "a"})).happens(*ran("a"))
         planner.take()
         planner.cancel(cancel())
         planner.happens(finished("a", "other"))
         assert planner.take() == []
 
     def test_sealed_jobs_are_forgotten_and_stay_known(self) -> None:
-        planner = born(graph({"id": "a"})).happens(*ran("a"))
-        assert [birth for _, birth in planner.core.live()] == [0]
-        planner.world.index.clear()
+        planner = started_planner(graph({"id": "a"})).happens(*ran("a"))
+        assert [creation_offset for _, creation_offset in planner.core.live()] == [0]
+        planner.surroundings.index.clear()
         planner.happens(sealed())
         assert [*planner.core.live()] == []
         assert planner.core.jobs == {}
@@ -325,15 +325,15 @@ class TestEnds:
 
 class TestCancel:
     def test_stop_settle_cancelled(self) -> None:
-        planner = born(CHAIN).happens(started("a", "na"))
+        planner = started_planner(CHAIN).happens(started("a", "na"))
         planner.take()
         planner.cancel(cancel(), "cmd-7")
         planner.settle()
-        assert said(planner.take()) == ["cancel_requested", "job_stopping"]
-        assert of_type(planner.world, ev.CancelRequested)[0].caused_by == "cmd-7"
-        assert of_type(planner.world, ev.JobStopping)[0].up_to_revision == 0
+        assert events_of(planner.take()) == ["cancel_requested", "job_stopping"]
+        assert of_type(planner.surroundings, ev.CancelRequested)[0].caused_by == "cmd-7"
+        assert of_type(planner.surroundings, ev.JobStopping)[0].up_to_revision == 0
         planner.happens(finished("a", "na"))
-        assert said(planner.take()) == ["node_finished a", "job_cancelled", "index cancelled"]
+        assert events_of(planner.take()) == ["node_finished a", "job_cancelled", "index cancelled"]
 
     def test_cancel_before_the_birth_is_folded_is_held(self) -> None:
         planner = PlannerSurroundings().planner()
@@ -343,22 +343,22 @@ class TestCancel:
         planner.settle()
         assert planner.core.low_water() is None
         expected = ["cancel_requested", "job_stopping", "index running", "job_cancelled", "index cancelled"]
-        assert said(planner.take())[2:] == expected
+        assert events_of(planner.take())[2:] == expected
 
     def test_a_repeated_cancel_is_nothing(self) -> None:
-        planner = born(CHAIN).happens(started("a", "na"))
+        planner = started_planner(CHAIN).happens(started("a", "na"))
         planner.cancel(cancel())
         planner.cancel(cancel())
         planner.settle()
         planner.cancel(cancel(), "cmd-8")
-        assert len(of_type(planner.world, ev.CancelRequested)) == 1
+        assert len(of_type(planner.surroundings, ev.CancelRequested)) == 1
 
     def test_a_failure_after_a_cancel_is_still_a_cancel(self) -> None:
-        planner = born(CHAIN).happens(started("a", "na"))
+        planner = started_planner(CHAIN).happens(started("a", "na"))
         planner.cancel(cancel())
         planner.happens(finished("a", "na", "permanent_failure", via="ledger"))
-        assert of_type(planner.world, ev.JobFailed) == []
-        assert len(of_type(planner.world, ev.JobCancelled)) == 1
+        assert of_type(planner.surroundings, ev.JobFailed) == []
+        assert len(of_type(planner.surroundings, ev.JobCancelled)) == 1
 
     def test_unknown_jobs_have_no_cancel(self) -> None:
         planner = PlannerSurroundings().planner()
@@ -368,37 +368,37 @@ class TestCancel:
 
 class TestUpgrade:
     def test_a_job_that_holds_a_newer_record_pauses(self) -> None:
-        planner = born(CHAIN)
+        planner = started_planner(CHAIN)
         planner.take()
-        planner.world.unreadable.add(len(planner.world.log))
+        planner.surroundings.unreadable.add(len(planner.surroundings.log))
         planner.happens(finished("a", "x"), *ran("a"))
-        assert said(planner.take()) == ["job_waiting", "index needs_upgrade"]
-        again = planner.world.planner().restore()
+        assert events_of(planner.take()) == ["job_waiting", "index needs_upgrade"]
+        again = planner.surroundings.planner().restore()
         assert again.take() == []
 
     def test_a_newer_version_goes_on(self) -> None:
-        planner = born(CHAIN)
-        planner.world.unreadable.add(len(planner.world.log))
+        planner = started_planner(CHAIN)
+        planner.surroundings.unreadable.add(len(planner.surroundings.log))
         planner.happens(started("a", "na"), finished("a", "na"))
-        planner.world.unreadable.clear()
-        upgraded = planner.world.planner().restore()
-        assert said(upgraded.take()) == ["wait_completed", "node_finished a", ("b", "c"), "index running"]
+        planner.surroundings.unreadable.clear()
+        upgraded = planner.surroundings.planner().restore()
+        assert events_of(upgraded.take()) == ["wait_completed", "node_finished a", ("b", "c"), "index running"]
 
     def test_a_birth_that_cannot_be_read_holds_the_mark_and_is_not_repeated(self) -> None:
         planner = PlannerSurroundings().planner()
-        planner.world.unreadable.add(0)
+        planner.surroundings.unreadable.add(0)
         planner.happens(ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r"))
-        assert [birth for _, birth in planner.core.live()] == [0]
+        assert [creation_offset for _, creation_offset in planner.core.live()] == [0]
         assert planner.submit(submit(CHAIN)) is None
 
 
 def test_a_long_job_asks_for_each_step_once() -> None:
     plan = graph(*({"id": f"n{i}", "depends_on": [f"n{i - 1}"] if i else []} for i in range(3000)))
-    planner = born(plan, runs=False)
+    planner = started_planner(plan, runs=False)
     for i in range(3000):
         planner.happens(*ran(f"n{i}"))
     assert len(requests(planner.take())) == 3000
-    assert len(of_type(planner.world, ev.JobCompleted)) == 1
+    assert len(of_type(planner.surroundings, ev.JobCompleted)) == 1
 
 
 def test_the_example_of_the_docs_is_a_plan() -> None:
@@ -409,7 +409,7 @@ def test_the_example_of_the_docs_is_a_plan() -> None:
 
 
 def test_a_new_revision_is_asked_for_anew() -> None:
-    planner = born(graph({"id": "a"}))
+    planner = started_planner(graph({"id": "a"}))
     planner.take()
     planner.happens(planned(graph({"id": "a", "args": {"x": 1}}), revision=1))
     (asked,) = requests(planner.take())
@@ -417,18 +417,18 @@ def test_a_new_revision_is_asked_for_anew() -> None:
 
 
 def test_a_partial_result_of_a_tool_that_only_reads_is_a_success() -> None:
-    planner = born(PURE)
+    planner = started_planner(PURE)
     planner.happens(*ran("a", outcome="compensatable_failure"))
-    reports = of_type(planner.world, ev.NodeFinished)
+    reports = of_type(planner.surroundings, ev.NodeFinished)
     assert [report.result_type for report in reports] == ["success"]
-    assert of_type(planner.world, ev.JobStopping) == []
+    assert of_type(planner.surroundings, ev.JobStopping) == []
 
 
 def test_a_stop_stops_revisions_too_that_its_writer_had_not_read() -> None:
-    planner = born(WIDE)
+    planner = started_planner(WIDE)
     planner.happens(planned(graph({"id": "c"}), revision=1))
     planner.happens(ev.JobStopping(job_id=JOB, by="bob", reason="enough", up_to_revision=0))
-    stops = of_type(planner.world, ev.JobStopping)
+    stops = of_type(planner.surroundings, ev.JobStopping)
     assert [stop.up_to_revision for stop in stops] == [0]
-    (end,) = of_type(planner.world, ev.JobFailed)
-    assert planner.world.log.index(end) > planner.world.log.index(stops[0])
+    (end,) = of_type(planner.surroundings, ev.JobFailed)
+    assert planner.surroundings.log.index(end) > planner.surroundings.log.index(stops[0])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aetheris.planner.core.decisions import Load, Refused
+from aetheris.planner.core.decisions import LoadArguments, RefusedSubmission
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.keys import content_key, external_key
@@ -17,7 +17,7 @@ from aetheris.protocol.plan.prompts import Brief, Limits, first_graph
 from aetheris.protocol.planning.invocation import NotReady, invocation
 from aetheris.protocol.planning.schemas import graph_json
 from tests.testkit.histories import JOB, TENANT
-from tests.testkit.planners import Planner, PlannerSurroundings, of_type, requests, said
+from tests.testkit.planners import Planner, PlannerSurroundings, events_of, of_type, requests
 
 GOAL = "do it"
 PINS = {"act": ToolPin(version="1", schema_hash="s", effect_class=EffectClass.IDEMPOTENT)}
@@ -32,7 +32,7 @@ def goal(planning: Any = "agent", **limits: Any) -> Submit:
     return Submit(job_id=JOB, by="ann", tenant=TENANT, request_hash="r", goal=GOAL, brief=brief, plan=plan)
 
 
-def born(planning: Any = "agent", **limits: Any) -> Planner:
+def started_planner(planning: Any = "agent", **limits: Any) -> Planner:
     planner = PlannerSurroundings().planner()
     planner.submit(goal(planning, **limits))
     return planner.settle()
@@ -83,13 +83,13 @@ def happen(planner: Planner, node: str, result: Any, **usage: Any) -> Planner:
     return planner.happens(*ran(planner, node, result, **usage))
 
 
-def facts(world: PlannerSurroundings) -> list[str]:
-    return [event.event_type for event in world.log]
+def facts(surroundings: PlannerSurroundings) -> list[str]:
+    return [event.event_type for event in surroundings.log]
 
 
 def test_a_goal_is_born_with_a_plan_that_asks_its_model() -> None:
-    planner = born()
-    created, planned = planner.world.log[:2]
+    planner = started_planner()
+    created, planned = planner.surroundings.log[:2]
     assert isinstance(created, ev.JobCreated)
     assert isinstance(planned, ev.PlanGenerated)
     assert (created.goal, created.plan, planned.planner) == (GOAL, None, "model")
@@ -98,20 +98,23 @@ def test_a_goal_is_born_with_a_plan_that_asks_its_model() -> None:
 
 
 def test_an_answer_becomes_a_decision_and_a_revision_in_one_group() -> None:
-    planner = born()
+    planner = started_planner()
     planner.take()
     happen(planner, "turn-1", LOOK)
     decided = planner.take()
-    assert said(decided)[:3] == ["node_finished turn-1", "decision_snapshot", "plan_generated"]
-    assert said(decided)[3:] == [("turn-1.1",), ("turn-1.2",)]
-    (snapshot,), (_, planned) = of_type(planner.world, ev.DecisionSnapshot), of_type(planner.world, ev.PlanGenerated)
+    assert events_of(decided)[:3] == ["node_finished turn-1", "decision_snapshot", "plan_generated"]
+    assert events_of(decided)[3:] == [("turn-1.1",), ("turn-1.2",)]
+    (snapshot,), (_, planned) = (
+        of_type(planner.surroundings, ev.DecisionSnapshot),
+        of_type(planner.surroundings, ev.PlanGenerated),
+    )
     assert (snapshot.goal, snapshot.command_id, snapshot.reasoning_summary) == (GOAL, "turn-1", "first I look")
     assert snapshot.task_graph == planned.diff
     assert [node["id"] for node in planned.diff["nodes"]] == ["turn-1.1", "turn-1.2", "turn-2"]
 
 
 def test_the_loop_goes_on_with_results_until_an_answer_without_calls() -> None:
-    planner = born()
+    planner = started_planner()
     happen(planner, "turn-1", LOOK)
     happen(planner, "turn-1.1", {"v": 1})
     assert state(planner).terminal is None
@@ -119,24 +122,24 @@ def test_the_loop_goes_on_with_results_until_an_answer_without_calls() -> None:
     call = invocation(state(planner), state(planner).entries["turn-2"][0])
     assert call.args["turns"] == [{"answer": LOOK, "results": [{"v": 1}, {"v": 2}]}]
     happen(planner, "turn-2", END)
-    assert facts(planner.world)[-3:] == ["node_finished", "decision_snapshot", "job_completed"]
-    assert of_type(planner.world, ev.JobCompleted)[0].result == {"turn-2": END}
-    assert of_type(planner.world, ev.DecisionSnapshot)[-1].task_graph == {"nodes": []}
+    assert facts(planner.surroundings)[-3:] == ["node_finished", "decision_snapshot", "job_completed"]
+    assert of_type(planner.surroundings, ev.JobCompleted)[0].result == {"turn-2": END}
+    assert of_type(planner.surroundings, ev.DecisionSnapshot)[-1].task_graph == {"nodes": []}
 
 
 def test_whoever_takes_over_decides_the_same_and_says_nothing_new() -> None:
     """Killed after the answer, after the decision, and at the end: the same records under the same ids."""
-    planner = born()
-    world = planner.world
-    world.log.extend(ran(planner, "turn-1", LOOK))
-    world.ids.extend(["other", "other"])
-    after = PlannerSurroundings(list(world.log), list(world.ids), dict(world.index))
+    planner = started_planner()
+    surroundings = planner.surroundings
+    surroundings.log.extend(ran(planner, "turn-1", LOOK))
+    surroundings.ids.extend(["other", "other"])
+    after = PlannerSurroundings(list(surroundings.log), list(surroundings.ids), dict(surroundings.index))
     planner.settle()
     heir = after.planner().restore()
-    assert (world.log, world.ids) == (after.log, after.ids)
+    assert (surroundings.log, surroundings.ids) == (after.log, after.ids)
     repeated = after.planner()
     repeated.fold()
-    assert [one for one in said(repeated.core.recover()) if isinstance(one, str)] == []
+    assert [one for one in events_of(repeated.core.recover()) if isinstance(one, str)] == []
     for step in ("turn-1.1", "turn-1.2"):
         happen(heir, step, {"v": 0})
     happen(heir, "turn-2", END)
@@ -150,20 +153,20 @@ def test_whoever_takes_over_decides_the_same_and_says_nothing_new() -> None:
 
 
 def test_a_limit_stops_the_job_for_good_and_names_itself() -> None:
-    planner = born(tokens=100)
+    planner = started_planner(tokens=100)
     happen(planner, "turn-1", LOOK, input_tokens=60, output_tokens=30)
     for node in ("turn-1.1", "turn-1.2"):
         happen(planner, node, {})
     happen(planner, "turn-2", LOOK, input_tokens=10, output_tokens=1)
-    (stop,), (end,) = of_type(planner.world, ev.JobStopping), of_type(planner.world, ev.JobFailed)
+    (stop,), (end,) = of_type(planner.surroundings, ev.JobStopping), of_type(planner.surroundings, ev.JobFailed)
     assert stop.reason == end.error == "limit_tokens: 101 of 100 tokens are used"
     assert end.node_id is None
     assert state(planner).revision == 1
-    cut = facts(planner.world).index("job_stopping")
+    cut = facts(planner.surroundings).index("job_stopping")
     for place in (cut, cut + 1):
-        world = PlannerSurroundings(planner.world.log[:place], planner.world.ids[:place], {})
-        world.planner().restore()
-        assert of_type(world, ev.JobFailed) == [end]
+        surroundings = PlannerSurroundings(planner.surroundings.log[:place], planner.surroundings.ids[:place], {})
+        surroundings.planner().restore()
+        assert of_type(surroundings, ev.JobFailed) == [end]
 
 
 def failed(planner: Planner, node: str, via: ev.Via = ev.Via.EXECUTOR) -> tuple[Event, Event]:
@@ -191,31 +194,31 @@ def prompt(planner: Planner, node: str) -> list[dict[str, Any]]:
 
 
 def test_a_model_is_told_what_surely_failed_and_goes_on() -> None:
-    planner = born()
+    planner = started_planner()
     happen(planner, "turn-1", LOOK)
     planner.happens(*failed(planner, "turn-1.1"))
-    assert (state(planner).revision, of_type(planner.world, ev.JobStopping)) == (1, []), (
+    assert (state(planner).revision, of_type(planner.surroundings, ev.JobStopping)) == (1, []), (
         "the other call is still to end"
     )
     planner.happens(refused(planner, "turn-1.2"))
     assert state(planner).revision == 2
     (turn,) = prompt(planner, "turn-2")
-    told = [{name: one[name] for name in ("outcome", "has_effect", "error_message")} for one in turn["results"]]
-    assert told == [
+    reported = [{name: one[name] for name in ("outcome", "has_effect", "error_message")} for one in turn["results"]]
+    assert reported == [
         {"outcome": "failed", "has_effect": "none", "error_message": "out of stock"},
         {"outcome": "rejected", "has_effect": "none", "error_message": "policy: rule never"},
     ]
     happen(planner, "turn-2", {"model": "fast", "calls": CALLS[:1]})
     happen(planner, "turn-2.1", {"v": 1})
     happen(planner, "turn-3", END)
-    (end,) = of_type(planner.world, ev.JobCompleted)
+    (end,) = of_type(planner.surroundings, ev.JobCompleted)
     assert end.result == {"turn-3": END}
     assert [turn["results"][0] for turn in prompt(planner, "turn-3")] == [turn["results"][0], {"v": 1}]
 
 
 def test_only_a_question_that_could_never_be_asked_is_replaced() -> None:
     """So no revision that is made here replaces a node that a human is asked about (ledger.core.approvals.answer)."""
-    planner = born()
+    planner = started_planner()
     happen(planner, "turn-1", LOOK)
     happen(planner, "turn-1.1", {"v": 1})
     planner.happens(*failed(planner, "turn-1.2"))
@@ -226,29 +229,31 @@ def test_only_a_question_that_could_never_be_asked_is_replaced() -> None:
     happen(planner, "turn-2", {"model": "fast", "calls": CALLS[:1]})
     happen(planner, "turn-3", END)
     entries = state(planner).entries
-    assert {name: len(of) for name, of in entries.items()} == dict.fromkeys(entries, 1) | {"turn-2": 2}
+    assert {name: len(subject) for name, subject in entries.items()} == dict.fromkeys(entries, 1) | {"turn-2": 2}
 
 
 def test_whoever_takes_over_tells_the_same_of_what_failed() -> None:
-    planner = born()
+    planner = started_planner()
     happen(planner, "turn-1", LOOK)
     happen(planner, "turn-1.1", {"v": 1})
-    world = planner.world
+    surroundings = planner.surroundings
     for event in failed(planner, "turn-1.2"):
         planner.append(event, "other")
-    heirs = [PlannerSurroundings(list(world.log), list(world.ids), dict(world.index)) for _ in range(2)]
+    heirs = [
+        PlannerSurroundings(list(surroundings.log), list(surroundings.ids), dict(surroundings.index)) for _ in range(2)
+    ]
     planner.settle()
-    assert of_type(world, ev.PlanGenerated)[-1].revision == 2
+    assert of_type(surroundings, ev.PlanGenerated)[-1].revision == 2
     for heir in heirs:
         heir.planner().restore()
-        assert (heir.log, heir.ids) == (world.log, world.ids)
+        assert (heir.log, heir.ids) == (surroundings.log, surroundings.ids)
     again = heirs[0].planner()
     again.fold()
-    assert [one for one in said(again.core.recover()) if isinstance(one, str)] == []
+    assert [one for one in events_of(again.core.recover()) if isinstance(one, str)] == []
 
 
 def test_what_is_not_sure_stops_the_job() -> None:
-    planner = born()
+    planner = started_planner()
     happen(planner, "turn-1", LOOK)
     planner.happens(*failed(planner, "turn-1.1", ev.Via.LEDGER))
     happen(planner, "turn-1.2", {})
@@ -257,23 +262,23 @@ def test_what_is_not_sure_stops_the_job() -> None:
 
 
 def test_a_cap_ends_the_turns_with_failed_calls() -> None:
-    planner = born(failed_turns=2)
+    planner = started_planner(failed_turns=2)
     for turn in (1, 2, 3):
         calls = [{"tool": "act", "args": {"turn": turn, "place": place}} for place in (1, 2)]
         happen(planner, f"turn-{turn}", {"model": "fast", "calls": calls})
         happen(planner, f"turn-{turn}.1", {})
         planner.happens(*failed(planner, f"turn-{turn}.2"))
-    (end,) = of_type(planner.world, ev.JobFailed)
+    (end,) = of_type(planner.surroundings, ev.JobFailed)
     assert end.error == "limit_failed_turns: 2 turns with a failed call are allowed; turn-3.2: out of stock"
     assert end.node_id == "turn-3.2"
-    cut = facts(planner.world).index("job_stopping")
-    world = PlannerSurroundings(planner.world.log[:cut], planner.world.ids[:cut], {})
-    world.planner().restore()
-    assert of_type(world, ev.JobFailed) == [end]
+    cut = facts(planner.surroundings).index("job_stopping")
+    surroundings = PlannerSurroundings(planner.surroundings.log[:cut], planner.surroundings.ids[:cut], {})
+    surroundings.planner().restore()
+    assert of_type(surroundings, ev.JobFailed) == [end]
 
 
 def test_an_equal_call_of_a_model_is_made_again_only_where_it_surely_took_no_effect() -> None:
-    planner = born()
+    planner = started_planner()
     act, other = CALLS
     happen(planner, "turn-1", {"model": "fast", "calls": [act, other, act]})
     assert list(state(planner).entries) == ["turn-1", "turn-1.1", "turn-1.2", "turn-2"]
@@ -288,17 +293,17 @@ def test_an_equal_call_of_a_model_is_made_again_only_where_it_surely_took_no_eff
     happen(planner, "turn-3", {"model": "fast", "calls": [act, other]})
     assert prompt(planner, "turn-4")[2]["results"] == [{"v": 1}, {"v": 2}]
     happen(planner, "turn-4", END)
-    assert of_type(planner.world, ev.JobCompleted)[0].result == {"turn-4": END}
+    assert of_type(planner.surroundings, ev.JobCompleted)[0].result == {"turn-4": END}
 
 
 def test_a_revision_that_comes_behind_a_stop_is_void_and_the_job_ends() -> None:
     """A cancel lies before the plan of a planner that did not know of it."""
-    planner = born()
+    planner = started_planner()
     job = state(planner)
     stop = ev.JobStopping(job_id=JOB, by="bob", reason="cancelled", up_to_revision=0)
     asked = ev.CancelRequested(job_id=JOB, by="bob")
     started, finished = ran(planner, "turn-1", LOOK)
-    zombie = planner.world.planner()
+    zombie = planner.surroundings.planner()
     zombie.fold()
     for event in (started, finished):
         planner.append(event, "other")
@@ -307,57 +312,57 @@ def test_a_revision_that_comes_behind_a_stop_is_void_and_the_job_ends() -> None:
     for event in (asked, stop):
         planner.append(event, "other")
     zombie.write(late)
-    assert facts(planner.world)[-2:] == ["decision_snapshot", "plan_generated"]
+    assert facts(planner.surroundings)[-2:] == ["decision_snapshot", "plan_generated"]
     planner.settle()
     assert (job.revision, "turn-1.1" in job.entries) == (0, False)
     assert isinstance(job.terminal, ev.JobCancelled)
-    assert of_type(planner.world, ev.PlanGenerated)[2:] == []
+    assert of_type(planner.surroundings, ev.PlanGenerated)[2:] == []
 
 
 def test_a_cancel_while_the_model_thinks_lets_nothing_follow() -> None:
-    planner = born()
+    planner = started_planner()
     started, finished = ran(planner, "turn-1", LOOK)
     planner.happens(started)
     planner.cancel(Cancel(job_id=JOB, by="bob", tenant=TENANT))
     planner.settle()
     planner.happens(finished)
-    assert of_type(planner.world, ev.DecisionSnapshot) == []
+    assert of_type(planner.surroundings, ev.DecisionSnapshot) == []
     assert isinstance(state(planner).terminal, ev.JobCancelled)
 
 
 def test_a_whole_plan_at_once_ends_with_its_steps() -> None:
-    planner = born("graph")
+    planner = started_planner("graph")
     steps = [{"id": "a", "tool": "act"}, {"id": "b", "tool": "act", "args": {"v": {"$ref": "a#/v"}}}]
     happen(planner, "turn-1", {"model": "fast", "steps": steps})
     assert requests(planner.take())[-1].body.nodes == ("plan.a", "plan.b")
     happen(planner, "plan.a", {"v": 1})
     happen(planner, "plan.b", {"v": 2})
-    assert of_type(planner.world, ev.JobCompleted)[0].result["plan.b"] == {"v": 2}
+    assert of_type(planner.surroundings, ev.JobCompleted)[0].result["plan.b"] == {"v": 2}
 
 
 def test_no_plan_is_a_failure_and_nobody_asks_again() -> None:
-    planner = born("graph")
+    planner = started_planner("graph")
     happen(planner, "turn-1", {"model": "fast", "refused": "steps[1].id: a stands twice"})
-    (end,) = of_type(planner.world, ev.JobFailed)
+    (end,) = of_type(planner.surroundings, ev.JobFailed)
     assert end.error == "no_plan: answer: steps[1].id: a stands twice"
     assert [one.body.nodes for one in requests(planner.take())] == [("turn-1",)]
 
 
 def test_a_large_answer_is_loaded_and_waits_where_it_cannot_be() -> None:
-    planner = born()
+    planner = started_planner()
     started, finished = ran(planner, "turn-1", LOOK)
     ref = BlobRef(sha256=digest(LOOK), size=70_000)
     large = finished.model_copy(update={"result": None, "result_ref": ref})
     for event in (started, large):
         planner.append(event, "other")
     planner.fold()
-    (load,) = [one for one in planner.core.decide() if isinstance(one, Load)]
-    assert load == Load(JOB, "turn-1", (ref,))
+    (load,) = [one for one in planner.core.decide() if isinstance(one, LoadArguments)]
+    assert load == LoadArguments(JOB, "turn-1", (ref,))
     assert planner.core.resolved(JOB, "turn-1", None) == []
-    assert [one for one in planner.core.recover() if isinstance(one, Load)] == [load]
+    assert [one for one in planner.core.recover() if isinstance(one, LoadArguments)] == [load]
     planner.write(planner.core.resolved(JOB, "turn-1", {ref.sha256: LOOK}))
     planner.settle()
-    assert of_type(planner.world, ev.PlanGenerated)[-1].revision == 1
+    assert of_type(planner.surroundings, ev.PlanGenerated)[-1].revision == 1
 
 
 def test_a_birth_that_does_not_follow_from_its_goal_is_refused() -> None:
@@ -366,4 +371,4 @@ def test_a_birth_that_does_not_follow_from_its_goal_is_refused() -> None:
     nodes = [plan["nodes"][0] | {"args": plan["nodes"][0]["args"] | {"prompt": "something else"}}]
     for update in ({"brief": None}, {"plan": plan | {"nodes": nodes}}, {"plan": plan | {"tools": {}}}):
         refused = Partition(lambda _: None).submit(command.model_copy(update=update), "cmd")
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, RefusedSubmission)

@@ -13,57 +13,65 @@ from tests.testkit.planners import (
     WIDE,
     Planner,
     PlannerSurroundings,
-    born,
+    events_of,
     id_of,
     of_type,
     ran,
     requests,
-    said,
+    started_planner,
     submit,
 )
 
 
 class TestRestart:
     def test_an_open_job_is_taken_up_as_it_stands(self) -> None:
-        planner = born(WIDE).happens(started("a", "na"))
-        again = planner.world.planner().restore()
-        assert said(again.take()) == [("b",)]
+        planner = started_planner(WIDE).happens(started("a", "na"))
+        again = planner.surroundings.planner().restore()
+        assert events_of(again.take()) == [("b",)]
 
     def test_what_was_lost_with_the_process_is_written_with_the_same_ids(self) -> None:
-        planner = born(PURE)
+        planner = started_planner(PURE)
         for event in (*ran("a"), *ran("b")):
             planner.append(event, "other")
         planner.fold()
         lost = [id_of(one) for output in planner.core.decide() if isinstance(output, Append) for one in output.facts]
-        planner.world.planner().restore()
-        assert planner.world.ids[-3:] == lost
-        assert said(planner.world.planner().restore().take()) == []
+        planner.surroundings.planner().restore()
+        assert planner.surroundings.ids[-3:] == lost
+        assert events_of(planner.surroundings.planner().restore().take()) == []
 
     @pytest.mark.parametrize("seed", range(40))
     def test_crashes_anywhere_lead_to_the_same_end(self, seed: int) -> None:
         print(f"seed {seed}")  # noqa: T201  names the failing run
         rng = random.Random(seed)  # noqa: S311  a repeatable test
-        world = PlannerSurroundings()
-        planner = world.planner(runs=rng.random() < 0.5)
+        surroundings = PlannerSurroundings()
+        planner = surroundings.planner(runs=rng.random() < 0.5)
         plan = random_plan(rng)
         planner.submit(submit(plan))
         doomed = rng.random() < 0.3
         asked: set[str] = set()
         for _ in range(2000):
-            if world.log and isinstance(world.log[-1], ev.TERMINAL) and planner.folded == len(world.log):
+            if (
+                surroundings.log
+                and isinstance(surroundings.log[-1], ev.TERMINAL)
+                and planner.folded == len(surroundings.log)
+            ):
                 break
             planner = step(planner, rng, asked, doomed=doomed)
         nodes = [node["id"] for node in plan["nodes"]]
-        reported = {one.node_id: one.result_type for one in of_type(world, ev.NodeFinished)}
-        ends = [event for event in world.log if isinstance(event, ev.TERMINAL)]
+        reported = {one.node_id: one.result_type for one in of_type(surroundings, ev.NodeFinished)}
+        ends = [event for event in surroundings.log if isinstance(event, ev.TERMINAL)]
         assert len({type(end) for end in ends}) == 1
         if isinstance(ends[0], ev.JobCompleted):
             assert set(reported) == set(nodes)
         else:
             assert "permanent_failure" in reported.values()
-        reports = [id_ for id_, event in zip(world.ids, world.log, strict=True) if isinstance(event, ev.NodeFinished)]
+        reports = [
+            id_
+            for id_, event in zip(surroundings.ids, surroundings.log, strict=True)
+            if isinstance(event, ev.NodeFinished)
+        ]
         assert len(set(reports)) == len(reported)
-        assert world.index[JOB].status == ends[0].event_type.removeprefix("job_")
+        assert surroundings.index[JOB].status == ends[0].event_type.removeprefix("job_")
 
 
 def step(planner: Planner, rng: random.Random, asked: set[str], *, doomed: bool) -> Planner:
@@ -71,20 +79,20 @@ def step(planner: Planner, rng: random.Random, asked: set[str], *, doomed: bool)
     asked.update(node for one in requests(planner.take()) for node in one.body.nodes[: rng.randint(1, 3)])
     chance = rng.random()
     if chance < 0.1:
-        planner = planner.world.planner(runs=rng.random() < 0.5)
+        planner = planner.surroundings.planner(runs=rng.random() < 0.5)
         planner.fold()
         planner.write(planner.core.recover())
     elif chance < 0.2:
         planner.fold()
         planner.core.decide()
-        planner = planner.world.planner()
+        planner = planner.surroundings.planner()
         planner.fold()
         planner.write(planner.core.recover())
     elif chance < 0.6 and asked:
         node = rng.choice(sorted(asked))
         asked.discard(node)
         progress = planner.core.jobs.get(JOB)
-        if progress is not None and progress.job.stopping is None and JOB in planner.world.index:
+        if progress is not None and progress.job.stopping is None and JOB in planner.surroundings.index:
             failed = doomed and rng.random() < 0.2
             run(planner, node, failed=failed)
     else:
@@ -94,7 +102,7 @@ def step(planner: Planner, rng: random.Random, asked: set[str], *, doomed: bool)
 
 def run(planner: Planner, node: str, *, failed: bool) -> None:
     """The executor appends, where the log lets it: never twice, never after a stop, never before what it needs."""
-    log = planner.world.log
+    log = planner.surroundings.log
     done = {event.node_id for event in log if isinstance(event, ev.ToolInvocationFinished)}
     plan = log[1]
     assert isinstance(plan, ev.PlanGenerated)

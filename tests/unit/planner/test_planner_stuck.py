@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from aetheris.planner.core.decisions import Request
+from aetheris.planner.core.decisions import NodesRequest
 from aetheris.planner.core.partition import Partition
-from aetheris.planner.core.watch import STUCK_AFTER_S, Stuck
+from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJob
 from aetheris.planner.handlers import PlannerHandler
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, draft
 from aetheris.protocol.messages.events import Event
-from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import FolderBlobs
+from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.process.withheld import Withheld
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Telemetry
@@ -47,20 +47,20 @@ class PlannerInTime:
             self.offset += 1
         self.core.decide(now_s)
 
-    def stuck(self, now_s: float) -> list[Stuck]:
+    def stuck(self, now_s: float) -> list[StuckJob]:
         return self.core.stuck(now_s)
 
 
-def born(plan: dict[str, Any], *more: Event) -> PlannerInTime:
+def started_planner(plan: dict[str, Any], *more: Event) -> PlannerInTime:
     return PlannerInTime(created(), planned(plan), *more)
 
 
-def asked(found: Iterable[Stuck]) -> list[tuple[str, ...]]:
-    return [one.body.nodes for stuck in found for one in stuck.outputs if isinstance(one, Request)]
+def asked(found: Iterable[StuckJob]) -> list[tuple[str, ...]]:
+    return [one.body.nodes for stuck in found for one in stuck.outputs if isinstance(one, NodesRequest)]
 
 
 def test_a_request_that_nobody_answers_is_reported_and_made_again() -> None:
-    planner = born(CHAIN)
+    planner = started_planner(CHAIN)
     assert planner.core.watch.next_due() == AFTER_S
     assert planner.stuck(AFTER_S - 0.1) == []
     (found,) = planner.stuck(AFTER_S)
@@ -70,7 +70,7 @@ def test_a_request_that_nobody_answers_is_reported_and_made_again() -> None:
 
 
 def test_it_is_reported_once_a_period_and_no_more_once_it_goes_on() -> None:
-    planner = born(CHAIN)
+    planner = started_planner(CHAIN)
     assert len(planner.stuck(AFTER_S)) == 1
     assert planner.stuck(2 * AFTER_S - 0.1) == []
     assert asked(planner.stuck(2 * AFTER_S)) == [("a", "b")]
@@ -80,7 +80,7 @@ def test_it_is_reported_once_a_period_and_no_more_once_it_goes_on() -> None:
 
 
 def test_a_call_under_way_explains_silence_for_as_long_as_it_may_take() -> None:
-    planner = born(CHAIN, started("a", "n1"))
+    planner = started_planner(CHAIN, started("a", "n1"))
     assert planner.stuck(TIMEOUT_S) == []
     (found,) = planner.stuck(TIMEOUT_S + 2 * AFTER_S)
     assert found.waits_for == "the outcome of a"
@@ -90,14 +90,14 @@ def test_a_call_under_way_explains_silence_for_as_long_as_it_may_take() -> None:
 def test_a_pause_between_two_tries_explains_silence() -> None:
     due = about(ev.RetryScheduled, "a", attempt=2, due_at="2026-01-01T00:00:00Z")
     plan = graph({"id": "a", "retry": {"max_backoff_s": TIMEOUT_S}})
-    planner = born(plan, started("a", "n1"), finished("a", "n1", "retryable_failure"), due)
+    planner = started_planner(plan, started("a", "n1"), finished("a", "n1", "retryable_failure"), due)
     assert planner.stuck(TIMEOUT_S) == []
     (found,) = planner.stuck(TIMEOUT_S + 2 * AFTER_S)
     assert found.waits_for == "another try of a"
 
 
 def test_every_lack_is_named() -> None:
-    (found,) = born(WIDE, started("a", "n1")).stuck(TIMEOUT_S + AFTER_S)
+    (found,) = started_planner(WIDE, started("a", "n1")).stuck(TIMEOUT_S + AFTER_S)
     assert found.waits_for == "the outcome of a and the start of b"
     assert asked([found]) == [("b",)]
 
@@ -115,13 +115,13 @@ def test_every_lack_is_named() -> None:
     ids=["parked", "approval", "waiting", "ended", "sealed", "sealed before its end"],
 )
 def test_who_waits_for_somebody_else_is_not_stuck(last: tuple[Event, ...]) -> None:
-    planner = born(CHAIN, *last)
+    planner = started_planner(CHAIN, *last)
     assert planner.core.watch.next_due() is None
     assert planner.stuck(1e9) == []
 
 
 def test_who_needs_an_upgrade_is_not_stuck() -> None:
-    planner = born(CHAIN)
+    planner = started_planner(CHAIN)
     planner.core.needs_upgrade(JOB, planner.offset)
     planner.happens(1.0)
     assert planner.stuck(1e9) == []
@@ -129,20 +129,20 @@ def test_who_needs_an_upgrade_is_not_stuck() -> None:
 
 def test_a_stopping_job_asks_for_nothing_and_waits_for_its_end() -> None:
     stop = ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0)
-    (found,) = born(CHAIN, stop).stuck(AFTER_S)
+    (found,) = started_planner(CHAIN, stop).stuck(AFTER_S)
     assert found.waits_for == "its own end"
     assert asked([found]) == []
 
 
 def test_after_a_restore_silence_counts_from_anew() -> None:
-    planner = born(CHAIN)
+    planner = started_planner(CHAIN)
     planner.core.recover(1000.0)
     assert planner.stuck(1000.0 + AFTER_S - 0.1) == []
     assert asked(planner.stuck(1000.0 + AFTER_S)) == [("a", "b")]
 
 
 def test_the_watch_looks_only_at_who_is_due() -> None:
-    planner = born(CHAIN)
+    planner = started_planner(CHAIN)
     other = created().model_copy(update={"job_id": "other"})
     planner.happens(10.0, other, planned(CHAIN).model_copy(update={"job_id": "other"}))
     assert [found.job_id for found in planner.stuck(AFTER_S)] == [JOB]
@@ -176,9 +176,9 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
     assert calls == [AFTER_S]
     assert len(log.records(Topic.TOOLS_REQUESTS)) == 1
     await clock.advance(AFTER_S)
-    with capture_logs() as said:
+    with capture_logs() as reported:
         await handler.tick()
-    [line] = [one for one in said if one["event"] == "job stuck"]
+    [line] = [one for one in reported if one["event"] == "job stuck"]
     assert (line["job_id"], line["waits_for"], line["log_level"]) == (JOB, "the start of a", "warning")
     first, again = log.records(Topic.TOOLS_REQUESTS)
     assert first.value == again.value

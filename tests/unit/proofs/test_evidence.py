@@ -297,14 +297,14 @@ def test_a_strangers_zip_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_does_not_hold_is_no_evidence() -> None:
     broken = clean()
-    said = broken.finish("never-started", name="a")
+    text = broken.finish("never-started", name="a")
     for log, rule in ((broken, "success_without_valid_start"), (clean(), "not_sealed")):
         evidence = evidence_of(log.records)
         judged = judge(log.records, TRUSTED, evidence.blobs.__getitem__)
         with pytest.raises(BadEvidence) as error:
             bundle.build(evidence, [judged], signer(KEY))
         assert error.value.rule == rule
-        assert rule == "not_sealed" or f"event {said} at offset" in error.value.message
+        assert rule == "not_sealed" or f"event {text} at offset" in error.value.message
 
 
 # Keys and their times.

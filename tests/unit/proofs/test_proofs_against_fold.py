@@ -15,7 +15,7 @@ from aetheris.proofs.records import read
 from aetheris.proofs.replay import look_up, scan
 from aetheris.proofs.validity import Phase, Validity
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
 from tests.testkit.proof_histories import JOB, Log, digest, node, tool
 from tests.testkit.standalone import assert_agrees
@@ -48,8 +48,13 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
     """One event about a small world, in which everything may be stale or wrong."""
     key = draw(st.sampled_from(keys))
     body: dict[str, Any] = {"node_id": NODE_OF[key], "idempotency_key": key}
-    tries = [*job.keys[key].tries] if key in job.keys else []
-    named = {**body, "invocation_id": draw(st.sampled_from([*tries, *tries, *tries[-1:], *job.nonces, "n0"]))}
+    invocations = [*job.keys[key].invocations] if key in job.keys else []
+    named = {
+        **body,
+        "invocation_id": draw(
+            st.sampled_from([*invocations, *invocations, *invocations[-1:], *job.invocation_keys, "n0"])
+        ),
+    }
     match draw(st.sampled_from(KINDS)):
         case "start":
             return "start", {**body, "token": draw(st.integers(1, 3)), "attempt_id": draw(st.integers(0, 1))}
@@ -57,14 +62,14 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
             outcome = draw(st.sampled_from([*ev.Outcome, *[ev.Outcome.RETRYABLE, ev.Outcome.PERMANENT] * 2])).value
             via = draw(st.sampled_from(["executor"] * 4 + [item.value for item in ev.Via]))
             result = {"ok": draw(st.integers(0, 1))}
-            told = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
-            return "tool_invocation_finished", {**named, **told}
+            reported = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
+            return "tool_invocation_finished", {**named, **reported}
         case "reopen":
             by = draw(st.sampled_from(["policy", "probe", "human", "human"]))
             return "invocation_reopened", {**named, "by": by, "next_token": draw(st.sampled_from([2, 2, 3]))}
         case "return":
-            said = {"error_class": "E", "returned": draw(st.booleans())}
-            return "invocation_in_doubt", {**named, **said}
+            fields = {"error_class": "E", "returned": draw(st.booleans())}
+            return "invocation_in_doubt", {**named, **fields}
         case "park":
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":
@@ -121,17 +126,19 @@ def _first() -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _start(key: str, nonce: str, revision: int = 0, **more: Any) -> tuple[str, dict[str, Any]]:
+def _start(key: str, invocation_id: str, revision: int = 0, **more: Any) -> tuple[str, dict[str, Any]]:
     fixed = {"token": 1, "attempt_id": 0, "kind": "tool", "tool_name": "t", "tool_version": "1", "args_hash": "h"}
-    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": nonce, "revision": revision}
+    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": invocation_id, "revision": revision}
     outside = {"external_key": f"aetheris:{JOB}:{NODE_OF[key]}:0", "content_key": "same", "occurrence": 1}
     return "tool_invocation_started", {**fixed, **named, **outside, "worker_id": "w", "incarnation": "i", **more}
 
 
-def _finish(key: str, nonce: str, outcome: str = "success", via: str = "executor") -> tuple[str, dict[str, Any]]:
-    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": nonce}
-    told = {"outcome": outcome, "via": via, "result": {}, "output_hash": digest({})}
-    return "tool_invocation_finished", {**named, **told}
+def _finish(
+    key: str, invocation_id: str, outcome: str = "success", via: str = "executor"
+) -> tuple[str, dict[str, Any]]:
+    named = {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": invocation_id}
+    reported = {"outcome": outcome, "via": via, "result": {}, "output_hash": digest({})}
+    return "tool_invocation_finished", {**named, **reported}
 
 
 @st.composite
@@ -141,28 +148,28 @@ def histories(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
     keys = draw(st.sampled_from([["a1"], ["a1", "a1", "a2"], ["b1", "c1"], ["a1", "a2", "b1", "c1"], ["a1", "u1"]]))
     events += [_ground(draw, "allow", {"node_id": key[0], "idempotency_key": key}) for key in keys if key[0] in "bc"]
     job = _fold(events)
-    for tries in range(draw(st.integers(1, 30))):
+    for count in range(draw(st.integers(1, 30))):
         kind, body = draw(_events(job, keys))
         earlier = [event for event in events if event[0] == "tool_invocation_started"]
         if kind == "again":
             kind, body = draw(st.sampled_from(earlier or OTHERS))
         if kind == "start":
-            kind, body = "tool_invocation_started", _started(draw, job, body, tries)
+            kind, body = "tool_invocation_started", _started(draw, job, body, count)
         events.append((kind, body))
         apply(job, ev.EVENTS[kind].model_validate({"job_id": JOB, **body}), len(events) - 1)
     return events
 
 
-def _started(draw: st.DrawFn, job: JobState, body: dict[str, Any], tries: int) -> dict[str, Any]:
+def _started(draw: st.DrawFn, job: JobState, body: dict[str, Any], count: int) -> dict[str, Any]:
     state = job.keys.get(body["idempotency_key"])
     if draw(st.integers(0, 4)):
-        body |= {"token": state.t if state else 1, "attempt_id": state.x - 1 if state else 0}
+        body |= {"token": state.fencing_token if state else 1, "attempt_id": state.external_attempt - 1 if state else 0}
     revision = draw(st.sampled_from([job.revision, job.revision, 0, 1]))
     done = [key for key in job.keys.values() if key.result_hash]
     after = [{"invocation_id": key.settled_by, "result_hash": key.result_hash} for key in done]
-    wrong = [{"invocation_id": f"n{max(0, tries - 1)}", "result_hash": digest({"ok": 0})}]
+    wrong = [{"invocation_id": f"n{max(0, count - 1)}", "result_hash": digest({"ok": 0})}]
     return body | {
-        "invocation_id": f"n{tries}",
+        "invocation_id": f"n{count}",
         "revision": revision,
         "external_key": f"aetheris:{JOB}:{body['node_id']}:{body['attempt_id']}",
         "kind": "tool",
@@ -180,14 +187,14 @@ def _started(draw: st.DrawFn, job: JobState, body: dict[str, Any], tries: int) -
 def _fold(events: list[tuple[str, dict[str, Any]]]) -> JobState:
     created, *rest = [ev.EVENTS[kind].model_validate({"job_id": JOB, **body}) for kind, body in events]
     assert isinstance(created, ev.JobCreated)
-    job = birth(created, 0)
+    job = create_job(created, 0)
     for offset, event in enumerate(rest, 1):
         apply(job, event, offset)
     return job
 
 
 def _log(events: list[tuple[str, dict[str, Any]]]) -> Log:
-    log = Log(born=False)
+    log = Log(created=False)
     for kind, body in events:
         log.add(kind, **body)
     return log
@@ -219,8 +226,8 @@ def _word(kind: str, key: str, token: int | None = None, **more: Any) -> tuple[s
     return kind, {**named, "token": token, **by.get(kind, {}), **more}
 
 
-def _about(kind: str, key: str, nonce: str, **more: Any) -> tuple[str, dict[str, Any]]:
-    return kind, {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": nonce, **more}
+def _about(kind: str, key: str, invocation_id: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return kind, {"node_id": NODE_OF[key], "idempotency_key": key, "invocation_id": invocation_id, **more}
 
 
 def retried(key: str) -> list[tuple[str, dict[str, Any]]]:
@@ -321,19 +328,22 @@ def agree(events: list[tuple[str, dict[str, Any]]]) -> None:
         if state is None:
             assert (validity.phase(key, end), settled) == (Phase.NONE, None)
             continue
-        assert validity.phase(key, end).value == state.st.value
+        assert validity.phase(key, end).value == state.status.value
         asking = validity.askings(key, end)[-1]
         asked, decided = validity.request(key, asking, end), validity.decision(key, asking, end)
         assert asking.token == state.asks
         assert (asked is None, decided is None) == (state.requested is None, state.decision is None)
-        assert set(state.tries) == {start.nonce for start in validity.valid.get(key, [])}
+        assert set(state.invocations) == {start.invocation_id for start in validity.valid.get(key, [])}
         if settled is None:
-            assert (validity.token(key, end), validity.attempt(key, end)) == (state.t, state.x - 1)
-            assert validity.live(key, end) == state.live
+            assert (validity.token(key, end), validity.external_attempt(key, end)) == (
+                state.fencing_token,
+                state.external_attempt - 1,
+            )
+            assert validity.live(key, end) == state.unresolved
         else:
             assert state.outcome is not None
             assert (settled.outcome, settled.sure) == (state.outcome.value, state.sure)
-            assert settled.outcome == "rejected" or settled.fact.nonce == state.settled_by
+            assert settled.outcome == "rejected" or settled.fact.invocation_id == state.settled_by
 
 
 def test_they_agree_on_a_retry_by_hand_of_what_has_settled() -> None:

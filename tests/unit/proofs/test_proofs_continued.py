@@ -55,8 +55,8 @@ def said(log: Log) -> Body:
     return {"job_id": log.job, "seal": named, "adopted": [*created["adopted"], *own] if log.job == BEFORE else []}
 
 
-def _adopted(log: Log, name: str, nonce: str, tool_name: str, **more: Any) -> Body:
-    key = {"idempotency_key": f"k-{name}", "invocation_id": nonce, "args_hash": f"args-{name}"}
+def _adopted(log: Log, name: str, invocation_id: str, tool_name: str, **more: Any) -> Body:
+    key = {"idempotency_key": f"k-{name}", "invocation_id": invocation_id, "args_hash": f"args-{name}"}
     return {
         "job_id": log.job,
         "node_id": name,

@@ -33,8 +33,8 @@ def parked(**rule: Any) -> Log:
     return log
 
 
-def retry(log: Log, by: str, nonce: str = "n1") -> None:
-    log.reopen(nonce, "human", evidence=[{"by": by, "evidence": "their list"}])
+def retry(log: Log, by: str, invocation_id: str = "n1") -> None:
+    log.reopen(invocation_id, "human", evidence=[{"by": by, "evidence": "their list"}])
 
 
 def approve(log: Log, token: int, who: str = "ann") -> None:

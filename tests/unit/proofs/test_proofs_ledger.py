@@ -58,16 +58,16 @@ def test_executor_and_catch_up_must_agree() -> None:
     log = Log()
     log.start("n1")
     log.finish("n1", via="catch_up", result={"id": 1})
-    said = log.finish("n1", result={"id": 2})
-    assert ("reports_disagree", said) in _broken(log)
+    text = log.finish("n1", result={"id": 2})
+    assert ("reports_disagree", text) in _broken(log)
 
 
 def test_a_try_must_agree_with_itself() -> None:
     log = Log()
     log.start("n1")
     log.finish("n1")
-    said = log.retryable("n1")
-    assert ("reports_disagree", said) in _broken(log)
+    text = log.retryable("n1")
+    assert ("reports_disagree", text) in _broken(log)
 
 
 @pytest.mark.parametrize("via", ["probe", "human", "late"])
@@ -79,8 +79,8 @@ def test_other_truth_in_outcome_is_a_violation_in_bytes_a_note(via: str) -> None
     report = verify(log.records)
     assert report.ledger.violations == ()
     assert [(note.rule, note.event_id) for note in report.notes] == [("truth_bytes_differ", noted)]
-    said = log.permanent("n1", "executor")
-    assert ("truth_differs", said) in _broken(log)
+    text = log.permanent("n1", "executor")
+    assert ("truth_differs", text) in _broken(log)
 
 
 def _two_successes(effect_class: str, second_attempt: int) -> tuple[Log, str]:
@@ -113,16 +113,16 @@ def test_one_success_a_key(effect_class: str, second_attempt: int, allowed: bool
 
 def test_a_success_needs_a_start() -> None:
     log = Log()
-    said = log.finish("n1")
-    assert ("success_without_valid_start", said) in _broken(log)
+    text = log.finish("n1")
+    assert ("success_without_valid_start", text) in _broken(log)
 
 
 def test_a_success_of_a_void_start_names_the_reason() -> None:
     log = Log()
     log.start("n1")
     log.start("n2")
-    said = log.finish("n2")
-    found = [broken for broken in verify(log.records).violations if broken.event_id == said]
+    text = log.finish("n2")
+    found = [broken for broken in verify(log.records).violations if broken.event_id == text]
     assert [broken.rule for broken in found] == ["success_without_valid_start"]
     assert "not_open" in found[0].message
 
@@ -149,15 +149,15 @@ def test_what_contradicts_a_settlement(settle: Callable[[Log], None], effect_cla
     log.start("n1")
     settle(log)
     assert _broken(log) == set()
-    said = log.finish("n1", via="late")
-    assert ("contradicts_settlement", said) in _broken(log)
+    text = log.finish("n1", via="late")
+    assert ("contradicts_settlement", text) in _broken(log)
 
 
 def test_only_the_try_calls_itself_retryable() -> None:
     log = Log()
     log.start("n1")
-    said = log.retryable("n1", via="ledger")
-    assert _broken(log) == {("retryable_not_by_try", said)}
+    text = log.retryable("n1", via="ledger")
+    assert _broken(log) == {("retryable_not_by_try", text)}
 
 
 def test_a_nonce_is_fresh() -> None:
@@ -185,8 +185,8 @@ def test_what_starts_is_what_was_planned() -> None:
 def test_a_result_has_its_hash() -> None:
     log = Log()
     log.start("n1")
-    said = log.finish("n1", result={"id": 1}, output_hash="0" * 64)
-    assert ("output_hash_mismatch", said) in _broken(log)
+    text = log.finish("n1", result={"id": 1}, output_hash="0" * 64)
+    assert ("output_hash_mismatch", text) in _broken(log)
 
 
 def _two_live(log: Log) -> None:
@@ -219,8 +219,8 @@ def _second_proved(log: Log) -> None:
     log.retryable("n2")
 
 
-def _own(nonce: str, via: str = "executor") -> Callable[[Log], str]:
-    return lambda log: log.permanent(nonce, via)
+def _own(invocation_id: str, via: str = "executor") -> Callable[[Log], str]:
+    return lambda log: log.permanent(invocation_id, via)
 
 
 def _no(reason: str = "policy") -> Callable[[Log], str]:
@@ -248,14 +248,14 @@ def test_sure_means_certainly_no_effect(
 ) -> None:
     log = Log()
     before(log)
-    said = settle(log)
+    text = settle(log)
     settled = validity(log).final("k-a")
     assert settled is not None
-    assert (settled.fact.event_id, settled.outcome, settled.sure) == (said, outcome, sure)
+    assert (settled.fact.event_id, settled.outcome, settled.sure) == (text, outcome, sure)
 
 
 @pytest.mark.parametrize(
-    ("before", "said"),
+    ("before", "reported"),
     [
         (_one_live, _own("n1", "human")),
         (_one_parked, _own("n1", "ledger")),
@@ -267,8 +267,8 @@ def test_sure_means_certainly_no_effect(
         (as_it_is, _own("", "ledger")),
     ],
 )
-def test_what_does_not_settle(before: Callable[[Log], None], said: Callable[[Log], str]) -> None:
+def test_what_does_not_settle(before: Callable[[Log], None], reported: Callable[[Log], str]) -> None:
     log = Log()
     before(log)
-    said(log)
+    reported(log)
     assert validity(log).final("k-a") is None

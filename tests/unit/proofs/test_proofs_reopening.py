@@ -11,8 +11,8 @@ KEY = f"aetheris:{JOB}:a:0"
 BOUND_S = 4.0
 
 
-def probed(log: Log, nonce: str = "n1", answer: str = "not_found", key: str = KEY) -> None:
-    log.about("invocation_probed", nonce, answer=answer, external_key=key, ask="q")
+def probed(log: Log, invocation_id: str = "n1", answer: str = "not_found", key: str = KEY) -> None:
+    log.about("invocation_probed", invocation_id, answer=answer, external_key=key, ask="q")
 
 
 def ended(log: Log, worker_id: str = "w", incarnation: str = "i") -> None:
@@ -63,7 +63,7 @@ def test_a_pin_that_states_no_bound_has_its_timeout() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         probed,
         ended,
@@ -71,26 +71,26 @@ def test_a_pin_that_states_no_bound_has_its_timeout() -> None:
         lambda log: (ended(log, "other"), probed(log)),
         lambda log: (ended(log, incarnation="other"), probed(log)),
         lambda log: (ended(log), probed(log, answer="unknown")),
-        lambda log: (ended(log), probed(log, nonce="n9")),
+        lambda log: (ended(log), probed(log, invocation_id="n9")),
         lambda log: (ended(log), probed(log, key=f"aetheris:{JOB}:a:1")),
     ],
 )
-def test_without_an_end_and_an_answer_after_it_nothing_is_proven(told: Any) -> None:
+def test_without_an_end_and_an_answer_after_it_nothing_is_proven(reported: Any) -> None:
     log = history()
-    told(log)
+    reported(log)
     assert [reopened(log)] == unproven(log)
 
 
 def test_the_word_of_who_submitted_the_job_is_no_proof_and_others_are_named() -> None:
     for by, founded in (("me", False), (None, False), ("ann", True)):
         log = history()
-        said = log.add("worker_ended", worker_id="w", incarnation="i", how="human", by=by, evidence="seen")
+        text = log.add("worker_ended", worker_id="w", incarnation="i", how="human", by=by, evidence="seen")
         log.add("worker_ended", worker_id="w", incarnation="i", how="human", by=by, evidence="again")
         probed(log)
         again = reopened(log)
         assert unproven(log) == ([] if founded else [again])
         (named,) = verify(log.records).to_json()["ended_by_hand"]
-        assert (named["by"], named["evidence"], named["event_id"]) == (by, "seen", said)
+        assert (named["by"], named["evidence"], named["event_id"]) == (by, "seen", text)
 
 
 def test_a_proof_that_follows_such_a_word_counts() -> None:
@@ -102,8 +102,8 @@ def test_a_proof_that_follows_such_a_word_counts() -> None:
     assert unproven(log) == []
 
 
-def returned(log: Log, nonce: str = "n1", said: Any = True) -> None:
-    log.about("invocation_in_doubt", nonce, error_class="ConnectionResetError", returned=said)
+def returned(log: Log, invocation_id: str = "n1", reported: Any = True) -> None:
+    log.about("invocation_in_doubt", invocation_id, error_class="ConnectionResetError", returned=reported)
 
 
 def test_a_call_that_says_it_has_returned_can_act_no_more_either() -> None:
@@ -115,17 +115,17 @@ def test_a_call_that_says_it_has_returned_can_act_no_more_either() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         lambda log: (probed(log), returned(log)),
         lambda log: (returned(log, "n9"), probed(log)),
-        lambda log: (returned(log, said=False), probed(log)),
-        lambda log: (returned(log, said="yes"), probed(log)),
+        lambda log: (returned(log, reported=False), probed(log)),
+        lambda log: (returned(log, reported="yes"), probed(log)),
     ],
 )
-def test_but_only_that_call_and_only_from_then_on(told: Any) -> None:
+def test_but_only_that_call_and_only_from_then_on(reported: Any) -> None:
     log = history()
-    told(log)
+    reported(log)
     assert [reopened(log)] == unproven(log)
 
 
@@ -140,9 +140,9 @@ def test_who_says_so_before_it_has_started_has_not() -> None:
 def test_an_answer_that_follows_the_reopening_comes_too_late() -> None:
     log = history()
     ended(log)
-    said = reopened(log)
+    text = reopened(log)
     probed(log)
-    assert unproven(log) == [said]
+    assert unproven(log) == [text]
 
 
 @pytest.mark.parametrize("end", [ended, returned])
@@ -163,8 +163,8 @@ def test_what_is_parked_is_reopened_by_the_same_proof(end: Any) -> None:
 @pytest.mark.parametrize("effect_class", ["pure", "idempotent", "opaque", "probeable"])
 def test_only_what_may_be_repeated_is_reopened_by_policy(effect_class: str) -> None:
     log = history(effect_class)
-    said = log.reopen("n1", by="policy")
-    assert unproven(log) == ([] if effect_class in ("pure", "idempotent") else [said])
+    text = log.reopen("n1", by="policy")
+    assert unproven(log) == ([] if effect_class in ("pure", "idempotent") else [text])
 
 
 def test_what_is_reopened_in_vain_is_not_judged() -> None:

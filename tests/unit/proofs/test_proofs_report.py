@@ -49,11 +49,11 @@ def test_the_report_of_a_clean_job() -> None:
 def test_a_success_is_committed() -> None:
     log = Log()
     log.start("n1")
-    said = log.finish("n1")
+    text = log.finish("n1")
     log.records.pop()
     assert checked(log).replay.to_json()["ok"] is True, "the rest of the batch is still to come"
     log.done()
-    assert violations(log) == {("not_committed", said)}
+    assert violations(log) == {("not_committed", text)}
     assert checked(log).to_json()["replay_proof_result"] == {
         "ok": False,
         "error": "key k-a succeeded, but no command_committed says the same",
@@ -63,24 +63,24 @@ def test_a_success_is_committed() -> None:
 def test_a_commit_has_its_finished() -> None:
     log = Log()
     log.start("n1")
-    said = log.about("command_committed", command_id="a", output_hash="x")
-    assert ("stray_commit", said) in violations(log)
+    text = log.about("command_committed", command_id="a", output_hash="x")
+    assert ("stray_commit", text) in violations(log)
 
 
 def test_the_planner_injects_what_was_settled() -> None:
     log = Log()
     log.start("n1")
     log.finish("n1")
-    said = log.done(output_hash="x")
-    assert violations(log) == {("injected_result_differs", said)}
+    text = log.done(output_hash="x")
+    assert violations(log) == {("injected_result_differs", text)}
 
 
 def test_a_node_is_not_done_before_its_invocation() -> None:
     log = Log()
     log.start("n1")
-    said = log.done()
+    text = log.done()
     log.finish("n1")
-    assert violations(log) == {("unfounded_node", said)}
+    assert violations(log) == {("unfounded_node", text)}
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_the_result_type_follows_from_the_tool(effect_class: str, result_type: s
     log = Log(tools={"refund": tool(effect_class)})
     log.start("n1")
     log.finish("n1")
-    said = log.done(result_type=result_type)
-    assert violations(log) == (set() if allowed else {("result_type_differs", said)})
+    text = log.done(result_type=result_type)
+    assert violations(log) == (set() if allowed else {("result_type_differs", text)})
 
 
 def test_a_node_is_finished_once_and_may_then_be_compensated() -> None:
@@ -108,14 +108,14 @@ def test_a_node_is_finished_once_and_may_then_be_compensated() -> None:
     assert violations(log) == set(), "a writer that repeats itself repeats the event_id"
     log = Log()
     log.step("n1")
-    said = log.done()
-    assert violations(log) == {("node_finished_twice", said)}
+    text = log.done()
+    assert violations(log) == {("node_finished_twice", text)}
 
 
 def test_a_node_is_planned() -> None:
     log = Log()
-    said = log.done("z", "permanent_failure")
-    assert violations(log) == {("unknown_node", said)}
+    text = log.done("z", "permanent_failure")
+    assert violations(log) == {("unknown_node", text)}
 
 
 def test_a_model_goes_on_without_a_call_that_surely_took_no_effect_and_that_nothing_needs() -> None:
@@ -128,8 +128,8 @@ def test_a_model_goes_on_without_a_call_that_surely_took_no_effect_and_that_noth
 def test_a_completed_job_is_complete() -> None:
     log = Log(node("a"), node("b"))
     log.step("n1")
-    said = log.complete()
-    assert violations(log) == {("incomplete", said)}
+    text = log.complete()
+    assert violations(log) == {("incomplete", text)}
 
 
 def test_a_wait_ends_without_an_invocation() -> None:
@@ -145,19 +145,19 @@ def test_a_wait_ends_without_an_invocation() -> None:
 
 def test_a_kind_that_is_no_text_ends_by_no_wait() -> None:
     log = Log(node("a", kind=["timer"]))
-    said = log.done()
-    assert ("unfounded_node", said) in violations(log)
+    text = log.done()
+    assert ("unfounded_node", text) in violations(log)
 
 
 def test_a_wait_ends_once_and_with_its_own_payload() -> None:
     expired_first = Log({"id": "w", "kind": "wait", "depends_on": []})
     answer_wait(expired_first, "invocation_rejected", "wait_completed")
-    said = expired_first.done("w", "success", output_hash=digest(None))
-    assert violations(expired_first) == {("unfounded_node", said)}
+    text = expired_first.done("w", "success", output_hash=digest(None))
+    assert violations(expired_first) == {("unfounded_node", text)}
     other = Log({"id": "w", "kind": "wait", "depends_on": []})
     answer_wait(other, "wait_completed")
-    said = other.done("w", "success", output_hash=digest({"forged": True}))
-    assert violations(other) == {("injected_result_differs", said)}
+    text = other.done("w", "success", output_hash=digest({"forged": True}))
+    assert violations(other) == {("injected_result_differs", text)}
 
 
 @pytest.mark.parametrize("other", [{"correlation_key": "other"}, {"wait_type": "timer"}, {"idempotency_key": "k-x"}])
@@ -166,8 +166,8 @@ def test_only_an_end_that_names_the_wait_ends_it(other: dict[str, str]) -> None:
     log = Log({"id": "w", "kind": "wait", "depends_on": []})
     log.add("job_waiting", **named)
     log.add("wait_completed", **{**named, **other}, output_hash=digest(None))
-    said = log.done("w", "success", output_hash=digest(None))
-    assert violations(log) == {("unfounded_node", said)}
+    text = log.done("w", "success", output_hash=digest(None))
+    assert violations(log) == {("unfounded_node", text)}
 
 
 # The outcome hash.
@@ -206,9 +206,9 @@ def _with_blob(result: Any) -> tuple[Log, bytes, str]:
     log = Log()
     log.start("n1")
     ref = {"sha256": hashlib.sha256(blob).hexdigest(), "size": len(blob)}
-    said = log.finish("n1", result=None, output_hash=digest(result), result_ref=ref)
+    text = log.finish("n1", result=None, output_hash=digest(result), result_ref=ref)
     log.done()
-    return log, blob, said
+    return log, blob, text
 
 
 def test_a_result_by_reference_counts_as_one_in_place() -> None:
@@ -235,9 +235,9 @@ def _gone(sha256: str) -> bytes:
     ],
 )
 def test_a_blob_that_is_not_there_is_never_ok(load: Callable[[str], bytes] | None, rule: str) -> None:
-    log, _, said = _with_blob({"paid": 1})
+    log, _, text = _with_blob({"paid": 1})
     report = checked(log, load_blob=load)
-    assert [(broken.rule, broken.event_id) for broken in report.violations] == [(rule, said)]
+    assert [(broken.rule, broken.event_id) for broken in report.violations] == [(rule, text)]
     assert (report.ok, report.outcome_hash) == (False, "")
 
 
@@ -246,15 +246,15 @@ def test_a_blob_has_the_recorded_hash() -> None:
     log = Log()
     log.start("n1")
     ref = {"sha256": hashlib.sha256(blob).hexdigest(), "size": len(blob)}
-    said = log.finish("n1", result=None, output_hash=digest({"paid": 2}), result_ref=ref)
+    text = log.finish("n1", result=None, output_hash=digest({"paid": 2}), result_ref=ref)
     log.done()
-    assert violations(log, load_blob=lambda _: blob) == {("output_hash_mismatch", said)}
+    assert violations(log, load_blob=lambda _: blob) == {("output_hash_mismatch", text)}
 
 
 def test_a_plan_has_its_hash() -> None:
     log = Log()
-    said = log.add("plan_generated", revision=1, diff={"nodes": [node("b")]}, plan_hash="x")
-    assert violations(log) == {("plan_hash_mismatch", said)}
+    text = log.add("plan_generated", revision=1, diff={"nodes": [node("b")]}, plan_hash="x")
+    assert violations(log) == {("plan_hash_mismatch", text)}
 
 
 # The records themselves.
@@ -360,7 +360,7 @@ def test_a_checkpoint_is_the_chain_up_to_where_it_says(hides: int, as_of: Any, i
     log = Log()
     log.step("n1")
     before = list(log.records)
-    said = as_of + before[-1].offset if isinstance(as_of, int) and as_of >= 0 else as_of
-    told = log.add("state_checkpointed", state_hash=event_chain_root(before[: len(before) - hides]), as_of=said)
+    reported = as_of + before[-1].offset if isinstance(as_of, int) and as_of >= 0 else as_of
+    told = log.add("state_checkpointed", state_hash=event_chain_root(before[: len(before) - hides]), as_of=reported)
     log.complete()
     assert violations(log) == (set() if is_true else {("checkpoint_differs", told)})

@@ -47,21 +47,21 @@ def test_a_seal_holds() -> None:
 )
 def test_a_seal_that_lies(changed: dict[str, Any], rule: str) -> None:
     log = clean()
-    said = seal(log, **changed)
-    assert (rule, said) in violations(log)
+    text = seal(log, **changed)
+    assert (rule, text) in violations(log)
     assert checked(log).seal.to_json()["ok"] is False
     assert not checked(log).ok
 
 
 def test_a_seal_by_another_key() -> None:
     log = clean()
-    said = seal(log, OTHER_KEY)
-    assert violations(log) == {("seal_unknown_key", said)}
+    text = seal(log, OTHER_KEY)
+    assert violations(log) == {("seal_unknown_key", text)}
     log = clean()
-    said = seal(log, OTHER_KEY)
+    text = seal(log, OTHER_KEY)
     body = json.loads(log.records[-1].value) | {"key_id": seals.key_id(KEY.public_key())}
     log.records[-1] = replace(log.records[-1], value=json.dumps(body).encode())
-    assert violations(log) == {("seal_signature", said)}
+    assert violations(log) == {("seal_signature", text)}
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def _unsettled_then_ended() -> Log:
 )
 def test_what_must_not_follow_a_seal(late: Callable[[Log], str]) -> None:
     log = _unsettled_then_ended()
-    said = late(log)
-    assert ("after_seal", said) in violations(log)
+    text = late(log)
+    assert ("after_seal", text) in violations(log)
 
 
 def test_a_late_end_of_an_answered_wait_may_follow_a_seal() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from aetheris.protocol.base.canonical import canonical, digest
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass, Kind, TaskGraph, ToolPin
 from aetheris.protocol.plan.prompts import Brief, Limits, first_graph
-from aetheris.protocol.planning.answers import NOTHING_SPENT, Following, Said, Spent, following, understood
+from aetheris.protocol.planning.answers import NOTHING_SPENT, Following, ModelReply, Spent, following, understood
 from aetheris.protocol.planning.schemas import graph_json
 from tests.testkit.histories import JOB, TENANT
 
@@ -42,7 +42,7 @@ def brief(planning: Any = "agent", **limits: Any) -> Brief:
 
 def job_of(asked: Brief) -> JobState:
     created = ev.JobCreated(job_id=JOB, tenant=TENANT, submitted_by="ann", request_hash="r", goal=GOAL, brief=asked)
-    job = birth(created, 0)
+    job = create_job(created, 0)
     graph = graph_json(first_graph(GOAL, asked, PINS))
     assert apply(job, planned(0, graph), 1)
     return job
@@ -54,11 +54,11 @@ def planned(revision: int, part: dict[str, Any]) -> ev.PlanGenerated:
     return ev.PlanGenerated.model_validate({"job_id": JOB, **fields})
 
 
-def heard(said: Said, asked: Brief | None = None) -> tuple[dict[str, Any], Following, JobState]:
+def heard(reply: ModelReply, asked: Brief | None = None) -> tuple[dict[str, Any], Following, JobState]:
     """What is recorded of an answer, and what follows; the fold takes whatever does, and no pin has changed."""
     asked = asked or brief()
     job = job_of(asked)
-    result = understood(said, SCHEMAS, graph=asked.planning == "graph")
+    result = understood(reply, SCHEMAS, graph=asked.planning == "graph")
     assert len(canonical(result)) < 8 * 1024 * 1024
     found = following(job, asked, 1, json.loads(json.dumps(result)), NOTHING_SPENT)
     if found.nodes:
@@ -72,8 +72,8 @@ def heard(said: Said, asked: Brief | None = None) -> tuple[dict[str, Any], Follo
     return result, found, job
 
 
-def says(*calls: tuple[str, Any], text: str = "") -> Said:
-    return Said("fast", text, calls, "tool_calls" if calls else "stop")
+def says(*calls: tuple[str, Any], text: str = "") -> ModelReply:
+    return ModelReply("fast", text, calls, "tool_calls" if calls else "stop")
 
 
 DEEP = "[" * 20_000
@@ -133,9 +133,9 @@ NO_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "code"), [pytest.param(*case[1:], id=case[0]) for case in NO_ANSWERS])
-def test_an_answer_that_says_nothing_ends_the_job(said: Said, code: str) -> None:
-    _, found, _ = heard(said)
+@pytest.mark.parametrize(("reply", "code"), [pytest.param(*case[1:], id=case[0]) for case in NO_ANSWERS])
+def test_an_answer_that_says_nothing_ends_the_job(reply: ModelReply, code: str) -> None:
+    _, found, _ = heard(reply)
     assert found.nodes == ()
     assert (found.failure or "").startswith(f"{code}: ")
 
@@ -171,9 +171,9 @@ NO_PLANS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "why"), [pytest.param(*case[1:], id=case[0]) for case in NO_PLANS])
-def test_a_plan_that_is_none_ends_the_job_and_nobody_asks_again(said: Said, why: str) -> None:
-    result, found, _ = heard(said, brief("graph"))
+@pytest.mark.parametrize(("reply", "why"), [pytest.param(*case[1:], id=case[0]) for case in NO_PLANS])
+def test_a_plan_that_is_none_ends_the_job_and_nobody_asks_again(reply: ModelReply, why: str) -> None:
+    result, found, _ = heard(reply, brief("graph"))
     assert found.nodes == ()
     assert (found.failure or "").startswith("no_plan: ")
     assert why in (found.failure or "")
@@ -182,8 +182,8 @@ def test_a_plan_that_is_none_ends_the_job_and_nobody_asks_again(said: Said, why:
 
 def test_a_plan_may_use_what_its_own_steps_return() -> None:
     pay = {"to": {"$ref": "look#/name"}, "amount": 5}
-    said = says(("plan", {"steps": [{"id": "look", "tool": "lookup", "args": {"order_id": "o"}}, _pay(pay)]}))
-    _, found, _ = heard(said, brief("graph"))
+    reply = says(("plan", {"steps": [{"id": "look", "tool": "lookup", "args": {"order_id": "o"}}, _pay(pay)]}))
+    _, found, _ = heard(reply, brief("graph"))
     assert [(node.id, node.args) for node in found.nodes] == [
         ("plan.look", {"order_id": "o"}),
         ("plan.pay", {"to": {"$ref": "plan.look#/name"}, "amount": 5, "note": ""}),

@@ -17,15 +17,15 @@ from aetheris.protocol.base.checkpoints import (
     UNBORN,
     BadPiece,
     Chain,
+    CheckpointSpan,
     Piece,
-    Span,
     cut,
     read,
     write,
 )
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.worker.checkpointing import drafts_of
+from aetheris.runtime.worker.checkpointer import drafts_of
 from tests.testkit.golden import FOLDER
 
 JOB = "job-1"
@@ -45,7 +45,7 @@ def history(*offsets: int) -> list[Record]:
 
 def within(records: list[Record], after: int, as_of: int, before: bytes = UNBORN) -> Piece:
     held = [one for one in records if after < one.offset <= as_of]
-    return cut(Span(JOB, records[0].offset, after, as_of), before, held)
+    return cut(CheckpointSpan(JOB, records[0].offset, after, as_of), before, held)
 
 
 def laid(piece: Piece, offset: int = 0, **changed: bytes) -> Record:
@@ -70,13 +70,17 @@ def golden(stream: int) -> list[Record]:
 @pytest.mark.parametrize("stream", range(len(STREAMS)), ids=[path.stem for path in STREAMS])
 def test_what_was_cut_is_what_lies_in_the_log(stream: int) -> None:
     records = golden(stream)
-    job, birth = (records[0].key or b"").decode(), records[0].offset
+    job, creation_offset = (records[0].key or b"").decode(), records[0].offset
     seed = secrets.randbits(32)
     rng = random.Random(seed)  # noqa: S311 - a seeded test
-    bounds = sorted(rng.sample(range(birth, records[-1].offset + 5), k=min(4, len(records))))
-    after, root, back = birth - 1, UNBORN, list[Record]()
+    bounds = sorted(rng.sample(range(creation_offset, records[-1].offset + 5), k=min(4, len(records))))
+    after, root, back = creation_offset - 1, UNBORN, list[Record]()
     for as_of in bounds:
-        piece = cut(Span(job, birth, after, as_of), root, [one for one in records if after < one.offset <= as_of])
+        piece = cut(
+            CheckpointSpan(job, creation_offset, after, as_of),
+            root,
+            [one for one in records if after < one.offset <= as_of],
+        )
         back += read(laid(piece), Topic.JOBS_EVENTS).records
         after, root = as_of, piece.root
     kept = [one for one in records if one.offset <= bounds[-1]]
@@ -87,7 +91,7 @@ def test_what_was_cut_is_what_lies_in_the_log(stream: int) -> None:
 
 def test_a_settled_step_takes_little() -> None:
     records = golden(next(n for n, path in enumerate(STREAMS) if path.stem == "a-run"))
-    whole = cut(Span("j", records[0].offset, records[0].offset - 1, records[-1].offset), UNBORN, records)
+    whole = cut(CheckpointSpan("j", records[0].offset, records[0].offset - 1, records[-1].offset), UNBORN, records)
     assert len(write(whole)) < sum(len(one.value) for one in records) / 2
 
 
@@ -101,8 +105,8 @@ BROKEN = {
     "bytes behind it": lambda piece: laid(piece, value=write(piece) + b"more"),
     "a bomb": lambda piece: laid(piece, value=write(piece)[:64] + zlib.compress(bytes(70_000_000), 1)),
     "a later version": lambda piece: laid(piece, type=b"io.aetheris.checkpoint.v2"),
-    "more than it names": lambda piece: laid(piece, key=Span(JOB, BIRTH, BIRTH - 1, 9).key),
-    "another birth": lambda piece: laid(piece, key=Span(JOB, 6, 5, 20).key),
+    "more than it names": lambda piece: laid(piece, key=CheckpointSpan(JOB, BIRTH, BIRTH - 1, 9).key),
+    "another birth": lambda piece: laid(piece, key=CheckpointSpan(JOB, 6, 5, 20).key),
     "no span": lambda piece: laid(piece, key=b"job-1"),
     "a span that ends before it begins": lambda piece: laid(piece, key=b"job-1:7:20:9"),
     "no number": lambda piece: laid(piece, key=b"job-1:7:6:99999999999999999999"),
@@ -163,7 +167,7 @@ def test_pieces_that_contradict_each_other_are_worth_nothing() -> None:
     records = history(9, 30)
     base = within(records, BIRTH - 1, 20)
     other = cut(base.span, UNBORN, [records[0]])
-    hides = cut(Span(JOB, BIRTH, BIRTH - 1, 15), UNBORN, [records[0]])
+    hides = cut(CheckpointSpan(JOB, BIRTH, BIRTH - 1, 15), UNBORN, [records[0]])
     assert taken(base, within(records, 20, 40, other.root)).reached() is None
     assert taken(base, hides, within(records, 15, 40, base.root)).reached() is None
     chain = taken(base)

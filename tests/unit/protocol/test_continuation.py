@@ -9,7 +9,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
-from aetheris.protocol.planning.continuation import Ended, NotContinuable, continues, ended
+from aetheris.protocol.planning.continuation import EndedJob, NotContinuable, continues, ended
 from tests.testkit import histories as h
 
 PLAN = h.planned(h.graph({"id": "a"}, {"id": "b"}))
@@ -21,7 +21,7 @@ def seal(count: int = 5, **changed: Any) -> ev.JobSealed:
     return h.sealed().model_copy(update={"event_count": count, "root": "r", "key_id": "k"} | changed)
 
 
-def read(*events: ev.Event) -> Ended:
+def read(*events: ev.Event) -> EndedJob:
     found = ended(stream(h.created(), PLAN, *events))
     assert found is not None
     return found
@@ -80,9 +80,9 @@ def test_a_report_that_comes_behind_the_seal_is_evidence() -> None:
     """A person had found that it was not executed, and it was: nobody runs it again without another word."""
     parked = h.about(ev.InvocationParked, "b", invocation_id="n-b", reason="?")
     denied = h.finished("b", "n-b", "permanent_failure", via="human")
-    told = (*DONE, h.started("b", "n-b"), parked, denied, END, seal(8))
-    assert continues(read(*told))
-    late = read(*told, h.finished("b", "n-b", via="late"))
+    reported = (*DONE, h.started("b", "n-b"), parked, denied, END, seal(8))
+    assert continues(read(*reported))
+    late = read(*reported, h.finished("b", "n-b", via="late"))
     assert late.job.keys[h.key_of("b")].outcome is Settled.FAILED
     with pytest.raises(NotContinuable) as refused:
         continues(late)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.job_log import Sequence, told
+from aetheris.protocol.fold.job_log import Sequence, next_logged_event
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
-from aetheris.protocol.planning.contract import TRANSITIONS, Status
+from aetheris.protocol.planning.contract import TRANSITIONS, ContractStatus
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.contracts import MAX_TRANSITIONS, Contracts, Level
 from aetheris.protocol.views.standing import step_view
@@ -39,12 +39,12 @@ def rejected(reason: RejectReason, node: str = "a", key: str | None = None, **mo
     return ev.InvocationRejected.model_validate(fields | more)
 
 
-def reopened(by: str, nonce: str = "n1", token: int = 2) -> ev.InvocationReopened:
-    return about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=token, by=by)
+def reopened(by: str, invocation_id: str = "n1", token: int = 2) -> ev.InvocationReopened:
+    return about(ev.InvocationReopened, "a", invocation_id=invocation_id, next_token=token, by=by)
 
 
-def failed(via: Via, error: str = "refused", nonce: str = "n1") -> ev.ToolInvocationFinished:
-    return finished("a", nonce, outcome=Outcome.PERMANENT, via=via).model_copy(update={"error": error})
+def failed(via: Via, error: str = "refused", invocation_id: str = "n1") -> ev.ToolInvocationFinished:
+    return finished("a", invocation_id, outcome=Outcome.PERMANENT, via=via).model_copy(update={"error": error})
 
 
 def project(plan: dict[str, Any], *events: Event) -> tuple[Contracts, list[str]]:
@@ -54,7 +54,7 @@ def project(plan: dict[str, Any], *events: Event) -> tuple[Contracts, list[str]]
             Topic.JOBS_EVENTS, event, key=JOB, id=f"e{offset}", source="s", time=f"2030-01-01T00:00:{offset:02}Z"
         )
         record = Record(Topic.JOBS_EVENTS, 0, offset, 0, made.key, made.headers, made.value)
-        moves += [f"{one.trigger}→{one.target}" for one in contracts.take(told(numbers, record))]
+        moves += [f"{one.trigger}→{one.target}" for one in contracts.take(next_logged_event(numbers, record))]
     return contracts, moves
 
 
@@ -174,14 +174,14 @@ def test_each_level_shows_what_it_is_for() -> None:
 
 
 def test_a_contract_keeps_its_last_transitions_and_counts_all() -> None:
-    tries: list[Event] = []
+    invocations: list[Event] = []
     for number in range(1, 31):
-        tries += [
+        invocations += [
             started("a", f"n{number}", token=number),
             about(ev.InvocationParked, "a", invocation_id=f"n{number}", reason="r"),
             reopened("human", f"n{number}", number + 1),
         ]
-    found = only(OPAQUE, *tries)
+    found = only(OPAQUE, *invocations)
     assert (len(found["transitions"]), found["transitions_total"]) == (MAX_TRANSITIONS, 61)
     assert (found["transitions"][-1]["trigger"], found["status"]) == ("resume", "running")
 
@@ -212,7 +212,7 @@ NONCES = st.sampled_from(["n1", "n2"])
 ANY = st.one_of(
     st.builds(started, st.just("a"), NONCES, token=st.integers(1, 3), attempt=st.integers(0, 1)),
     st.builds(finished, st.just("a"), NONCES, outcome=st.sampled_from(Outcome), via=st.sampled_from(Via)),
-    NONCES.map(lambda nonce: about(ev.InvocationParked, "a", invocation_id=nonce, reason="r")),
+    NONCES.map(lambda invocation_id: about(ev.InvocationParked, "a", invocation_id=invocation_id, reason="r")),
     st.builds(reopened, st.sampled_from(["human", "policy"]), NONCES),
     st.builds(rejected, st.sampled_from(RejectReason)),
     st.sampled_from([ASKED, YES, PARKED, failed(Via.HUMAN, "cancelled"), failed(Via.LEDGER), CANCELLED]),
@@ -227,9 +227,9 @@ def test_a_contract_stands_where_the_fold_does_and_got_there_by_legal_moves(even
     state = contracts.job.keys.get(key_of("a")) if contracts.job is not None else None
     view = contracts.view(Level.TRANSITION)[0]
     over = contracts.job is not None and contracts.job.terminal is not None
-    assert view["status"] == (step_status(state, over=over) if state is not None else Status.PENDING)
-    at = Status.PENDING
+    assert view["status"] == (step_status(state, over=over) if state is not None else ContractStatus.PENDING)
+    at = ContractStatus.PENDING
     for moved in view["transitions"]:
         assert moved["from"] == at
         assert (at, moved["trigger"]) in TRANSITIONS
-        at = Status(moved["to"])
+        at = ContractStatus(moved["to"])

@@ -12,16 +12,16 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
-from aetheris.protocol.views.course import Course, course_of
-from aetheris.protocol.views.provenance import Wanted, origin
+from aetheris.protocol.views.job_history import JobHistory, job_history
+from aetheris.protocol.views.provenance import EffectFilter, origin
 from aetheris.protocol.views.replay import UnknownPoint, replay
 from aetheris.protocol.views.trace import trace_of
 from tests.testkit import histories as h
-from tests.testkit.courses import committed, records, refunded
+from tests.testkit.job_histories import committed, records, refunded
 
 
 def rules(events: Iterable[Event]) -> list[str]:
-    return [one.rule for one in course_of(records(*events)).differences]
+    return [one.rule for one in job_history(records(*events)).differences]
 
 
 def test_a_job_replays_as_it_was_recorded_with_every_result_injected() -> None:
@@ -32,7 +32,7 @@ def test_a_job_replays_as_it_was_recorded_with_every_result_injected() -> None:
     assert all(step.moment.counts for step in steps)
     assert steps[7].changes == {"pay": "running"}
     assert steps[-1].changes == {"job": "completed"}
-    assert found.course.calls[h.key_of("pay", {"amount": 250}, "refund")].args == {"amount": 250}
+    assert found.history.calls[h.key_of("pay", {"amount": 250}, "refund")].args == {"amount": 250}
 
 
 def test_replaying_twice_gives_the_same_states_at_every_point() -> None:
@@ -59,8 +59,8 @@ def test_a_point_that_is_none_is_refused(point: str) -> None:
 def test_what_does_not_follow_from_the_record_is_named() -> None:
     clean = refunded()
     other = h.started("pay", "n2", args={"amount": 9000}, tool="refund")
-    said = {"idempotency_key": other.idempotency_key, "args_hash": other.args_hash}
-    allowed = clean[6].model_copy(update=said)
+    body = {"idempotency_key": other.idempotency_key, "args_hash": other.args_hash}
+    allowed = clean[6].model_copy(update=body)
     assert rules([*clean[:6], allowed, other]) == ["call_differs"]
     assert rules([*clean[:3], clean[3].model_copy(update={"result": {"amount": 1}})]) == ["result_differs"]
     assert rules([*clean[:5], clean[5].model_copy(update={"result_type": "side_effect_committed"})]) == [
@@ -73,8 +73,8 @@ def test_what_does_not_follow_from_the_record_is_named() -> None:
 
 def test_an_effect_has_its_row_and_the_rows_are_the_same_every_time() -> None:
     log = records(*refunded())
-    effects = course_of(log).effects.to_json(h.JOB)
-    assert json.dumps(effects) == json.dumps(course_of(log).effects.to_json(h.JOB))
+    effects = job_history(log).effects.to_json(h.JOB)
+    assert json.dumps(effects) == json.dumps(job_history(log).effects.to_json(h.JOB))
     lookup, pay = effects["effects"]
     assert (lookup["step_index"], lookup["kind"], lookup["command_id"]) == (0, "tool", "lookup")
     assert "external_id" not in lookup
@@ -85,11 +85,11 @@ def test_an_effect_has_its_row_and_the_rows_are_the_same_every_time() -> None:
 def test_a_repeat_makes_no_second_row_and_a_second_effect_does() -> None:
     events = refunded()
     again = events[8]
-    assert len(course_of(records(*events, again)).effects.rows) == 2
+    assert len(job_history(records(*events, again)).effects.rows) == 2
     pay: dict[str, Any] = {"args": {"amount": 250}, "tool": "refund"}
     reopened = h.about(ev.InvocationReopened, "pay", invocation_id="n2", next_token=2, by="policy", **pay)
     late = [*events[:8], reopened, h.started("pay", "n3", token=2, **pay), h.finished("pay", "n3", **pay), events[8]]
-    rows = course_of(records(*late)).effects.rows
+    rows = job_history(records(*late)).effects.rows
     assert [(row["command_id"], row["invocation_id"], row["stands"]) for row in rows[1:]] == [
         ("pay", "n3", True),
         ("pay", "n2", False),
@@ -97,8 +97,8 @@ def test_a_repeat_makes_no_second_row_and_a_second_effect_does() -> None:
 
 
 def test_an_irreversible_effect_without_an_external_id_says_so() -> None:
-    assert course_of(records(*refunded())).effects.rows[1].get("untraceable") is None
-    assert course_of(records(*refunded(external_id=None))).effects.rows[1]["untraceable"] is True
+    assert job_history(records(*refunded())).effects.rows[1].get("untraceable") is None
+    assert job_history(records(*refunded(external_id=None))).effects.rows[1]["untraceable"] is True
 
 
 def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> None:
@@ -117,13 +117,13 @@ def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> Non
         h.started("act", "n2", revision=1),
         h.finished("act", "n2"),
     ]
-    course = course_of(records(*events))
-    think, act = course.effects.rows
+    history = job_history(records(*events))
+    think, act = history.effects.rows
     assert (think["model"], think["usage"]["output_tokens"], think["response_hash"]) == ("m-1", 7, digest(answer))
     assert think["decision_snapshot_id"] == act["decision_snapshot_id"] == "e4"
-    chain = whats(origin(course, act))
+    chain = whats(origin(history, act))
     assert chain == ["effect", "try", "step", "plan", "decision", "used", "goal"]
-    tree = trace_of(course)["decisions"]
+    tree = trace_of(history)["decisions"]
     assert [one["what"] for one in tree["leads_to"]] == ["plan", "decision"]
     assert tree["leads_to"][1]["leads_to"][0]["nodes"][0]["node_id"] == "act"
 
@@ -139,16 +139,16 @@ def test_a_question_that_no_verifier_answers_is_named_at_the_effect_until_it_is_
         h.finished("a", "n1"),
         asked,
     ]
-    course = course_of(records(*events))
-    (row,) = course.effects.rows
+    history = job_history(records(*events))
+    (row,) = history.effects.rows
     assert row["unanswered"] == {"waits": "b", "since": since}
-    (tree,) = [one for one in origin(course, row)["because"] if one["what"] == "confirmation"]
+    (tree,) = [one for one in origin(history, row)["because"] if one["what"] == "confirmation"]
     assert tree["title"].startswith(
         f"b waits for a verifier: whether what a did still stands was asked first at {since}"
     )
     assert tree["at"]["type"] == "job_waiting"
     for end in (ev.WaitCompleted(**wait), ev.JobCancelled(job_id=h.JOB, by="ann", reason=None)):
-        after = course_of(records(*events, end))
+        after = job_history(records(*events, end))
         assert "unanswered" not in after.effects.rows[0]
         assert "confirmation" not in whats(origin(after, after.effects.rows[0]))
 
@@ -186,14 +186,14 @@ def every_kind() -> list[Event]:
     )
     prompt = {"model": "fast", "goal": "do it"}
     answer, usage = {"model": "fast", "calls": []}, {"model": "m-1", "input_tokens": 5, "output_tokens": 7}
-    said = h.finished("think", "n3", result=answer, args=prompt, tool="llm").model_copy(update={"usage": usage})
+    event = h.finished("think", "n3", result=answer, args=prompt, tool="llm").model_copy(update={"usage": usage})
     decided = ev.DecisionSnapshot(
         job_id=h.JOB, goal="do it", task_graph=diff, command_id="think", reasoning_summary="there is a choice"
     )
 
-    def call(node: str, nonce: str, tool: str, kind: EffectKind, result: Any, **more: Any) -> list[Event]:
-        start = h.started(node, nonce, tool=tool, **more).model_copy(update={"kind": kind})
-        done = h.finished(node, nonce, result=result, args=more.get("args"), tool=tool)
+    def call(node: str, invocation_id: str, tool: str, kind: EffectKind, result: Any, **more: Any) -> list[Event]:
+        start = h.started(node, invocation_id, tool=tool, **more).model_copy(update={"kind": kind})
+        done = h.finished(node, invocation_id, result=result, args=more.get("args"), tool=tool)
         return [start, done, committed(node, start.idempotency_key, result, kind)]
 
     think = call("think", "n3", "llm", EffectKind.LLM, answer, args=prompt)
@@ -205,7 +205,7 @@ def every_kind() -> list[Event]:
         asked,
         answered,
         think[0],
-        said,
+        event,
         think[2],
         decided,
         h.planned(diff, 1),
@@ -218,8 +218,8 @@ def every_kind() -> list[Event]:
 def test_effects_of_every_kind_have_their_rows() -> None:
     """Their fields are those of the contract; where one applies to no kind of the row, it is not there."""
     log = records(*every_kind())
-    course = course_of(log)
-    rows = {row["command_id"]: row for row in course.effects.rows}
+    history = job_history(log)
+    rows = {row["command_id"]: row for row in history.effects.rows}
     assert {node: row["kind"] for node, row in rows.items()} == {
         "now": "time",
         "dice": "random",
@@ -228,7 +228,7 @@ def test_effects_of_every_kind_have_their_rows() -> None:
         "act": "tool",
         "post": "http",
     }
-    assert {one["kind"] for one in course.effects.rows} == {kind.value for kind in EffectKind}
+    assert {one["kind"] for one in history.effects.rows} == {kind.value for kind in EffectKind}
     for row in rows.values():
         assert {"job_id", "step_index", "command_id", "kind", "input_hash", "output_hash", "created_at"} <= row.keys()
         assert (row["job_id"], row["committed"], row["stands"]) == (h.JOB, True, True)
@@ -240,26 +240,26 @@ def test_effects_of_every_kind_have_their_rows() -> None:
     assert (think["prompt_hash"], think["input_hash"]) == (started.args_hash, started.args_hash)
     assert think["response_hash"] == think["output_hash"] == digest({"model": "fast", "calls": []})
     assert (think["model"], think["usage"]) == ("m-1", {"input_tokens": 5, "output_tokens": 7})
-    decision = next(one.told.id for one in course.moments if one.told.type == "decision_snapshot")
+    decision = next(one.logged.id for one in history.moments if one.logged.type == "decision_snapshot")
     assert {node for node, row in rows.items() if row.get("decision_snapshot_id") == decision} == {
         "think",
         "act",
         "post",
     }
     assert (which["input_hash"], which["output_hash"], which["by"]) == (digest(FORM), digest({"choice": 2}), "alice")
-    assert json.dumps(course_of(log).effects.to_json(h.JOB)) == json.dumps(course.effects.to_json(h.JOB))
+    assert json.dumps(job_history(log).effects.to_json(h.JOB)) == json.dumps(history.effects.to_json(h.JOB))
     report = replay(log)[0].report()
     assert report["injected"] == {"http": 1, "human": 1, "llm": 1, "random": 1, "time": 1, "tool": 1}
     for row in rows.values():
-        assert whats(origin(course, row))[0] == "effect"
-    assert whats(origin(course, rows["post"])) == ["effect", "try", "step", "plan", "decision", "used", "goal"]
-    assert trace_of(course)["effects"] == course.effects.rows
+        assert whats(origin(history, row))[0] == "effect"
+    assert whats(origin(history, rows["post"])) == ["effect", "try", "step", "plan", "decision", "used", "goal"]
+    assert trace_of(history)["effects"] == history.effects.rows
 
 
 def test_a_human_who_answers_twice_has_one_row() -> None:
     events = every_kind()
     again = [event for event in events if isinstance(event, ev.WaitCompleted)]
-    assert len(course_of(records(*events, *again)).effects.rows) == len(course_of(records(*events)).effects.rows)
+    assert len(job_history(records(*events, *again)).effects.rows) == len(job_history(records(*events)).effects.rows)
 
 
 def whats(tree: dict[str, Any]) -> list[str]:
@@ -267,30 +267,30 @@ def whats(tree: dict[str, Any]) -> list[str]:
     return [tree["what"], *(what for inner in tree["because"] for what in whats(inner))]
 
 
-def found_by(course: Course, **asked: Any) -> list[str]:
+def found_by(history: JobHistory, **asked: Any) -> list[str]:
     given: dict[str, Any] = {"external_id": None, "tool": None, "since": None, "where": ()} | asked
-    return [row["command_id"] for row in Wanted.of(**given).among(course)]
+    return [row["command_id"] for row in EffectFilter.of(**given).among(history)]
 
 
 def test_the_way_back_goes_from_the_outside_to_the_goal() -> None:
-    course = course_of(records(*refunded()))
-    (row,) = Wanted("re_123").among(course)
-    tree = origin(course, row)
+    history = job_history(records(*refunded()))
+    (row,) = EffectFilter("re_123").among(history)
+    tree = origin(history, row)
     assert whats(tree) == ["effect", "approval", "try", "step", "used", "plan", "goal"]
     assert tree["because"][0]["title"] == "approve by alice"
     assert tree["because"][2]["facts"]["args"] == {"amount": 250}
 
 
 def test_effects_are_found_by_what_is_known_of_them() -> None:
-    course = course_of(records(*refunded()))
-    assert found_by(course, external_id="aetheris:job-1:pay:0") == ["pay"]
-    assert found_by(course, tool="refund") == ["pay"]
-    assert found_by(course, since="2026-01-01T00:00:05Z") == ["pay"]
-    assert found_by(course, where=["args.amount > 100"]) == ["pay"]
-    assert found_by(course, where=["args.amount > 250"]) == []
-    assert found_by(course, where=["args.order == 'o-1'"]) == ["lookup"]
+    history = job_history(records(*refunded()))
+    assert found_by(history, external_id="aetheris:job-1:pay:0") == ["pay"]
+    assert found_by(history, tool="refund") == ["pay"]
+    assert found_by(history, since="2026-01-01T00:00:05Z") == ["pay"]
+    assert found_by(history, where=["args.amount > 100"]) == ["pay"]
+    assert found_by(history, where=["args.amount > 250"]) == []
+    assert found_by(history, where=["args.order == 'o-1'"]) == ["lookup"]
     with pytest.raises(BadCondition):
-        found_by(course, since="soon")
+        found_by(history, since="soon")
 
 
 AMOUNT = {"a": {"b": 1}, "name": "Ann", "number": "007", "flag": True, "to": ["ann", "bob"], "high": 250.5}
@@ -312,8 +312,8 @@ AMOUNT = {"a": {"b": 1}, "name": "Ann", "number": "007", "flag": True, "to": ["a
     ],
 )
 def test_a_condition_that_can_not_be_judged_finds_nothing(text: str, found: bool) -> None:
-    course = course_of(records(*refunded(AMOUNT)))
-    assert found_by(course, where=[text]) == (["pay"] if found else [])
+    history = job_history(records(*refunded(AMOUNT)))
+    assert found_by(history, where=[text]) == (["pay"] if found else [])
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_what_is_no_condition_is_refused(text: str, says: str) -> None:
 
 
 def test_the_graph_says_what_each_step_took_from_which() -> None:
-    trace = trace_of(course_of(records(*refunded())))
+    trace = trace_of(job_history(records(*refunded())))
     assert trace["graph"]["edges"] == [{"from": "lookup", "to": "pay", "carries": "result"}]
     assert [(node["node_id"], node["state"]) for node in trace["graph"]["nodes"]] == [
         ("lookup", "completed"),

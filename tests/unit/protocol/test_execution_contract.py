@@ -4,9 +4,16 @@ from itertools import product
 
 import pytest
 
-from aetheris.protocol.planning.contract import TERMINAL, TRANSITIONS, IllegalTransition, Status, Trigger, advance
+from aetheris.protocol.planning.contract import (
+    TERMINAL,
+    TRANSITIONS,
+    ContractStatus,
+    IllegalTransition,
+    Trigger,
+    advance,
+)
 
-PAIRS = list(product(Status, Trigger))
+PAIRS = list(product(ContractStatus, Trigger))
 
 
 def test_there_are_56_pairs_of_which_9_are_legal() -> None:
@@ -15,7 +22,7 @@ def test_there_are_56_pairs_of_which_9_are_legal() -> None:
 
 
 @pytest.mark.parametrize(("status", "trigger"), PAIRS)
-def test_pair(status: Status, trigger: Trigger) -> None:
+def test_pair(status: ContractStatus, trigger: Trigger) -> None:
     if (status, trigger) in TRANSITIONS:
         assert advance(status, trigger) is TRANSITIONS[status, trigger]
     else:

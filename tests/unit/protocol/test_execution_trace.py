@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.job_log import tell
+from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event, Outcome, Via
-from aetheris.protocol.planning.contract import TRANSITIONS, Status, Trigger
+from aetheris.protocol.planning.contract import TRANSITIONS, ContractStatus, Trigger
 from aetheris.protocol.views.contracts import Contracts, Level
 from aetheris.protocol.views.execution_trace import execution_trace
 from tests.testkit import histories as h
-from tests.testkit.courses import node_finished, records, refunded
+from tests.testkit.job_histories import node_finished, records, refunded
 
 PLAN = h.graph({"id": "a"}, {"id": "b", "args": {"x": {"$ref": "a#/y"}}}, {"id": "c", "args": {"x": 1}})
 FIELDS: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "r"}
@@ -24,7 +24,7 @@ A = execution_id(h.JOB, "a", h.key_of("a"))
 
 
 def trace(*events: Event) -> list[dict[str, Any]]:
-    return execution_trace(tell(records(h.created(), h.planned(PLAN), *events)))
+    return execution_trace(logged_events(records(h.created(), h.planned(PLAN), *events)))
 
 
 def actions(*events: Event) -> list[str]:
@@ -106,8 +106,8 @@ def test_an_undoing_and_the_job_s_end_are_in_it() -> None:
 def test_a_pause_and_its_end_are_in_it_with_who_said_so() -> None:
     paused = ev.JobPaused(job_id=h.JOB, number=1, by="ann")
     found = trace(paused, paused, ev.JobResumed(job_id=h.JOB, number=1, by="bob"))[4:]
-    said = [(entry["action"], entry["metadata"]["actor"], entry["metadata"]["by"]) for entry in found]
-    assert said == [("job_paused:1", "human", "ann"), ("job_resumed:1", "human", "bob")]
+    reported = [(entry["action"], entry["metadata"]["actor"], entry["metadata"]["by"]) for entry in found]
+    assert reported == [("job_paused:1", "human", "ann"), ("job_resumed:1", "human", "bob")]
 
 
 def test_what_is_void_or_repeated_leaves_no_entry() -> None:
@@ -117,22 +117,24 @@ def test_what_is_void_or_repeated_leaves_no_entry() -> None:
 
 
 def test_a_real_course_comes_in_the_order_of_the_log() -> None:
-    found = execution_trace(tell(records(*refunded())))
+    found = execution_trace(logged_events(records(*refunded())))
     assert [entry["offset"] for entry in found] == sorted(entry["offset"] for entry in found)
     assert [entry["action"].partition(":")[0] for entry in found if entry["node_id"] is None] == [
         "create_job",
         "plan",
         "job_completed",
     ]
-    assert execution_trace(tell([])) == []
+    assert execution_trace(logged_events([])) == []
 
 
 NONCES = st.sampled_from(["n1", "n2"])
 ANY = st.one_of(
     st.builds(h.started, st.just("a"), NONCES, token=st.integers(1, 3), attempt=st.integers(0, 1)),
     st.builds(h.finished, st.just("a"), NONCES, outcome=st.sampled_from(Outcome), via=st.sampled_from(Via)),
-    NONCES.map(lambda nonce: h.about(ev.InvocationParked, "a", invocation_id=nonce, reason="r")),
-    NONCES.map(lambda nonce: h.about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=2, by="human")),
+    NONCES.map(lambda invocation_id: h.about(ev.InvocationParked, "a", invocation_id=invocation_id, reason="r")),
+    NONCES.map(
+        lambda invocation_id: h.about(ev.InvocationReopened, "a", invocation_id=invocation_id, next_token=2, by="human")
+    ),
     st.sampled_from([ASKED, YES, EDIT, h.started("b", "n3", args={"x": 1})]),
 )
 
@@ -140,18 +142,18 @@ ANY = st.one_of(
 @given(st.lists(ANY, max_size=12))
 def test_its_moves_are_legal_and_those_of_the_contracts(events: list[Event]) -> None:
     contracts = Contracts()
-    for one in tell(records(h.created(), h.planned(PLAN), *events)):
+    for one in logged_events(records(h.created(), h.planned(PLAN), *events)):
         contracts.take(one)
-    at: dict[str, Status] = {}
+    at: dict[str, ContractStatus] = {}
     for entry in trace(*events):
         what, _, rest = entry["action"].partition(":")
         if what == "create_contract":
-            assert at.setdefault(rest, Status.PENDING) is Status.PENDING
+            assert at.setdefault(rest, ContractStatus.PENDING) is ContractStatus.PENDING
         elif what == "transition":
             called, _, move = rest.partition(":")
             source, _, target = move.partition("→")
             assert at[called] == source
-            assert TRANSITIONS[Status(source), Trigger(entry["metadata"]["trigger"])] == target
-            at[called] = Status(target)
+            assert TRANSITIONS[ContractStatus(source), Trigger(entry["metadata"]["trigger"])] == target
+            at[called] = ContractStatus(target)
     views = {view["execution_id"]: view["status"] for view in contracts.view(Level.RESULT)}
     assert all(views.get(called, status) == status for called, status in at.items())

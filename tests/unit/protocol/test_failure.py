@@ -26,9 +26,9 @@ def ended(error: str, node_id: str | None = "a", **more: Any) -> ev.JobFailed:
     return ev.JobFailed(job_id=h.JOB, error=error, node_id=node_id, **more)
 
 
-def failed(error: str, via: Via = Via.EXECUTOR, nonce: str = "n1", **more: Any) -> ev.ToolInvocationFinished:
-    said = h.finished("a", nonce, outcome=Outcome.PERMANENT, via=via)
-    return said.model_copy(update={"error": error, **more})
+def failed(error: str, via: Via = Via.EXECUTOR, invocation_id: str = "n1", **more: Any) -> ev.ToolInvocationFinished:
+    event = h.finished("a", invocation_id, outcome=Outcome.PERMANENT, via=via)
+    return event.model_copy(update={"error": error, **more})
 
 
 def rejected(reason: RejectReason, **more: Any) -> ev.InvocationRejected:
@@ -51,11 +51,11 @@ AGAIN = (START, h.finished("a", "n1", outcome=Outcome.RETRYABLE), h.started("a",
 
 
 @pytest.mark.parametrize(
-    ("events", "error", "said"),
+    ("events", "error", "text"),
     [
         ((START, failed("no money")), "no money", f"a failed: {CALL} said: no money; it took no effect. {GO_ON}"),
         (
-            (*AGAIN, failed("no money", nonce="n2")),
+            (*AGAIN, failed("no money", invocation_id="n2")),
             "no money",
             f"a failed: act, aetheris:job-1:a:1, try 2 said: no money; it took no effect. {GO_ON}",
         ),
@@ -88,16 +88,16 @@ AGAIN = (START, h.finished("a", "n1", outcome=Outcome.RETRYABLE), h.started("a",
         ),
     ],
 )
-def test_a_sentence_says_which_call_what_of_it_and_what_now(events: tuple[Event, ...], error: str, said: str) -> None:
-    assert words(*events, ended(error)) == said
+def test_a_sentence_says_which_call_what_of_it_and_what_now(events: tuple[Event, ...], error: str, text: str) -> None:
+    assert words(*events, ended(error)) == text
 
 
 @pytest.mark.parametrize("reason", [reason for reason in RejectReason if reason is not RejectReason.APPROVAL])
 def test_every_refusal_has_words_of_its_own(reason: RejectReason) -> None:
-    said = words(rejected(reason), ended(reason.value))
-    assert said is not None
-    assert said.startswith("a (act) ")
-    assert "_" not in said
+    text = words(rejected(reason), ended(reason.value))
+    assert text is not None
+    assert text.startswith("a (act) ")
+    assert "_" not in text
 
 
 def test_a_limit_or_a_failed_compensation_is_said_beside_the_step() -> None:
@@ -140,9 +140,9 @@ def test_a_cancelled_job_says_by_whom_and_what_is_left() -> None:
 
 
 def test_it_is_one_line_whatever_a_tool_says() -> None:
-    said = words(START, failed("no\n\n  money\tleft"), ended("no\n\n  money\tleft"))
-    assert said is not None
-    assert f"{CALL} said: no money left;" in said
+    text = words(START, failed("no\n\n  money\tleft"), ended("no\n\n  money\tleft"))
+    assert text is not None
+    assert f"{CALL} said: no money left;" in text
 
 
 def test_it_is_what_a_job_shows_and_only_where_it_ended_so() -> None:

@@ -10,7 +10,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import start_is_void
-from aetheris.protocol.fold.state import Settled, St
+from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
@@ -40,12 +40,12 @@ def rejected(reason: str = "policy", node: str = "a", **fields: Any) -> Any:
     return about(ev.InvocationRejected, node, reason=ev.RejectReason(reason), **fields)
 
 
-def reopened(nonce: str, by: str = "policy", node: str = "a") -> Any:
-    return about(ev.InvocationReopened, node, invocation_id=nonce, next_token=0, by=by)
+def reopened(invocation_id: str, by: str = "policy", node: str = "a") -> Any:
+    return about(ev.InvocationReopened, node, invocation_id=invocation_id, next_token=0, by=by)
 
 
-def parked(nonce: str, node: str = "a") -> Any:
-    return about(ev.InvocationParked, node, invocation_id=nonce, reason="r")
+def parked(invocation_id: str, node: str = "a") -> Any:
+    return about(ev.InvocationParked, node, invocation_id=invocation_id, reason="r")
 
 
 def stopping(up_to: int = 0) -> ev.JobStopping:
@@ -56,8 +56,10 @@ def worker_ended(incarnation: str, worker_id: str = "w") -> ev.WorkerEnded:
     return ev.WorkerEnded(job_id=JOB, worker_id=worker_id, incarnation=incarnation, how="human", by="bob", evidence="e")
 
 
-def returned(nonce: str, node: str = "a") -> Any:
-    return about(ev.InvocationInDoubt, node, invocation_id=nonce, error_class="ConnectionResetError", returned=True)
+def returned(invocation_id: str, node: str = "a") -> Any:
+    return about(
+        ev.InvocationInDoubt, node, invocation_id=invocation_id, error_class="ConnectionResetError", returned=True
+    )
 
 
 def test_a_started_by_a_worker_that_had_ended_is_void() -> None:
@@ -65,7 +67,7 @@ def test_a_started_by_a_worker_that_had_ended_is_void() -> None:
     ended = fold(PLAN, started("a", "n1"), worker_ended("i1"), reopened("n1"))
     assert start_is_void(ended, started("a", "n2", token=2)) == "its worker had ended"
     apply(ended, started("a", "n2", token=2), 9)
-    assert (ended.keys[key_of("a")].st, ended.keys[key_of("a")].live) == (St.REOPENED, {"n1"})
+    assert (ended.keys[key_of("a")].status, ended.keys[key_of("a")].unresolved) == (KeyStatus.REOPENED, {"n1"})
     assert start_is_void(ended, started("a", "n3", token=2, incarnation="i2")) is None
     other = fold(PLAN, worker_ended("i1", "another"))
     assert start_is_void(other, started("a", "n1")) is None
@@ -79,14 +81,14 @@ def test_what_a_worker_had_started_before_its_end_still_counts() -> None:
 def test_of_two_started_the_first_wins() -> None:
     job = fold(PLAN, started("a", "n1"), started("a", "n2"))
     state = job.keys[key_of("a")]
-    assert (state.st, state.n, state.live) == (St.STARTED, "n1", {"n1"})
+    assert (state.status, state.current_invocation, state.unresolved) == (KeyStatus.STARTED, "n1", {"n1"})
 
 
 def test_a_start_that_was_void_stays_void_when_its_record_comes_again() -> None:
     """It was told so where it was read back: nobody runs it."""
     early = started("a", "n1")
     job = fold(IRREVERSIBLE, early, allowed(), early)
-    assert job.keys[key_of("a")].st is St.NONE
+    assert job.keys[key_of("a")].status is KeyStatus.NONE
     assert apply(job, started("a", "n2"), 9)
     assert job.void_starts == {}
 
@@ -109,7 +111,7 @@ def test_a_wait_ends_by_its_own_end_only(other: dict[str, str]) -> None:
     assert not apply(job, ev.WaitCompleted.model_validate(named | other), 9)
     assert job.keys["k-w"].is_waiting
     assert apply(job, ev.WaitCompleted.model_validate(named), 10)
-    assert job.keys["k-w"].st is St.SETTLED
+    assert job.keys["k-w"].status is KeyStatus.SETTLED
 
 
 def test_a_success_keeps_no_reason_of_an_earlier_try() -> None:
@@ -138,21 +140,21 @@ def test_a_success_of_what_never_started_is_void() -> None:
 
 def test_a_stale_token_never_starts() -> None:
     job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=1))
-    assert job.keys[key_of("a")].st is St.REOPENED
+    assert job.keys[key_of("a")].status is KeyStatus.REOPENED
     assert apply(job, started("a", "n3", token=2), 9)
 
 
 def test_a_nonce_is_never_taken_up_again() -> None:
     job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n1", token=2))
-    assert job.keys[key_of("a")].st is St.REOPENED
+    assert job.keys[key_of("a")].status is KeyStatus.REOPENED
 
 
 def test_only_a_recorded_proof_changes_the_external_key() -> None:
     job = fold(PLAN, started("a", "n1"), reopened("n1"))
-    assert job.keys[key_of("a")].x == 1
+    assert job.keys[key_of("a")].external_attempt == 1
     assert start_is_void(job, started("a", "n2", token=2, attempt=1)) is not None
     proven = fold(PLAN, started("a", "n1"), finished("a", "n1", "retryable_failure"))
-    assert (proven.keys[key_of("a")].x, proven.keys[key_of("a")].t) == (2, 2)
+    assert (proven.keys[key_of("a")].external_attempt, proven.keys[key_of("a")].fencing_token) == (2, 2)
     assert start_is_void(proven, started("a", "n2", token=2, attempt=1)) is None
 
 
@@ -165,7 +167,7 @@ def test_the_external_key_stays_while_an_older_try_may_still_act() -> None:
         finished("a", "n2", "retryable_failure"),
     )
     state = job.keys[key_of("a")]
-    assert (state.x, state.t, state.live) == (1, 3, {"n1"})
+    assert (state.external_attempt, state.fencing_token, state.unresolved) == (1, 3, {"n1"})
 
 
 def test_a_late_retryable_of_an_old_nonce_moves_nothing_but_live() -> None:
@@ -177,7 +179,13 @@ def test_a_late_retryable_of_an_old_nonce_moves_nothing_but_live() -> None:
         finished("a", "n1", "retryable_failure"),
     )
     state = job.keys[key_of("a")]
-    assert (state.st, state.n, state.t, state.x, state.live) == (St.STARTED, "n2", 2, 1, {"n2"})
+    assert (state.status, state.current_invocation, state.fencing_token, state.external_attempt, state.unresolved) == (
+        KeyStatus.STARTED,
+        "n2",
+        2,
+        1,
+        {"n2"},
+    )
 
 
 def test_any_live_nonce_may_succeed_also_after_a_restart() -> None:
@@ -221,13 +229,13 @@ def test_ledger_permanent_after_a_proof_is_sure() -> None:
 @pytest.mark.parametrize(("via", "before"), [("human", ()), ("ledger", (parked("n1"),)), ("probe", ())])
 def test_permanent_by_the_wrong_judge_is_void(via: str, before: tuple[Any, ...]) -> None:
     job = fold(PLAN, started("a", "n1"), *before, finished("a", "n1", "permanent_failure", via=via))
-    assert job.keys[key_of("a")].st is not St.SETTLED
+    assert job.keys[key_of("a")].status is not KeyStatus.SETTLED
 
 
 @pytest.mark.parametrize("by", ["policy", "probe"])
 def test_while_its_try_may_act_parked_is_left_by_a_human_only(by: str) -> None:
     job = fold(PLAN, started("a", "n1"), parked("n1"), worker_ended("i2"), reopened("n1", by))
-    assert job.keys[key_of("a")].st is St.PARKED
+    assert job.keys[key_of("a")].status is KeyStatus.PARKED
     assert apply(job, reopened("n1", "human"), 9)
 
 
@@ -235,9 +243,9 @@ def test_while_its_try_may_act_parked_is_left_by_a_human_only(by: str) -> None:
 def test_once_it_can_act_no_more_by_a_probe_too(end: Any) -> None:
     for history in ((parked("n1"), end), (end, parked("n1"))):
         job = fold(PLAN, started("a", "n1"), *history, reopened("n1", "policy"))
-        assert job.keys[key_of("a")].st is St.PARKED
+        assert job.keys[key_of("a")].status is KeyStatus.PARKED
         assert apply(job, reopened("n1", "probe"), 9)
-        assert (job.keys[key_of("a")].st, job.keys[key_of("a")].asks) == (St.REOPENED, 1)
+        assert (job.keys[key_of("a")].status, job.keys[key_of("a")].asks) == (KeyStatus.REOPENED, 1)
         assert not apply(job, reopened("n1", "human"), 10)
 
 
@@ -245,7 +253,7 @@ def test_once_it_can_act_no_more_by_a_probe_too(end: Any) -> None:
 def test_the_word_of_who_submitted_the_job_is_no_proof_of_an_end(by: str | None) -> None:
     own = ev.WorkerEnded(job_id=JOB, worker_id="w", incarnation="i1", how="human", by=by, evidence="e")
     job = fold(PLAN, started("a", "n1"), parked("n1"), own, reopened("n1", "probe"))
-    assert job.keys[key_of("a")].st is St.PARKED
+    assert job.keys[key_of("a")].status is KeyStatus.PARKED
     assert start_is_void(job, started("b", "n2")) == "its worker had ended"
     assert not apply(job, own, 9)
     assert apply(job, worker_ended("i1"), 10), "somebody else's word is one"
@@ -258,7 +266,7 @@ def test_a_return_of_another_try_moves_nothing_that_is_parked() -> None:
         *(started("a", "n1"), reopened("n1"), started("a", "n2", token=2), parked("n2")),
         *(returned("n1"), reopened("n2", "probe")),
     )
-    assert job.keys[key_of("a")].st is St.PARKED
+    assert job.keys[key_of("a")].status is KeyStatus.PARKED
 
 
 def test_late_truth_settles_what_is_parked() -> None:
@@ -268,7 +276,7 @@ def test_late_truth_settles_what_is_parked() -> None:
 
 def test_a_judgement_of_another_nonce_is_void() -> None:
     job = fold(PLAN, started("a", "n1"), reopened("n1"), started("a", "n2", token=2), parked("n1"), reopened("n1"))
-    assert job.keys[key_of("a")].st is St.STARTED
+    assert job.keys[key_of("a")].status is KeyStatus.STARTED
 
 
 def test_one_key_a_node() -> None:
@@ -282,12 +290,12 @@ def test_one_key_a_node() -> None:
 
 def test_rejected_after_started_is_void() -> None:
     job = fold(PLAN, started("a", "n1"), rejected())
-    assert job.keys[key_of("a")].st is St.STARTED
+    assert job.keys[key_of("a")].status is KeyStatus.STARTED
 
 
 @pytest.mark.parametrize("reason", ["approval", "edited", "expired"])
 def test_a_yes_that_came_first_stands(reason: str) -> None:
-    assert fold(PLAN, decided("approve"), rejected(reason)).keys[key_of("a")].st is St.NONE
+    assert fold(PLAN, decided("approve"), rejected(reason)).keys[key_of("a")].status is KeyStatus.NONE
     assert fold(PLAN, decided("approve"), rejected("policy")).keys[key_of("a")].outcome is Settled.REJECTED
 
 

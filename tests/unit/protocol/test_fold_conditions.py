@@ -7,7 +7,7 @@ from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import fold_event, fold_into, moment_of
-from aetheris.protocol.fold.state import Settled, birth
+from aetheris.protocol.fold.state import Settled, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import NeedsUpgrade
 from tests.testkit.histories import JOB, about, created, finished, fold, graph, key_of, planned, started
@@ -73,8 +73,8 @@ def test_a_rejected_call_ends_no_node_whose_other_call_is_in_flight() -> None:
 
 def test_the_plan_itself_is_not_kept_with_the_birth() -> None:
     planless = created()
-    assert birth(planless, 0).created is planless
-    assert birth(planless.model_copy(update={"plan": {"nodes": []}}), 0).created == planless
+    assert create_job(planless, 0).created is planless
+    assert create_job(planless.model_copy(update={"plan": {"nodes": []}}), 0).created == planless
 
 
 def test_what_only_an_upgrade_can_read_stops_a_job_and_what_nobody_knows_does_not() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, St, birth
+from aetheris.protocol.fold.state import JobState, KeyStatus, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, about, created, finished, graph, planned, started
@@ -33,8 +33,8 @@ def _on_key(kind: type[Any], **fields: Any) -> st.SearchStrategy[Event]:
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(_plan, st.integers(0, 2), st.integers(0, 2)),
     st.builds(
-        lambda node, nonce, token, attempt, arg, revision: started(
-            node, nonce, token=token, attempt=attempt, args=arg, revision=revision
+        lambda node, invocation_id, token, attempt, arg, revision: started(
+            node, invocation_id, token=token, attempt=attempt, args=arg, revision=revision
         ),
         nodes,
         nonces,
@@ -44,8 +44,8 @@ events: st.SearchStrategy[Event] = st.one_of(
         st.integers(0, 1),
     ),
     st.builds(
-        lambda node, nonce, outcome, via, result, arg: finished(
-            node, nonce, outcome.value, via=via.value, result=result, args=arg
+        lambda node, invocation_id, outcome, via, result, arg: finished(
+            node, invocation_id, outcome.value, via=via.value, result=result, args=arg
         ),
         nodes,
         nonces,
@@ -81,7 +81,7 @@ histories = st.lists(events, max_size=40).map(lambda rest: [_plan(0, 0), *rest])
 
 
 def _fold(history: list[Event], job: JobState | None = None) -> JobState:
-    job = job or birth(created(), 0)
+    job = job or create_job(created(), 0)
     for event in history:
         apply(job, event, 1)
     return job
@@ -100,7 +100,7 @@ def test_all_folds_of_a_prefix_agree(history: list[Event]) -> None:
 def test_repeats_of_what_counted_change_nothing(history: list[Event], seed: int) -> None:
     """A writer that crashed and says it again, at any later place."""
     rng = random.Random(seed)  # noqa: S311 - a seeded test
-    once, again = birth(created(), 0), birth(created(), 0)
+    once, again = create_job(created(), 0), create_job(created(), 0)
     counted: list[Event] = []
     for event in history:
         apply(again, event, 1)
@@ -114,7 +114,7 @@ def test_repeats_of_what_counted_change_nothing(history: list[Event], seed: int)
 @given(histories)
 @settings(max_examples=300)
 def test_a_void_event_leaves_the_state_as_it_was(history: list[Event]) -> None:
-    job = birth(created(), 0)
+    job = create_job(created(), 0)
     for event in history:
         before = copy.deepcopy(job)
         if not apply(job, event, 0):
@@ -142,11 +142,11 @@ def _nodes(job: JobState) -> Any:
 @settings(max_examples=500)
 def test_at_most_one_try_may_act_but_for_recorded_reopens(history: list[Event]) -> None:
     """What `live` holds is bounded by reopens, settled is final, the external key waits for proof."""
-    job = birth(created(), 0)
+    job = create_job(created(), 0)
     reopens: dict[str, int] = {}
     for event in history:
-        settled = {key: copy.deepcopy(state) for key, state in job.keys.items() if state.st is St.SETTLED}
-        external = {key: (state.x, bool(state.live)) for key, state in job.keys.items()}
+        settled = {key: copy.deepcopy(state) for key, state in job.keys.items() if state.status is KeyStatus.SETTLED}
+        external = {key: (state.external_attempt, bool(state.unresolved)) for key, state in job.keys.items()}
         effective = apply(job, event, 0)
         if effective and isinstance(event, ev.InvocationReopened):
             reopens[event.idempotency_key] = reopens.get(event.idempotency_key, 0) + 1
@@ -159,11 +159,15 @@ def test_at_most_one_try_may_act_but_for_recorded_reopens(history: list[Event]) 
                 before.settled_by,
             )
         for key, state in job.keys.items():
-            assert len(state.live) <= 1 + reopens.get(key, 0)
-            if key in external and state.x > external[key][0]:
-                assert not state.live
+            assert len(state.unresolved) <= 1 + reopens.get(key, 0)
+            if key in external and state.external_attempt > external[key][0]:
+                assert not state.unresolved
             if state.outcome is not None and state.sure:
-                assert state.live <= {state.settled_by}
+                assert state.unresolved <= {state.settled_by}
     for keys in job.node_keys.values():
-        busy = [key for key in keys if (s := job.keys[key]).tries and not (s.st is St.SETTLED and s.sure and s.reason)]
+        busy = [
+            key
+            for key in keys
+            if (s := job.keys[key]).invocations and not (s.status is KeyStatus.SETTLED and s.sure and s.reason)
+        ]
         assert len(busy) <= 1

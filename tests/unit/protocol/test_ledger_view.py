@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import tell
+from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
-from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.views.contracts import Contracts
 from aetheris.protocol.views.ledger import ledger_of
 from tests.testkit import histories as h
-from tests.testkit.courses import node_finished, records, refunded
+from tests.testkit.job_histories import node_finished, records, refunded
 
 PLAN = h.graph({"id": "a"}, {"id": "b", "depends_on": ["a"]})
 START = h.started("a", "n1")
@@ -25,8 +25,8 @@ PARKED = h.about(ev.InvocationParked, "a", invocation_id="n1", reason="nobody kn
 DOUBT = h.about(ev.InvocationInDoubt, "a", invocation_id="n1", error_class="TimeoutError")
 
 
-def reopened(by: str, nonce: str = "n1", **more: Any) -> ev.InvocationReopened:
-    return h.about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=2, by=by, **more)
+def reopened(by: str, invocation_id: str = "n1", **more: Any) -> ev.InvocationReopened:
+    return h.about(ev.InvocationReopened, "a", invocation_id=invocation_id, next_token=2, by=by, **more)
 
 
 def rejected(reason: RejectReason, **more: Any) -> ev.InvocationRejected:
@@ -34,12 +34,12 @@ def rejected(reason: RejectReason, **more: Any) -> ev.InvocationRejected:
 
 
 def failed(via: Via, error: str = "no such account", **more: Any) -> ev.ToolInvocationFinished:
-    said = h.finished("a", "n1", outcome=Outcome.PERMANENT, via=via)
-    return said.model_copy(update={"error": error, **more})
+    event = h.finished("a", "n1", outcome=Outcome.PERMANENT, via=via)
+    return event.model_copy(update={"error": error, **more})
 
 
-def confirmed(place: int = 1, of: int = 1, ask: str = "q1") -> ev.EffectConfirmed:
-    where: dict[str, Any] = {"ask": ask, "place": place, "of": of, "resource": {}, "mode": "reconcile"}
+def confirmed(place: int = 1, number: int = 1, ask: str = "q1") -> ev.EffectConfirmed:
+    where: dict[str, Any] = {"ask": ask, "place": place, "of": number, "resource": {}, "mode": "reconcile"}
     return h.about(ev.EffectConfirmed, "a", **where)
 
 
@@ -49,7 +49,7 @@ def drifted(ask: str = "q2") -> ev.ConfirmationFailed:
 
 
 def calls(*events: Event) -> list[dict[str, Any]]:
-    return ledger_of(tell(records(h.created(), h.planned(PLAN), *events)))["calls"]
+    return ledger_of(logged_events(records(h.created(), h.planned(PLAN), *events)))["calls"]
 
 
 def only(*events: Event) -> dict[str, Any]:
@@ -72,7 +72,7 @@ DONE = (START, h.finished("a", "n1"))
         ((START, reopened("policy")), "reopened", "possible", None),
         (DONE, "success", "confirmed", None),
         ((*DONE, confirmed()), "confirmed", "confirmed", None),
-        ((*DONE, confirmed(1, of=2)), "success", "confirmed", None),
+        ((*DONE, confirmed(1, number=2)), "success", "confirmed", None),
         ((*DONE, confirmed(), drifted()), "success", "confirmed", None),
         ((*DONE, node_finished("a", 0, "compensated", None)), "undone", "confirmed", None),
         ((START, failed(Via.EXECUTOR)), "failure", "none", "no such account"),
@@ -101,9 +101,9 @@ def test_a_start_that_never_counted_is_void_until_one_does() -> None:
 
 
 def test_a_repeated_record_is_told_once() -> None:
-    told = records(h.created(), h.planned(PLAN), START)
-    again = Record(told[-1].topic, 0, 99, 0, told[-1].key, told[-1].headers, told[-1].value)
-    assert ledger_of(tell([*told, again])) == ledger_of(tell(told))
+    reported = records(h.created(), h.planned(PLAN), START)
+    again = Record(reported[-1].topic, 0, 99, 0, reported[-1].key, reported[-1].headers, reported[-1].value)
+    assert ledger_of(logged_events([*reported, again])) == ledger_of(logged_events(reported))
 
 
 @pytest.mark.parametrize(
@@ -170,32 +170,32 @@ def test_a_second_effect_is_an_alarm_of_its_call() -> None:
 
 
 def test_a_real_course_has_a_line_for_each_call() -> None:
-    found = ledger_of(tell(records(*refunded())))
+    found = ledger_of(logged_events(records(*refunded())))
     assert [(call["step_id"], call["status"], call["external_id"]) for call in found["calls"]] == [
         ("lookup", "success", None),
         ("pay", "success", "re_123"),
     ]
-    assert ledger_of(tell([])) == {}
+    assert ledger_of(logged_events([])) == {}
 
 
 SAME = {
-    "new": Status.PENDING,
-    "waiting": Status.WAITING,
-    "started": Status.RUNNING,
-    "in_doubt": Status.RUNNING,
-    "reopened": Status.RUNNING,
-    "parked": Status.WAITING,
-    "success": Status.COMPLETED,
-    "failure": Status.FAILED,
-    "rejected": Status.REJECTED,
-    "cancelled": Status.CANCELLED,
-    "void": Status.PENDING,
+    "new": ContractStatus.PENDING,
+    "waiting": ContractStatus.WAITING,
+    "started": ContractStatus.RUNNING,
+    "in_doubt": ContractStatus.RUNNING,
+    "reopened": ContractStatus.RUNNING,
+    "parked": ContractStatus.WAITING,
+    "success": ContractStatus.COMPLETED,
+    "failure": ContractStatus.FAILED,
+    "rejected": ContractStatus.REJECTED,
+    "cancelled": ContractStatus.CANCELLED,
+    "void": ContractStatus.PENDING,
 }
 NONCES = st.sampled_from(["n1", "n2"])
 ANY = st.one_of(
     st.builds(h.started, st.just("a"), NONCES, token=st.integers(1, 3), attempt=st.integers(0, 1)),
     st.builds(h.finished, st.just("a"), NONCES, outcome=st.sampled_from(Outcome), via=st.sampled_from(Via)),
-    NONCES.map(lambda nonce: h.about(ev.InvocationParked, "a", invocation_id=nonce, reason="r")),
+    NONCES.map(lambda invocation_id: h.about(ev.InvocationParked, "a", invocation_id=invocation_id, reason="r")),
     st.builds(reopened, st.sampled_from(["human", "policy"]), NONCES),
     st.builds(rejected, st.sampled_from(RejectReason)),
     st.sampled_from([PARKED, DOUBT, failed(Via.HUMAN, "cancelled"), failed(Via.LEDGER)]),
@@ -205,7 +205,7 @@ ANY = st.one_of(
 @given(st.lists(ANY, max_size=12))
 def test_the_ledger_and_the_contracts_never_differ(events: list[Event]) -> None:
     contracts = Contracts()
-    for one in tell(records(h.created(), h.planned(PLAN), *events)):
+    for one in logged_events(records(h.created(), h.planned(PLAN), *events)):
         contracts.take(one)
     assert contracts.job is not None
     for call in calls(*events):

@@ -3,7 +3,7 @@
 import pytest
 
 from aetheris.protocol.fold.start import start_is_void
-from aetheris.protocol.fold.state import JobState, Settled, St
+from aetheris.protocol.fold.state import JobState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, finished, fold, graph, key_of, planned, started
@@ -36,7 +36,7 @@ def test_what_is_under_way_settles() -> None:
         job_id=JOB, node_id="a", idempotency_key=key_of("a"), invocation_id="n1", next_token=2, by="policy"
     )
     job = fold(PLAN, started("a", "n1"), paused(), again)
-    assert job.keys[key_of("a")].st is St.REOPENED
+    assert job.keys[key_of("a")].status is KeyStatus.REOPENED
     assert start_is_void(job, started("a", "n2", token=2)) == "the job is paused"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from aetheris.protocol.base.references import UnresolvedReference, references, resolve
-from aetheris.protocol.fold.state import Entry
+from aetheris.protocol.fold.state import PlanEntry
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.plan.graph import InvalidPlan, Node, TaskGraph, check_graph
 from aetheris.protocol.planning.schemas import (
@@ -151,13 +151,13 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def objects(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    said = {
+    body = {
         "type": st.just("object"),
         "properties": st.dictionaries(NAMES, schema, max_size=2),
         "required": st.lists(NAMES, max_size=1),
         "additionalProperties": st.booleans() | schema,
     }
-    return st.fixed_dictionaries({}, optional=said)
+    return st.fixed_dictionaries({}, optional=body)
 
 
 SCHEMAS: st.SearchStrategy[Any] = st.recursive(
@@ -230,11 +230,11 @@ def test_a_node_may_shorten_its_tools_timeout_and_never_lengthen_it() -> None:
     graph = pinned(plan({"id": "a", "timeout_s": 0.5}), REGISTRY)
     (node,) = graph.nodes
     pin = graph.tools[node.tool_name]
-    assert Entry(0, node, pin).timeout_s == 0.5
-    assert Entry(0, node.model_copy(update={"timeout_s": 1e6}), pin).timeout_s == pin.timeout_s
+    assert PlanEntry(0, node, pin).timeout_s == 0.5
+    assert PlanEntry(0, node.model_copy(update={"timeout_s": 1e6}), pin).timeout_s == pin.timeout_s
     for refused in ({"timeout_s": pin.timeout_s + 1}, {"kind": "time", "tool": None, "args": {}, "timeout_s": 1}):
         with pytest.raises(InvalidPlan) as why:
             pinned(plan({"id": "a"} | refused), REGISTRY)
         assert why.value.field == "nodes[0].timeout_s"
-    longer = Entry(0, node.model_copy(update={"timeout_s": 0.7}), pin)
-    assert not Entry(0, node, pin).same_as(longer)
+    longer = PlanEntry(0, node.model_copy(update={"timeout_s": 0.7}), pin)
+    assert not PlanEntry(0, node, pin).same_as(longer)

@@ -121,8 +121,8 @@ def test_long_names_that_differ_at_their_ends_stay_different() -> None:
 
 
 @given(SURROGATES)
-def test_any_text_is_encodable(said: str) -> None:
-    read_back(finished(error=recordable.text(said)))
+def test_any_text_is_encodable(text: str) -> None:
+    read_back(finished(error=recordable.text(text)))
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from aetheris.protocol.base.signing import RecordSignature, SignedPlace
 
 @pytest.mark.parametrize("size", [*range(1, 18), 33, 100])
 def test_a_batch_is_the_tree_of_the_seals(size: int) -> None:
-    said = [b"statement %d" % index for index in range(size)]
-    root, paths = signing.batch([signing.leaf(one) for one in said])
+    reported = [b"statement %d" % index for index in range(size)]
+    root, paths = signing.batch([signing.leaf(one) for one in reported])
     tree = Tree()
-    for one in said:
+    for one in reported:
         tree.append(leaf_hash(one))
     assert root == tree.root()
-    for index, one in enumerate(said):
+    for index, one in enumerate(reported):
         assert list(paths[index]) == tree.inclusion(index, size)
         way = RecordSignature("k", b"", index, size, paths[index])
         assert signing.root_of(one, way) == root
@@ -50,6 +50,6 @@ def test_no_place_and_payload_read_as_another() -> None:
     assert signing.statement(SignedPlace("i", "t", "x", 'k"}\n{'), b"") not in (one, b"")
 
 
-@pytest.mark.parametrize("said", [None, [], {}, {"service": "planner"}, {"service": 1, "root": "x"}])
-def test_what_is_no_certificate(said: object) -> None:
-    assert signing.read_certificate(said) is None
+@pytest.mark.parametrize("reported", [None, [], {}, {"service": "planner"}, {"service": 1, "root": "x"}])
+def test_what_is_no_certificate(reported: object) -> None:
+    assert signing.read_certificate(reported) is None

@@ -21,8 +21,8 @@ def allowed(node: str) -> Any:
 
 
 def approved(node: str) -> Any:
-    said: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": "r", "approver": "eve"}
-    return about(ev.ApprovalDecided, node, decision=ev.Decision.APPROVE, **said)
+    body: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": "r", "approver": "eve"}
+    return about(ev.ApprovalDecided, node, decision=ev.Decision.APPROVE, **body)
 
 
 def starts(job: JobState, event: ev.ToolInvocationStarted) -> bool:

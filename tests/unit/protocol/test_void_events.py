@@ -8,7 +8,7 @@ import pytest
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.rules import apply, unsure
 from aetheris.protocol.fold.start import start_is_void
-from aetheris.protocol.fold.state import St
+from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
@@ -33,21 +33,21 @@ def of_b(event: Any) -> Any:
     return event.model_copy(update={"node_id": "b"})
 
 
-def reopened(nonce: str = "n1", by: str = "policy") -> Any:
-    return about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=2, by=by)
+def reopened(invocation_id: str = "n1", by: str = "policy") -> Any:
+    return about(ev.InvocationReopened, "a", invocation_id=invocation_id, next_token=2, by=by)
 
 
-def parked(nonce: str = "n1") -> Any:
-    return about(ev.InvocationParked, "a", invocation_id=nonce, reason="r")
+def parked(invocation_id: str = "n1") -> Any:
+    return about(ev.InvocationParked, "a", invocation_id=invocation_id, reason="r")
 
 
-def in_doubt(nonce: str = "n1", *, returned: bool = False) -> Any:
-    return about(ev.InvocationInDoubt, "a", invocation_id=nonce, error_class="E", returned=returned)
+def in_doubt(invocation_id: str = "n1", *, returned: bool = False) -> Any:
+    return about(ev.InvocationInDoubt, "a", invocation_id=invocation_id, error_class="E", returned=returned)
 
 
-def probed(nonce: str = "n1") -> Any:
+def probed(invocation_id: str = "n1") -> Any:
     return about(
-        ev.InvocationProbed, "a", invocation_id=nonce, external_key="x", ask="1", answer=ev.Answer("not_found")
+        ev.InvocationProbed, "a", invocation_id=invocation_id, external_key="x", ask="1", answer=ev.Answer("not_found")
     )
 
 
@@ -211,13 +211,18 @@ def test_a_start_that_was_void_before_its_turn_stays_void_in_it() -> None:
 
 def test_a_probe_reopens_what_is_started_whoever_lives() -> None:
     job = fold(PLAN, STARTED, reopened(by="probe"))
-    assert job.keys[key_of("a")].st is St.REOPENED
+    assert job.keys[key_of("a")].status is KeyStatus.REOPENED
 
 
 def test_a_late_word_that_an_open_try_did_not_run_opens_nothing_again() -> None:
     job = fold(PLAN, STARTED, reopened(), finished("a", "n1", "retryable_failure"))
     state = job.keys[key_of("a")]
-    assert (state.st, state.t, state.x, state.live) == (St.REOPENED, 2, 1, frozenset())
+    assert (state.status, state.fencing_token, state.external_attempt, state.unresolved) == (
+        KeyStatus.REOPENED,
+        2,
+        1,
+        frozenset(),
+    )
 
 
 def test_what_only_reads_is_never_unsure() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aetheris.rigs.chaos.campaign import STATE, Campaign, OtherTermsError, Terms
+from aetheris.rigs.chaos.campaign import STATE, Campaign, CampaignSettings, OtherSettingsError
 from aetheris.rigs.chaos.report import in_short
 
-TERMS = Terms(jobs=1, kills=1, brokers=1)
+TERMS = CampaignSettings(jobs=1, kills=1, brokers=1)
 
 
 class Runs:
@@ -42,7 +42,7 @@ def test_what_was_interrupted_goes_on_with_the_seed_that_it_was_at(tmp_path: Pat
 @pytest.mark.parametrize("state", ["no state", '{"terms": {"jobs": 2, "kills": 1, "brokers": 1}, "reports": {}}'])
 def test_another_campaigns_folder_is_refused(tmp_path: Path, state: str) -> None:
     (tmp_path / STATE).write_text(state)
-    with pytest.raises(OtherTermsError):
+    with pytest.raises(OtherSettingsError):
         list(Campaign(tmp_path, TERMS).go(range(1), Runs()))
 
 

@@ -16,13 +16,13 @@ def calls(body: dict[str, Any], number: int) -> list[tuple[str, dict[str, Any]]]
 def test_it_makes_the_calls_of_the_turn_that_is_next_and_then_is_done() -> None:
     plan = next(one for one in job_plans(7, MIX) if one.goal is not None)
     asked, made = [{"role": "system", "content": "s"}, {"role": "user", "content": plan.goal}], list[str]()
-    said: list[tuple[str, dict[str, Any]]] = []
+    reported: list[tuple[str, dict[str, Any]]] = []
     for turn in range(4):
-        said = calls({"messages": asked}, turn + 1)
+        reported = calls({"messages": asked}, turn + 1)
         again = calls({"messages": asked}, turn + 100)
-        assert [name for name, _ in said] == [name for name, _ in again]
-        assert not said or said != again
-        made += [name for name, _ in said]
+        assert [name for name, _ in reported] == [name for name, _ in again]
+        assert not reported or reported != again
+        made += [name for name, _ in reported]
         asked = [*asked, {"role": "assistant", "content": None}]
     assert sorted(made) == sorted(node["tool"] for node in plan.plan["nodes"])
-    assert not said
+    assert not reported

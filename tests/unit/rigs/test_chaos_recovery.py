@@ -2,24 +2,24 @@
 
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
-from aetheris.rigs.chaos.observer import Seen
+from aetheris.rigs.chaos.observer import ObservedJob
 from aetheris.rigs.chaos.recovery import recoveries
-from aetheris.rigs.chaos.schedule import Fault, Kind, Struck
+from aetheris.rigs.chaos.schedule import FaultKind, ScheduledFault, Struck
 from tests.testkit.histories import JOB, created, finished, fold, graph, planned, started
 
 PLAN = planned(graph({"id": "a"}, {"id": "b"}))
 START = started("a", "n1").model_copy(update={"worker_id": "executor-0"})
 
 
-def seen(*events: tuple[float, Event]) -> dict[str, Seen]:
-    return {JOB: Seen(fold(PLAN), [(0.0, created()), (0.0, PLAN), *events])}
+def seen(*events: tuple[float, Event]) -> dict[str, ObservedJob]:
+    return {JOB: ObservedJob(fold(PLAN), [(0.0, created()), (0.0, PLAN), *events])}
 
 
 def killed(target: str, at_s: float) -> Struck:
-    return Struck(Fault(0, Kind.KILL, target), target, at_s, at_s)
+    return Struck(ScheduledFault(0, FaultKind.KILL, target), target, at_s, at_s)
 
 
-def missed(history: dict[str, Seen], *struck: Struck) -> dict[str, tuple[float, ...]]:
+def missed(history: dict[str, ObservedJob], *struck: Struck) -> dict[str, tuple[float, ...]]:
     return {one.service: one.missed_s for one in recoveries(history, struck)}
 
 

@@ -8,9 +8,9 @@ from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.protocol.messages.events import Event
-from aetheris.rigs.chaos.observer import Seen
-from aetheris.rigs.chaos.schedule import Fault, JobPlan, Kind, Struck
-from aetheris.rigs.chaos.verdict import Verdict, verdict
+from aetheris.rigs.chaos.observer import ObservedJob
+from aetheris.rigs.chaos.schedule import FaultKind, JobPlan, ScheduledFault, Struck
+from aetheris.rigs.chaos.verdict import ChaosVerdict, verdict
 from tests.testkit.histories import JOB, about, created, finished, fold, graph, planned, started
 
 NODES = ("idempotent", "probeable", "opaque")
@@ -32,9 +32,9 @@ def counted(
     plan: JobPlan = PLAIN,
     names: Names | None = None,
     planned: Event = PLAN,
-) -> Verdict:
+) -> ChaosVerdict:
     history = [planned, *events]
-    seen = Seen(fold(*history), [(float(place), event) for place, event in enumerate([created(), *history])])
+    seen = ObservedJob(fold(*history), [(float(place), event) for place, event in enumerate([created(), *history])])
     return verdict({JOB: plan}, {JOB: seen}, names or Names(), calls, struck)
 
 
@@ -73,7 +73,7 @@ def test_a_job_that_neither_ended_nor_waits_is_stuck() -> None:
 
 
 def test_an_opaque_call_may_park_where_a_fault_of_its_own_hit_it() -> None:
-    kill = Fault(3, Kind.KILL, "w")
+    kill = ScheduledFault(3, FaultKind.KILL, "w")
     at_s = 6.0
     found = counted(parked(), ONCE, Struck(kill, "w", at_s, at_s))
     assert (found.holds, found.parked[0].fault, found.in_doubt[0].ended) == (True, "3 kill -9 w", "parked")
@@ -96,16 +96,16 @@ def test_a_probeable_call_may_park_only_while_its_worker_may_act() -> None:
     assert counted(parked("probeable"), absent).holds
     ended = ev.WorkerEnded(job_id=JOB, worker_id="w", incarnation="i1", how="lock")
     assert not counted([*parked("probeable"), ended], absent).holds
-    said = f"{JOB} probeable: parked, its worker has ended, and there is no effect"
-    assert counted([*parked("probeable"), ended], absent).settleable == [said]
+    text = f"{JOB} probeable: parked, its worker has ended, and there is no effect"
+    assert counted([*parked("probeable"), ended], absent).settleable == [text]
 
 
 def test_a_probeable_call_is_not_left_to_a_human_once_anybody_could_know() -> None:
     absent, key = effects(("idempotent", "k"), ("opaque", "k")), external_key(JOB, "probeable", 0)
     for at_s, since in ((1.0, "when it was parked"), (12.5, "4.5 s later")):
         found = counted(parked("probeable"), absent + effects(("probeable", key), at_s=at_s))
-        said = [f"{JOB} probeable: parked, and its effect is there to be found, since {since}"]
-        assert (found.holds, found.settleable) == (False, said)
+        reported = [f"{JOB} probeable: parked, and its effect is there to be found, since {since}"]
+        assert (found.holds, found.settleable) == (False, reported)
     names = Names()
     ended = WorkerEntry(worker_id="w", live="i2", ended=(Ended(incarnation="i1", how="lock"),))
     names.take("w", ended.model_dump_json().encode())
@@ -133,7 +133,7 @@ CANCELLED = ev.JobCancelled(job_id=JOB, by="ann", reason="r")
 def test_what_is_undone_is_undone_once_and_nothing_else_is() -> None:
     did, undo = effects(("idempotent", "k")), effects(("idempotent/undo", "u"))
 
-    def after(calls: list[dict[str, str]], end: Event = CANCELLED, done: int = 2) -> Verdict:
+    def after(calls: list[dict[str, str]], end: Event = CANCELLED, done: int = 2) -> ChaosVerdict:
         return counted([*DONE[:done], end], calls, plan=UNDO, planned=UNDOABLE)
 
     found = after(did + undo)
@@ -178,5 +178,5 @@ def test_a_step_of_a_cancelled_job_need_not_have_an_effect() -> None:
 
 
 def test_a_parked_step_without_an_effect_waits_and_is_not_lost() -> None:
-    found = counted(parked(), ONCE[:2], Struck(Fault(0, Kind.RESET), "", 0.0, 20.0))
+    found = counted(parked(), ONCE[:2], Struck(ScheduledFault(0, FaultKind.RESET), "", 0.0, 20.0))
     assert (found.waiting, found.observed, found.holds) == (1, 2, True)

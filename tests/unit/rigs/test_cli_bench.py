@@ -11,10 +11,10 @@ import pytest
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.plan.graph import TaskGraph, check_graph
 from aetheris.rigs.bench import tools, usage
-from aetheris.rigs.bench.figures import Crash, Measured, report
-from aetheris.rigs.bench.measuring import measure
+from aetheris.rigs.bench.figures import CrashTimes, Measured, report
+from aetheris.rigs.bench.measurement import measure
 from aetheris.rigs.bench.notes import Note, Tail, gaps_ms, notes_of, percentile, repeats
-from aetheris.rigs.bench.settling import settled
+from aetheris.rigs.bench.settlement import settled
 from aetheris.rigs.bench.workloads import Workload, chain, parallel, workload
 from aetheris.sdk import Found, NotFound, ToolContext
 
@@ -63,9 +63,9 @@ def test_a_name_with_a_parenthesis_does_not_shift_the_fields() -> None:
 
 
 def test_memory_is_read_in_mib() -> None:
-    assert usage.parse_rollup("00400000-7ff [rollup]\nRss:  2048 kB\nPss:  1024 kB\n") == usage.Memory(2.0, 1.0)
+    assert usage.parse_rollup("00400000-7ff [rollup]\nRss:  2048 kB\nPss:  1024 kB\n") == usage.MemoryUse(2.0, 1.0)
     assert usage.memory({"me": os.getpid()})["me"].pss > 1
-    assert usage.memory({"gone": 2**22 + 1})["gone"] == usage.Memory(0, 0)
+    assert usage.memory({"gone": 2**22 + 1})["gone"] == usage.MemoryUse(0, 0)
 
 
 def test_cpu_time_is_that_of_the_family_but_not_of_who_has_a_name_of_its_own() -> None:
@@ -100,7 +100,7 @@ async def test_a_slow_note_is_found_by_the_same_probe(tmp_path: Path, monkeypatc
 
 def test_the_report_divides_by_the_steps() -> None:
     chosen = workload("W1", 2, 5, 2)
-    memory = {"planner-0": usage.Memory(20.0, 10.0)}
+    memory = {"planner-0": usage.MemoryUse(20.0, 10.0)}
     notes = [Note(0, "a", "n0"), Note(1_000_000, "a", "n1"), Note(4_000_000, "a", "n2")]
     shown = report(chosen, Measured(("a", "b"), 2.0, (1.0, 2.0), {"kafka": 0.001}, memory), notes)
     assert (shown["steps_per_s"], shown["cpu_us_per_step"]) == (5.0, {"kafka": 100.0})
@@ -110,7 +110,7 @@ def test_the_report_divides_by_the_steps() -> None:
 
 def test_recovery_counts_from_the_kill_and_looks_only_at_what_came_after_the_end() -> None:
     chosen = workload("W5", 1, 3, 1)
-    crash = Crash(killed_ns=1_000_000_000, gone_ns=1_100_000_000, done_ns=4_000_000_000)
+    crash = CrashTimes(killed_ns=1_000_000_000, gone_ns=1_100_000_000, done_ns=4_000_000_000)
     notes = [Note(at, "a", step) for at, step in ((5, "n0"), (1_050_000_000, "n1"), (1_600_000_000, "n1"))]
     shown = report(chosen, Measured(("a",), 4.0, (4.0,), crash=crash), notes)
     assert (shown["kill_to_first_step_s"], shown["kill_to_done_s"], shown["duplicates"]) == (0.6, 3.0, 1)
@@ -150,10 +150,12 @@ async def test_the_worker_is_killed_once_within_the_run(tmp_path: Path) -> None:
 
 
 def test_a_system_has_settled_once_its_processes_rest_and_who_does_not_is_named() -> None:
-    said: list[str] = []
+    reported: list[str] = []
 
     def look(pid: int) -> bool:
-        return asyncio.run(settled(lambda: {"worker": pid}, lambda _, what: said.append(what), idle=0.02, within_s=0.1))
+        return asyncio.run(
+            settled(lambda: {"worker": pid}, lambda _, what: reported.append(what), idle=0.02, within_s=0.1)
+        )
 
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as child:
         try:
@@ -163,5 +165,5 @@ def test_a_system_has_settled_once_its_processes_rest_and_who_does_not_is_named(
             assert look(child.pid)
         finally:
             child.kill()
-    assert "worker" in said[0]
-    assert said[1].startswith("after")
+    assert "worker" in reported[0]
+    assert reported[1].startswith("after")

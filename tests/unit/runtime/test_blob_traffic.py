@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.blobs.loading import PATIENCE_S, BlobTraffic
-from aetheris.runtime.blobs.store import BlobRef, BlobsUnreachable, FolderBlobs
+from aetheris.runtime.blobs.store import BlobName, BlobsUnreachable, FolderBlobs
+from aetheris.runtime.blobs.traffic import PATIENCE_S, BlobTraffic
 
 VALUES = [json.dumps("x" * number).encode() for number in range(3)]
 
@@ -20,11 +20,11 @@ class Moody(FolderBlobs):
         self.refuses = False
         self.asked = 0
 
-    async def get(self, ref: BlobRef) -> bytes:
+    async def get(self, ref: BlobName) -> bytes:
         await self._answers()
         return await super().get(ref)
 
-    async def put(self, data: bytes) -> BlobRef:
+    async def put(self, data: bytes) -> BlobName:
         await self._answers()
         return await super().put(data)
 
@@ -45,7 +45,7 @@ async def test_values_of_a_store_that_hangs_come_later_and_a_moment_is_all_that_
         assert await traffic.values(wanted, woken.set) == {}
     assert loop.time() - begun_s < 5 * PATIENCE_S
     assert store.asked == len(VALUES)
-    assert traffic.told()["reason"] == "it does not answer"
+    assert traffic.reported()["reason"] == "it does not answer"
     store.well.set()
     found: dict[str, str] = {}
     async with asyncio.timeout(20):
@@ -55,7 +55,7 @@ async def test_values_of_a_store_that_hangs_come_later_and_a_moment_is_all_that_
             if len(found) < len(VALUES):
                 await woken.wait()
     assert sorted(found.values()) == sorted(json.loads(value) for value in VALUES)
-    assert traffic.told() == {}
+    assert traffic.reported() == {}
 
 
 async def test_what_is_to_be_kept_is_kept_when_the_store_is_back(tmp_path: Path) -> None:

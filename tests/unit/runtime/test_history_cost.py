@@ -6,7 +6,7 @@ import pytest
 
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Place
 from aetheris.testkit.memory import MemoryLog, MemoryReader
 
@@ -53,7 +53,7 @@ async def test_a_job_costs_what_lies_in_its_partition_from_its_birth_on(before: 
     await written(log, b"others", before)
     await written(log, b"job", JOB)
     await written(log, b"later", behind)
-    history = History(log)
+    history = JobLogReader(log)
     found = await history.read_job("job", 0, before)
     assert len(found) == JOB
     assert log.begun_at == [before]

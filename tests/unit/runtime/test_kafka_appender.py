@@ -12,7 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from aetheris.protocol.base.records import Draft
 from aetheris.runtime.kafka.appender import KafkaAppender
-from aetheris.runtime.kafka.connection import Connection, Disconnected
+from aetheris.runtime.kafka.connection import Disconnected, KafkaConnection
 from aetheris.runtime.kafka.wire import INIT_PRODUCER_ID, Api
 from aetheris.runtime.log.interface import AppendRefused, LogUnreachable
 
@@ -25,7 +25,7 @@ INVALID_TIMESTAMP = 32
 OUT_OF_ORDER = 45
 
 
-class AppendingBroker(Connection):
+class AppendingBroker(KafkaConnection):
     """Answers each produce with the next of `codes`: an error code for every batch, or an exception."""
 
     def __init__(self, brokers: "ProducersBrokers") -> None:
@@ -39,20 +39,20 @@ class AppendingBroker(Connection):
             answer.set_result(InitProducerIdResponse_v0(0, 0, self.brokers.producers, 0).encode())
             return answer
         read: Any = ProduceRequest_v7.decode(io.BytesIO(body))
-        said = self.brokers.codes.pop(0) if self.brokers.codes else 0
+        reported = self.brokers.codes.pop(0) if self.brokers.codes else 0
         if self.brokers.judge is not None:
-            said = 0
-        if said:
+            reported = 0
+        if reported:
             self.brokers.refused.set()
         topics: list[Any] = []
         for topic, parts in read.topics:
             self.brokers.sent += [(topic, number, batch) for number, batch in parts]
             topics.append(
-                (topic, [(number, self.brokers.verdict(number, batch, said), 0, -1, 0) for number, batch in parts])
+                (topic, [(number, self.brokers.verdict(number, batch, reported), 0, -1, 0) for number, batch in parts])
             )
-        if isinstance(said, Exception):
+        if isinstance(reported, Exception):
             self.lost = True
-            answer.set_exception(said)
+            answer.set_exception(reported)
         else:
             answer.set_result(ProduceResponse_v7(topics, 0).encode())
         return answer
@@ -72,18 +72,18 @@ class ProducersBrokers:
         """Says for a partition and the values of a batch what is answered, instead of `codes`."""
         self.wall_s = 1_000.0
 
-    def verdict(self, number: int, batch: bytes, said: int | Exception) -> Any:
+    def verdict(self, number: int, batch: bytes, reported: int | Exception) -> Any:
         if self.judge is None:
-            return said
+            return reported
         code = self.judge(number, values_of(batch))
         if not code:
             self.written += [(number, value) for value in values_of(batch)]
         return code
 
-    async def any(self) -> Connection:
+    async def any(self) -> KafkaConnection:
         return AppendingBroker(self)
 
-    async def connect(self, _address: tuple[str, int]) -> Connection:
+    async def connect(self, _address: tuple[str, int]) -> KafkaConnection:
         return AppendingBroker(self)
 
     async def leaders(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
@@ -114,9 +114,9 @@ def group(value: bytes, partition: int = 0) -> tuple[Draft, ...]:
     return (Draft("t", b"k", value, (), partition), Draft("t", b"k", value, (), partition))
 
 
-@pytest.mark.parametrize("said", [GONE, NOT_LEADER])
-async def test_what_may_have_been_written_is_sent_again_byte_for_byte(said: int | Exception) -> None:
-    brokers = ProducersBrokers(0, said, 0, 0)
+@pytest.mark.parametrize("reported", [GONE, NOT_LEADER])
+async def test_what_may_have_been_written_is_sent_again_byte_for_byte(reported: int | Exception) -> None:
+    brokers = ProducersBrokers(0, reported, 0, 0)
     appender = await brokers.appender()
     await appender.append([group(b"a")])
     second = asyncio.create_task(appender.append([group(b"b")]))
@@ -127,9 +127,9 @@ async def test_what_may_have_been_written_is_sent_again_byte_for_byte(said: int 
     await appender.stop()
 
 
-@pytest.mark.parametrize("said", [UNKNOWN, OUT_OF_ORDER])
-async def test_after_an_error_that_does_not_pass_a_new_producer_writes_it(said: int) -> None:
-    brokers = ProducersBrokers(0, said)
+@pytest.mark.parametrize("reported", [UNKNOWN, OUT_OF_ORDER])
+async def test_after_an_error_that_does_not_pass_a_new_producer_writes_it(reported: int) -> None:
+    brokers = ProducersBrokers(0, reported)
     appender = await brokers.appender()
     await appender.append([group(b"a")])
     await appender.append([group(b"b")])

@@ -11,7 +11,7 @@ from aiokafka.protocol.fetch import FetchRequest_v11, FetchResponse_v11
 from aetheris.protocol.base.records import Draft
 from aetheris.runtime.kafka import reader as module
 from aetheris.runtime.kafka.batches import pack
-from aetheris.runtime.kafka.connection import Connection, Disconnected
+from aetheris.runtime.kafka.connection import Disconnected, KafkaConnection
 from aetheris.runtime.kafka.reader import KafkaReader
 from aetheris.runtime.kafka.wire import Api
 from aetheris.runtime.log.interface import Batch, LogGap, LogUnreachable
@@ -19,7 +19,7 @@ from aetheris.runtime.log.interface import Batch, LogGap, LogUnreachable
 PLACES = [("t", 0), ("t", 1)]
 
 
-class FetchedBroker(Connection):
+class FetchedBroker(KafkaConnection):
     """Answers the next fetch with what lies in `answers`; remembers what it was asked."""
 
     def __init__(self, *answers: bytes | Exception) -> None:
@@ -36,11 +36,11 @@ class FetchedBroker(Connection):
         self.asked.append((read.session_id, read.session_epoch, moved, left))
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if self.answers:
-            told = self.answers.pop(0)
-            if isinstance(told, Exception):
-                answer.set_exception(told)
+            reported = self.answers.pop(0)
+            if isinstance(reported, Exception):
+                answer.set_exception(reported)
             else:
-                answer.set_result(told)
+                answer.set_result(reported)
         return answer
 
 
@@ -57,7 +57,7 @@ class Brokers:
         self.meanwhile()
         return dict.fromkeys(places - self.leaderless, ("broker", 1))
 
-    async def connect(self, _address: tuple[str, int]) -> Connection:
+    async def connect(self, _address: tuple[str, int]) -> KafkaConnection:
         if not self.left:
             raise Disconnected("there is none")
         return self.left.pop(0)
@@ -165,11 +165,11 @@ async def test_a_place_that_nobody_leads_holds_up_no_other_and_is_read_later() -
     made.assign(dict.fromkeys(PLACES, 0))
     assert values(await made.poll(20.0)) == [b"a"]
     brokers.leaderless = set()
-    heard: list[bytes] = []
+    observed: list[bytes] = []
     async with asyncio.timeout(20):
-        while not heard:
-            heard = values(await made.poll(0.1))
-    assert heard == [b"b"]
+        while not observed:
+            observed = values(await made.poll(0.1))
+    assert observed == [b"b"]
     await made.stop()
 
 

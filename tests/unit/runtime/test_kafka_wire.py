@@ -11,13 +11,13 @@ from aiokafka.protocol import transaction as theirs_transaction
 from aetheris.protocol.base.records import Draft
 from aetheris.runtime.kafka import wire
 from aetheris.runtime.kafka.batches import Damaged, pack, unpack
-from aetheris.runtime.kafka.wire import Limits, Session
+from aetheris.runtime.kafka.wire import FetchLimits, Session
 
 PLACES = {("a", 0): 5, ("b", 7): 2**40, ("a", 3): 0}
 
 
 def test_a_fetch_says_what_moved_and_what_was_left() -> None:
-    raw = wire.fetch(Session(17, 3), PLACES, [("c", 1), ("c", 2)], Limits(250))
+    raw = wire.fetch(Session(17, 3), PLACES, [("c", 1), ("c", 2)], FetchLimits(250))
     read: Any = theirs_fetch.FetchRequest_v11.decode(io.BytesIO(raw))
     assert (read.replica_id, read.max_wait_time, read.min_bytes, read.isolation_level) == (-1, 250, 1, 0)
     assert (read.session_id, read.session_epoch, read.rack_id) == (17, 3, "")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.runtime.base.refusal import Refused, SettingInvalid
+from aetheris.runtime.base.refusal import SettingInvalid, StartRefused
 from aetheris.runtime.blobs.location import blobs_at
-from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobRef, Blobs, BlobsUnreachable, s3_place
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobName, Blobs, BlobsUnreachable, s3_place
 from aetheris.runtime.process.settings import RuntimeSettings, load
 from tests.testkit.attempts import fresh
 from tests.testkit.s3 import BUCKET, S3, running_s3
@@ -43,7 +43,7 @@ async def test_a_blob_is_put_once_and_found_by_its_hash(blobs: Blobs, s3: S3, pl
     data = os.urandom(100_000)
     refs = [await blobs.put(data), *await asyncio.gather(*(blobs.put(data) for _ in range(10)))]
     sha256 = hashlib.sha256(data).hexdigest()
-    assert set(refs) == {BlobRef(sha256, len(data))}
+    assert set(refs) == {BlobName(sha256, len(data))}
     key = f"{place}/{sha256[:2]}/{sha256}"
     assert s3.keys(place) == [key]
     assert s3.versions(key) == 1, "an object that is there is not written again"
@@ -72,23 +72,23 @@ async def test_a_store_that_can_not_say_is_no_missing_blob(s3: S3, monkeypatch: 
         monkeypatch.setenv(name, value)
     nowhere = blobs_at("s3://no-such-bucket", Path("nowhere"))
     with pytest.raises(BlobsUnreachable, match="NoSuchBucket"):
-        await nowhere.get(BlobRef("ab" * 32, 1))
+        await nowhere.get(BlobName("ab" * 32, 1))
     with pytest.raises(BlobsUnreachable, match="NoSuchBucket"):
         await nowhere.put(b"x")
-    with pytest.raises(Refused, match=r"AETHERIS_BLOBS.*NoSuchBucket"):
+    with pytest.raises(StartRefused, match=r"AETHERIS_BLOBS.*NoSuchBucket"):
         await nowhere.check()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
     stranger = blobs_at(f"s3://{BUCKET}", Path("nowhere"))
     with pytest.raises(BlobsUnreachable) as refused:
-        await stranger.get(BlobRef("ab" * 32, 1))
-    with pytest.raises(Refused, match=r"AETHERIS_BLOBS") as at_start:
+        await stranger.get(BlobName("ab" * 32, 1))
+    with pytest.raises(StartRefused, match=r"AETHERIS_BLOBS") as at_start:
         await stranger.check()
     assert "s3cret" not in f"{refused.value} {at_start.value}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     silent = blobs_at(f"s3://{BUCKET}", Path("nowhere"))
-    with pytest.raises(BlobsUnreachable) as told:
-        await silent.get(BlobRef("ab" * 32, 1))
-    assert "127.0.0.1" not in str(told.value)
+    with pytest.raises(BlobsUnreachable) as reported:
+        await silent.get(BlobName("ab" * 32, 1))
+    assert "127.0.0.1" not in str(reported.value)
     with pytest.raises(BlobsUnreachable):
         await silent.put(b"x")
     await silent.check()
@@ -104,7 +104,7 @@ async def test_a_folder_that_can_not_be_used_is_no_missing_blob(tmp_path: Path) 
     with pytest.raises(BlobsUnreachable):
         await folder.put(b"x")
     with pytest.raises(BlobsUnreachable):
-        await folder.get(BlobRef("ab" * 32, 1))
+        await folder.get(BlobName("ab" * 32, 1))
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ async def test_a_folder_that_can_not_be_used_is_no_missing_blob(tmp_path: Path) 
 )
 def test_another_url_is_refused_by_the_settings_name(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AETHERIS_BLOBS", url)
-    with pytest.raises(SettingInvalid) as told:
+    with pytest.raises(SettingInvalid) as reported:
         load(RuntimeSettings)
-    assert str(told.value) == "AETHERIS_BLOBS: not_s3_url"
+    assert str(reported.value) == "AETHERIS_BLOBS: not_s3_url"
 
 
 def test_bucket_and_prefix() -> None:

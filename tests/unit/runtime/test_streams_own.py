@@ -28,7 +28,7 @@ class Own:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator["Own"]:
         await asyncio.gather(self.appender.start(), self.other.start())
-        self.appender.tell(self.pump.written)
+        self.appender.report(self.pump.written)
         self.pump.add({PLACE: 0})
         running = asyncio.create_task(self.pump.run())
         try:

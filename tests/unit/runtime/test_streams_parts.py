@@ -12,8 +12,8 @@ from starlette.applications import Starlette
 
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic, dead_letters
-from aetheris.runtime.base.ids import fresh_id, fresh_nonce
-from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobRef, FolderBlobs
+from aetheris.runtime.base.fresh_ids import fresh_id, fresh_invocation_id
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, BlobName, FolderBlobs
 from aetheris.runtime.kafka.admin import topic_specs
 from aetheris.runtime.log.interface import MAX_GROUP_BYTES, GroupTooLarge, MixedGroup
 from aetheris.runtime.log.partitioning import partition_of, place_of, weigh
@@ -26,7 +26,7 @@ from aetheris.testkit.clock import VirtualClock
 async def test_a_blob_is_found_by_its_hash(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path / "blobs")
     ref = await blobs.put(b"large")
-    assert ref == BlobRef(hashlib.sha256(b"large").hexdigest(), 5)
+    assert ref == BlobName(hashlib.sha256(b"large").hexdigest(), 5)
     assert await blobs.put(b"large") == ref
     assert await blobs.get(ref) == b"large"
     assert len(list((tmp_path / "blobs").rglob("*.*"))) == 0
@@ -39,7 +39,7 @@ async def test_a_changed_blob_is_never_served(tmp_path: Path) -> None:
     with pytest.raises(BlobCorrupt):
         await blobs.get(ref)
     with pytest.raises(BlobMissing):
-        await blobs.get(BlobRef("ab" * 32, 1))
+        await blobs.get(BlobName("ab" * 32, 1))
 
 
 async def test_many_writers_of_one_blob_agree(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_ids_sort_by_time_and_nonces_are_random() -> None:
     ids = [uuid.UUID(fresh_id()) for _ in range(100)]
     assert {(one.version, one.variant) for one in ids} == {(7, uuid.RFC_4122)}
     assert [one.int >> 80 for one in ids] == sorted(one.int >> 80 for one in ids)
-    assert len({fresh_nonce() for _ in range(1000)}) == 1000
+    assert len({fresh_invocation_id() for _ in range(1000)}) == 1000
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_health_tells_alive_from_ready() -> None:
     assert await _get(port, "/readyz") == (503, {"ready": False, "unready": {"redis": "gone"}})
     reasons["redis"] = None
     assert await _get(port, "/readyz") == (200, {"ready": True, "unready": {}})
-    health.tell("jobs_stuck", lambda: 3)
+    health.report("jobs_stuck", lambda: 3)
     assert await _get(port, "/readyz") == (200, {"ready": True, "unready": {}, "jobs_stuck": 3})
     assert (await _get(port, "/other"))[0] == 404
     await health.stop()

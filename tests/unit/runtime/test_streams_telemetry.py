@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from aetheris.protocol.base.keys import job_key
-from aetheris.runtime.telemetry.spans import Kind, RecordedSpan
+from aetheris.runtime.telemetry.spans import RecordedSpan, SpanKind
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced, root_traceparent
 from tests.testkit.collector import running_collector
 
@@ -29,7 +29,7 @@ def telemetry(spans: Spans) -> Telemetry:
 
 
 def test_the_trace_id_is_the_head_of_the_key(telemetry: Telemetry, spans: Spans) -> None:
-    with telemetry.span(CALL, "adjudicate", kind=Kind.CONSUMER, attributes={"aetheris.run_nodes": 7}):
+    with telemetry.span(CALL, "adjudicate", kind=SpanKind.CONSUMER, attributes={"aetheris.run_nodes": 7}):
         pass
     (span,) = spans
     assert _trace(span) == KEY[:32]
@@ -141,7 +141,7 @@ def test_a_collector_is_sent_what_was_recorded(monkeypatch: pytest.MonkeyPatch) 
         telemetry.record(CALL, "left out", 1, 2, attributes=unsayable)
         attributes = {"text": "é", "count": 7, "share": 0.5, "again": True}
         telemetry.record(CALL, "request", 1000, 2000, attributes=attributes, links=(job_key("job-1"),), root=True)
-        telemetry.record(CALL, "judge", 3000, 4000, kind=Kind.PRODUCER, error="Timeout")
+        telemetry.record(CALL, "judge", 3000, 4000, kind=SpanKind.PRODUCER, error="Timeout")
         telemetry.close()
         [body] = collector.bodies()
     [batch] = ExportTraceServiceRequest.FromString(body).resource_spans

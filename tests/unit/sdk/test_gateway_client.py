@@ -14,7 +14,7 @@ from aetheris.sdk.client import (
     Client,
     Conflict,
     Forbidden,
-    NotFound,
+    ResourceNotFound,
     Unauthorized,
     Unreachable,
     event_walk,
@@ -38,7 +38,7 @@ def event(seq: int, kind: str = "node_finished") -> str:
         (400, BadRequest),
         (401, Unauthorized),
         (403, Forbidden),
-        (404, NotFound),
+        (404, ResourceNotFound),
         (409, Conflict),
         (503, Unreachable),
         (500, ApiError),
@@ -186,5 +186,5 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_walk, "PAUSE_S", 0.0)
     with client(lambda _: httpx.Response(200, text=": stream\n\n")) as api, pytest.raises(Unreachable):
         list(api.follow("j", patience_s=0.05))
-    with client(lambda _: httpx.Response(404, json={})) as api, pytest.raises(NotFound):
+    with client(lambda _: httpx.Response(404, json={})) as api, pytest.raises(ResourceNotFound):
         list(api.follow("j"))

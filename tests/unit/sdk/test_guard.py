@@ -213,12 +213,12 @@ async def test_what_is_recorded_of_a_refusal_tells_nothing(url: str) -> None:
     async def fetch(ctx: ToolContext, address: str) -> Any:
         return (await http.call(ctx, "POST", address, json={"k": "hunter2"}, headers={"X-Key": "hunter2"})).text
 
-    said = await invoke(fetch, {"address": url}, CTX)
-    assert isinstance(said, Permanent | Retryable), said
-    assert said.reason.startswith(("refused: ", "nothing was sent: "))
-    assert "hunter2" not in said.reason
-    assert "password" not in said.reason.removeprefix("refused: a URL that carries a password")
-    assert not any(part in said.reason for part in ("127", "10.0", "passwd", ".example", "::"))
+    outcome = await invoke(fetch, {"address": url}, CTX)
+    assert isinstance(outcome, Permanent | Retryable), outcome
+    assert outcome.reason.startswith(("refused: ", "nothing was sent: "))
+    assert "hunter2" not in outcome.reason
+    assert "password" not in outcome.reason.removeprefix("refused: a URL that carries a password")
+    assert not any(part in outcome.reason for part in ("127", "10.0", "passwd", ".example", "::"))
 
 
 async def test_a_name_that_resolves_elsewhere_after_a_redirect_is_judged_again(

@@ -124,12 +124,12 @@ async def test_an_issue_that_was_deleted_or_rewritten_has_drifted(
 
 async def test_comments_and_closing(tracker: issues.Tracker, repository: Repository) -> None:
     await issues.create(CTX, tracker, "broken", "It is broken.")
-    (said,) = (await issues.comment(CTX, tracker, 1, "Seen.")).changes
+    (change,) = (await issues.comment(CTX, tracker, 1, "Seen.")).changes
     for number in (1, None):
         found = await issues.find_comment(ASK, tracker, number)
         assert isinstance(found, Found)
         assert (found.result, found.external_id) == ({"issue": 1}, "100")
-    assert isinstance(await issues.confirm(ASK, tracker, said), Confirmed)
+    assert isinstance(await issues.confirm(ASK, tracker, change), Confirmed)
     (closed,) = (await issues.close(CTX, tracker, 1)).changes
     assert isinstance(await issues.confirm(ASK, tracker, closed), Confirmed)
     repository.issues[1]["state"] = "open"

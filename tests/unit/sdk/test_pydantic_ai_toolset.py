@@ -21,7 +21,7 @@ from aetheris.protocol.base.ids import job_id_of
 from aetheris.sdk.equal_calls import MOST_TRIES
 from aetheris.sdk.pydantic_ai import LedgeredToolset, NoSuchTool
 from aetheris.testing.scripted_model import ScriptedModel, running_model
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 from tests.testkit.pages import readme_agent
 
 README = Path(__file__).parents[3] / "README.md"
@@ -202,10 +202,10 @@ def test_a_model_is_told_what_came_of_its_call(readme: ReadmeAgent) -> None:
     readme.gateway.released.set()
     readme.run("o-3")
     assert len(readme.gateway.effects) == 1
-    told = {request.turn: str(request.body["messages"][-1]) for request in readme.model.requests}
-    assert "refused, and nothing was called" in told[1]
-    assert "args/amount" in told[1]
-    assert "refunded" in told[2]
+    reported = {request.turn: str(request.body["messages"][-1]) for request in readme.model.requests}
+    assert "refused, and nothing was called" in reported[1]
+    assert "args/amount" in reported[1]
+    assert "refunded" in reported[2]
     (shown,) = readme.model.requests[0].body["tools"]
     assert shown["function"]["description"] == "Refund an order."
     readme.gateway.fails = {"state": "failed", "reason": "no try is left", "effect": "possible"}
@@ -224,7 +224,7 @@ async def test_only_what_is_asked_for_is_shown_under_names_that_providers_take()
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "text"),
     [
         ({"tools": ["refund", "refnd"]}, "tools: no tool refnd is there; did you mean refund?"),
         ({"tools": ["nothing"]}, "tools: no tool nothing is there; there are look, mail.send, odd, refund"),
@@ -234,10 +234,10 @@ async def test_only_what_is_asked_for_is_shown_under_names_that_providers_take()
     ],
 )
 async def test_a_tool_that_does_not_exist_is_named_before_anything_is_called(
-    gateway: PlayedGateway, named: dict[str, Any], said: str
+    gateway: PlayedGateway, named: dict[str, Any], text: str
 ) -> None:
     async with LedgeredToolset(**named, run_id="r", url=gateway.url, token="t") as tools:  # noqa: S106
-        with pytest.raises(NoSuchTool, match=re.escape(said)):
+        with pytest.raises(NoSuchTool, match=re.escape(text)):
             await tools.get_tools(None)  # pyright: ignore[reportArgumentType]
     assert gateway.effects == []
 
@@ -310,9 +310,9 @@ async def test_an_equal_call_joins_and_only_a_sure_failure_lets_it_be_made_again
 async def test_a_call_that_always_fails_is_not_made_without_end(gateway: PlayedGateway) -> None:
     gateway.fails = SURELY
     async with AgentRun(gateway) as run:
-        told = [await run.call() for _ in range(MOST_TRIES + 3)]
+        reported = [await run.call() for _ in range(MOST_TRIES + 3)]
     assert len(gateway.effects) == MOST_TRIES
-    assert [one for one in told if "not made again" in one] == told[MOST_TRIES:]
+    assert [one for one in reported if "not made again" in one] == reported[MOST_TRIES:]
 
 
 async def test_what_a_tool_does_not_look_at_makes_no_other_call(gateway: PlayedGateway) -> None:

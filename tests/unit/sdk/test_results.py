@@ -131,13 +131,13 @@ def test_whatever_it_is_every_service_reads_back_what_was_recorded(value: Any) -
 
 def test_a_set_has_one_order_in_every_process() -> None:
     script = "from aetheris.sdk.results import recorded; print(recorded({'a', 'b', 'c', 'd', 'e'})[1])"
-    said = {
+    reported = {
         subprocess.run(
             [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=60
         ).stdout
         for seed in ("1", "2", "3")
     }
-    assert len(said) == 1
+    assert len(reported) == 1
 
 
 def test_what_nests_too_deep_or_in_itself_is_kept_whole_or_named() -> None:
@@ -178,7 +178,7 @@ def _function() -> Callable[[], int]: ...  # type: ignore[reportReturnType]
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "text"),
     [
         (_object, "returns Opaque, which JSON can't say"),
         (_of_objects, "which JSON can't say: return a dict, a dataclass or a pydantic model"),
@@ -189,8 +189,8 @@ def _function() -> Callable[[], int]: ...  # type: ignore[reportReturnType]
         (_rows, "yields, and a call of it would do nothing"),
     ],
 )
-def test_what_no_record_can_hold_is_refused_where_it_is_declared(function: Any, said: str) -> None:
-    with pytest.raises(DeclarationError, match=said):
+def test_what_no_record_can_hold_is_refused_where_it_is_declared(function: Any, text: str) -> None:
+    with pytest.raises(DeclarationError, match=text):
         tool(effect_class="idempotent")(function)
 
 

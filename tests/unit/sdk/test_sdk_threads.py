@@ -53,8 +53,8 @@ async def in_the_loop() -> str:
 
 
 async def test_beyond_the_bound_nothing_is_begun_until_one_ends(threads: Threads, release: threading.Event) -> None:
-    told: list[tuple[str, Mapping[str, int]]] = []
-    threads.refused = lambda name, left: told.append((name, dict(left)))
+    reported: list[tuple[str, Mapping[str, int]]] = []
+    threads.refused = lambda name, left: reported.append((name, dict(left)))
     begun = threading.active_count()
     for _ in range(MOST):
         assert await invoke(stuck(release), {}, context()) == InDoubt("TimeoutError")
@@ -63,7 +63,7 @@ async def test_beyond_the_bound_nothing_is_begun_until_one_ends(threads: Threads
         assert isinstance(refused, Retryable)
         assert "stuck@1 (3)" in refused.reason
     assert threading.active_count() == begun + MOST
-    assert told[0] == ("quick@1", {"stuck@1": MOST})
+    assert reported[0] == ("quick@1", {"stuck@1": MOST})
     assert await invoke(in_the_loop, {}, context()) == Succeeded("done")
     release.set()
     async with asyncio.timeout(PATIENCE_S):

@@ -100,7 +100,7 @@ def test_the_same_signature_has_the_same_hash_whatever_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "reported"),
     [
         ({"order_id": "o-1"}, "/amount: missing"),
         ({"order_id": "o-1", "amount": "hunter2"}, "/amount: int_parsing"),
@@ -108,10 +108,10 @@ def test_the_same_signature_has_the_same_hash_whatever_its_words() -> None:
         ({"order_id": "o-1", "amount": 1, "extra": "hunter2"}, "/extra: extra_forbidden"),
     ],
 )
-def test_refused_arguments_are_named_without_their_values(args: dict[str, Any], told: str) -> None:
+def test_refused_arguments_are_named_without_their_values(args: dict[str, Any], reported: str) -> None:
     with pytest.raises(BadArguments) as refused:
         refund.signature.bind(args)
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 

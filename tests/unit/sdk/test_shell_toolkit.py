@@ -17,7 +17,7 @@ from aetheris.sdk import Failed, Result, ToolContext, tool
 from aetheris.sdk.invoke import invoke
 from aetheris.sdk.outcomes import InDoubt, Permanent, Succeeded
 from aetheris.sdk.toolkits import shell
-from tests.testkit.outside import until
+from tests.testkit.external_server import until
 
 CTX = ToolContext("aetheris:job-1:n.1:0", 0, "ab" * 32, "job-1", "n.1")
 SH = "/bin/sh"
@@ -62,8 +62,8 @@ async def test_what_is_not_named_exactly_is_refused(argv: Sequence[str]) -> None
 
 async def test_it_is_given_what_is_declared_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AETHERIS_CANARY", "a secret of the executor's")
-    told = "import json, os, sys; print(json.dumps([dict(os.environ), os.getcwd(), sys.argv[1:]]))"
-    argv = [sys.executable, "-I", "-c", told, "$HOME; `id` | cat > x && *"]
+    reported = "import json, os, sys; print(json.dumps([dict(os.environ), os.getcwd(), sys.argv[1:]]))"
+    argv = [sys.executable, "-I", "-c", reported, "$HOME; `id` | cat > x && *"]
     printed = await shell.run(CTX, argv, env={"LC_ALL": "C.UTF-8", "SAID": "ü"})
     environment, folder, arguments = json.loads(printed.out)
     assert environment == {"LC_ALL": "C.UTF-8", "SAID": "ü"}

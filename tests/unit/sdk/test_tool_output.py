@@ -17,7 +17,7 @@ from aetheris.sdk.invoke import invoke
 from aetheris.sdk.redaction import Redactor
 from aetheris.sdk.tool_output import LONGEST_LINE, ToolOutput
 from aetheris.sdk.tools import AnyTool
-from aetheris.tool_executor.tools import said_by_tools
+from aetheris.tool_executor.tool_calls import report_tool_output
 from aetheris.tool_executor.watchdog import watching
 
 HIDDEN = "hunter2hunter2"
@@ -28,8 +28,8 @@ def context(node: str = "n") -> ToolContext:
     return ToolContext("k", 1, "i", "job-1", node)
 
 
-async def said(one: AnyTool, *, told: bool = True, **args: Any) -> Sequence[Mapping[str, Any]]:
-    output = ToolOutput(said_by_tools, lambda: REDACTOR, told=told)
+async def said(one: AnyTool, *, reported: bool = True, **args: Any) -> Sequence[Mapping[str, Any]]:
+    output = ToolOutput(report_tool_output, lambda: REDACTOR, reported=reported)
     with structlog.testing.capture_logs() as lines, output.installed([one]), output.of(one, context()):
         await invoke(one, args, context(), REDACTOR, output.raised)
     assert all(HIDDEN not in str(line) for line in lines)
@@ -86,11 +86,11 @@ async def test_a_traceback_begins_in_the_tool_and_holds_no_secret() -> None:
 
 
 async def test_where_nothing_of_it_may_be_told_nothing_is() -> None:
-    assert [await said(one, told=False) for one in (speaks, breaks)] == [[], []]
+    assert [await said(one, reported=False) for one in (speaks, breaks)] == [[], []]
 
 
 async def test_what_is_said_outside_of_a_call_goes_where_it_went(capsys: pytest.CaptureFixture[str]) -> None:
-    output = ToolOutput(said_by_tools)
+    output = ToolOutput(report_tool_output)
     with structlog.testing.capture_logs() as lines, output.installed([speaks]):
         print("outside")
         logging.getLogger("x").warning("warned")
@@ -101,7 +101,7 @@ async def test_what_is_said_outside_of_a_call_goes_where_it_went(capsys: pytest.
 
 async def test_a_log_that_is_written_by_the_same_streams_is_no_call_s(capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        output = ToolOutput(said_by_tools)
+        output = ToolOutput(report_tool_output)
         with output.installed([breaks]):
             structlog.configure(logger_factory=structlog.PrintLoggerFactory())
             with output.of(breaks, context()):
@@ -122,7 +122,7 @@ async def test_a_line_without_end_is_cut() -> None:
 
 
 async def test_calls_beside_each_other_are_told_apart() -> None:
-    output = ToolOutput(said_by_tools)
+    output = ToolOutput(report_tool_output)
 
     @tool("slow", effect_class="pure")
     async def slow(name: str) -> None:

@@ -145,12 +145,12 @@ def test_a_policy_decides_and_its_requests_expire_with_the_time() -> None:
 
 
 def test_what_refuses_is_tried_again_as_the_plan_says_and_what_fails_is_undone() -> None:
-    tries: list[int] = []
+    count: list[int] = []
 
     @tool(effect_class="idempotent")
     async def flaky() -> None:
-        tries.append(1)
-        if len(tries) < 3:
+        count.append(1)
+        if len(count) < 3:
             raise NotExecuted("busy")
         raise Failed("no")
 
@@ -161,7 +161,7 @@ def test_what_refuses_is_tried_again_as_the_plan_says_and_what_fails_is_undone()
         {"id": "b", "kind": "tool", "tool": "flaky", "depends_on": ["a"], "retry": {"max_attempts": 5, "backoff_s": 9}},
     ]
     job = system.run({"nodes": nodes})
-    assert (job.status, len(tries), job.view.compensated, job.calls(put)) == ("failed", 3, ("a",), 2)
+    assert (job.status, len(count), job.view.compensated, job.calls(put)) == ("failed", 3, ("a",), 2)
 
 
 def test_timers_pass_and_signals_are_waited_for() -> None:

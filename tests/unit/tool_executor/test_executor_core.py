@@ -17,7 +17,16 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.sdk.outcomes import StateChange, Succeeded
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.partition import Drop, Load, Partition, Refusal, Taken, Told, Try, Worker
+from aetheris.tool_executor.core.partition import (
+    CallRefusal,
+    DeclaredInvocation,
+    Drop,
+    LoadResults,
+    NodeReport,
+    Partition,
+    ReceivedGrant,
+    Worker,
+)
 from tests.testkit.histories import JOB, about, adopts, created, finished, graph, key_of, planned, sealed, started
 
 REF = {"x": {"$ref": "a#/v"}}
@@ -27,29 +36,29 @@ REF = {"x": {"$ref": "a#/v"}}
 class CoreBench:
     """A partition, fed by hand."""
 
-    refusal: Refusal | None = None
+    refusal: CallRefusal | None = None
     core: Partition = field(init=False)
     offset: int = -1
     graph_hash: str = ""
-    _nonces: Any = field(default_factory=count)
+    _invocation_ids: Any = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self.core = Partition(Worker("w-1", "i-1"), self._refuses, lambda _: EffectKind.TOOL)
 
-    def _refuses(self, _call: Invocation) -> Refusal | None:
+    def _refuses(self, _call: Invocation) -> CallRefusal | None:
         return self.refusal
 
     def log(self, *events: Event) -> Any:
         """Fold events; what the last came to."""
-        told = None
+        reported = None
         for event in events:
             self.offset += 1
-            told = self.core.evolve(event, self.offset)
+            reported = self.core.evolve(event, self.offset)
             if isinstance(event, ev.PlanGenerated):
                 self.graph_hash = event.plan_hash
-        return told
+        return reported
 
-    def grant(self, *nodes: str, key: str | None = None, **fields: Any) -> Taken:
+    def grant(self, *nodes: str, key: str | None = None, **fields: Any) -> ReceivedGrant:
         base: dict[str, Any] = {
             "job_id": JOB,
             "birth": 0,
@@ -62,14 +71,14 @@ class CoreBench:
             "lease_id": "l",
             "deadline_s": 30.0,
         }
-        return Taken(ToolGrant.model_validate(base | fields), "cause-1", 7)
+        return ReceivedGrant(ToolGrant.model_validate(base | fields), "cause-1", 7)
 
-    def judge(self, *nodes: str, **fields: Any) -> Try | Load | Drop:
-        return self.core.judge(self.grant(*nodes, **fields), f"n{next(self._nonces)}")
+    def judge(self, *nodes: str, **fields: Any) -> DeclaredInvocation | LoadResults | Drop:
+        return self.core.judge(self.grant(*nodes, **fields), f"n{next(self._invocation_ids)}")
 
-    def declared(self, *nodes: str, **fields: Any) -> Try:
+    def declared(self, *nodes: str, **fields: Any) -> DeclaredInvocation:
         verdict = self.judge(*nodes, **fields)
-        assert isinstance(verdict, Try), verdict
+        assert isinstance(verdict, DeclaredInvocation), verdict
         return verdict
 
 
@@ -79,62 +88,65 @@ def bench(*nodes: dict[str, Any], **tools: dict[str, Any]) -> CoreBench:
     return made
 
 
-def succeed(tried: Try, result: Any = None) -> ev.ToolInvocationFinished:
-    node = tried.started.node_id
-    return finished(node, tried.nonce, result=result, args=dict(tried.invocation.args))
+def succeed(invocation: DeclaredInvocation, result: Any = None) -> ev.ToolInvocationFinished:
+    node = invocation.started.node_id
+    return finished(node, invocation.invocation_id, result=result, args=dict(invocation.call.args))
 
 
-def run_on(made: CoreBench, tried: Try, result: Any) -> Try | Load | None:
+def run_on(made: CoreBench, invocation: DeclaredInvocation, result: Any) -> DeclaredInvocation | LoadResults | None:
     """As the edge does: keep the result, ask for the next, claim it."""
-    tried.run.told[tried.started.node_id] = Told(tried.nonce, digest(result), result)
-    following = made.core.follow(tried.run, f"f{tried.nonce}")
-    if isinstance(following, Try):
+    invocation.run.reports[invocation.started.node_id] = NodeReport(invocation.invocation_id, digest(result), result)
+    following = made.core.follow(invocation.run, f"f{invocation.invocation_id}")
+    if isinstance(following, DeclaredInvocation):
         made.core.claim(following)
     return following
 
 
 def test_a_grant_is_declared_with_what_the_fold_says() -> None:
-    tried = bench().declared("a")
-    said = tried.started
-    assert (said.token, said.attempt_id, said.external_key) == (1, 0, f"aetheris:{JOB}:a:0")
-    assert (said.worker_id, said.incarnation, said.caused_by, said.after) == ("w-1", "i-1", "cause-1", ())
+    invocation = bench().declared("a")
+    event = invocation.started
+    assert (event.token, event.attempt_id, event.external_key) == (1, 0, f"aetheris:{JOB}:a:0")
+    assert (event.worker_id, event.incarnation, event.caused_by, event.after) == ("w-1", "i-1", "cause-1", ())
 
 
 def test_its_own_record_lets_it_run() -> None:
     made = bench()
-    tried = made.declared("a")
-    told = made.log(tried.started)
-    assert told.won
-    assert told.tried is tried
+    invocation = made.declared("a")
+    reported = made.log(invocation.started)
+    assert reported.won
+    assert reported.invocation is invocation
 
 
 def test_the_second_of_two_started_is_told_that_it_lost() -> None:
     made = bench()
-    tried = made.declared("a")
+    invocation = made.declared("a")
     made.log(started("a", "other"))
-    assert not made.log(tried.started).won
+    assert not made.log(invocation.started).won
 
 
 def test_a_repeated_record_runs_nothing_twice() -> None:
     made = bench()
-    tried = made.declared("a")
-    assert made.log(tried.started).won
-    assert made.log(tried.started) is None
+    invocation = made.declared("a")
+    assert made.log(invocation.started).won
+    assert made.log(invocation.started) is None
 
 
 def test_what_won_is_not_ours_any_more_after_a_reopen() -> None:
     made = bench()
-    tried = made.declared("a")
-    made.log(tried.started, about(ev.InvocationReopened, "a", invocation_id=tried.nonce, next_token=2, by="policy"))
-    assert made.core.why_not(tried) == "superseded before the call"
+    invocation = made.declared("a")
+    made.log(
+        invocation.started,
+        about(ev.InvocationReopened, "a", invocation_id=invocation.invocation_id, next_token=2, by="policy"),
+    )
+    assert made.core.why_not(invocation) == "superseded before the call"
 
 
 def test_what_won_does_not_run_where_something_unreadable_was_read() -> None:
     made = bench()
-    tried = made.declared("a")
+    invocation = made.declared("a")
     made.core.needs_upgrade(JOB, 9)
-    assert made.log(tried.started).won
-    assert made.core.why_not(tried) == "the job waits for a newer version"
+    assert made.log(invocation.started).won
+    assert made.core.why_not(invocation) == "the job waits for a newer version"
 
 
 def test_a_grant_waits_for_its_as_of() -> None:
@@ -149,7 +161,7 @@ def test_a_grant_waits_for_its_as_of() -> None:
 
 def test_a_job_with_many_grants_does_not_hold_up_another() -> None:
     made = bench()
-    grants = [Taken(made.grant("a", job_id=job_id).grant, "cause", at) for at, job_id in enumerate("xxxxxyxz")]
+    grants = [ReceivedGrant(made.grant("a", job_id=job_id).grant, "cause", at) for at, job_id in enumerate("xxxxxyxz")]
     for taken in grants[:6]:
         made.core.receive(taken)
     order: list[str] = []
@@ -203,7 +215,7 @@ def test_irreversible_without_leave_is_dropped() -> None:
     made = bench({"id": "a"}, act={"irreversible": True})
     assert isinstance(made.judge("a"), Drop)
     made.log(about(ev.PolicyAllowed, "a", args_hash="h", tool_version="1", rule="r"))
-    assert isinstance(made.judge("a"), Try)
+    assert isinstance(made.judge("a"), DeclaredInvocation)
 
 
 def test_after_a_sure_failure_the_external_key_changes_and_after_a_reopen_it_stays() -> None:
@@ -217,19 +229,19 @@ def test_after_a_sure_failure_the_external_key_changes_and_after_a_reopen_it_sta
 
 def test_a_refused_call_is_never_declared_as_one_to_run() -> None:
     made = bench()
-    made.refusal = refusal = Refusal(Outcome.RETRYABLE, "NotExecuted: tool version missing")
-    tried = made.declared("a")
-    assert tried.refusal is refusal
-    assert made.log(tried.started) is None
-    assert made.log(reports.failed(tried.started, refusal.outcome, refusal.error)) is None
-    assert made.core.jobs[JOB].keys[key_of("a")].x == 2
+    made.refusal = refusal = CallRefusal(Outcome.RETRYABLE, "NotExecuted: tool version missing")
+    invocation = made.declared("a")
+    assert invocation.refusal is refusal
+    assert made.log(invocation.started) is None
+    assert made.log(reports.failed(invocation.started, refusal.outcome, refusal.error)) is None
+    assert made.core.jobs[JOB].keys[key_of("a")].external_attempt == 2
 
 
 def test_references_are_resolved_from_the_fold() -> None:
     made = bench({"id": "a"}, {"id": "b", "args": REF})
     assert isinstance(made.judge("b", key=key_of("b", {"x": 1})), Drop)
     made.log(started("a", "n"), finished("a", "n", result={"v": 1}))
-    assert made.declared("b", key=key_of("b", {"x": 1})).invocation.args == {"x": 1}
+    assert made.declared("b", key=key_of("b", {"x": 1})).call.args == {"x": 1}
 
 
 def test_large_results_are_asked_for_first() -> None:
@@ -237,9 +249,9 @@ def test_large_results_are_asked_for_first() -> None:
     ref = ev.BlobRef(sha256="s", size=9)
     made.log(started("a", "n"), finished("a", "n").model_copy(update={"result_ref": ref, "result": None}))
     taken = made.grant("b", key=key_of("b", {"x": 1}))
-    assert made.core.judge(taken, "n1") == Load((ref,))
-    tried = made.core.judge(taken, "n1", {"s": {"v": 1}})
-    assert isinstance(tried, Try)
+    assert made.core.judge(taken, "n1") == LoadResults((ref,))
+    invocation = made.core.judge(taken, "n1", {"s": {"v": 1}})
+    assert isinstance(invocation, DeclaredInvocation)
 
 
 @pytest.mark.parametrize("is_large", [False, True])
@@ -254,10 +266,10 @@ def test_what_an_earlier_job_gave_is_resolved_and_asked_for_like_its_own(is_larg
     made.log(planned(graph({"id": "b", "args": {"x": {"$ref": "job-0/a#/v"}}})))
     taken = made.grant("b", key=key_of("b", {"x": 1}))
     if is_large:
-        assert made.core.judge(taken, "n1") == Load((ref,))
-    tried = made.core.judge(taken, "n1", {"s": {"v": 1}} if is_large else {})
-    assert isinstance(tried, Try)
-    assert (tried.invocation.args, tried.started.after) == ({"x": 1}, ())
+        assert made.core.judge(taken, "n1") == LoadResults((ref,))
+    invocation = made.core.judge(taken, "n1", {"s": {"v": 1}} if is_large else {})
+    assert isinstance(invocation, DeclaredInvocation)
+    assert (invocation.call.args, invocation.started.after) == ({"x": 1}, ())
 
 
 def test_a_run_goes_on_with_results_that_are_not_in_the_log_yet() -> None:
@@ -265,15 +277,15 @@ def test_a_run_goes_on_with_results_that_are_not_in_the_log_yet() -> None:
     first = made.declared("a", "b", "c", rules=("one", "two"))
     made.log(first.started)
     second = run_on(made, first, {"v": 1})
-    assert isinstance(second, Try)
+    assert isinstance(second, DeclaredInvocation)
     assert (first.started.rule, second.started.rule) == ("one", "two")
-    assert [after.invocation_id for after in second.started.after] == [first.nonce]
+    assert [after.invocation_id for after in second.started.after] == [first.invocation_id]
     assert made.log(succeed(first, {"v": 1}), second.started).won
     third = run_on(made, second, None)
-    assert isinstance(third, Try)
-    assert third.invocation.args == {"x": 1}
-    assert [after.invocation_id for after in third.started.after] == [second.nonce, first.nonce]
-    assert made.log(finished("b", second.nonce), third.started).won
+    assert isinstance(third, DeclaredInvocation)
+    assert third.call.args == {"x": 1}
+    assert [after.invocation_id for after in third.started.after] == [second.invocation_id, first.invocation_id]
+    assert made.log(finished("b", second.invocation_id), third.started).won
     assert run_on(made, third, None) is None
 
 
@@ -282,8 +294,8 @@ def test_a_next_node_is_lost_where_the_log_has_another_result() -> None:
     first = made.declared("a", "b")
     made.log(first.started)
     second = run_on(made, first, {"v": 1})
-    assert isinstance(second, Try)
-    assert not made.log(finished("a", first.nonce, result={"v": 2}), second.started).won
+    assert isinstance(second, DeclaredInvocation)
+    assert not made.log(finished("a", first.invocation_id, result={"v": 2}), second.started).won
 
 
 def test_a_stop_in_the_log_ends_a_run() -> None:
@@ -301,27 +313,27 @@ def test_a_run_ends_before_what_is_touched_irreversible_refused_or_not_ready() -
         return run_on(made, first, None)
 
     b, reopened = {"id": "b"}, about(ev.InvocationReopened, "b", invocation_id="n", next_token=2, by="policy")
-    assert isinstance(following(b), Try)
+    assert isinstance(following(b), DeclaredInvocation)
     assert following(b, history=(started("b", "n"),)) is None
     assert following(b, history=(started("b", "n"), reopened)) is None
     assert following({"id": "b", "tool": "pay"}, act={}, pay={"irreversible": True}) is None
     assert following({"id": "b", "depends_on": ["c"]}, {"id": "c"}) is None
     made = bench({"id": "a"}, b)
     first = made.declared("a", "b")
-    made.refusal = Refusal(Outcome.RETRYABLE, "no")
+    made.refusal = CallRefusal(Outcome.RETRYABLE, "no")
     assert run_on(made, first, None) is None
 
 
 def test_what_is_withdrawn_never_runs() -> None:
     made = bench()
-    tried = made.declared("a")
-    assert made.core.withdraw() == [tried]
-    assert made.log(tried.started) is None
+    invocation = made.declared("a")
+    assert made.core.withdraw() == [invocation]
+    assert made.log(invocation.started) is None
 
 
 def test_the_low_water_is_the_oldest_open_grant_and_the_mark_the_oldest_birth() -> None:
     made = bench()
-    assert ([birth for _, birth in made.core.live()], made.core.low_water()) == ([0], None)
+    assert ([creation_offset for _, creation_offset in made.core.live()], made.core.low_water()) == ([0], None)
     taken = made.grant("a")
     made.core.receive(taken)
     assert made.core.low_water() == 7
@@ -332,9 +344,9 @@ def test_the_low_water_is_the_oldest_open_grant_and_the_mark_the_oldest_birth() 
 
 
 def test_a_report_carries_what_the_catch_up_repeats() -> None:
-    tried = bench().declared("a")
-    said = Succeeded({"v": 1}, "ext-1", (StateChange("row", "1", "insert"),))
-    drawn = reports.succeeded(tried, said, digest({"v": 1}), {"v": 1})
+    invocation = bench().declared("a")
+    outcome = Succeeded({"v": 1}, "ext-1", (StateChange("row", "1", "insert"),))
+    drawn = reports.succeeded(invocation, outcome, digest({"v": 1}), {"v": 1})
     assert [event.event_type for event in drawn] == [
         "tool_invocation_finished",
         "command_committed",
@@ -346,9 +358,9 @@ def test_a_report_carries_what_the_catch_up_repeats() -> None:
 
 
 def test_changes_beyond_what_a_group_holds_are_said_to_be_left_out() -> None:
-    tried = bench().declared("a")
+    invocation = bench().declared("a")
     changes = tuple(StateChange("row", "x" * 1000, "insert") for _ in range(1000))
-    changed = reports.succeeded(tried, Succeeded(None, changes=changes), "h")[2]
+    changed = reports.succeeded(invocation, Succeeded(None, changes=changes), "h")[2]
     assert isinstance(changed, ev.StateChanged)
     assert len(changed.model_dump_json()) < 2 * recordable.MAX_CHANGES_BYTES
     assert changed.changes[-1].operation == "left_out"
@@ -360,12 +372,12 @@ def _part(value: bytes, name: str) -> bytes:
 
 def test_a_repeated_birth_after_the_seal_clears_no_try_of_before() -> None:
     made = bench()
-    tried = made.declared("a")
+    invocation = made.declared("a")
     made.log(sealed())
     made.log(created(), planned(graph({"id": "a"})))
     assert JOB not in made.core.jobs
-    told = made.log(tried.started)
-    assert told is None or not told.won
+    reported = made.log(invocation.started)
+    assert reported is None or not reported.won
 
 
 def test_what_follows_builds_on_a_result_that_only_this_process_knows() -> None:
@@ -373,8 +385,8 @@ def test_what_follows_builds_on_a_result_that_only_this_process_knows() -> None:
     first = made.declared("a", "b")
     made.log(first.started)
     second = run_on(made, first, {"v": 7})
-    assert isinstance(second, Try)
-    assert second.invocation.args == {"x": 7}
+    assert isinstance(second, DeclaredInvocation)
+    assert second.call.args == {"x": 7}
 
 
 def test_a_run_asks_for_a_large_result_before_it_goes_on() -> None:
@@ -383,7 +395,7 @@ def test_a_run_asks_for_a_large_result_before_it_goes_on() -> None:
     made.log(started("c", "n"), finished("c", "n").model_copy(update={"result_ref": ref, "result": None}))
     first = made.declared("a", "b")
     made.log(first.started)
-    assert run_on(made, first, None) == Load((ref,))
+    assert run_on(made, first, None) == LoadResults((ref,))
 
 
 def test_what_was_only_allowed_follows_and_what_is_no_call_or_of_an_ended_job_does_not() -> None:
@@ -394,7 +406,7 @@ def test_what_was_only_allowed_follows_and_what_is_no_call_or_of_an_ended_job_do
         return run_on(made, first, None)
 
     allowed = about(ev.PolicyAllowed, "b", args_hash="h", tool_version="1", rule="r")
-    assert isinstance(following({}, allowed), Try)
+    assert isinstance(following({}, allowed), DeclaredInvocation)
     assert following({}, ev.JobFailed(job_id=JOB, error="e")) is None
     assert following({}, ev.JobPaused(job_id=JOB, by="ann", number=1)) is None
     assert following({"kind": "wait", "tool": None, "wait": {"key": "go"}}) is None
@@ -404,7 +416,7 @@ def test_a_grant_of_an_earlier_revision_is_dropped_though_the_plan_says_the_same
     made = bench()
     made.log(planned(graph({"id": "a"}), 1))
     assert isinstance(made.judge("a", revision=0), Drop)
-    assert isinstance(made.judge("a", revision=1), Try)
+    assert isinstance(made.judge("a", revision=1), DeclaredInvocation)
 
 
 def test_a_node_that_no_plan_has_is_dropped_behind_a_stop_too() -> None:
@@ -421,28 +433,28 @@ def test_a_job_that_was_not_seen_born_is_not_folded() -> None:
 
 def test_a_sealed_job_runs_nothing_and_is_not_held_up_by_a_birth_of_a_later_version() -> None:
     made = bench()
-    tried = made.declared("a")
-    made.log(tried.started, sealed())
-    assert made.core.why_not(tried) == "superseded before the call"
+    invocation = made.declared("a")
+    made.log(invocation.started, sealed())
+    assert made.core.why_not(invocation) == "superseded before the call"
     made.core.needs_upgrade(JOB, 9, is_birth=True)
     assert [*made.core.live()] == []
 
 
 def test_a_nonce_that_another_job_names_does_not_win_for_a_sealed_one() -> None:
     made = bench()
-    tried = made.declared("a")
+    invocation = made.declared("a")
     made.log(sealed(), created().model_copy(update={"job_id": "job-2"}))
-    told = made.log(tried.started.model_copy(update={"job_id": "job-2"}))
-    assert not told.won
+    reported = made.log(invocation.started.model_copy(update={"job_id": "job-2"}))
+    assert not reported.won
 
 
 def test_a_try_of_an_earlier_life_of_the_job_does_not_win_in_a_later_one() -> None:
     made = bench()
-    tried = made.declared("a")
+    invocation = made.declared("a")
     made.log(sealed())
     made.core._forgotten = SealedNames()  # it was so long ago that its name is forgotten too
     made.log(created(), planned(graph({"id": "a"})))
-    assert not made.log(tried.started).won
+    assert not made.log(invocation.started).won
 
 
 def test_who_has_no_grant_left_has_no_turn_left() -> None:
@@ -456,13 +468,13 @@ def test_who_has_no_grant_left_has_no_turn_left() -> None:
 MINE = {"worker_id": "w-1", "incarnation": "i-1"}
 
 
-def stray(nonce: str = "n1", token: int = 1, node: str = "a") -> ev.ToolInvocationStarted:
+def stray(invocation_id: str = "n1", token: int = 1, node: str = "a") -> ev.ToolInvocationStarted:
     """A `started` of this life that nobody here waits for."""
-    return started(node, nonce, token=token).model_copy(update=MINE)
+    return started(node, invocation_id, token=token).model_copy(update=MINE)
 
 
-def parked(nonce: str) -> ev.InvocationParked:
-    return about(ev.InvocationParked, "a", invocation_id=nonce, reason="nobody knows")
+def parked(invocation_id: str) -> ev.InvocationParked:
+    return about(ev.InvocationParked, "a", invocation_id=invocation_id, reason="nobody knows")
 
 
 def test_what_this_life_declared_and_nobody_awaits_is_told_once() -> None:

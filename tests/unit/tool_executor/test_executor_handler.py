@@ -18,15 +18,15 @@ from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
 from aetheris.protocol.messages.events import Event, Outcome
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.store import FolderBlobs
-from aetheris.runtime.log.interface import AppendRefused, Refusal, Written
+from aetheris.runtime.blobs.traffic import BlobTraffic
+from aetheris.runtime.log.interface import AppendRefused, RefusedGroup, Written
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld
-from aetheris.runtime.redis.bell import Bell
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
-from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.effects import EffectEntry, EffectStore
 from aetheris.runtime.redis.leases import Lease, Leases
+from aetheris.runtime.redis.wake_up import WakeUp
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.spans import RecordedSpan
 from aetheris.runtime.telemetry.tracer import Telemetry
@@ -34,12 +34,12 @@ from aetheris.sdk import tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.effect_writer import EffectWriter
-from aetheris.tool_executor.handlers import ExecutorHandler, Parts
+from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler
 from aetheris.tool_executor.heartbeat import Heartbeat
-from aetheris.tool_executor.performing import Performer, Scribe
+from aetheris.tool_executor.performer import Performer, Scribe
 from aetheris.tool_executor.secret_store import Secrets
 from aetheris.tool_executor.slots import Slots
-from aetheris.tool_executor.tools import Calls
+from aetheris.tool_executor.tool_calls import Calls
 from tests.testkit.histories import JOB, about, created, finished, graph, planned
 
 NOWHERE = Redis("redis://127.0.0.1:9/0")
@@ -58,14 +58,14 @@ async def lose() -> None:
     raise ConnectionResetError
 
 
-class Rings(Bell):
+class CountedWakeUps(WakeUp):
     """A bell that counts."""
 
     def __init__(self) -> None:
         super().__init__(NOWHERE)
         self.rung: list[str] = []
 
-    def ring(self, service: str) -> None:
+    def send(self, service: str) -> None:
         self.rung.append(service)
 
 
@@ -104,8 +104,8 @@ class HandlerBench:
         )
         self.renewals = RenewedLeases()
         self.heartbeat = Heartbeat(self.renewals, 5, clock, 60)
-        self.slots, self.bell = Slots(8, self._spawn), Rings()
-        parts = Parts(
+        self.slots, self.wake_up = Slots(8, self._spawn), CountedWakeUps()
+        deps = ExecutorDependencies(
             worker=Worker("w", "i"),
             appender=self,
             withheld=Withheld(self, clock, Metrics("tool_executor")),
@@ -116,13 +116,13 @@ class HandlerBench:
             slots=self.slots,
             heartbeat=self.heartbeat,
             crash=CrashPoints(),
-            bell=self.bell,
+            wake_up=self.wake_up,
             spawn=self._spawn,
             quarantine=self._refuse,
             wake=lambda: None,
         )
-        self.parts = parts
-        self.handler = ExecutorHandler(parts)
+        self.parts = deps
+        self.handler = ExecutorHandler(deps)
         self.refuses: Callable[[Group], bool] = lambda _group: False
         self.after_append: Callable[[], None] = lambda: None
         self._read = 0
@@ -143,7 +143,7 @@ class HandlerBench:
         return {}
 
     async def append(self, groups: Sequence[Group]) -> None:
-        refused = [Refusal(group, "Refused") for group in groups if self.refuses(group)]
+        refused = [RefusedGroup(group, "Refused") for group in groups if self.refuses(group)]
         for one in (one for group in groups if not self.refuses(group) for one in group):
             self.records.append(self._record(one, len(self.records)))
         self.after_append()
@@ -237,14 +237,14 @@ async def test_a_start_that_is_read_after_its_partition_came_back_is_said_not_to
     for is_parked, is_restored in itertools.product((False, True), (False, True)):
         bench = HandlerBench(tmp_path)
         await bench.grant("act")
-        nonce = (await bench.declared()).invocation_id
+        invocation_id = (await bench.declared()).invocation_id
         if is_parked:
-            await bench.write(about(ev.InvocationParked, "a", invocation_id=nonce, reason="nobody knows"))
+            await bench.write(about(ev.InvocationParked, "a", invocation_id=invocation_id, reason="nobody knows"))
         await bench.come_back(is_restored=is_restored)
         await bench.settle()
-        (said,) = [event for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
-        assert said.invocation_id == nonce
-        assert (said.outcome, said.error) == (
+        (recorded,) = [event for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
+        assert recorded.invocation_id == invocation_id
+        assert (recorded.outcome, recorded.error) == (
             Outcome.RETRYABLE,
             "NotExecuted: its partition was given back before the call",
         )
@@ -257,10 +257,10 @@ async def test_of_a_call_that_was_begun_it_is_never_said(tmp_path: Path, lie: st
     bench.refuses = lambda group: _has("output_hash")(group) or _has("error_class")(group)
     await bench.grant("act")
     await bench.settle()
-    nonce = (await bench.declared()).invocation_id
+    invocation_id = (await bench.declared()).invocation_id
     bench.refuses = lambda _group: False
     if lie is not None:
-        await bench.write(finished("b", nonce, outcome="permanent_failure", via=lie))
+        await bench.write(finished("b", invocation_id, outcome="permanent_failure", via=lie))
     await bench.come_back(is_restored=True)
     await bench.settle()
     assert "NotExecuted" not in str([event.model_dump() for event in bench.events()])
@@ -275,10 +275,10 @@ async def test_of_a_job_that_moved_away_only_what_has_no_end_in_the_log_stays_kn
     await ended.handler.close()
     assert ended.parts.performer.begun == {}
     await doubted.grant("lose")
-    nonce = (await doubted.declared()).invocation_id
+    invocation_id = (await doubted.declared()).invocation_id
     await doubted.settle()
     await doubted.handler.close()
-    assert doubted.parts.performer.begun == {JOB: {nonce: False}}
+    assert doubted.parts.performer.begun == {JOB: {invocation_id: False}}
 
 
 async def test_a_call_that_ends_after_its_job_moved_away_is_forgotten_with_its_report(tmp_path: Path) -> None:
@@ -286,9 +286,9 @@ async def test_a_call_that_ends_after_its_job_moved_away_is_forgotten_with_its_r
     await bench.grant("act")
     await bench.declared()
     await bench.read()  # it won, and is about to be called
-    nonce = next(iter(bench.parts.performer.begun[JOB]))
+    invocation_id = next(iter(bench.parts.performer.begun[JOB]))
     await bench.handler.close()
-    assert bench.parts.performer.begun == {JOB: {nonce: False}}
+    assert bench.parts.performer.begun == {JOB: {invocation_id: False}}
     await asyncio.gather(*bench.tasks)
     assert isinstance(bench.events()[-1], ev.CommandCommitted | ev.ToolInvocationFinished | ev.StateChanged)
     assert bench.parts.performer.begun == {}
@@ -297,8 +297,8 @@ async def test_a_call_that_ends_after_its_job_moved_away_is_forgotten_with_its_r
 async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:
     bench = HandlerBench(tmp_path)
     await bench.grant("act")
-    nonce = (await bench.declared()).invocation_id
-    reopened = about(ev.InvocationReopened, "a", invocation_id=nonce, next_token=2, by="policy")
+    invocation_id = (await bench.declared()).invocation_id
+    reopened = about(ev.InvocationReopened, "a", invocation_id=invocation_id, next_token=2, by="policy")
     await bench.write(reopened)
     await bench.settle()
     last = bench.events()[-1]
@@ -358,7 +358,7 @@ async def test_the_planner_is_woken_by_the_last_of_many_and_by_each_of_few(tmp_p
     alone = HandlerBench(tmp_path)
     await alone.grant("act")
     await alone.settle()
-    assert alone.bell.rung == ["planner"]
+    assert alone.wake_up.rung == ["planner"]
 
     for others_end in (False, True):
         bench = HandlerBench(tmp_path)
@@ -373,7 +373,7 @@ async def test_the_planner_is_woken_by_the_last_of_many_and_by_each_of_few(tmp_p
 
             bench.after_append = all_end
         await bench.settle()
-        assert bench.bell.rung == (["planner"] if others_end else [])
+        assert bench.wake_up.rung == (["planner"] if others_end else [])
 
 
 async def test_spans_are_made_for_sampled_keys_and_for_those_in_doubt(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ class _Slow(EffectStore):
         super().__init__(NOWHERE, 60)
         self.asked, self.may = asyncio.Event(), asyncio.Event()
 
-    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+    async def put(self, effects: Sequence[EffectEntry], deadline_s: float | None = None) -> None:  # noqa: ARG002
         self.asked.set()
         await self.may.wait()
 
@@ -413,9 +413,9 @@ async def test_what_is_withdrawn_while_an_effect_is_kept_is_not_declared_any_mor
     await asyncio.gather(*bench.tasks)
     nodes = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationStarted)]
     done = [event.node_id for event in bench.events() if isinstance(event, ev.CommandCommitted)]
-    told = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
+    reported = [event.node_id for event in bench.events() if isinstance(event, ev.ToolInvocationFinished)]
     await bench.heartbeat.beat()
-    assert (nodes, told, done) == (["a"], ["a"], ["a"])
+    assert (nodes, reported, done) == (["a"], ["a"], ["a"])
     assert (bench.slots.taken, bench.renewals.keys) == (0, [])
 
 
@@ -424,8 +424,8 @@ async def test_the_nodes_of_a_run_are_called_one_after_the_other(tmp_path: Path)
     await bench.grant("act", "abc")
     await bench.settle()
     ends = (ev.ToolInvocationStarted, ev.ToolInvocationFinished)
-    told = [(event.event_type[16:], event.node_id) for event in bench.events() if isinstance(event, ends)]
-    assert told == [(what, node) for node in "abc" for what in ("started", "finished")]
+    reported = [(event.event_type[16:], event.node_id) for event in bench.events() if isinstance(event, ends)]
+    assert reported == [(what, node) for node in "abc" for what in ("started", "finished")]
     assert bench.slots.taken == 0
 
 
@@ -437,7 +437,7 @@ class _Store(EffectStore):
         self.groups: list[int] = []
         self.down = False
 
-    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+    async def put(self, effects: Sequence[EffectEntry], deadline_s: float | None = None) -> None:  # noqa: ARG002
         await asyncio.sleep(0)
         if self.down:
             raise RedisUnavailable
@@ -447,7 +447,7 @@ class _Store(EffectStore):
 async def test_effects_that_come_together_are_written_together() -> None:
     store = _Store()
     writer = EffectWriter(store, SystemClock(), 0.2, 60)
-    effects = [Effect("j", str(number), "n", b"{}") for number in range(5)]
+    effects = [EffectEntry("j", str(number), "n", b"{}") for number in range(5)]
     assert await asyncio.gather(*(writer.put(effect) for effect in effects)) == [True] * 5
     assert store.groups == [5]
     assert await writer.put(effects[0])
@@ -459,12 +459,12 @@ async def test_effects_that_come_together_are_written_together() -> None:
 
 async def test_a_failure_that_nobody_expects_reaches_whoever_waits_for_an_effect() -> None:
     class Broken(EffectStore):
-        async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:  # noqa: ARG002
+        async def put(self, effects: Sequence[EffectEntry], deadline_s: float | None = None) -> None:  # noqa: ARG002
             raise ZeroDivisionError
 
     writer = EffectWriter(Broken(NOWHERE, 60), SystemClock(), 0.2, 60)
     for _ in range(2):  # and the next one is not left waiting either
         found = await asyncio.gather(
-            *(writer.put(Effect("j", key, "n", b"{}")) for key in "ab"), return_exceptions=True
+            *(writer.put(EffectEntry("j", key, "n", b"{}")) for key in "ab"), return_exceptions=True
         )
         assert [type(one) for one in found] == [ZeroDivisionError] * 2

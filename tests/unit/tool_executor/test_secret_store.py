@@ -141,7 +141,7 @@ def test_what_a_process_prints_is_redacted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "wording"),
     [
         ("nonsense", "not readable as TOML"),
         ("[other]", r"holds \[\[secrets\]\] and nothing else"),
@@ -153,10 +153,10 @@ def test_what_a_process_prints_is_redacted() -> None:
         ('[[secrets]]\nname = "a@1"\nenv = "P"\n[[secrets]]\nname = "a@1"\nenv = "Q"', "a@1 stands twice"),
     ],
 )
-def test_a_file_of_secrets_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_of_secrets_that_cannot_be_used(tmp_path: Path, text: str, wording: str) -> None:
     path = tmp_path / "secrets.toml"
     path.write_text(text)
-    with pytest.raises(SecretsFileInvalid, match=said) as refused:
+    with pytest.raises(SecretsFileInvalid, match=wording) as refused:
         secrets_of(path)
     assert "hunter2" not in str(refused.value)
     with pytest.raises(SecretsFileInvalid, match="No such file"):

@@ -34,7 +34,7 @@ def body():
     exec(CHILD)
 
 async def main():
-    lock = await taken(Path(sys.argv[1]), sys.argv[2], clock=SystemClock(), stop=asyncio.Event(), tell=print)
+    lock = await taken(Path(sys.argv[1]), sys.argv[2], clock=SystemClock(), stop=asyncio.Event(), report=print)
     lock.hold("i1")
     await start()
     print("held", flush=True)
@@ -146,9 +146,9 @@ def children(tmp_path: Path) -> Iterator[Callable[[], int]]:
             os.kill(with_pid, signal.SIGKILL)
 
 
-async def lock_of(folder: Path, patience_s: float = 0.0, tell: Callable[[str], None] = print) -> Lock:
+async def lock_of(folder: Path, patience_s: float = 0.0, report: Callable[[str], None] = print) -> Lock:
     stop = asyncio.Event()
-    return await taken(folder, NAME, clock=SystemClock(), stop=stop, tell=tell, patience_s=patience_s)
+    return await taken(folder, NAME, clock=SystemClock(), stop=stop, report=report, patience_s=patience_s)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ async def test_a_child_that_outlives_its_executor_keeps_the_lock(
         child = children()
         process.kill()
         process.wait()
-        told: list[str] = []
-        taking = asyncio.create_task(lock_of(tmp_path, tell=told.append))
-        while not told and not taking.done():  # noqa: ASYNC110  what tells is no event
+        reported: list[str] = []
+        taking = asyncio.create_task(lock_of(tmp_path, report=reported.append))
+        while not reported and not taking.done():  # noqa: ASYNC110  what tells is no event
             await asyncio.sleep(0.01)
         assert not taking.done(), "the lock was free while the child could act"
-        assert str(child) in told[0]
+        assert str(child) in reported[0]
         os.kill(child, signal.SIGKILL)
         lock = await asyncio.wait_for(taking, 20)
     assert lock.former == ["i1"]

@@ -28,8 +28,8 @@ NAME = "w"
 
 def entry(live: str | None, *ended: str, left: Sequence[str] = (), how: str = "lock") -> bytes:
     ends = tuple(Ended(incarnation=one, how=how) for one in ended)
-    said = WorkerEntry(worker_id=NAME, live=live, left=tuple(left), ended=ends)
-    return said.model_dump_json().encode()
+    reported = WorkerEntry(worker_id=NAME, live=live, left=tuple(left), ended=ends)
+    return reported.model_dump_json().encode()
 
 
 def folded(*values: bytes | None) -> tuple[Names, list[bool]]:
@@ -80,8 +80,8 @@ def test_who_may_act_lives_or_has_left() -> None:
 
 def test_an_end_is_told_once_and_who_has_ended_has_not_left() -> None:
     names, _ = folded(entry("a"), entry(None, left=["a"]))
-    said = entry(None, "a", left=["a"], how="human")
-    assert [names.take(NAME, said).ended for _ in range(2)] == [[(NAME, "a")], []]
+    answer = entry(None, "a", left=["a"], how="human")
+    assert [names.take(NAME, answer).ended for _ in range(2)] == [[(NAME, "a")], []]
     assert names[NAME].left == {}
 
 
@@ -97,8 +97,8 @@ def test_who_repeats_what_he_says_takes_nothing_and_lives_since_the_same_time() 
 
 def test_an_entry_says_of_nobody_that_he_left_and_that_he_ended() -> None:
     names, _ = folded(entry("a"), entry(None, left=["a"]), entry("b"), entry(None, left=["b"]))
-    said = names[NAME].entry(NAME, "c", None, Ended(incarnation="a", how="lock"))
-    assert (said.left, [one.incarnation for one in said.ended]) == (("b",), ["a"])
+    reported = names[NAME].entry(NAME, "c", None, Ended(incarnation="a", how="lock"))
+    assert (reported.left, [one.incarnation for one in reported.ended]) == (("b",), ["a"])
 
 
 @pytest.mark.parametrize("value", [b"", None, b"{", b'{"worker_id":"v","live":"x"}', b'{"worker_id":"w"}'])
@@ -117,8 +117,8 @@ def test_all_orders_of_claims_have_one_that_lives_and_no_two_at_a_time() -> None
             before = names[NAME]
             live, known = before.live, set(before.ended)
             picked = draw.sample("abcde", draw.randrange(3))
-            said = entry(draw.choice([*"abcde", None]), *picked, left=draw.sample("abcde", draw.randrange(2)))
-            taken = names.take(NAME, said)
+            answer = entry(draw.choice([*"abcde", None]), *picked, left=draw.sample("abcde", draw.randrange(2)))
+            taken = names.take(NAME, answer)
             after = names[NAME]
             assert known <= set(after.ended), seed
             assert after.live not in after.ended, seed
@@ -157,8 +157,8 @@ class WorkersTopic:
     async def say(self, value: bytes) -> None:
         appender = self.log.appender()
         await appender.start()
-        said = WorkerEntry.model_validate_json(value)
-        await appender.append([(draft(Topic.WORKERS, said, key=NAME, id="x", source="test", time="t"),)])
+        reported = WorkerEntry.model_validate_json(value)
+        await appender.append([(draft(Topic.WORKERS, reported, key=NAME, id="x", source="test", time="t"),)])
 
     async def read(self) -> tuple[Name, Name]:
         """As who reads every record sees it, and as who reads what compaction leaves."""

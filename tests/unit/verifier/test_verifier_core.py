@@ -37,7 +37,7 @@ def test_a_job_is_audited_from_its_birth_to_its_seal() -> None:
     partition = Partition()
     assert not take(partition, planned(graph({"id": "a"})), 4)
     assert take(partition, created(), 5)
-    assert [birth for _, birth in partition.live()] == [5]
+    assert [creation_offset for _, creation_offset in partition.live()] == [5]
     assert partition.to_seal() == []
     assert take(partition, JobCompleted(job_id=JOB), 6)
     assert [job.job_id for job in partition.to_seal()] == [JOB]
@@ -58,8 +58,8 @@ def test_what_came_between_the_end_and_a_seal_that_does_not_know_it_is_judged() 
 
 def test_a_job_whose_seal_knows_all_of_it_is_not_judged_again() -> None:
     partition = Partition()
-    told = ViolationFound(job_id=JOB, rule="r", event_id="e1", offset=1, message="m")
-    for offset, event in enumerate((created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB), told, SEAL)):
+    reported = ViolationFound(job_id=JOB, rule="r", event_id="e1", offset=1, message="m")
+    for offset, event in enumerate((created(), planned(graph({"id": "a"})), JobCompleted(job_id=JOB), reported, SEAL)):
         take(partition, event, offset)
     assert partition.odd == {}
 
@@ -92,8 +92,8 @@ def test_what_the_log_has_told_is_not_told_again() -> None:
         take(partition, event, offset)
     job = partition.jobs[JOB]
     (found,) = [one for one in violations_in(job.audit.history.facts) if one.rule == "success_without_valid_start"]
-    told = ViolationFound(job_id=JOB, rule=found.rule, event_id="e1", offset=found.offset, message=found.message)
-    take(partition, told, 2)
+    reported = ViolationFound(job_id=JOB, rule=found.rule, event_id="e1", offset=found.offset, message=found.message)
+    take(partition, reported, 2)
     assert job.untold([found]) == []
 
 

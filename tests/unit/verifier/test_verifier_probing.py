@@ -17,7 +17,7 @@ from aetheris.sdk import Drifted, Found, NotFound, StateChange, Unknown, tool
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.tool_output import ToolOutput
 from aetheris.verifier.hidden import known
-from aetheris.verifier.probing import Prober
+from aetheris.verifier.prober import Prober
 from tests.unit.protocol.test_recordable import Hostile, nested, read_back
 
 HIDDEN = "hunter2-hunter2"
@@ -27,9 +27,9 @@ OUTPUT = ToolOutput(lambda _level, _event, _fields: None)
 class LinesOfLog:
     """Lines, as the verifier writes them."""
 
-    def __init__(self, secrets: Path | None = None, *, told: bool = True) -> None:
+    def __init__(self, secrets: Path | None = None, *, reported: bool = True) -> None:
         self.lines: list[dict[str, Any]] = []
-        self.output = ToolOutput(self._say, partial(known, secrets), told=told)
+        self.output = ToolOutput(self._say, partial(known, secrets), reported=reported)
 
     def _say(self, level: int, event: str, fields: Mapping[str, Any]) -> None:
         self.lines.append({"level": level, "event": event, **fields})
@@ -60,7 +60,7 @@ def question(**fields: Any) -> Verification:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "outcome",
     [
         Found(nested(250), "x" * 950_000, (nested(300), "x" * 100_000)),
         Found("x" * 2_000_000, "\ud800", (Hostile(),), (StateChange("\ud800", "x" * 100_000, Hostile()),)),  # type: ignore[arg-type]
@@ -68,8 +68,8 @@ def question(**fields: Any) -> Verification:
     ],
     ids=["deep", "large", "hostile"],
 )
-async def test_what_was_found_is_recorded(tmp_path: Path, said: Found) -> None:
-    answer = await prober(tmp_path, lambda: said).ask(question(), None)
+async def test_what_was_found_is_recorded(tmp_path: Path, outcome: Found) -> None:
+    answer = await prober(tmp_path, lambda: outcome).ask(question(), None)
     assert answer.answer is Answer.FOUND
     assert read_back(answer) == answer
     assert len(answer.model_dump_json()) < 500_000
@@ -81,9 +81,9 @@ async def test_a_large_result_that_was_found_lies_in_the_blob_store(tmp_path: Pa
     assert len(FolderBlobs(tmp_path).read(answer.result_ref.sha256)) == 2_000_002
 
 
-@pytest.mark.parametrize("said", [NotFound((nested(300),)), Unknown("\ud800" * 5_000), Unknown(Hostile())])  # type: ignore[arg-type]
-async def test_what_was_not_found_is_recorded(tmp_path: Path, said: Any) -> None:
-    answer = await prober(tmp_path, lambda: said).ask(question(), None)
+@pytest.mark.parametrize("reported", [NotFound((nested(300),)), Unknown("\ud800" * 5_000), Unknown(Hostile())])  # type: ignore[arg-type]
+async def test_what_was_not_found_is_recorded(tmp_path: Path, reported: Any) -> None:
+    answer = await prober(tmp_path, lambda: reported).ask(question(), None)
     assert read_back(answer) == answer
 
 
@@ -140,7 +140,7 @@ async def test_what_it_says_is_in_the_log_with_job_and_step_and_without_secrets(
 
 
 async def test_where_nothing_of_it_may_be_told_nothing_is(tmp_path: Path) -> None:
-    log = LinesOfLog(told=False)
+    log = LinesOfLog(reported=False)
     with log.output.installed():
         await prober(tmp_path, _speaks, log.output).ask(question(), None)
     assert log.lines == []

@@ -11,7 +11,7 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.messages.events import JobCreated
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.table import Table
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
@@ -39,7 +39,7 @@ class UnlistedJob:
         self.clock = VirtualClock()
         parts = cast("Any", SimpleNamespace(clock=self.clock, settings=SimpleNamespace(partitions=1)))
         seals = cast("Any", SimpleNamespace(claims=_no_claims))
-        self.proofs = Proofs(parts, self.index, History(self.log), UNUSED, seals, DEADLINE_S)
+        self.proofs = Proofs(parts, self.index, JobLogReader(self.log), UNUSED, seals, DEADLINE_S)
 
     async def write(self, topic: Topic, value: bytes) -> None:
         appender = self.log.appender()

@@ -30,13 +30,13 @@ PLACES = {
     "result": "results",
     "logs": "logs",
     "cancel": "jobs",
-    "pause": "pausing",
-    "resume": "pausing",
-    "continue": "continuing",
+    "pause": "pauses",
+    "resume": "pauses",
+    "continue": "continuation",
     "contracts": "jobs",
     "signal": "jobs",
     "resolve": "jobs",
-    "reconcile": "reconciling",
+    "reconcile": "reconciliation",
     "approvals": "approvals",
     "approve": "approvals",
     "reject": "approvals",
@@ -46,11 +46,11 @@ PLACES = {
     "workers": "workers",
     "subscribe": "subscribe",
     "mcp": "mcp",
-    "replay": "courses",
-    "effects": "courses",
-    "ledger": "courses",
-    "trace": "courses",
-    "why": "courses",
+    "replay": "histories",
+    "effects": "histories",
+    "ledger": "histories",
+    "trace": "histories",
+    "why": "histories",
     "verify": "proofs",
     "export": "proofs",
     "seals": "seals",
@@ -63,7 +63,7 @@ _GROUP = "aetheris.commands"
 """Entry points under which other packages bring commands of their own; those above can't be replaced."""
 
 
-class Commands(TyperGroup):
+class LazyCommands(TyperGroup):
     """Finds commands when they are asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  the framework's signature
@@ -98,7 +98,7 @@ def _load(name: str) -> TyperCommand | TyperGroup | None:
     return cast("TyperCommand", get_command_from_info(declared, pretty_exceptions_short=True, rich_markup_mode=None))
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _version(asked: bool) -> None:

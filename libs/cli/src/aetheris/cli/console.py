@@ -20,7 +20,7 @@ from rich.text import Text
 from aetheris.cli.embedded.errors import EmbeddedError, RefusedError
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import InvalidName
-from aetheris.runtime.base.refusal import REFUSED_STATUS, Refused
+from aetheris.runtime.base.refusal import REFUSED_STATUS, StartRefused
 
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -63,7 +63,7 @@ def errors_as_exits(*, as_json: bool = False) -> Generator[None]:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error), field=error.field)
     except InvalidName as error:
         found = CommandError(Exit.BAD_INPUT, error.code, str(error))
-    except Refused as error:
+    except StartRefused as error:
         found = CommandError(Exit.REFUSED, error.code, str(error))
     except RefusedError as error:
         found = CommandError(Exit.REFUSED, "refused", str(error))

@@ -112,15 +112,15 @@ class EventLines:
         """The line of the service that wrote it, with how long a try took, as far as its writers' clocks tell."""
         data: Mapping[str, Any] = event.data if isinstance(event.data, dict) else {}
         service = event.source.rpartition("/")[2]
-        said: dict[str, Any] = {"service": service, "level": _level(event.type, data), "event": event.type}
-        said["job_id"] = data.get("job_id", "")
-        said |= {name: data[name] for name in _FACTS if isinstance(data.get(name), str | int | float)}
-        said |= self._took(event, data)
+        body: dict[str, Any] = {"service": service, "level": _level(event.type, data), "event": event.type}
+        body["job_id"] = data.get("job_id", "")
+        body |= {name: data[name] for name in _FACTS if isinstance(data.get(name), str | int | float)}
+        body |= self._took(event, data)
         key = data.get("idempotency_key")
         if isinstance(key, str):
-            said["trace_id"] = trace_id(key)
+            body["trace_id"] = trace_id(key)
         time = _comparable(event.time)
-        return LogLine(_PARTS.get(service, service), time, event.type, {**said, "seq": event.seq, "timestamp": time})
+        return LogLine(_PARTS.get(service, service), time, event.type, {**body, "seq": event.seq, "timestamp": time})
 
     def _took(self, event: JobEvent, data: Mapping[str, Any]) -> dict[str, int]:
         name, at = data.get("invocation_id"), moment_of(event.time)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from aetheris.cli.letters import reachable
+from aetheris.cli.dead_letter_queue import reachable
 from aetheris.proofs import RawRecord
 from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, lacks_seal, read_claim
 from aetheris.protocol.base.records import Record
@@ -17,7 +17,7 @@ SEALS = (Topic.JOBS_SEALS, 0)
 
 
 @dataclass
-class Found:
+class JobRecords:
     """Records of one job; `claims`: what the log of seals said of it before; `seals`: lines that it has by now."""
 
     records: list[RawRecord] = field(default_factory=list[RawRecord])
@@ -25,13 +25,13 @@ class Found:
     seals: set[bytes] = field(default_factory=set[bytes])
 
 
-async def read_log(bootstrap: str, job_id: str) -> Found:
+async def read_log(bootstrap: str, job_id: str) -> JobRecords:
     """Read the job's whole partition and the log of seals, from their first records.
 
     Raises:
         CommandError: no broker answers.
     """
-    found = Found()
+    found = JobRecords()
     async with reachable(bootstrap, within_s=None) as log:
         # What is sealed by now lies in the stream as it ends after that; its own seal was logged before.
         sealed = (await log.end_offsets([SEALS]))[SEALS]
@@ -52,7 +52,7 @@ async def read_log(bootstrap: str, job_id: str) -> Found:
     return found
 
 
-async def _take_stream(log: Log, job_id: str, number: int, found: Found, begin: int) -> int:
+async def _take_stream(log: Log, job_id: str, number: int, found: JobRecords, begin: int) -> int:
     """Add the job's records from `begin` on; where the partition ends now."""
     place = (Topic.JOBS_EVENTS, number)
     end = (await log.end_offsets([place]))[place]

@@ -8,7 +8,7 @@ import httpx
 
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.local import Target, target
-from aetheris.sdk.client import ApiError, BadRequest, Client, NotFound, Unauthorized, Unreachable
+from aetheris.sdk.client import ApiError, BadRequest, Client, ResourceNotFound, Unauthorized, Unreachable
 from aetheris.sdk.client.calls import trusted
 
 _NEXT_STEPS = {
@@ -47,7 +47,7 @@ def _exit_of(error: ApiError) -> Exit:
     match error:
         case BadRequest() | Unauthorized():
             return Exit.BAD_INPUT
-        case NotFound():
+        case ResourceNotFound():
             return Exit.UNKNOWN_JOB
         case Unreachable():
             return Exit.UNREACHABLE

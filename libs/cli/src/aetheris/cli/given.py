@@ -48,7 +48,7 @@ _WRITTEN = ("AETHERIS_POLICY", "AETHERIS_SECRETS", "AETHERIS_MCP", "AETHERIS_MOD
 
 
 @dataclass(frozen=True)
-class Given:
+class EffectiveConfig:
     """What holds in this environment, and where each comes from."""
 
     origins: Mapping[str, str]
@@ -79,12 +79,12 @@ class Given:
         if name.startswith("file "):
             changed = "has changed" if was and now else "is new" if now else "is used no more"
             return f"{shown_path(Path(name.removeprefix('file ')))} {changed}"
-        said = f" ({self.origins[name]})" if now is not None and name in self.origins else ""
-        return f"{KEYS.get(name, name)} was {was or 'not set'}, and is {now or 'not set'} now{said}"
+        text = f" ({self.origins[name]})" if now is not None and name in self.origins else ""
+        return f"{KEYS.get(name, name)} was {was or 'not set'}, and is {now or 'not set'} now{text}"
 
 
 @contextmanager
-def given(config: Path | None, tools: str | None = None, executors: int | None = None) -> Generator[Given]:
+def given(config: Path | None, tools: str | None = None, executors: int | None = None) -> Generator[EffectiveConfig]:
     """The environment and the folder that a system is to run with, until it is left.
 
     Raises:
@@ -97,7 +97,7 @@ def given(config: Path | None, tools: str | None = None, executors: int | None =
         origins = _applied(found, tools)
         count = executors if executors is not None else found.file.executors
         with chdir(found.folder) if found.folder is not None else nullcontext():
-            yield Given(origins, count if count is not None else 1)
+            yield EffectiveConfig(origins, count if count is not None else 1)
     finally:
         os.environ.clear()
         os.environ.update(former)
@@ -125,10 +125,10 @@ def _applied(found: Project, tools: str | None) -> dict[str, str]:
     flag = tools is not None and tools != os.environ.get("AETHERIS_TOOLS")
     if tools is not None:
         os.environ["AETHERIS_TOOLS"] = tools
-    said = {one: value for one, value in found.settings().items() if not flag or one != "AETHERIS_TOOLS"}
-    origins = {one: found.place(KEYS[one]) for one in said}
+    body = {one: value for one, value in found.settings().items() if not flag or one != "AETHERIS_TOOLS"}
+    origins = {one: found.place(KEYS[one]) for one in body}
     origins |= {one: one for one in _variables() if os.environ.get(one)}
-    os.environ.update({one: value for one, value in said.items() if not os.environ.get(one)})
+    os.environ.update({one: value for one, value in body.items() if not os.environ.get(one)})
     return origins | ({"AETHERIS_TOOLS": "--tools"} if flag else {})
 
 

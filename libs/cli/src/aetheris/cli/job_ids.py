@@ -8,7 +8,7 @@ from pathlib import Path
 from aetheris.cli.console import CommandError, Exit, progress
 from aetheris.cli.gateway import connected
 from aetheris.protocol.base.ids import check_name
-from aetheris.sdk.client import Client, NotFound
+from aetheris.sdk.client import Client, ResourceNotFound
 
 LOOKED_THROUGH = 1_000
 """So many of the newest jobs a beginning is looked for in."""
@@ -57,7 +57,7 @@ def _newest(client: Client) -> list[str]:
     while len(found) < LOOKED_THROUGH:
         try:
             page = client.jobs(cursor=cursor, limit=_PAGE)
-        except NotFound:
+        except ResourceNotFound:
             return found
         found += [one.job_id for one in page.jobs]
         cursor = page.cursor

@@ -29,7 +29,7 @@ def stored(data: Path) -> LoadBlob:
     return load
 
 
-class LargeResults(Mapping[str, Any]):
+class LazyResults(Mapping[str, Any]):
     """Large results: sha256 → JSON, read when it is needed; those of a bundle without any store."""
 
     def __init__(self, data: Path, held: Mapping[str, bytes] | None = None) -> None:

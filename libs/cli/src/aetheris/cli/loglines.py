@@ -24,8 +24,8 @@ class LogLine:
         if not self.fields:
             return f"{self.time:<27} {self.part:<12} {self.text}"
         rest = " ".join(f"{name}={_brief(value)}" for name, value in self.fields.items() if name not in _SHOWN_FIRST)
-        said = f"{self.fields.get('level', ''):<7} {self.fields.get('event', '')}"
-        return f"{self.time:<27} {self.part:<12} {said}  {rest}".rstrip()
+        text = f"{self.fields.get('level', ''):<7} {self.fields.get('event', '')}"
+        return f"{self.time:<27} {self.part:<12} {text}  {rest}".rstrip()
 
     def names(self, job_id: str) -> bool:
         """Whether it is about a job whose id begins so."""

@@ -30,7 +30,7 @@ an approve tool is offered to you."""
 JobId = Annotated[str, Field(description="The job's id, as submit gave it")]
 
 
-class Asking(BaseModel):
+class GoalSubmission(BaseModel):
     """A goal for a model of Aetheris to plan for."""
 
     goal: str = Field(max_length=10_000)
@@ -42,7 +42,7 @@ Name = Annotated[
     str, Field(min_length=1, max_length=200, description="Your own name for this job, and for no other content")
 ]
 Plan = Annotated[dict[str, Any] | None, Field(description='{"nodes": […]}; `tools` has the names')]
-Wanted = Annotated[Asking | None, Field(description="Instead of a plan")]
+Wanted = Annotated[GoalSubmission | None, Field(description="Instead of a plan")]
 RepeatOf = Annotated[
     str | None,
     Field(pattern=NAME.pattern, description="Leave it out. An equal, completed job, to do it once more on purpose"),
@@ -124,7 +124,7 @@ def _let_repeat(made: MCPServer[Any], submissions: Submissions) -> None:
             return await submissions.submit(idempotency_key, _asked(plan, goal), options, repeat_of)
 
 
-def _asked(plan: dict[str, Any] | None, goal: Asking | None) -> Mapping[str, Any] | Goal:
+def _asked(plan: dict[str, Any] | None, goal: GoalSubmission | None) -> Mapping[str, Any] | Goal:
     if (plan is None) is (goal is None):
         raise ToolError("bad_request: either plan or goal")
     return plan or {} if goal is None else Goal(goal=goal.goal, tools=goal.tools, model=goal.model)

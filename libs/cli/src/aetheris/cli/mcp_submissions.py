@@ -9,7 +9,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.references import REF
 from aetheris.protocol.plan.graph import Node, TaskGraph
 from aetheris.sdk.client import AsyncClient, Goal, Submitted
-from aetheris.sdk.equal_calls import Place, found, is_unknown, meant, place_of_repeat, took_nothing
+from aetheris.sdk.equal_calls import EqualCallKey, found, is_unknown, meant, place_of_repeat, took_nothing
 
 _DONE = (
     "The same was submitted before: this is its job, and nothing was started. Another job would do the same again, "
@@ -61,7 +61,7 @@ class Submissions:
             raise NameTaken
         # what only reads may be asked for again: under another name it is another job
         called = [name] if only_reads(wanted, registry) else []
-        place = Place(digest(["mcp", self._run, content, *called]))
+        place = EqualCallKey(digest(["mcp", self._run, content, *called]))
         if repeat_of is not None:
             place = await place_of_repeat(self._client, place, repeat_of)
 
@@ -109,12 +109,12 @@ def _tools(part: Any) -> Iterator[str]:
 
 
 def _step(node: Node, places: Mapping[str, str], registry: Registry) -> dict[str, Any]:
-    said = node.model_dump(mode="json", exclude_defaults=True, exclude=_NO_MEANING)
+    body = node.model_dump(mode="json", exclude_defaults=True, exclude=_NO_MEANING)
     undo = node.compensate_with
     if undo is not None:
-        said["compensate_with"] |= {"args": _meant(undo.tool, undo.args, registry)}
+        body["compensate_with"] |= {"args": _meant(undo.tool, undo.args, registry)}
     needed = sorted(places.get(name, name) for name in node.depends_on)
-    return _renamed(said | {"args": _meant(node.tool, node.args, registry)}, places) | {
+    return _renamed(body | {"args": _meant(node.tool, node.args, registry)}, places) | {
         "id": places[node.id],
         "depends_on": needed,
     }

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.functional_validators import BeforeValidator
 
 from aetheris.protocol.base.faults import like, no_such_key, placed, toml_error_line, toml_key_line
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 
 NAME = "aetheris.toml"
 LARGEST_BYTES = 256 * 1024
@@ -22,7 +22,7 @@ KEYS = {f"AETHERIS_{key.upper()}": key for key in ("tools", "policy", "secrets",
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*)?")
 
 
-class ProjectFileInvalid(Refused):
+class ProjectFileInvalid(StartRefused):
     """The file can't be used: mend what the message names, then start again."""
 
     code = "project_file_invalid"
@@ -173,8 +173,8 @@ def _read(path: Path) -> Project:
     except RecursionError:
         raise ProjectFileInvalid([f"{where}: is nested too deeply"]) from None
     except ValueError as error:
-        said = re.sub(r" \(at .*\)$", "", str(error))
-        raise ProjectFileInvalid([f"{placed(where, toml_error_line(error))}: is not TOML: {said}"]) from None
+        wording = re.sub(r" \(at .*\)$", "", str(error))
+        raise ProjectFileInvalid([f"{placed(where, toml_error_line(error))}: is not TOML: {wording}"]) from None
     try:
         found = Project(path, ProjectFile.model_validate(parsed), text)
     except ValidationError as error:
@@ -202,8 +202,8 @@ def _faults(error: ValidationError, where: Path, text: str) -> Iterator[str]:
     for one in error.errors(include_input=False, include_url=False):
         key = str(one["loc"][0])
         extra = one["type"] == "extra_forbidden"
-        said = no_such_key(key, ProjectFile.model_fields) if extra else one["msg"].removeprefix("Value error, ")
-        yield f"{placed(where, toml_key_line(text, key))}: {key}: {said}"
+        wording = no_such_key(key, ProjectFile.model_fields) if extra else one["msg"].removeprefix("Value error, ")
+        yield f"{placed(where, toml_key_line(text, key))}: {key}: {wording}"
 
 
 def _missing(found: Project) -> Iterator[str]:

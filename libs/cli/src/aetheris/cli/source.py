@@ -6,7 +6,7 @@ from pathlib import Path
 from aetheris.cli import streamfile
 from aetheris.cli.console import CommandError, Exit
 from aetheris.cli.inputs import read_bytes
-from aetheris.cli.large import LargeResults
+from aetheris.cli.large import LazyResults
 from aetheris.proofs import RawRecord, bundle
 from aetheris.proofs.evidence import BadEvidence
 from aetheris.protocol.base.records import Record
@@ -18,7 +18,7 @@ def is_file(target: str) -> bool:
     return "/" in target or target.endswith((".jsonl", ".zip")) or Path(target).is_file()
 
 
-def read_job(path: Path, data: Path) -> tuple[list[Record], LargeResults]:
+def read_job(path: Path, data: Path) -> tuple[list[Record], LazyResults]:
     """A job's records, in log order, and its large results: those in the file, else in the store of blobs.
 
     Raises:
@@ -26,11 +26,11 @@ def read_job(path: Path, data: Path) -> tuple[list[Record], LargeResults]:
     """
     content = read_bytes(path)
     if not content.startswith(b"PK"):
-        return [_record(raw) for raw in streamfile.parse(content).raw()], LargeResults(data)
+        return [_record(raw) for raw in streamfile.parse(content).raw()], LazyResults(data)
     try:
         found = bundle.contents(content)
         blobs = dict(ChainMap(*(dict(one.blobs) for one in found.chain)))  # it uses those of what it continues, too
-        return [_record(raw) for raw in found.records], LargeResults(data, blobs)
+        return [_record(raw) for raw in found.records], LazyResults(data, blobs)
     except BadEvidence as error:
         raise CommandError(Exit.BAD_INPUT, error.rule, f"{path}: {error.message}", file=str(path)) from None
 

@@ -15,7 +15,7 @@ _FINISHED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StepLine:
     """What happened to a step; `attempt` is what the outside sees, from 0."""
 
     node: str
@@ -34,9 +34,9 @@ class Steps:
 
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
-        self._attempts: dict[str, int] = {}
+        self._invocations: dict[str, int] = {}
 
-    def line(self, event: JobEvent) -> Line | None:
+    def line(self, event: JobEvent) -> StepLine | None:
         """The line that an event is worth; None for what concerns no step."""
         data: Mapping[str, Any] = event.data
         match event.type:
@@ -63,26 +63,28 @@ class Steps:
             case "approval_decided":
                 return self._about(data, _text(data, "decision"), f"by {data.get('approver', '')}")
             case "step_compensated":
-                return Line(_text(data, "compensates"), "", "compensated", None, f"by {data.get('node_id', '')}")
+                return StepLine(_text(data, "compensates"), "", "compensated", None, f"by {data.get('node_id', '')}")
             case "job_paused" | "job_resumed":
-                said = f"by {_joined(data, 'by', 'reason')}"
-                return Line("job", "", event.type.removeprefix("job_"), None, said)
+                text = f"by {_joined(data, 'by', 'reason')}"
+                return StepLine("job", "", event.type.removeprefix("job_"), None, text)
             case "cancel_requested" | "job_stopping":
-                return Line("job", "", event.type.removeprefix("job_").replace("_", " "), None, _text(data, "reason"))
+                return StepLine(
+                    "job", "", event.type.removeprefix("job_").replace("_", " "), None, _text(data, "reason")
+                )
             case _:
                 return None
 
-    def _started(self, data: Mapping[str, Any]) -> Line:
+    def _started(self, data: Mapping[str, Any]) -> StepLine:
         """A try declared itself; it runs only if its record came first."""
         node = _text(data, "node_id")
         self._tools[node] = _text(data, "tool_name")
-        self._attempts[node] = int(data.get("attempt_id", 0))
+        self._invocations[node] = int(data.get("attempt_id", 0))
         return self._about(data, "started", _text(data, "external_key"))
 
-    def _waiting(self, data: Mapping[str, Any]) -> Line | None:
+    def _waiting(self, data: Mapping[str, Any]) -> StepLine | None:
         """What it waits for, and who ends that; an approval has a line of its own."""
         job, key, until = (_text(data, name) for name in ("job_id", "correlation_key", "due_at"))
-        said = {
+        text = {
             "signal": f"for a signal: `aetheris signal {job} {key}`",
             "human": f"for an answer: `aetheris approvals`, then `aetheris approve {job} --answer …`",
             "timer": f"until {until}",
@@ -90,11 +92,11 @@ class Steps:
             "resolve": f"for a word: failed and not sure: `aetheris cancel {job}`, with or without --compensate",
             "confirmation": f"for a word: what it did is not confirmed: `aetheris signal {job} {key}`",
         }.get(_text(data, "wait_type"))
-        if said is None:
+        if text is None:
             return None
-        return Line(_text(data, "node_id") or "job", "", "waits", None, said)
+        return StepLine(_text(data, "node_id") or "job", "", "waits", None, text)
 
-    def _finished(self, data: Mapping[str, Any]) -> Line | None:
+    def _finished(self, data: Mapping[str, Any]) -> StepLine | None:
         outcome = _text(data, "outcome")
         via = _text(data, "via")
         how = "" if via in ("", "executor") else f"via {via}"
@@ -102,9 +104,9 @@ class Steps:
         parts = (_text(data, "external_id"), how, reason)
         return self._about(data, _FINISHED.get(outcome, outcome), "  ".join(part for part in parts if part))
 
-    def _about(self, data: Mapping[str, Any], state: str, detail: str) -> Line:
+    def _about(self, data: Mapping[str, Any], state: str, detail: str) -> StepLine:
         node = _text(data, "node_id")
-        return Line(node, self._tools.get(node, ""), state, self._attempts.get(node), detail)
+        return StepLine(node, self._tools.get(node, ""), state, self._invocations.get(node), detail)
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

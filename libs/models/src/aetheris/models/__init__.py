@@ -6,17 +6,17 @@ NotAnswered             nothing came of a request; `reason` is short, and holds 
 """
 
 from aetheris.models.config import ModelsInvalid, ModelSpec, read_models
-from aetheris.models.exchange import Asked, Busy, NotAnswered, Refused, ShownTool
+from aetheris.models.exchange import Busy, ModelRefused, NotAnswered, PricedReply, ShownTool
 from aetheris.models.requests import Models
 
 __all__ = [
-    "Asked",
     "Busy",
+    "ModelRefused",
     "ModelSpec",
     "Models",
     "ModelsInvalid",
     "NotAnswered",
-    "Refused",
+    "PricedReply",
     "ShownTool",
     "read_models",
 ]

@@ -88,8 +88,8 @@ def _spec(entry: Any, where: Callable[[str], str]) -> ModelSpec:
     try:
         spec = ModelSpec.model_validate(entry)
     except ValidationError as error:
-        place, said = first_fault(error, ModelSpec.model_fields)
-        raise ModelsInvalid(f"{where(str(place[0]) if place else '')}: {'.'.join(map(str, place))}: {said}") from None
+        place, text = first_fault(error, ModelSpec.model_fields)
+        raise ModelsInvalid(f"{where(str(place[0]) if place else '')}: {'.'.join(map(str, place))}: {text}") from None
     if spec.api_key_env is not None and spec.base_url is None:
         rule = "only with base_url; a provider's client knows its own variable"
         raise ModelsInvalid(f"{where('api_key_env')}: api_key_env: {rule}")

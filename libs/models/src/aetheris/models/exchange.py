@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.protocol.planning.answers import Said
+from aetheris.protocol.planning.answers import ModelReply
 
 
 class NotAnswered(Exception):
@@ -19,7 +19,7 @@ class Busy(NotAnswered):
     """Asking again may help."""
 
 
-class Refused(NotAnswered):
+class ModelRefused(NotAnswered):
     """Asking again won't."""
 
 
@@ -33,8 +33,8 @@ class ShownTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PricedReply:
     """An answer, and what it used: {model, input_tokens, output_tokens, cost_usd?}."""
 
-    said: Said
+    reply: ModelReply
     usage: dict[str, Any]

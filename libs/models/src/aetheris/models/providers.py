@@ -27,9 +27,9 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from aetheris.models.config import ModelSpec
-from aetheris.models.exchange import Asked, Busy, Refused, ShownTool
+from aetheris.models.exchange import Busy, ModelRefused, PricedReply, ShownTool
 from aetheris.protocol.plan.prompts import Prompt
-from aetheris.protocol.planning.answers import PLAN_FUNCTION, Answer, Call, Said, plan_schema
+from aetheris.protocol.planning.answers import PLAN_FUNCTION, ModelAnswer, ModelReply, ModelToolCall, plan_schema
 
 LONGEST_RESULT_CHARS = 200_000
 """Of a tool's result, so much is shown to a model."""
@@ -66,7 +66,7 @@ class Provider:
         self._model = None
         await self._open.aclose()
 
-    async def ask(self, prompt: Prompt, tools: Sequence[ShownTool]) -> Asked:
+    async def ask(self, prompt: Prompt, tools: Sequence[ShownTool]) -> PricedReply:
         """One request, sent once.
 
         Raises:
@@ -84,10 +84,10 @@ class Provider:
                     model_request_parameters=functions,
                 )
         except _GIVEN_UP as error:
-            raise Refused(_reason(error)) from None
+            raise ModelRefused(_reason(error)) from None
         except Exception as error:  # noqa: BLE001  whatever a client stumbles over: nothing was changed by asking
             raise Busy(_reason(error)) from None
-        return Asked(_said(prompt, response, names), self._usage(response))
+        return PricedReply(_reply(prompt, response, names), self._usage(response))
 
     async def _connected(self) -> Model:
         async with self._connecting:
@@ -121,10 +121,10 @@ def conversation(prompt: Prompt, tools: Sequence[ShownTool], names: Mapping[str,
     system = _system(prompt, tools)
     yield ModelRequest([SystemPromptPart(system), *parts] if system is not None else parts)
     for turn, one in enumerate(prompt.turns, start=1):
-        answer = Answer.model_validate(one.answer)
-        said = [TextPart(answer.text)] if answer.text else []
+        answer = ModelAnswer.model_validate(one.answer)
+        reported = [TextPart(answer.text)] if answer.text else []
         calls = [_call(call, f"call_{turn}_{place}", names) for place, call in enumerate(answer.calls, start=1)]
-        yield ModelResponse([*said, *calls])
+        yield ModelResponse([*reported, *calls])
         results = iter(one.results)
         returned = [
             _returned(call, f"call_{turn}_{place}", names, results) for place, call in enumerate(answer.calls, start=1)
@@ -136,8 +136,8 @@ def conversation(prompt: Prompt, tools: Sequence[ShownTool], names: Mapping[str,
 def _told_before(prompt: Prompt) -> str:
     """The calls of the job that is continued, a line each; long results are cut as what a call returns is."""
     lines = (one.model_dump(mode="json", exclude_unset=True) for one in prompt.earlier)
-    told = (one | ({"result": _shown(one["result"])} if "result" in one else {}) for one in lines)
-    return "\n".join((EARLIER, *map(_words, told)))
+    reported = (one | ({"result": _shown(one["result"])} if "result" in one else {}) for one in lines)
+    return "\n".join((EARLIER, *map(_words, reported)))
 
 
 def function_names(tools: Iterator[str]) -> dict[str, str]:
@@ -183,12 +183,12 @@ def _system(prompt: Prompt, tools: Sequence[ShownTool]) -> str | None:
     return f"{prompt.system or ''}\n\nTools:\n{json.dumps(listed, ensure_ascii=False, sort_keys=True)}"
 
 
-def _call(call: Call, id_: str, names: Mapping[str, str]) -> ToolCallPart:
+def _call(call: ModelToolCall, id_: str, names: Mapping[str, str]) -> ToolCallPart:
     args = json.dumps(call.args or {}, ensure_ascii=False, sort_keys=True)
     return ToolCallPart(names.get(call.tool, _plain(call.tool)), args, id_)
 
 
-def _returned(call: Call, id_: str, names: Mapping[str, str], results: Iterator[Any]) -> ToolReturnPart:
+def _returned(call: ModelToolCall, id_: str, names: Mapping[str, str], results: Iterator[Any]) -> ToolReturnPart:
     name = names.get(call.tool, _plain(call.tool))
     if call.refused is not None:
         return ToolReturnPart(name, f"This call was not made. {call.refused}", id_)
@@ -210,7 +210,7 @@ def _words(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _said(prompt: Prompt, response: ModelResponse, names: Mapping[str, str]) -> Said:
+def _reply(prompt: Prompt, response: ModelResponse, names: Mapping[str, str]) -> ModelReply:
     tools = {name: tool for tool, name in names.items()}
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     calls: list[tuple[str, Any]] = [
@@ -218,7 +218,7 @@ def _said(prompt: Prompt, response: ModelResponse, names: Mapping[str, str]) -> 
         for part in response.parts
         if isinstance(part, ToolCallPart)
     ]
-    return Said(prompt.model, text, calls, response.finish_reason)
+    return ModelReply(prompt.model, text, calls, response.finish_reason)
 
 
 def _listed_price(response: ModelResponse) -> float | None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from aetheris.models.config import ModelSpec
-from aetheris.models.exchange import Asked, Refused, ShownTool
+from aetheris.models.exchange import ModelRefused, PricedReply, ShownTool
 from aetheris.protocol.plan.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Models:
             await provider.close()
         self._providers.clear()
 
-    async def ask(self, prompt: Prompt, tools: Sequence[ShownTool]) -> Asked:
+    async def ask(self, prompt: Prompt, tools: Sequence[ShownTool]) -> PricedReply:
         """One request, sent once.
 
         Raises:
@@ -46,7 +46,7 @@ class Models:
         """
         spec = self._specs.get(prompt.model)
         if spec is None:
-            raise Refused(f"no model {prompt.model} is configured")
+            raise ModelRefused(f"no model {prompt.model} is configured")
         if spec.name not in self._providers:
             await self.prepare()  # others may come here meanwhile: one of them makes it
         if spec.name not in self._providers:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from aetheris.proofs.chain import ChainHead
 from aetheris.proofs.execution import LoadBlob, plan_violations
-from aetheris.proofs.findings import Report
+from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.gate import DeclaredEnd, gate_violations, reopenings
 from aetheris.proofs.history import History
 from aetheris.proofs.ledger import ledger_proof
@@ -60,11 +60,11 @@ class Audit:
         """Takes a report a few milliseconds at most? (Large results would have to be loaded.)"""
         return self.chain.count <= _BRIEF and not self._has_refs
 
-    def report(self, *, keys: Iterable[TrustedKey] = (), load_blob: LoadBlob | None = None) -> Report:
+    def report(self, *, keys: Iterable[TrustedKey] = (), load_blob: LoadBlob | None = None) -> ProofReport:
         """Judge what has come so far."""
         return self.judge(Validity(self.history), keys, load_blob)
 
-    def judge(self, validity: Validity, keys: Iterable[TrustedKey], load_blob: LoadBlob | None) -> Report:
+    def judge(self, validity: Validity, keys: Iterable[TrustedKey], load_blob: LoadBlob | None) -> ProofReport:
         """The same, from what follows from the history so far."""
         check = SealCheck(validity, self._roots, keys, load_blob)
         seal, broken = check.check()
@@ -82,7 +82,7 @@ class Audit:
             *broken,
             *_checkpoints(self.history.facts, self._roots),
         }
-        return Report(
+        return ProofReport(
             execution_hash=check.execution(count),
             event_chain_root_hash=seal.root if seal.ok else seal.full_root,
             ledger=ledger,

@@ -30,8 +30,8 @@ def read_claim(leaf: int, value: bytes) -> Claim | None:
         parsed: object = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    said: Body = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
-    job_id, count, root = said.get("job_id"), said.get("event_count"), said.get("root")
+    body: Body = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
+    job_id, count, root = body.get("job_id"), body.get("event_count"), body.get("root")
     whole = isinstance(job_id, str) and isinstance(root, str) and type(count) is int
     return Claim(leaf, cast("str", job_id), cast("int", count), cast("str", root)) if whole else None
 
@@ -44,13 +44,13 @@ def against_claims(records: Sequence[RawRecord], claims: Sequence[Claim]) -> Ite
     head = ChainHead()
     roots = [head.update(record).hex() for record in records]
     for claim in claims:
-        said = f"leaf {claim.leaf} of the log of seals seals {claim.event_count} records"
+        text = f"leaf {claim.leaf} of the log of seals seals {claim.event_count} records"
         if not records:
-            yield _at_the_end(records, "job_dropped", f"{said}, and there are none")
+            yield _at_the_end(records, "job_dropped", f"{text}, and there are none")
         elif claim.event_count > len(records):
-            yield _at_the_end(records, "records_missing", f"{said}, and there are {len(records)}")
+            yield _at_the_end(records, "records_missing", f"{text}, and there are {len(records)}")
         elif claim.event_count < 1 or roots[claim.event_count - 1] != claim.root:
-            yield _at_the_end(records, "other_than_sealed", f"{said} with another root")
+            yield _at_the_end(records, "other_than_sealed", f"{text} with another root")
     if lacks_seal(records, claims):
         message = f"leaf {claims[0].leaf} of the log of seals seals the job, and the stream has no seal"
         yield _at_the_end(records, "records_missing", message)

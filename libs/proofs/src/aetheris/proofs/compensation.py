@@ -41,11 +41,11 @@ def _is_whole(settled: Settlement | None) -> bool:
 
 
 def _nodes(validity: Validity) -> Iterator[Violation]:
-    said: dict[str, str] = {}
+    body: dict[str, str] = {}
     for fact in validity.history.nodes_finished:
         if fact.text("result_type") != COMPENSATED:
             continue
-        first = said.setdefault(fact.node, fact.event_id)
+        first = body.setdefault(fact.node, fact.event_id)
         if fact.event_id != first:
             yield violation("node_finished_twice", fact, f"node {fact.node} was compensated by event {first}")
         elif fact.node not in _undone_by(validity, fact.at):

@@ -7,7 +7,7 @@ from typing import Any, cast
 from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.compensation import succeeded
 from aetheris.proofs.execution import LoadBlob, UnreadableResult, read_result
-from aetheris.proofs.findings import Report
+from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.gate import entitled
 from aetheris.proofs.history import PERMANENT
 from aetheris.proofs.records import Body, Fact, Violation, violation
@@ -38,12 +38,12 @@ class Link:
     """A job of a chain, judged by itself."""
 
     job_id: str
-    report: Report
+    report: ProofReport
     validity: Validity
     load_blob: LoadBlob | None = None
 
     @property
-    def says(self) -> Body:
+    def recorded(self) -> Body:
         """What it says of the job that it continues; empty where it continues none."""
         created = self.validity.history.created
         return _mapping(created.body.get("continues")) if created is not None else {}
@@ -51,11 +51,11 @@ class Link:
     @property
     def continues(self) -> str:
         """The job that it continues; "" where there is none."""
-        return str(self.says.get("job_id")) if self.says else ""
+        return str(self.recorded.get("job_id")) if self.recorded else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ContinuedStep:
     """What a node of an ended job came to; `undoes`: it is a compensation.
 
     `doubt`: the last try of a call that may have taken effect; `partial`: it has, and not as a whole.
@@ -83,17 +83,17 @@ class Step:
         """What an adoption says of it."""
         settled, start = self.settled, self.start
         body: Body = settled.body if settled is not None else {}
-        said: Body = start.body if start is not None else {}
+        fields: Body = start.body if start is not None else {}
         return {
             "idempotency_key": settled.key if settled is not None else None,
             "invocation_id": body.get("invocation_id"),
-            "tool_name": said.get("tool_name"),
-            "args_hash": said.get("args_hash"),
+            "tool_name": fields.get("tool_name"),
+            "args_hash": fields.get("args_hash"),
             "result_hash": body.get("output_hash"),
             "result_ref": body.get("result_ref"),
             "external_id": body.get("external_id"),
-            "content_key": said.get("content_key") if self.irreversible else None,
-            "occurrence": said.get("occurrence", 1) if self.irreversible else 1,
+            "content_key": fields.get("content_key") if self.irreversible else None,
+            "occurrence": fields.get("occurrence", 1) if self.irreversible else 1,
         }
 
 
@@ -105,7 +105,7 @@ def chain_violations(chain: Sequence[Link]) -> Iterator[tuple[str, Violation]]:
             yield job.job_id, found
 
 
-def steps(validity: Validity) -> dict[str, Step]:
+def steps(validity: Validity) -> dict[str, ContinuedStep]:
     """What the nodes of an ended job came to."""
     history = validity.history
     end = len(history.facts)
@@ -132,7 +132,7 @@ def _between(job: Link, earlier: Link | None, place: int) -> Iterator[Violation]
 
 def _sealed(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
     """It is over, not completed, of one tenant, and its seal is the one named."""
-    history, named = earlier.validity.history, _mapping(job.says.get("seal"))
+    history, named = earlier.validity.history, _mapping(job.recorded.get("seal"))
     wrong = {broken.at for broken in earlier.report.violations}
     holding = [seal for seal in history.seals if seal.at not in wrong]
     if not earlier.report.seal.ok or not holding:
@@ -159,11 +159,18 @@ def _adopted(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
     yield from _used(job, earlier, created, known)
 
 
-def _taken(step: Step | None, word: Body | None, one: Body, created: Fact) -> Iterator[Violation]:
+def _taken(step: ContinuedStep | None, settlement: Body | None, one: Body, created: Fact) -> Iterator[Violation]:
     """An adoption against what the step came to, or what a person said of it."""
     node = one.get("node_id")
-    if step is not None and word is not None and word.get("verdict") == "happened" and _answers(step, word):
-        if not all(one.get(name, _DEFAULT.get(name)) == said for name, said in _as_said(step, word).items()):
+    if (
+        step is not None
+        and settlement is not None
+        and settlement.get("verdict") == "happened"
+        and _answers(step, settlement)
+    ):
+        if not all(
+            one.get(name, _DEFAULT.get(name)) == reported for name, reported in _as_recorded(step, settlement).items()
+        ):
             yield violation("adopted_differs", created, f"the call of {node} that is said to have happened was another")
     elif step is not None and step.unsure:
         yield violation("adopted_unsure", created, f"nobody knows what became of {node}")
@@ -175,12 +182,12 @@ def _taken(step: Step | None, word: Body | None, one: Body, created: Fact) -> It
         yield violation("adopted_differs", created, f"the call of {node} that succeeded was another")
 
 
-def _same(name: str, one: Body, said: Body) -> bool:
+def _same(name: str, one: Body, body: Body) -> bool:
     """A kind without a start has neither tool nor arguments to compare."""
-    if said["tool_name"] is None and name in ("tool_name", "args_hash", "invocation_id"):
+    if body["tool_name"] is None and name in ("tool_name", "args_hash", "invocation_id"):
         return True
     given = one.get(name, _DEFAULT.get(name))
-    return given == said[name] and hash_or_empty(given) == hash_or_empty(said[name])
+    return given == body[name] and hash_or_empty(given) == hash_or_empty(body[name])
 
 
 def _left(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
@@ -196,15 +203,17 @@ def _left(job: Link, earlier: Link, created: Fact) -> Iterator[Violation]:
     for name, step in known.items():
         if step.unsure and name not in mine and words.get(name, {}).get("verdict") != "not_executed":
             yield violation("continued_unsure", created, f"nobody has said what became of {name}")
-    for name, word in words.items():
-        yield from _said(earlier, known.get(name), word, created)
+    for name, settlement in words.items():
+        yield from _recorded(earlier, known.get(name), settlement, created)
     yield from _again(job)
 
 
-def _said(earlier: Link, step: Step | None, word: Body, created: Fact) -> Iterator[Violation]:
+def _recorded(earlier: Link, step: ContinuedStep | None, settlement: Body, created: Fact) -> Iterator[Violation]:
     """A person's word is about the very call that nobody was sure of, and his to say: he submits the new job."""
-    if step is None or step.doubt is None or not _answers(step, word):
-        yield violation("continued_word", created, f"nothing of {word.get('node_id')} was for a person to settle so")
+    if step is None or step.doubt is None or not _answers(step, settlement):
+        yield violation(
+            "continued_word", created, f"nothing of {settlement.get('node_id')} was for a person to settle so"
+        )
         return
     validity, doubt, at = earlier.validity, step.doubt, len(earlier.validity.history.facts)
     parked = validity.parked(doubt.key, at)
@@ -213,14 +222,14 @@ def _said(earlier: Link, step: Step | None, word: Body, created: Fact) -> Iterat
     yield from entitled(validity, rule, created, created.text("submitted_by"))
 
 
-def _answers(step: Step, word: Body) -> bool:
+def _answers(step: ContinuedStep, settlement: Body) -> bool:
     doubt = step.doubt
-    if doubt is None or step.undoes or step.partial or word.get("verdict") not in ("happened", "not_executed"):
+    if doubt is None or step.undoes or step.partial or settlement.get("verdict") not in ("happened", "not_executed"):
         return False
-    return (word.get("idempotency_key"), word.get("invocation_id")) == (doubt.key, doubt.nonce)
+    return (settlement.get("idempotency_key"), settlement.get("invocation_id")) == (doubt.key, doubt.invocation_id)
 
 
-def _as_said(step: Step, word: Body) -> dict[str, Any]:
+def _as_recorded(step: ContinuedStep, settlement: Body) -> dict[str, Any]:
     """What an adoption says of a call that a person says happened."""
     doubt: Body = step.doubt.body if step.doubt is not None else {}
     return {
@@ -228,7 +237,7 @@ def _as_said(step: Step, word: Body) -> dict[str, Any]:
         "invocation_id": doubt.get("invocation_id"),
         "tool_name": doubt.get("tool_name"),
         "args_hash": doubt.get("args_hash"),
-        "result_hash": hash_or_empty(word.get("result")),
+        "result_hash": hash_or_empty(settlement.get("result")),
         "result_ref": None,
         "external_id": None,
         "content_key": doubt.get("content_key") if step.irreversible else None,
@@ -242,13 +251,13 @@ def words_of(link: Link) -> list[dict[str, Any]]:
     by = created.text("submitted_by") if created is not None else ""
     return [
         {"job_id": link.job_id, "of": link.continues, "by": by}
-        | {name: word.get(name) for name in ("node_id", "verdict", "evidence")}
-        for word in _words(link).values()
+        | {name: settlement.get(name) for name in ("node_id", "verdict", "evidence")}
+        for settlement in _words(link).values()
     ]
 
 
 def _words(link: Link) -> dict[str, Body]:
-    return {str(one.get("node_id")): one for one in _mappings(link.says.get("settled"))}
+    return {str(one.get("node_id")): one for one in _mappings(link.recorded.get("settled"))}
 
 
 def _again(job: Link) -> Iterator[Violation]:
@@ -263,18 +272,18 @@ def _again(job: Link) -> Iterator[Violation]:
             yield violation("adopted_again", start, f"{start.node} does again what an adopted step did")
 
 
-def _used(job: Link, earlier: Link, created: Fact, known: Mapping[str, Step]) -> Iterator[Violation]:
+def _used(job: Link, earlier: Link, created: Fact, known: Mapping[str, ContinuedStep]) -> Iterator[Violation]:
     """The values that it says stand for adopted results are those, to the byte of their canonical form."""
     plans = job.validity.history.plans
     yield from _given(job, created)
-    for one in _mappings(job.says.get("uses")):
+    for one in _mappings(job.recorded.get("uses")):
         node, pointer, target = (str(one.get(name)) for name in ("node_id", "at", "ref"))
         name, _, inner = target.partition("#")
         step = known.get(name)
         try:
-            word = _words(job).get(name)
+            settlement = _words(job).get(name)
             given = read_result(step.settled, earlier.load_blob) if step is not None and step.settled else None
-            result = given if word is None else word.get("result")
+            result = given if settlement is None else settlement.get("result")
             same = hash_or_empty(at(result, inner)) == hash_or_empty(at(plans.node(node, 0), pointer)) != ""
         except (LookupError, ValueError, UnreadableResult):
             same = False
@@ -285,7 +294,7 @@ def _used(job: Link, earlier: Link, created: Fact, known: Mapping[str, Step]) ->
 def _given(job: Link, created: Fact) -> Iterator[Violation]:
     """A result that its references lead into is the one that is adopted under that name."""
     hashes = {f"{one.get('job_id')}/{one.get('node_id')}": one.get("result_hash") for one in _adoptions(job)}
-    for one in _mappings(job.says.get("given")):
+    for one in _mappings(job.recorded.get("given")):
         name = str(one.get("name"))
         if hashes.get(name) != hash_or_empty(one.get("result")) or not hashes.get(name):
             yield violation("adopted_value", created, f"what is given as the result of {name} is another")
@@ -303,7 +312,7 @@ def at(value: Any, pointer: str) -> Any:
     return cast("Any", value)
 
 
-def _step(validity: Validity, name: str, *, is_undone: bool) -> Step:
+def _step(validity: Validity, name: str, *, is_undone: bool) -> ContinuedStep:
     history = validity.history
     end = len(history.facts)
     plans, revision = history.plans, history.plans.in_force(end)
@@ -314,12 +323,12 @@ def _step(validity: Validity, name: str, *, is_undone: bool) -> Step:
     settled = effect.fact if effect is not None else history.wait_end(name, end)
     start = None
     if effect is not None:
-        start = next(one for one in validity.valid[effect.fact.key] if one.nonce == effect.fact.nonce)
+        start = next(one for one in validity.valid[effect.fact.key] if one.invocation_id == effect.fact.invocation_id)
     unsure = [key for key in validity.keys_of_node(name) if _is_unsure(validity, key)]
     doubt = validity.valid[unsure[0]][-1] if unsure and not harmless and not is_undone else None
     partial = settled is not None and settled.outcome == "compensatable_failure"
     undoes = bool(plans.compensates(name, revision))
-    return Step(settled, start, irreversible, undoes, is_undone, doubt, partial)
+    return ContinuedStep(settled, start, irreversible, undoes, is_undone, doubt, partial)
 
 
 def _is_unsure(validity: Validity, key: str) -> bool:
@@ -339,7 +348,7 @@ def _was_denied(settled: Settlement) -> bool:
 
 
 def _adoptions(link: Link) -> list[Body]:
-    return _mappings(link.says.get("adopted"))
+    return _mappings(link.recorded.get("adopted"))
 
 
 def _mapping(value: object) -> Body:

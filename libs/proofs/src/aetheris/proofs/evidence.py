@@ -10,7 +10,7 @@ from typing import Any, cast
 from aetheris.proofs.audit import Audit
 from aetheris.proofs.continued import Link, chain_violations, words_of
 from aetheris.proofs.execution import LoadBlob
-from aetheris.proofs.findings import Report
+from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.history import SUCCESSES, History
 from aetheris.proofs.notes import BadNote, open_inclusion
 from aetheris.proofs.records import Fact, RawRecord
@@ -59,7 +59,7 @@ class Evidence:
 class Judged:
     """A history and the report on it."""
 
-    report: Report
+    report: ProofReport
     validity: Validity
 
     @property
@@ -87,21 +87,21 @@ def spanned(chain: Sequence[Link]) -> list[dict[str, Any]]:
 def with_chain(chain: Sequence[Link]) -> dict[str, Any]:
     """The report on the first of these jobs, the newest, and on those that it goes on from."""
     report, beside = chain[0].report, spanned(chain)
-    said = report.to_json()
+    body = report.to_json()
     return {
         "job_id": chain[0].job_id,
-        **said,
+        **body,
         "ok": report.ok and not beside,
-        "violations": [*said["violations"], *beside],
+        "violations": [*body["violations"], *beside],
         "continued": [
             {"job_id": one.job_id, "ok": one.report.ok, "event_chain_root_hash": one.report.event_chain_root_hash}
             for one in chain[1:]
         ],
-        "settled_by_hand": [word for one in chain for word in words_of(one)],
+        "settled_by_hand": [settlement for one in chain for settlement in words_of(one)],
     }
 
 
-def check_exportable(report: Report) -> None:
+def check_exportable(report: ProofReport) -> None:
     """Only a history that holds, and is sealed, becomes evidence.
 
     Raises:
@@ -167,8 +167,8 @@ def judge_statement(parsed: Any, evidence: Evidence, keys: Sequence[TrustedKey])
     found += [_finding(rule, message) for rule, message in _unlogged(evidence, judged[0], keys)]
     for one, by in zip(evidence.continued, judged[1:], strict=True):
         found += [_of_job(one.job_id, _finding(rule, message)) for rule, message in _unlogged(one, by, keys)]
-    said = with_chain(_links(evidence, judged))
-    return {**said, "ok": said["ok"] and not found, "violations": [*found, *said["violations"]]}
+    body = with_chain(_links(evidence, judged))
+    return {**body, "ok": body["ok"] and not found, "violations": [*found, *body["violations"]]}
 
 
 def derived(validity: Validity) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _unlogged(evidence: Evidence, judged: Judged, keys: Sequence[TrustedKey]) ->
         yield error.rule, f"log of seals: {error.message}"
 
 
-def _summary(report: Report) -> dict[str, Any]:
+def _summary(report: ProofReport) -> dict[str, Any]:
     """The part of a report that follows from the records alone, whoever's keys are taken."""
     return {
         "execution_hash": report.execution_hash,
@@ -231,10 +231,10 @@ def _ledger(validity: Validity) -> Iterator[dict[str, Any]]:
     for start in history.starts:
         if not validity.is_valid(start):
             continue
-        ends = [fact for fact in history.finishes.get((start.key, start.nonce), []) if fact.at > start.at]
+        ends = [fact for fact in history.finishes.get((start.key, start.invocation_id), []) if fact.at > start.at]
         success = next((fact for fact in ends if fact.text("outcome") in SUCCESSES), None)
         yield {
-            "invocation_id": start.nonce,
+            "invocation_id": start.invocation_id,
             "step_id": start.node,
             "tool_name": start.text("tool_name"),
             "args_hash": start.text("args_hash"),
@@ -250,7 +250,7 @@ def _ledger(validity: Validity) -> Iterator[dict[str, Any]]:
 
 
 def _status(history: History, start: Fact, ends: Sequence[Fact]) -> str:
-    named = (start.key, start.nonce)
+    named = (start.key, start.invocation_id)
     if ends:
         return "failure"
     if history.reopens.get(named):
@@ -259,8 +259,8 @@ def _status(history: History, start: Fact, ends: Sequence[Fact]) -> str:
 
 
 def _committed(history: History, success: Fact) -> bool:
-    said = success.text("output_hash")
-    return any(commit.text("output_hash") == said for commit in history.commits.get(success.key, []))
+    text = success.text("output_hash")
+    return any(commit.text("output_hash") == text for commit in history.commits.get(success.key, []))
 
 
 def _approvals(history: History) -> Iterator[dict[str, Any]]:

@@ -93,15 +93,17 @@ def _output(validity: Validity, node: str, finished: Fact | None, load: LoadBlob
     if settling is None:
         return finished.text("output_hash") if finished is not None else ""
     plans = validity.history.plans
-    start = validity.valid_of_nonce[settling.nonce][0]
+    start = validity.valid_by_invocation[settling.invocation_id][0]
     pinned = plans.tool_of(node, plans.in_force(start.at))
     result = read_result(settling, load)
     lasting = _lasting(result, pinned)
     is_recorded = lasting is settling.body.get("result")
-    said = validity.history.hash_of(settling, "result") if is_recorded else hash_or_empty(lasting)
-    if not said:
-        raise UnreadableResult("not_canonical", settling, f"the result of try {settling.nonce} is not canonical")
-    return said
+    text = validity.history.hash_of(settling, "result") if is_recorded else hash_or_empty(lasting)
+    if not text:
+        raise UnreadableResult(
+            "not_canonical", settling, f"the result of try {settling.invocation_id} is not canonical"
+        )
+    return text
 
 
 def _settling(validity: Validity, node: str, limit: int) -> Fact | None:
@@ -135,7 +137,9 @@ def read_result(fact: Fact, load: LoadBlob | None) -> object:
     reference = cast("Body", ref)
     blob = _load(fact, str(reference.get("sha256")), load)
     if hashlib.sha256(blob).hexdigest() != reference.get("sha256") or len(blob) != reference.get("size"):
-        raise UnreadableResult("blob_mismatch", fact, f"the blob of try {fact.nonce} is not what its reference says")
+        raise UnreadableResult(
+            "blob_mismatch", fact, f"the blob of try {fact.invocation_id} is not what its reference says"
+        )
     return _parsed(fact, blob)
 
 
@@ -145,7 +149,7 @@ def _load(fact: Fact, sha256: str, load: LoadBlob | None) -> bytes:
             return load(sha256)
         except (LookupError, FileNotFoundError):
             pass
-    raise UnreadableResult("missing_blob", fact, f"the result of try {fact.nonce} is a blob that is not here")
+    raise UnreadableResult("missing_blob", fact, f"the result of try {fact.invocation_id} is a blob that is not here")
 
 
 def _parsed(fact: Fact, blob: bytes) -> object:
@@ -157,7 +161,7 @@ def _parsed(fact: Fact, blob: bytes) -> object:
     else:
         readable = hash_or_empty(result) == fact.text("output_hash") != ""
     if not readable:
-        raise UnreadableResult("output_hash_mismatch", fact, f"output_hash is not the blob's, try {fact.nonce}")
+        raise UnreadableResult("output_hash_mismatch", fact, f"output_hash is not the blob's, try {fact.invocation_id}")
     return result
 
 

@@ -11,7 +11,7 @@ from aetheris.proofs.sealed import SealReport
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProofReport:
     """What a job's history proves. Where a seal holds, roots and hashes are over the sealed records."""
 
     execution_hash: str

@@ -42,8 +42,8 @@ class DeclaredEnd:
 
     def to_json(self) -> dict[str, Any]:
         """{worker_id, incarnation, by, said_at, evidence, event_id, offset}."""
-        said = {name: self.fact.body.get(name) for name in ("worker_id", "incarnation", "by", "evidence")}
-        return {**said, "said_at": self.fact.time, "event_id": self.fact.event_id, "offset": self.fact.offset}
+        body = {name: self.fact.body.get(name) for name in ("worker_id", "incarnation", "by", "evidence")}
+        return {**body, "said_at": self.fact.time, "event_id": self.fact.event_id, "offset": self.fact.offset}
 
 
 def gate_violations(validity: Validity) -> Iterator[Violation]:
@@ -84,17 +84,17 @@ def _bound(requested: Fact, decided: Fact) -> Iterator[Violation]:
             yield violation("decision_differs", decided, f"the decision on key {decided.key} is about another {name}")
 
 
-def entitled(validity: Validity, rule: Fact | None, word: Fact, who: str) -> Iterator[Violation]:
+def entitled(validity: Validity, rule: Fact | None, statement: Fact, who: str) -> Iterator[Violation]:
     """By the rule as a record has it, if any has: not who submitted the job, and whom it names."""
-    created, about = validity.history.created, f"key {word.key}" if word.key else "the job"
+    created, about = validity.history.created, f"key {statement.key}" if statement.key else "the job"
     own = created is not None and who == created.text("submitted_by")
     says: Body = rule.body if rule is not None else {}
     if own and says.get("self_approval") is not True:
-        yield violation("self_approval", word, f"who submitted the job decided on {about}")
+        yield violation("self_approval", statement, f"who submitted the job decided on {about}")
     named = says.get("approvers")
     patterns = cast("list[object]", named) if isinstance(named, list) else None
     if patterns is not None and not any(fnmatchcase(who, str(pattern)) for pattern in patterns):
-        yield violation("not_an_approver", word, f"{about} was decided by somebody whom the policy doesn't name")
+        yield violation("not_an_approver", statement, f"{about} was decided by somebody whom the policy doesn't name")
 
 
 def _own_edit(validity: Validity, requested: Fact, decided: Fact) -> Iterator[Violation]:
@@ -123,14 +123,14 @@ def _resolved(validity: Validity) -> Iterator[Violation]:
             yield from _entitled_to_resolve(validity, settled.fact, settled.fact.text("by"))
 
 
-def _entitled_to_resolve(validity: Validity, word: Fact, who: str) -> Iterator[Violation]:
+def _entitled_to_resolve(validity: Validity, statement: Fact, who: str) -> Iterator[Violation]:
     """By the rule that is recorded where it was parked, else by that of its request; without either nobody can say."""
-    parked = validity.parked(word.key, word.at)
-    if parked is None or parked.nonce != word.nonce or not parked.text("rule"):
+    parked = validity.parked(statement.key, statement.at)
+    if parked is None or parked.invocation_id != statement.invocation_id or not parked.text("rule"):
         parked = None
-    rule = parked or validity.request(word.key, validity.askings(word.key, word.at)[-1], word.at)
+    rule = parked or validity.request(statement.key, validity.askings(statement.key, statement.at)[-1], statement.at)
     if rule is not None:
-        yield from entitled(validity, rule, word, who)
+        yield from entitled(validity, rule, statement, who)
 
 
 def _accepted(validity: Validity) -> Iterator[Violation]:

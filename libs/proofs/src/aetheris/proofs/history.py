@@ -8,7 +8,7 @@ from aetheris.proofs.canonical import hash_or_empty
 from aetheris.proofs.plans import Plans, adopted_names, entries_of
 from aetheris.proofs.records import Fact
 
-Try = tuple[str, str]
+InvocationRef = tuple[str, str]
 """(idempotency key, nonce)."""
 
 TERMINAL = frozenset({"job_completed", "job_failed", "job_cancelled"})
@@ -25,17 +25,17 @@ class History:
     def __init__(self, facts: Iterable[Fact] = ()) -> None:
         self.facts: list[Fact] = []
         self.starts: list[Fact] = []
-        self.finishes: dict[Try, list[Fact]] = defaultdict(list)
-        self.retries: dict[Try, list[int]] = defaultdict(list)
-        self.parks: dict[Try, list[int]] = defaultdict(list)
-        self.reopens: dict[Try, list[Fact]] = defaultdict(list)
-        self.probes: dict[Try, list[Fact]] = defaultdict(list)
+        self.finishes: dict[InvocationRef, list[Fact]] = defaultdict(list)
+        self.retries: dict[InvocationRef, list[int]] = defaultdict(list)
+        self.parks: dict[InvocationRef, list[int]] = defaultdict(list)
+        self.reopens: dict[InvocationRef, list[Fact]] = defaultdict(list)
+        self.probes: dict[InvocationRef, list[Fact]] = defaultdict(list)
         self.workers_ended: dict[tuple[str, str], int] = {}
         """(worker, incarnation) → where its end is recorded first."""
         self.gone: dict[tuple[str, str], int] = {}
         """The same, but for the word of who submitted the job: he can't bring about another try of it."""
         self.ended_by_hand: list[Fact] = []
-        self.returns: dict[Try, list[int]] = defaultdict(list)
+        self.returns: dict[InvocationRef, list[int]] = defaultdict(list)
         """Where a try says that its own code has raised and can act no more."""
         self.closings: dict[str, list[Fact]] = defaultdict(list)
         self.decisions: dict[str, list[Fact]] = defaultdict(list)
@@ -124,12 +124,12 @@ class History:
 
     def _in_doubt(self, fact: Fact) -> None:
         if fact.body.get("returned") is True:
-            self.returns[fact.key, fact.nonce].append(fact.at)
+            self.returns[fact.key, fact.invocation_id].append(fact.at)
 
     def _finished(self, fact: Fact) -> None:
-        self.finishes[fact.key, fact.nonce].append(fact)
+        self.finishes[fact.key, fact.invocation_id].append(fact)
         if fact.outcome == RETRYABLE:
-            self.retries[fact.key, fact.nonce].append(fact.at)
+            self.retries[fact.key, fact.invocation_id].append(fact.at)
         else:
             self.closings[fact.key].append(fact)
 
@@ -143,7 +143,7 @@ class History:
     def _decided(self, fact: Fact) -> None:
         self.first_decision = self.first_decision or fact
 
-    def _born(self, fact: Fact) -> None:
+    def _created(self, fact: Fact) -> None:
         if self.created is None:
             self.created = fact
             self.plans.adopted = adopted_names(fact.body.get("continues"))
@@ -161,9 +161,9 @@ class History:
         "tool_invocation_started": lambda history, fact: history.starts.append(fact),
         "tool_invocation_finished": lambda history, fact: history._finished(fact),
         "invocation_rejected": lambda history, fact: history._rejected(fact),
-        "invocation_parked": lambda history, fact: history.parks[fact.key, fact.nonce].append(fact.at),
-        "invocation_reopened": lambda history, fact: history.reopens[fact.key, fact.nonce].append(fact),
-        "invocation_probed": lambda history, fact: history.probes[fact.key, fact.nonce].append(fact),
+        "invocation_parked": lambda history, fact: history.parks[fact.key, fact.invocation_id].append(fact.at),
+        "invocation_reopened": lambda history, fact: history.reopens[fact.key, fact.invocation_id].append(fact),
+        "invocation_probed": lambda history, fact: history.probes[fact.key, fact.invocation_id].append(fact),
         "invocation_in_doubt": lambda history, fact: history._in_doubt(fact),
         "worker_ended": lambda history, fact: history._worker_ended(fact),
         "approval_decided": lambda history, fact: history._answered(fact),
@@ -181,7 +181,7 @@ class History:
         "plan_generated": lambda history, fact: history._planned(fact),
         "step_compensated": lambda history, fact: history.steps_compensated.append(fact),
         "decision_snapshot": lambda history, fact: history._decided(fact),
-        "job_created": lambda history, fact: history._born(fact),
+        "job_created": lambda history, fact: history._created(fact),
         **dict.fromkeys(TERMINAL, lambda history, fact: history._ended(fact)),
     }
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
 
-from aetheris.proofs.history import RETRYABLE, SUCCESSES, History, Try
+from aetheris.proofs.history import RETRYABLE, SUCCESSES, History, InvocationRef
 from aetheris.proofs.records import Fact, Violation, violation
-from aetheris.proofs.reopening import unproven_reopenings
+from aetheris.proofs.reopenings import unproven_reopenings
 from aetheris.proofs.validity import Settlement, Validity
 
 DIRECT = frozenset({"executor", "catch_up"})
 INDIRECT = frozenset({"probe", "human", "late"})
 OWN_TRY = frozenset({"executor", "late"})
 
-Reports = tuple[Try, list[Fact]]
+Reports = tuple[InvocationRef, list[Fact]]
 """What was told of a try, one of each statement."""
 
 
@@ -39,11 +39,13 @@ class LedgerProof:
 def ledger_proof(validity: Validity) -> LedgerProof:
     """Judge every invocation of a history."""
     pending = [key for key in validity.started_keys() if validity.final(key) is None]
-    repeated = [(named, _distinct(told)) for named, told in validity.history.finishes.items() if len(told) > 1]
+    repeated = [
+        (named, _distinct(reported)) for named, reported in validity.history.finishes.items() if len(reported) > 1
+    ]
     found = [*_unclosed(validity, pending), *_reports_disagree(repeated)]
     for rule in (_second_successes, _unstarted, _contradictions, _foreign_retries, unproven_reopenings):
         found.extend(rule(validity))
-    for rule in (_reused_nonces, _moved_keys, _other_tools, _wrong_hashes):
+    for rule in (_reused_invocations, _moved_keys, _other_tools, _wrong_hashes):
         found.extend(rule(validity))
     return LedgerProof(tuple(sorted(pending)), tuple(sorted(found)), tuple(sorted(_byte_differences(repeated))))
 
@@ -56,37 +58,37 @@ def _unclosed(validity: Validity, pending: Iterable[str]) -> Iterator[Violation]
         for start in validity.valid[key]:
             if validity.handover(start) is None:
                 yield violation(
-                    "unclosed_start", start, f"the job has ended, but try {start.nonce} of key {key} has no end"
+                    "unclosed_start", start, f"the job has ended, but try {start.invocation_id} of key {key} has no end"
                 )
 
 
 def _reports_disagree(repeated: Iterable[Reports]) -> Iterator[Violation]:
-    for (key, nonce), reports in repeated:
+    for (key, invocation_id), reports in repeated:
         for first, second in combinations(reports, 2):
             if _via(first) in DIRECT and _via(second) in DIRECT:
                 if _stated(first) != _stated(second):
                     yield violation(
                         "reports_disagree",
                         second,
-                        f"try {nonce} of key {key} is {_saying(first)}, then {_saying(second)}",
+                        f"try {invocation_id} of key {key} is {_saying(first)}, then {_saying(second)}",
                     )
             elif _is_truth(first, second) and _took_effect(first) != _took_effect(second):
                 yield violation(
                     "truth_differs",
                     second,
-                    f"try {nonce} of key {key} is {_saying(first)}, then {_saying(second)}",
+                    f"try {invocation_id} of key {key} is {_saying(first)}, then {_saying(second)}",
                 )
 
 
 def _byte_differences(repeated: Iterable[Reports]) -> Iterator[Violation]:
-    for (key, nonce), reports in repeated:
+    for (key, invocation_id), reports in repeated:
         for first, second in combinations(reports, 2):
             both = _took_effect(first) and _took_effect(second)
             if both and _is_truth(first, second) and _hash(first) != _hash(second):
                 yield violation(
                     "truth_bytes_differ",
                     second,
-                    f"{_via(first)} and {_via(second)} know other results of {nonce}, key {key}",
+                    f"{_via(first)} and {_via(second)} know other results of {invocation_id}, key {key}",
                 )
 
 
@@ -97,23 +99,25 @@ def _second_successes(validity: Validity) -> Iterator[Violation]:
         for (first, _), (second, success) in pairwise(winners):
             if not _harmless(validity, first, second):
                 yield violation(
-                    "second_success", success, f"key {key} succeeds under nonce {first.nonce} and under {second.nonce}"
+                    "second_success",
+                    success,
+                    f"key {key} succeeds under nonce {first.invocation_id} and under {second.invocation_id}",
                 )
 
 
 def _succeeding_starts(validity: Validity, key: str) -> list[tuple[Fact, Fact]]:
     """The valid starts of a key whose nonce succeeds, each with its first success, in order of success."""
-    starts = {start.nonce: start for start in validity.valid[key]}
+    starts = {start.invocation_id: start for start in validity.valid[key]}
     found: list[tuple[Fact, Fact]] = []
-    for nonce, start in starts.items():
-        success = next((fact for fact in _successes(validity, key, nonce) if fact.at > start.at), None)
+    for invocation_id, start in starts.items():
+        success = next((fact for fact in _successes(validity, key, invocation_id) if fact.at > start.at), None)
         if success is not None:
             found.append((start, success))
     return sorted(found, key=lambda pair: pair[1].at)
 
 
-def _successes(validity: Validity, key: str, nonce: str) -> Iterator[Fact]:
-    return (fact for fact in validity.history.finishes.get((key, nonce), []) if _took_effect(fact))
+def _successes(validity: Validity, key: str, invocation_id: str) -> Iterator[Fact]:
+    return (fact for fact in validity.history.finishes.get((key, invocation_id), []) if _took_effect(fact))
 
 
 def _harmless(validity: Validity, first: Fact, second: Fact) -> bool:
@@ -135,22 +139,22 @@ def _unstarted(validity: Validity) -> Iterator[Violation]:
     ]
     if not unfounded:
         return
-    void: dict[Try, list[str]] = {}
+    void: dict[InvocationRef, list[str]] = {}
     for start in validity.history.starts:
-        void.setdefault((start.key, start.nonce), []).extend(validity.void_reasons(start))
+        void.setdefault((start.key, start.invocation_id), []).extend(validity.void_reasons(start))
     for fact in unfounded:
-        reasons = ", ".join(dict.fromkeys(void.get((fact.key, fact.nonce), []))) or "no start precedes it"
+        reasons = ", ".join(dict.fromkeys(void.get((fact.key, fact.invocation_id), []))) or "no start precedes it"
         yield violation(
             "success_without_valid_start",
             fact,
-            f"try {fact.nonce} of key {fact.key} succeeds, but never validly started: {reasons}",
+            f"try {fact.invocation_id} of key {fact.key} succeeds, but never validly started: {reasons}",
         )
 
 
 def _started(validity: Validity, report: Fact) -> bool:
     """Was the try that a report is about validly started before it?"""
     starts = validity.valid.get(report.key, ())
-    return next((start.at for start in starts if start.nonce == report.nonce), report.at) < report.at
+    return next((start.at for start in starts if start.invocation_id == report.invocation_id), report.at) < report.at
 
 
 def _contradictions(validity: Validity) -> Iterator[Violation]:
@@ -164,35 +168,38 @@ def _contradictions(validity: Validity) -> Iterator[Violation]:
                 yield violation(
                     "contradicts_settlement",
                     success,
-                    f"try {start.nonce} succeeds, but key {key} is {settled.outcome} by {settled.fact.event_id}",
+                    f"try {start.invocation_id} succeeds, "
+                    f"but key {key} is {settled.outcome} by {settled.fact.event_id}",
                 )
 
 
 def _excused(validity: Validity, settled: Settlement, start: Fact) -> bool:
     """What a try says of itself binds no other try of a pure tool, or of one that deduplicates."""
-    if settled.fact.text("via") not in OWN_TRY or settled.fact.nonce == start.nonce:
+    if settled.fact.text("via") not in OWN_TRY or settled.fact.invocation_id == start.invocation_id:
         return False
-    settler = next(item for item in validity.valid[start.key] if item.nonce == settled.fact.nonce)
+    settler = next(item for item in validity.valid[start.key] if item.invocation_id == settled.fact.invocation_id)
     return _harmless(validity, settler, start)
 
 
 def _foreign_retries(validity: Validity) -> Iterator[Violation]:
     finishes = validity.history.finishes
-    for key, nonce in validity.history.retries:
-        for fact in finishes[key, nonce]:
+    for key, invocation_id in validity.history.retries:
+        for fact in finishes[key, invocation_id]:
             if fact.outcome == RETRYABLE and _via(fact) not in OWN_TRY:
                 yield violation(
                     "retryable_not_by_try",
                     fact,
-                    f"{_via(fact)} calls try {nonce} of key {key} retryable; only the try may",
+                    f"{_via(fact)} calls try {invocation_id} of key {key} retryable; only the try may",
                 )
 
 
-def _reused_nonces(validity: Validity) -> Iterator[Violation]:
+def _reused_invocations(validity: Validity) -> Iterator[Violation]:
     """A nonce is fresh for every try."""
-    for nonce, starts in validity.valid_of_nonce.items():
+    for invocation_id, starts in validity.valid_by_invocation.items():
         for start in starts[1:]:
-            yield violation("nonce_reused", start, f"nonce {nonce} was started before, by event {starts[0].event_id}")
+            yield violation(
+                "nonce_reused", start, f"nonce {invocation_id} was started before, by event {starts[0].event_id}"
+            )
 
 
 def _moved_keys(validity: Validity) -> Iterator[Violation]:
@@ -222,7 +229,9 @@ def _wrong_hashes(validity: Validity) -> Iterator[Violation]:
     for reports in validity.history.finishes.values():
         for fact in reports:
             if _took_effect(fact) and not _names_blob(fact) and not _hash_holds(validity.history, fact):
-                yield violation("output_hash_mismatch", fact, f"output_hash is not the result's, try {fact.nonce}")
+                yield violation(
+                    "output_hash_mismatch", fact, f"output_hash is not the result's, try {fact.invocation_id}"
+                )
 
 
 def _hash_holds(history: History, fact: Fact) -> bool:

@@ -88,7 +88,7 @@ class Fact:
     """The job that it names."""
     key: str = field(init=False)
     """The idempotency key that it is about."""
-    nonce: str = field(init=False)
+    invocation_id: str = field(init=False)
     """The try that it names."""
     node: str = field(init=False)
     """The node that it is about."""
@@ -99,7 +99,7 @@ class Fact:
         # asked for many times a record, so looked up once
         self.job = self.text("job_id")
         self.key = self.text("idempotency_key")
-        self.nonce = self.text("invocation_id")
+        self.invocation_id = self.text("invocation_id")
         self.node = self.text("node_id")
         self.outcome = self.text("outcome")
 

@@ -75,7 +75,7 @@ class _Seen:
     parked: bool = False
     alive: set[str] = field(default_factory=set[str])
     approved: str = ""
-    tries: int = 0
+    invocations: int = 0
     asked: bool = False
     asks: int = 1
     """The token that requests and decisions must carry."""
@@ -93,9 +93,9 @@ def scan(validity: Validity) -> Context:
         state = seen.setdefault(key, _Seen())
         if fact.type == "tool_invocation_started" and validity.is_valid(fact):
             started.add(key)
-            state.holder, state.open, state.parked = fact.nonce, False, False
-            state.alive.add(fact.nonce)
-            state.tries += 1
+            state.holder, state.open, state.parked = fact.invocation_id, False, False
+            state.alive.add(fact.invocation_id)
+            state.invocations += 1
         elif fact.type in ("approval_requested", "approval_decided"):
             _hear(fact, state)
         elif _closes(fact, state):
@@ -112,12 +112,12 @@ def _closes(fact: Fact, state: _Seen) -> bool:
     if fact.type != "tool_invocation_finished":
         return False
     if fact.outcome in SUCCESSES:
-        return fact.nonce in state.alive
-    if fact.outcome != PERMANENT or not state.holder or fact.nonce != state.holder:
+        return fact.invocation_id in state.alive
+    if fact.outcome != PERMANENT or not state.holder or fact.invocation_id != state.holder:
         return False
     match fact.text("via"):
         case "executor" | "late":
-            return fact.nonce in state.alive
+            return fact.invocation_id in state.alive
         case "ledger":
             return not state.parked
         case "human":
@@ -136,17 +136,17 @@ def _hear(fact: Fact, state: _Seen) -> None:
 
 
 def _hand_over(validity: Validity, fact: Fact, state: _Seen) -> None:
-    holds = fact.nonce == state.holder and not state.open
+    holds = fact.invocation_id == state.holder and not state.open
     if fact.type == "tool_invocation_finished" and fact.outcome == RETRYABLE:
-        if fact.nonce in state.alive:
-            state.alive.discard(fact.nonce)
+        if fact.invocation_id in state.alive:
+            state.alive.discard(fact.invocation_id)
             if holds:
                 state.open, state.parked = True, False
     elif fact.type == "invocation_parked" and holds:
         state.parked = True
     elif fact.type == "invocation_reopened" and holds and state.parked == (fact.text("by") == "human"):
         if state.parked and (state.asked or validity.is_irreversible(fact.node, fact.at)):
-            state.approved, state.asked, state.asks = "", False, state.tries + 1
+            state.approved, state.asked, state.asks = "", False, state.invocations + 1
         state.open, state.parked = True, False
 
 
@@ -189,9 +189,9 @@ def _stray_commits(validity: Validity) -> Iterator[Violation]:
     """A command_committed stands beside a success of its key, counted or void."""
     for key, commits in validity.history.commits.items():
         closings = validity.history.closings.get(key, ())
-        said = {fact.text("output_hash") for fact in closings if fact.outcome in SUCCESSES}
+        reported = {fact.text("output_hash") for fact in closings if fact.outcome in SUCCESSES}
         for commit in commits:
-            if commit.text("output_hash") not in said:
+            if commit.text("output_hash") not in reported:
                 yield violation("stray_commit", commit, f"key {key} is committed, but no finished says so")
 
 
@@ -229,7 +229,9 @@ def _injected(validity: Validity, fact: Fact, effect: Settlement) -> Iterator[Vi
 
 
 def _result_types(validity: Validity, settled: Fact) -> frozenset[str]:
-    planned = validity.planned(next(one for one in validity.valid[settled.key] if one.nonce == settled.nonce))
+    planned = validity.planned(
+        next(one for one in validity.valid[settled.key] if one.invocation_id == settled.invocation_id)
+    )
     if planned.entry.get("kind", "tool") != "tool" or planned.tool.get("effect_class") == "pure":
         return _UNSEEN
     return _PARTIAL if settled.outcome == "compensatable_failure" else _COMMITTED

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from aetheris.proofs.audit import Audit
 from aetheris.proofs.execution import LoadBlob
-from aetheris.proofs.findings import Report
+from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.records import RawRecord
 from aetheris.proofs.trust import TrustedKey
 
@@ -14,7 +14,7 @@ def verify(
     *,
     keys: Iterable[TrustedKey] = (),
     load_blob: LoadBlob | None = None,
-) -> Report:
+) -> ProofReport:
     """The report on all records of one job, in log order.
 
     `keys` are those whose seals are taken; a seal by any other is a violation.
@@ -26,4 +26,4 @@ def verify(
     return audit.report(keys=keys, load_blob=load_blob)
 
 
-__all__ = ["Report", "verify"]
+__all__ = ["ProofReport", "verify"]

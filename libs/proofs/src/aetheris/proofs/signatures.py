@@ -91,9 +91,9 @@ def certified(certificate: object, installation: str) -> tuple[str, bytes] | Non
     """(service, raw public key) of a certificate that this installation's root signed; None for any other."""
     if not isinstance(certificate, dict):
         return None
-    said = cast("dict[str, object]", certificate)
-    named = {name: said.get(name) for name in _NAMED}
-    root, public_key, signature = (_bytes(said.get(name)) for name in ("root", "public_key", "signature"))
+    body = cast("dict[str, object]", certificate)
+    named = {name: body.get(name) for name in _NAMED}
+    root, public_key, signature = (_bytes(body.get(name)) for name in ("root", "public_key", "signature"))
     if root is None or public_key is None or signature is None or len(public_key) != 32:
         return None
     if not all(isinstance(one, str) for one in named.values()) or fingerprint(root) != installation:
@@ -117,11 +117,11 @@ def _decoded(text: bytes, size: int | None = None) -> bytes:
     return data
 
 
-def _bytes(said: object) -> bytes | None:
-    if not isinstance(said, str):
+def _bytes(reported: object) -> bytes | None:
+    if not isinstance(reported, str):
         return None
     try:
-        data = base64.b64decode(said, validate=True)
+        data = base64.b64decode(reported, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return data if base64.b64encode(data).decode() == said else None
+    return data if base64.b64encode(data).decode() == reported else None

@@ -45,7 +45,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ApprovalToken:
     """The token that an approval must carry, and since when: a retry by hand of what needed one needs another."""
 
     token: int = 1
@@ -91,7 +91,7 @@ class Validity:
         self.reasons: dict[int, tuple[str, ...]] = {}
         self._planned: dict[int, Planned] = {}
         self.valid: dict[str, list[Fact]] = defaultdict(list)
-        self.valid_of_nonce: dict[str, list[Fact]] = defaultdict(list)
+        self.valid_by_invocation: dict[str, list[Fact]] = defaultdict(list)
         self._keys_of_node: dict[str, dict[str, None]] = defaultdict(dict)
         self._keys_of_content: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._handovers: dict[int, Handover | None] = {}
@@ -127,9 +127,9 @@ class Validity:
         """The nonces of valid starts that nothing has proved unexecuted."""
         retries = self.history.retries
         return {
-            start.nonce
+            start.invocation_id
             for start in self.starts_before(key, at)
-            if not (retries and _any_between(retries.get((key, start.nonce), ()), start.at, at))
+            if not (retries and _any_between(retries.get((key, start.invocation_id), ()), start.at, at))
         }
 
     def handover(self, start: Fact) -> Handover | None:
@@ -148,7 +148,7 @@ class Validity:
         """The generation that may start next, or that runs."""
         return len(self.starts_before(key, at)) + (self._unsettled_phase(key, at) in OPEN)
 
-    def attempt(self, key: str, at: int) -> int:
+    def external_attempt(self, key: str, at: int) -> int:
         """The external attempt, from 0."""
         ends = [self.handover(start) for start in self.starts_before(key, at)]
         return len([end for end in ends if end is not None and end.proved and end.at < at])
@@ -218,10 +218,10 @@ class Validity:
         reasons = tuple(self._broken(start, planned))
         self.reasons[start.at] = reasons
         if reasons:
-            self._void.add(_try(start))
+            self._void.add(_invocation(start))
             return
         self.valid[start.key].append(start)
-        self.valid_of_nonce[start.nonce].append(start)
+        self.valid_by_invocation[start.invocation_id].append(start)
         self._keys_of_node[start.node][start.key] = None
         if irreversible:
             self._keys_of_content[_content(start)][start.key] = None
@@ -230,10 +230,10 @@ class Validity:
         key, at, body = start.key, start.at, start.body
         earlier, irreversible = self.starts_before(key, at), planned.irreversible
         is_open = not earlier or self._unsettled_phase(key, at) in OPEN
-        attempt = self.attempt(key, at) if earlier else 0
-        if not (key and start.nonce and start.node):
+        attempt = self.external_attempt(key, at) if earlier else 0
+        if not (key and start.invocation_id and start.node):
             yield "unnamed"
-        if self._void and _try(start) in self._void:
+        if self._void and _invocation(start) in self._void:
             yield "void_before"
         if self.settlement(key, at) is not None:
             yield "settled"
@@ -262,7 +262,7 @@ class Validity:
             yield "external_key"
         if not self._after_holds(start):
             yield "after"
-        asking = self.askings(key, at)[-1] if earlier else Asking()
+        asking = self.askings(key, at)[-1] if earlier else ApprovalToken()
         if (irreversible or asking.token > 1) and not self._approved(start, asking):
             yield "not_approved"
         if irreversible and self._content_taken(start):
@@ -284,7 +284,7 @@ class Validity:
         return paused
 
     def _find_handover(self, start: Fact) -> Handover | None:
-        named = (start.key, start.nonce)
+        named = (start.key, start.invocation_id)
         if named not in self.history.retries and named not in self.history.reopens:
             return None
         retry = _first_after(self.history.retries.get(named, []), start.at)
@@ -300,7 +300,7 @@ class Validity:
         """A person reopens what is parked; others what isn't, or by a probe once the try can act no more."""
         if reopened.at <= start.at:
             return False
-        parked = _first_after(self.history.parks.get((start.key, start.nonce), []), start.at)
+        parked = _first_after(self.history.parks.get((start.key, start.invocation_id), []), start.at)
         if parked is None or parked > reopened.at:
             return reopened.text("by") != "human"
         ended = self.end_of(start) if reopened.text("by") == "probe" else None
@@ -309,7 +309,7 @@ class Validity:
     def end_of(self, start: Fact) -> int | None:
         """Where it is recorded first that a try can act no more: its worker has ended, or its own code has raised."""
         ended = self.history.gone.get(start.worker) if start.worker is not None else None
-        returned = [at for at in self.history.returns.get((start.key, start.nonce), ()) if at > start.at]
+        returned = [at for at in self.history.returns.get((start.key, start.invocation_id), ()) if at > start.at]
         return min((at for at in (ended, *returned) if at is not None), default=None)
 
     def _unsettled_phase(self, key: str, at: int) -> Phase:
@@ -320,7 +320,7 @@ class Validity:
         end = self.handover(last)
         if end is not None and end.at < at:
             return Phase.REOPENED
-        parks = self.history.parks.get((key, last.nonce), ())
+        parks = self.history.parks.get((key, last.invocation_id), ())
         return Phase.PARKED if _any_between(parks, last.at, at) else Phase.STARTED
 
     def _find_settlement(self, key: str, at: int) -> Settlement | None:
@@ -341,7 +341,7 @@ class Validity:
         if fact.type == "invocation_rejected":
             return self._rejects(fact, live)
         if fact.outcome in SUCCESSES:
-            return Settlement(fact, "success", sure=False) if fact.nonce in live else None
+            return Settlement(fact, "success", sure=False) if fact.invocation_id in live else None
         return self._fails(fact, live) if fact.outcome == PERMANENT else None
 
     def _rejects(self, fact: Fact, live: set[str]) -> Settlement | None:
@@ -354,10 +354,10 @@ class Validity:
 
     def _fails(self, fact: Fact, live: set[str]) -> Settlement | None:
         starts = self.starts_before(fact.key, fact.at)
-        if not starts or starts[-1].nonce != fact.nonce:
+        if not starts or starts[-1].invocation_id != fact.invocation_id:
             return None
         phase = self._unsettled_phase(fact.key, fact.at)
-        own = (fact.nonce in live, live == {fact.nonce})
+        own = (fact.invocation_id in live, live == {fact.invocation_id})
         holds, sure = {
             "executor": own,
             "late": own,
@@ -388,28 +388,28 @@ class Validity:
         starts = self.starts_before(key, at)
         if not starts:
             return None
-        place = _first_after(self.history.parks.get((key, starts[-1].nonce), ()), starts[-1].at)
+        place = _first_after(self.history.parks.get((key, starts[-1].invocation_id), ()), starts[-1].at)
         end = self.handover(starts[-1])
         if place is None or place >= at or (end is not None and end.at < place):
             return None
         return self.history.facts[place]
 
-    def askings(self, key: str, at: int) -> list[Asking]:
+    def askings(self, key: str, at: int) -> list[ApprovalToken]:
         """What approvals of a key had to carry before a position: at first, and since each retry by hand."""
-        found = [Asking()]
+        found = [ApprovalToken()]
         for token, start in enumerate(self.starts_before(key, at), start=2):
             end = self.handover(start)
             if end is None or not end.by_hand or end.at >= at or self.settlement(key, end.at) is not None:
                 continue
             if self.is_irreversible(start.node, end.at) or self.request(key, found[-1], end.at) is not None:
-                found.append(Asking(token, end.at))
+                found.append(ApprovalToken(token, end.at))
         return found
 
-    def request(self, key: str, asking: Asking, at: int) -> Fact | None:
+    def request(self, key: str, asking: ApprovalToken, at: int) -> Fact | None:
         """The request for approval that counts, before a position."""
         return _first_within(self.history.requests.get(key, ()), asking, at)
 
-    def decision(self, key: str, asking: Asking, at: int) -> Fact | None:
+    def decision(self, key: str, asking: ApprovalToken, at: int) -> Fact | None:
         """The decision that counts, before a position."""
         return _first_within(self.history.decisions.get(key, ()), asking, at)
 
@@ -448,14 +448,14 @@ class Validity:
     def _settled_by(self, item: object, at: int) -> bool:
         """Exactly that nonce settled its key as success, with exactly that result."""
         named: Body = cast("Body", item) if isinstance(item, dict) else {}
-        nonce, result_hash = named.get("invocation_id"), named.get("result_hash")
-        for start in self.valid_of_nonce.get(nonce, []) if isinstance(nonce, str) else ():
+        invocation_id, result_hash = named.get("invocation_id"), named.get("result_hash")
+        for start in self.valid_by_invocation.get(invocation_id, []) if isinstance(invocation_id, str) else ():
             settled = self.settlement(start.key, at)
-            if settled is not None and settled.succeeded and settled.fact.nonce == nonce:
+            if settled is not None and settled.succeeded and settled.fact.invocation_id == invocation_id:
                 return bool(result_hash) and settled.fact.body.get("output_hash") == result_hash
         return False
 
-    def _approved(self, start: Fact, asking: Asking) -> bool:
+    def _approved(self, start: Fact, asking: ApprovalToken) -> bool:
         """By policy for this version, or by the first decision, if it is a yes to this version and these arguments.
 
         What a human retries, only by a decision about that retry.
@@ -475,9 +475,9 @@ def _covers(stop: Fact, since: int) -> bool:
     return not isinstance(up_to, int) or since <= up_to
 
 
-def _try(start: Fact) -> tuple[str, str, str]:
+def _invocation(start: Fact) -> tuple[str, str, str]:
     """What a repeat of a record has in common with it."""
-    return start.key, start.nonce, repr(start.body.get("token"))
+    return start.key, start.invocation_id, repr(start.body.get("token"))
 
 
 def _content(start: Fact) -> tuple[str, str]:
@@ -489,7 +489,7 @@ def is_number(value: object, expected: int) -> bool:
     return not isinstance(value, bool) and isinstance(value, int) and value == expected
 
 
-def _first_within(facts: Iterable[Fact], asking: Asking, at: int) -> Fact | None:
+def _first_within(facts: Iterable[Fact], asking: ApprovalToken, at: int) -> Fact | None:
     """The first one that carries the token, where it was asked for and before a position."""
     return next(
         (fact for fact in facts if asking.since < fact.at < at and is_number(token_of(fact), asking.token)), None

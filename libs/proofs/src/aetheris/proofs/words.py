@@ -29,15 +29,15 @@ def proves_doubt(body: Body) -> bool:
 
 
 def _leads(body: Body, steps: int | None) -> bool:
-    said, nonce = body.get("word"), body.get("invocation_id")
-    if steps is None or not isinstance(said, str) or not isinstance(nonce, str) or len(said) != 64:
+    reported, invocation_id = body.get("word"), body.get("invocation_id")
+    if steps is None or not isinstance(reported, str) or not isinstance(invocation_id, str) or len(reported) != 64:
         return False
     try:
-        value = bytes.fromhex(said)
+        value = bytes.fromhex(reported)
     except ValueError:
         return False
-    if value.hex() != said:
+    if value.hex() != reported:
         return False
     for _ in range(steps):
         value = hashlib.sha256(NONCE + value).digest()
-    return value.hex() == nonce
+    return value.hex() == invocation_id

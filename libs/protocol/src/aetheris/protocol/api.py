@@ -17,13 +17,13 @@ Action = Literal["approve", "edit", "reject"]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
-class Body(BaseModel):
+class RequestModel(BaseModel):
     """What a client sends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Answer(BaseModel):
+class ResponseModel(BaseModel):
     """What the gateway answers."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -44,7 +44,7 @@ class LimitsBody(Limits):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Submission(Body):
+class Submission(RequestModel):
     """The body of POST /jobs; what follows the goal goes with one, and with nothing else."""
 
     plan: dict[str, Any] | None = None
@@ -60,7 +60,7 @@ class Submission(Body):
     options: Options = Options()
 
 
-class SettleBody(Body):
+class SettleBody(RequestModel):
     """What who continues a job says became of a step that nobody was sure of."""
 
     verdict: Literal["happened", "not_executed"]
@@ -68,7 +68,7 @@ class SettleBody(Body):
     result: Any = None
 
 
-class ContinuationBody(Body):
+class ContinuationBody(RequestModel):
     """The body of POST /jobs/{id}/continue; it may be left out: the plan is the earlier job's."""
 
     plan: dict[str, Any] | None = None
@@ -76,27 +76,27 @@ class ContinuationBody(Body):
     settle: dict[str, SettleBody] = Field(default_factory=dict, max_length=100)
 
 
-class CancelBody(Body):
+class CancelBody(RequestModel):
     """The body of POST /jobs/{id}/cancel; it may be left out."""
 
     reason: str | None = Field(default=None, max_length=2_000)
     compensate: bool = False
 
 
-class ReasonBody(Body):
+class ReasonBody(RequestModel):
     """The body of POST /jobs/{id}/pause, /resume and /contracts/{execution_id}/cancel; it may be left out."""
 
     reason: str | None = Field(default=None, max_length=2_000)
 
 
-class SignalBody(Body):
+class SignalBody(RequestModel):
     """The body of POST /jobs/{id}/signal."""
 
     correlation_key: CorrelationKey
     payload: Any = None
 
 
-class ResolveBody(Body):
+class ResolveBody(RequestModel):
     """The body of POST /jobs/{id}/contracts/{execution_id}/resolve."""
 
     verdict: str = Field(pattern="^(happened|not_executed|retry)$")
@@ -104,7 +104,7 @@ class ResolveBody(Body):
     result: Any = None
 
 
-class RespondBody(Body):
+class RespondBody(RequestModel):
     """The body of POST /ecs/respond."""
 
     request_id: str = Field(min_length=1, max_length=200)
@@ -113,20 +113,20 @@ class RespondBody(Body):
     comment: str | None = Field(default=None, max_length=2_000)
 
 
-class RequestBody(Body):
+class RequestBody(RequestModel):
     """The body of POST /ecs/continue."""
 
     request_id: str = Field(min_length=1, max_length=200)
 
 
-class WorkerEndBody(Body):
+class WorkerEndBody(RequestModel):
     """The body of POST /workers/{worker_id}/end; without an incarnation the one who lives is meant."""
 
     evidence: str = Field(min_length=1, max_length=1_000)
     incarnation: str | None = Field(default=None, min_length=1, max_length=64)
 
 
-class ToolReleaseBody(Body):
+class ToolReleaseBody(RequestModel):
     """The body of POST /tools/{name}/release."""
 
     reason: str = Field(min_length=1, max_length=1_000)
@@ -135,7 +135,7 @@ class ToolReleaseBody(Body):
 # Jobs
 
 
-class Submitted(Answer):
+class Submitted(ResponseModel):
     """A submission that was taken, and where its job stands; `continues` names the job that it goes on from."""
 
     job_id: str
@@ -148,7 +148,7 @@ class Submitted(Answer):
         return self.status in _ENDED
 
 
-class PauseInForce(Answer):
+class PauseInForce(ResponseModel):
     """Who paused a job, and why; the pauses of a job are numbered from 1."""
 
     number: int
@@ -156,7 +156,7 @@ class PauseInForce(Answer):
     reason: str | None = None
 
 
-class JobSummary(Answer):
+class JobSummary(ResponseModel):
     """A line of the list of jobs; `paused` says by whom and why, while it is."""
 
     job_id: str
@@ -167,14 +167,14 @@ class JobSummary(Answer):
     paused: PauseInForce | None = None
 
 
-class JobPage(Answer):
+class JobPage(ResponseModel):
     """Some jobs, newest first; `cursor` leads to the next ones."""
 
     jobs: tuple[JobSummary, ...]
     cursor: str | None = None
 
 
-class Step(Answer):
+class StepView(ResponseModel):
     """Where one step stands: pending, running, waiting, completed, failed, rejected or cancelled.
 
     `request_id` is what a human is asked, where he is and has not answered; `via` says by whom it was settled.
@@ -194,7 +194,7 @@ class Step(Answer):
     compensates: str | None = None
 
 
-class Continued(Answer):
+class Continued(ResponseModel):
     """The job that a job continues, and the steps whose results it adopted."""
 
     job_id: str
@@ -206,7 +206,7 @@ class Job(JobSummary):
 
     goal: str | None = None
     continues: Continued | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepView, ...] = ()
     why: str | None = None
     result: Any = None
     error: str | None = None
@@ -218,7 +218,7 @@ class Job(JobSummary):
         return self.status in _ENDED
 
 
-class JobEvent(Answer):
+class JobEvent(ResponseModel):
     """An event of a job; `seq` counts from 1 without gaps."""
 
     seq: int
@@ -232,7 +232,7 @@ class JobEvent(Answer):
     data: Any
 
 
-class Contract(Answer):
+class Contract(ResponseModel):
     """An execution contract: what came of one call of a step, as its log says; how much of it, the `level` says."""
 
     execution_id: str | None
@@ -246,13 +246,13 @@ class Contract(Answer):
     transitions: tuple[dict[str, Any], ...] = ()
 
 
-class ContractList(Answer):
+class ContractList(ResponseModel):
     """The execution contracts of a job."""
 
     contracts: tuple[Contract, ...]
 
 
-class EffectPage(Answer):
+class EffectPage(ResponseModel):
     """Effects of the tenant, newest first, each with the tree of its reasons; `cursor` leads to the next ones."""
 
     effects: tuple[dict[str, Any], ...]
@@ -262,7 +262,7 @@ class EffectPage(Answer):
 # Commands
 
 
-class Commanded(Answer):
+class Commanded(ResponseModel):
     """A command's answer: `event` is what the log answered; None if it had not within five seconds.
 
     `status` is what the job comes to; `execution_id`, `verdict` and `correlation_key` repeat what was asked for.
@@ -279,7 +279,7 @@ class Commanded(Answer):
     paused: PauseInForce | None = None
 
 
-class Reconciled(Answer):
+class Reconciled(ResponseModel):
     """What the outside says of a job's recorded effects; `effects` are the answers that came in time."""
 
     job_id: str
@@ -301,7 +301,7 @@ class Reconciled(Answer):
 # Requests to humans
 
 
-class Approval(Answer):
+class Approval(ResponseModel):
     """An open request to a human: about a call (`approval`), or a form of the plan (`human`)."""
 
     request_id: str
@@ -314,14 +314,14 @@ class Approval(Answer):
     expires_at: str | None = None
 
 
-class ApprovalPage(Answer):
+class ApprovalPage(ResponseModel):
     """Some open requests, oldest first; `cursor` leads to the next ones."""
 
     approvals: tuple[Approval, ...]
     cursor: str | None = None
 
 
-class HumanRequest(Answer):
+class HumanRequest(ResponseModel):
     """A request with its form, and how it stands: waiting, approved, edited, rejected, answered, expired, cancelled."""
 
     request: dict[str, Any]
@@ -332,7 +332,7 @@ class HumanRequest(Answer):
     answer: dict[str, Any] | None = None
 
 
-class RequestStanding(Answer):
+class RequestStanding(ResponseModel):
     """How an answered request stands."""
 
     job_id: str
@@ -341,7 +341,7 @@ class RequestStanding(Answer):
     execution_state: str
 
 
-class Responded(Answer):
+class Responded(ResponseModel):
     """What became of an answer; an edit makes a new call, which `next_request_id` asks about."""
 
     request_id: str
@@ -354,13 +354,13 @@ class Responded(Answer):
 # Tools, models, workers
 
 
-class ToolList(Answer):
+class ToolList(ResponseModel):
     """The newest version of every tool, as it is registered; `quarantined` where its calls wait, `released` by whom."""
 
     tools: tuple[dict[str, Any], ...]
 
 
-class ReleaseView(Answer):
+class ReleaseView(ResponseModel):
     """Who released a tool from quarantine last, why, and when."""
 
     by: str
@@ -368,14 +368,14 @@ class ReleaseView(Answer):
     at: str
 
 
-class ToolReleased(Answer):
+class ToolReleased(ResponseModel):
     """A tool whose calls wait no longer; what it failed before counts no more."""
 
     tool: str
     released: ReleaseView
 
 
-class ModelSummary(Answer):
+class ModelSummary(ResponseModel):
     """A model that jobs may name; `provider_model` is as its provider names it."""
 
     name: str
@@ -383,13 +383,13 @@ class ModelSummary(Answer):
     priced: bool
 
 
-class ModelList(Answer):
+class ModelList(ResponseModel):
     """The registered models."""
 
     models: tuple[ModelSummary, ...]
 
 
-class WorkerSummary(Answer):
+class WorkerSummary(ResponseModel):
     """A name of workers: the incarnation that lives under it, those that left it, how many have ended."""
 
     worker_id: str
@@ -399,13 +399,13 @@ class WorkerSummary(Answer):
     ended: int
 
 
-class WorkerList(Answer):
+class WorkerList(ResponseModel):
     """Every name."""
 
     workers: tuple[WorkerSummary, ...]
 
 
-class IncarnationEnd(Answer):
+class IncarnationEnd(ResponseModel):
     """An incarnation that can act no more, how that is known, and by whom."""
 
     incarnation: str
@@ -414,7 +414,7 @@ class IncarnationEnd(Answer):
     evidence: str | None = None
 
 
-class OpenCall(Answer):
+class OpenCall(ResponseModel):
     """A call that a worker has declared, and that nobody has settled."""
 
     job_id: str
@@ -424,7 +424,7 @@ class OpenCall(Answer):
     incarnation: str | None
 
 
-class WorkerView(Answer):
+class WorkerView(ResponseModel):
     """A name of workers, with how each incarnation ended, and what it has open in the caller's newest jobs."""
 
     worker_id: str
@@ -435,7 +435,7 @@ class WorkerView(Answer):
     open: tuple[OpenCall, ...]
 
 
-class WorkerEnded(Answer):
+class WorkerEndReply(ResponseModel):
     """A person's word that an incarnation has ended; `ended` is what the topic says, None where it does not yet."""
 
     worker_id: str
@@ -446,7 +446,7 @@ class WorkerEnded(Answer):
 # What is wrong
 
 
-class Fault(Answer):
+class Fault(ResponseModel):
     """Which rule is broken: `code` for programs, `message` for people; `details` names the field, or what stands."""
 
     code: str
@@ -454,7 +454,7 @@ class Fault(Answer):
     details: dict[str, Any]
 
 
-class Refusal(Answer):
+class Refusal(ResponseModel):
     """An answer other than yes."""
 
     error: Fault

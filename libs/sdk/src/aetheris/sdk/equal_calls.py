@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import job_id_of
-from aetheris.sdk.client import AsyncClient, Conflict, Job, NotFound, Step, Submitted
+from aetheris.sdk.client import AsyncClient, Conflict, Job, ResourceNotFound, StepView, Submitted
 
 MOST_TRIES = 10
 """Of an equal call that surely fails each time."""
@@ -26,32 +26,32 @@ class NoSuchCall(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EqualCallKey:
     """Where an equal call is submitted: its Idempotency-Key, and which occurrence of its content it is."""
 
     key: str
     occurrence: int = 1
 
-    def again(self, job_id: str) -> "Place":
+    def again(self, job_id: str) -> "EqualCallKey":
         """Behind a job that surely took no effect, or that only read."""
-        return Place(digest([self.key, "again", job_id]), self.occurrence)
+        return EqualCallKey(digest([self.key, "again", job_id]), self.occurrence)
 
-    def repeat(self, job_id: str) -> "Place":
+    def repeat(self, job_id: str) -> "EqualCallKey":
         """Behind a job that succeeded, because somebody means it twice."""
-        return Place(digest([self.key, "repeat", job_id]), self.occurrence + 1)
+        return EqualCallKey(digest([self.key, "repeat", job_id]), self.occurrence + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StandingJob:
     """The job that stands for a call; `earlier` where it had ended before it was asked for."""
 
     job_id: str
     status: str
-    place: Place
+    place: EqualCallKey
     earlier: Job | None = None
 
 
-async def found(submit: Submit, client: AsyncClient, place: Place) -> Found:
+async def found(submit: Submit, client: AsyncClient, place: EqualCallKey) -> StandingJob:
     """The job of a call: the one that stands for it, else a new one.
 
     Raises:
@@ -61,12 +61,12 @@ async def found(submit: Submit, client: AsyncClient, place: Place) -> Found:
     while (submitted := await _submitted(submit, client, place)).ended:
         job = await client.job(submitted.job_id)
         if tries == MOST_TRIES or not took_nothing(job):
-            return Found(job.job_id, job.status, place, job)
+            return StandingJob(job.job_id, job.status, place, job)
         place, tries = place.again(job.job_id), tries + 1
-    return Found(submitted.job_id, submitted.status, place)
+    return StandingJob(submitted.job_id, submitted.status, place)
 
 
-async def place_of_repeat(client: AsyncClient, first: Place, repeat_of: str) -> Place:
+async def place_of_repeat(client: AsyncClient, first: EqualCallKey, repeat_of: str) -> EqualCallKey:
     """Where the repeat of a call is submitted: of one that succeeded, and is an equal one of this run.
 
     Raises:
@@ -78,7 +78,7 @@ async def place_of_repeat(client: AsyncClient, first: Place, repeat_of: str) -> 
         place = first
         while (job := await client.job(job_id_of(tenant, place.key))).job_id != repeat_of:
             place = _behind(place, job)
-    except NotFound:
+    except ResourceNotFound:
         raise NoSuchCall from None
     if job.status != "completed" or place.occurrence == MOST_OCCURRENCES:
         raise NoSuchCall
@@ -100,7 +100,7 @@ def meant(args: Mapping[str, Any], schema: Mapping[str, Any], volatile: Collecti
     return {name: value for name, value in _without_defaults(args, schema).items() if name not in volatile}
 
 
-def _behind(place: Place, job: Job) -> Place:
+def _behind(place: EqualCallKey, job: Job) -> EqualCallKey:
     if job.status == "completed":
         return place.repeat(job.job_id)
     if took_nothing(job):
@@ -108,7 +108,7 @@ def _behind(place: Place, job: Job) -> Place:
     raise NoSuchCall
 
 
-async def _submitted(submit: Submit, client: AsyncClient, place: Place) -> Submitted:
+async def _submitted(submit: Submit, client: AsyncClient, place: EqualCallKey) -> Submitted:
     """The submission; a job that was asked for in other words that mean the same is that job."""
     try:
         return await submit(place.key, place.occurrence)
@@ -120,11 +120,11 @@ async def _submitted(submit: Submit, client: AsyncClient, place: Place) -> Submi
         return Submitted(job_id=job_id, status=job.status)
 
 
-def _took_nothing(job: Job, step: Step) -> bool:
+def _took_nothing(job: Job, step: StepView) -> bool:
     return step.effect in (None, "none") or step.node_id in job.compensated or _is_denied(step)
 
 
-def _is_denied(step: Step) -> bool:
+def _is_denied(step: StepView) -> bool:
     """A human resolved it: not executed."""
     return step.effect == "possible" and step.state == "failed" and step.via == "human"
 

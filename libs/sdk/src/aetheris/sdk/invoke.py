@@ -34,7 +34,7 @@ from aetheris.sdk.outcomes import (
 from aetheris.sdk.redaction import Redactor
 from aetheris.sdk.results import recorded
 from aetheris.sdk.schema import BadArguments
-from aetheris.sdk.threads import THREADS, Ended
+from aetheris.sdk.threads import THREADS, UnraisableEnd
 from aetheris.sdk.tools import AnyTool, wants_context
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ async def _outcome(call: Callable[[], Awaitable[Any]], pure: bool, redactor: Red
 
 def _is_own(error: BaseException) -> bool:
     """Whether the tool's code has ended by it; what only stands for another may be a cancellation."""
-    return isinstance(error, Exception) and not isinstance(error, Ended)
+    return isinstance(error, Exception) and not isinstance(error, UnraisableEnd)
 
 
 def _doubt(error_class: str, pure: bool, *, returned: bool = False) -> Outcome:
@@ -170,28 +170,28 @@ def _recorded(value: Any, redactor: Redactor) -> tuple[Any, bytes]:
     return (result, data) if clean is result else recordable.result(clean)
 
 
-def _changes(said: Iterable[StateChange], redactor: Redactor) -> tuple[StateChange, ...]:
+def _changes(reported: Iterable[StateChange], redactor: Redactor) -> tuple[StateChange, ...]:
     """What a tool says that it changed, in texts; what is no change is left out."""
-    return tuple(_change(one, redactor) for one in recordable.in_order(said) if isinstance(one, StateChange))
+    return tuple(_change(one, redactor) for one in recordable.in_order(reported) if isinstance(one, StateChange))
 
 
-def _change(said: StateChange, redactor: Redactor) -> StateChange:
+def _change(change: StateChange, redactor: Redactor) -> StateChange:
     return StateChange(
-        _name(said.resource_type, redactor),
-        _name(said.resource_id, redactor),
-        _name(said.operation, redactor),
-        *(None if one is None else _name(one, redactor) for one in (said.version, said.etag, said.external_ref)),
+        _name(change.resource_type, redactor),
+        _name(change.resource_id, redactor),
+        _name(change.operation, redactor),
+        *(None if one is None else _name(one, redactor) for one in (change.version, change.etag, change.external_ref)),
     )
 
 
-def _name(said: object, redactor: Redactor) -> str:
+def _name(reported: object, redactor: Redactor) -> str:
     """Without secrets first: a part of one could not be found."""
-    return recordable.name(redactor.text(recordable.said(said)))
+    return recordable.name(redactor.text(recordable.as_text(reported)))
 
 
 def _reason(error: Exception, redactor: Redactor) -> str:
     """The author's own words; they are meant to be recorded."""
-    return _cut(redactor.text(recordable.said(error) or type(error).__name__))
+    return _cut(redactor.text(recordable.as_text(error) or type(error).__name__))
 
 
 def _cut(text: str) -> str:
@@ -217,31 +217,31 @@ async def _within(within_s: float, work: Callable[[], Awaitable[T]], otherwise: 
     waits for it. It hands over what it comes to by itself: no callback, and a pass of the loop less.
     """
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[T] = loop.create_future()
-    task = loop.create_task(_hand_over(work, told, otherwise))
-    late = loop.call_later(within_s, _give, told, otherwise, "TimeoutError")
+    reported: asyncio.Future[T] = loop.create_future()
+    task = loop.create_task(_hand_over(work, reported, otherwise))
+    late = loop.call_later(within_s, _give, reported, otherwise, "TimeoutError")
     try:
-        return await told
+        return await reported
     finally:
         late.cancel()
         task.cancel()
 
 
 async def _hand_over(
-    work: Callable[[], Awaitable[T]], told: "asyncio.Future[T]", otherwise: Callable[[str], T]
+    work: Callable[[], Awaitable[T]], reported: "asyncio.Future[T]", otherwise: Callable[[str], T]
 ) -> None:
     try:
         came = await work()
     except asyncio.CancelledError:
-        _give(told, otherwise, "CancelledError")
+        _give(reported, otherwise, "CancelledError")
     except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-        if not told.done():
-            told.set_exception(error)
+        if not reported.done():
+            reported.set_exception(error)
     else:
-        if not told.done():
-            told.set_result(came)
+        if not reported.done():
+            reported.set_result(came)
 
 
-def _give(told: "asyncio.Future[T]", otherwise: Callable[[str], T], error_class: str) -> None:
-    if not told.done():
-        told.set_result(otherwise(error_class))
+def _give(reported: "asyncio.Future[T]", otherwise: Callable[[str], T], error_class: str) -> None:
+    if not reported.done():
+        reported.set_result(otherwise(error_class))

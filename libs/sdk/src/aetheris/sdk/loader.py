@@ -112,8 +112,8 @@ def _import(name: str) -> ModuleType:
 
 
 def _cannot_be_imported(name: str, error: BaseException) -> str:
-    said = f": {error.msg if isinstance(error, SyntaxError) else error}" if isinstance(error, _NAMING) else ""
-    return f"{_at(_raised_at(error), name)}: {name} cannot be imported: {type(error).__name__}{said}"
+    text = f": {error.msg if isinstance(error, SyntaxError) else error}" if isinstance(error, _NAMING) else ""
+    return f"{_at(_raised_at(error), name)}: {name} cannot be imported: {type(error).__name__}{text}"
 
 
 def _raised_at(error: BaseException) -> tuple[str, int] | None:

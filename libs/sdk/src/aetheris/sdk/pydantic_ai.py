@@ -23,8 +23,8 @@ from aetheris.protocol.base.ids import NAME
 from aetheris.sdk.client import AsyncClient, BadRequest, Job, Submitted
 from aetheris.sdk.equal_calls import (
     MOST_TRIES,
+    EqualCallKey,
     NoSuchCall,
-    Place,
     found,
     is_unknown,
     meant,
@@ -112,7 +112,7 @@ class LedgeredToolset(AbstractToolset[Any]):
         self._token = token
         self._patience_s = patience_s
         self._id = id
-        self._read: dict[str, Place] = {}
+        self._read: dict[str, EqualCallKey] = {}
         self._tools: dict[str, _Registered] = {}
         self._client: AsyncClient | None = None
 
@@ -200,8 +200,8 @@ class LedgeredToolset(AbstractToolset[Any]):
             self._read[start.key] = made.place.again(job.job_id)
         return _result(job, earlier=made.earlier is not None, repeats=called.repeats)
 
-    def _first(self, called: _Registered, args: Mapping[str, Any]) -> Place:
-        return Place(digest([str(self._run_id), called.name, meant(args, called.schema, called.volatile)]))
+    def _first(self, called: _Registered, args: Mapping[str, Any]) -> EqualCallKey:
+        return EqualCallKey(digest([str(self._run_id), called.name, meant(args, called.schema, called.volatile)]))
 
     def _registered(self, entry: Mapping[str, Any]) -> _Registered:
         name, schema = str(entry["name"]), cast("dict[str, Any]", entry["schema"])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, Unknown, decode_event
+from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, UnknownRecord, decode_event
 from aetheris.protocol.messages.events import Event
 
 GROUPS = "aetheris.subscriber."
@@ -30,7 +30,7 @@ class Received:
 def received(record: Record) -> Received:
     """A record of aetheris.jobs.events.v1, whatever it holds."""
     try:
-        decoded: Envelope[Event] | Unknown | NeedsUpgrade | None = decode_event(record)
+        decoded: Envelope[Event] | UnknownRecord | NeedsUpgrade | None = decode_event(record)
     except Undecodable:
         decoded = None
     kind = _text(record, "ce_type").removeprefix("io.aetheris.")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _CHILDREN = "/proc/self/task/{}/children"
 
 
-class Call:
+class RunningCall:
     """One call of a tool; what it starts is known by the context that it runs in."""
 
     __slots__ = ("__weakref__", "is_over", "is_unsure")
@@ -28,10 +28,10 @@ class Call:
         self.is_over = self.is_unsure = False
 
 
-_CALL: ContextVar[Call | None] = ContextVar("aetheris_call", default=None)
+_CALL: ContextVar[RunningCall | None] = ContextVar("aetheris_call", default=None)
 _OURS: WeakSet[threading.Thread] = WeakSet()
 """Threads that do nothing for a tool, or are watched themselves."""
-_STARTED: "WeakKeyDictionary[asyncio.Task[Any] | Future[Any], Call]" = WeakKeyDictionary()
+_STARTED: "WeakKeyDictionary[asyncio.Task[Any] | Future[Any], RunningCall]" = WeakKeyDictionary()
 """Tasks, and work of the event loop's pool → the call that started it."""
 
 
@@ -44,9 +44,9 @@ def watch() -> None:
 
 
 @contextmanager
-def calling() -> Generator[Call]:
+def calling() -> Generator[RunningCall]:
     """What is started in the block, and in what that starts, is the call's."""
-    call = Call()
+    call = RunningCall()
     token = _CALL.set(call)
     try:
         yield call
@@ -75,14 +75,14 @@ def know(thread: threading.Thread) -> None:
     _OURS.add(thread)
 
 
-def nothing_lives(call: Call) -> bool:
+def nothing_lives(call: RunningCall) -> bool:
     """Whether a call that has just returned can certainly not act any more from this process or a child of it."""
     if call.is_unsure or asyncio.get_running_loop().get_task_factory() is not _task:
         return False
     return not (_any_work(call) or _any_thread() or _any_child())
 
 
-def _any_work(call: Call) -> bool:
+def _any_work(call: RunningCall) -> bool:
     """Of its own; or left by a call that is over, which may serve this one."""
     try:
         started = list(_STARTED.items())

@@ -18,7 +18,7 @@ Refused = Callable[[str, Mapping[str, int]], None]
 """Hears which tool was refused, and which ones' threads live on, with how many."""
 
 
-class Ended(Exception):
+class UnraisableEnd(Exception):
     """Stands for what may not be raised in an event loop: it would end the loop, or the task in silence."""
 
 
@@ -51,9 +51,9 @@ class Threads:
             try:
                 value = context.run(function)
             except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-                _tell(loop, future, error, None)
+                _report(loop, future, error, None)
             else:
-                _tell(loop, future, None, value)
+                _report(loop, future, None, value)
             finally:
                 over.set()
                 self._left.pop(thread, None)
@@ -84,7 +84,7 @@ class Threads:
 THREADS = Threads()
 
 
-def _tell(
+def _report(
     loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", error: BaseException | None, value: Any
 ) -> None:
     def tell() -> None:
@@ -95,7 +95,7 @@ def _tell(
         elif isinstance(error, Exception) and not isinstance(error, StopIteration):
             future.set_exception(error)
         else:
-            future.set_exception(type(type(error).__name__, (Ended,), {})())
+            future.set_exception(type(type(error).__name__, (UnraisableEnd,), {})())
 
     with suppress(RuntimeError):  # the loop has been closed: nobody waits any more
         loop.call_soon_threadsafe(tell)

@@ -44,10 +44,10 @@ class _Call:
 class ToolOutput:
     """Where what tools say goes; `told` is false where nothing of it may lie in a log."""
 
-    def __init__(self, say: Say, redactor: Callable[[], Redactor] = lambda: NOTHING, *, told: bool = True) -> None:
+    def __init__(self, say: Say, redactor: Callable[[], Redactor] = lambda: NOTHING, *, reported: bool = True) -> None:
         self._sink = say
         self._redactor = redactor
-        self._told = told
+        self._told = reported
 
     @contextmanager
     def of(self, tool: AnyTool, ctx: ToolContext | ProbeContext, role: str = "tool") -> Generator[None]:
@@ -67,7 +67,7 @@ class ToolOutput:
         call = _CALL.get()
         if call is not None and self._told:
             fields = {**call.fields, "error": type(error).__name__, "traceback": self._shown(error)}
-            self._say(logging.ERROR, f"{call.role} raised", fields)
+            self._report(logging.ERROR, f"{call.role} raised", fields)
 
     def write(self, call: _Call, stream: str, text: str) -> None:
         """Keep a line until it has ended, then say it."""
@@ -78,7 +78,7 @@ class ToolOutput:
         for line in lines:
             if line and self._told:
                 fields = {**call.fields, "stream": stream, "line": self._line(line)}
-                self._say(logging.INFO, f"{call.role} printed", fields)
+                self._report(logging.INFO, f"{call.role} printed", fields)
 
     def record(self, call: _Call, record: logging.LogRecord) -> None:
         """A line that was logged with Python's own logging."""
@@ -88,7 +88,7 @@ class ToolOutput:
         if record.exc_info is not None and record.exc_info[1] is not None:
             fields["traceback"] = self._shown(record.exc_info[1])
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
-        self._say(level, f"{call.role} logged", fields)
+        self._report(level, f"{call.role} logged", fields)
 
     @contextmanager
     def installed(self, tools: Iterable[AnyTool] = ()) -> Generator[None]:
@@ -107,7 +107,7 @@ class ToolOutput:
             logging.getLogger().removeHandler(handler)
             sys.stdout, sys.stderr = stdout, stderr
 
-    def _say(self, level: int, event: str, fields: Mapping[str, Any]) -> None:
+    def _report(self, level: int, event: str, fields: Mapping[str, Any]) -> None:
         """In nobody's name: the log may be written by way of the very streams that are listened to."""
         before = _CALL.set(None)
         try:

@@ -5,13 +5,20 @@ It lies beside the services, above the SDK, because it drives their cores, and t
 """
 
 from aetheris.testing.contexts import probe_context, tool_context
-from aetheris.testing.faults import Fault, FaultNotMet, crash_after, crash_before, duplicate_delivery, lost_answer
+from aetheris.testing.faults import (
+    FaultNotMet,
+    InjectedFault,
+    crash_after,
+    crash_before,
+    duplicate_delivery,
+    lost_answer,
+)
 from aetheris.testing.memory_system import JobUnderTest, MemorySystem, NotAllowed, NotAsked, PlanRefused
 from aetheris.testing.scripted_model import ScriptedModel, running_model
 
 __all__ = [
-    "Fault",
     "FaultNotMet",
+    "InjectedFault",
     "JobUnderTest",
     "MemorySystem",
     "NotAllowed",

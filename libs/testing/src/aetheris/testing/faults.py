@@ -11,7 +11,7 @@ Named = str | Tool[..., Any]
 """A tool, or its name."""
 
 
-class Moment(Enum):
+class FaultMoment(Enum):
     """When a fault strikes."""
 
     BEFORE_CALL = "the executor dies before the call"
@@ -25,50 +25,50 @@ class FaultNotMet(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InjectedFault:
     """One thing that goes wrong; made by the functions of this module."""
 
-    moment: Moment
+    moment: FaultMoment
     tool: str = ""
     times: int = 1
 
 
-def crash_before(tool: Named, *, times: int = 1) -> Fault:
+def crash_before(tool: Named, *, times: int = 1) -> InjectedFault:
     """The executor is killed when the log has the call, and before it is made."""
-    return Fault(Moment.BEFORE_CALL, _name(tool), times)
+    return InjectedFault(FaultMoment.BEFORE_CALL, _name(tool), times)
 
 
-def crash_after(tool: Named, *, times: int = 1) -> Fault:
+def crash_after(tool: Named, *, times: int = 1) -> InjectedFault:
     """The executor is killed when the tool has returned, and before anybody knows: the effect is there."""
-    return Fault(Moment.AFTER_CALL, _name(tool), times)
+    return InjectedFault(FaultMoment.AFTER_CALL, _name(tool), times)
 
 
-def lost_answer(tool: Named, *, times: int = 1) -> Fault:
+def lost_answer(tool: Named, *, times: int = 1) -> InjectedFault:
     """The call takes effect, and its connection breaks before the answer: the tool raises ConnectionResetError."""
-    return Fault(Moment.ANSWER, _name(tool), times)
+    return InjectedFault(FaultMoment.ANSWER, _name(tool), times)
 
 
-def duplicate_delivery() -> Fault:
+def duplicate_delivery() -> InjectedFault:
     """Every record lies in the log twice, and every grant reaches two executors, from the job's submission on."""
-    return Fault(Moment.DELIVERY)
+    return InjectedFault(FaultMoment.DELIVERY)
 
 
 @dataclass(slots=True)
 class Armed:
     """The faults that may still strike."""
 
-    left: dict[Fault, int] = field(default_factory=dict[Fault, int])
+    left: dict[InjectedFault, int] = field(default_factory=dict[InjectedFault, int])
     duplicates: bool = False
 
-    def arm(self, faults: Iterable[Fault]) -> None:
+    def arm(self, faults: Iterable[InjectedFault]) -> None:
         """These may strike from now on."""
         for one in faults:
-            if one.moment is Moment.DELIVERY:
+            if one.moment is FaultMoment.DELIVERY:
                 self.duplicates = True
             else:
                 self.left[one] = self.left.get(one, 0) + one.times
 
-    def strikes(self, moment: Moment, tool: str) -> bool:
+    def strikes(self, moment: FaultMoment, tool: str) -> bool:
         """Whether one strikes this call now; then it has."""
         armed = (one for one, times in self.left.items() if times)
         found = next((one for one in armed if (one.moment, one.tool) == (moment, tool)), None)

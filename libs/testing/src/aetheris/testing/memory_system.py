@@ -13,32 +13,32 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
 
-from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.core.submissions import Asked, submit_command
+from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.core.submissions import SubmissionRequest, submit_command
 from aetheris.ledger import policy_file
 from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, KeyState, birth
+from aetheris.protocol.fold.state import JobState, KeyState, create_job
 from aetheris.protocol.messages.commands import Cancel, ModelEntry, RegistryEntry, Resolve, Respond, Signal
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.protocol.planning.approvals import may_not_answer, may_not_resolve
 from aetheris.protocol.planning.invocation import success
 from aetheris.protocol.views.standing import job_status, job_view
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.sdk.client import Goal, Job, Step
+from aetheris.sdk.client import Goal, Job, StepView
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.tools import AnyTool, Tool
-from aetheris.testing.faults import Armed, Fault, Named
-from aetheris.testing.roles.executor import Executor, Made
-from aetheris.testing.roles.ledger import Ledger
-from aetheris.testing.roles.planner import Planner
-from aetheris.testing.roles.verifier import Verifier
+from aetheris.testing.faults import Armed, InjectedFault, Named
+from aetheris.testing.roles.executor import InMemoryExecutor, Made
+from aetheris.testing.roles.ledger import InMemoryLedger
+from aetheris.testing.roles.planner import InMemoryPlanner
+from aetheris.testing.roles.verifier import InMemoryVerifier
 from aetheris.testing.scripted_model import Script
 from aetheris.testing.scripted_planner import ScriptedPlanner
-from aetheris.testing.topics import START, Body, Entry, Reader, Topics
+from aetheris.testing.topics import START, Body, Entry, TopicReader, Topics
 from aetheris.tool_executor.secret_store import Secrets
-from aetheris.tool_executor.tools import Calls
+from aetheris.tool_executor.tool_calls import Calls
 
 Verdict = Literal["happened", "not_executed", "retry"]
 Action = Literal["approve", "edit", "reject"]
@@ -108,7 +108,7 @@ class JobUnderTest:
         """One more event of it."""
         self._entries.append(entry)
 
-    def step(self, node_id: str) -> Step:
+    def step(self, node_id: str) -> StepView:
         """Where one step stands.
 
         Raises:
@@ -157,22 +157,22 @@ class MemorySystem:
         self._faults = Armed()
         self._made: Made = Counter()
         self._jobs: dict[str, JobUnderTest] = {}
-        self._events = Reader(self._topics, (Topic.JOBS_EVENTS,))
+        self._events = TopicReader(self._topics, (Topic.JOBS_EVENTS,))
         planner = ScriptedPlanner(model, toolbox) if model is not None else None
         if planner is not None:
             self._models = {one.name: one for one in planner.registry()}
         self._calls = Calls(toolbox, SystemClock(), Secrets(()), cast("Any", planner))
         rules = parse(policy) if isinstance(policy, str) else policy_file.load(policy)
-        self._planner = Planner(self._topics)
-        self._ledger = Ledger(self._topics, rules, self._registry)
-        self._verifier = Verifier(self._topics, toolbox)
+        self._planner = InMemoryPlanner(self._topics)
+        self._ledger = InMemoryLedger(self._topics, rules, self._registry)
+        self._verifier = InMemoryVerifier(self._topics, toolbox)
         self._executors = [self._executor()]
 
     def run(
         self,
         plan: Mapping[str, Any] | Path | Goal,
         *,
-        faults: Iterable[Fault] = (),
+        faults: Iterable[InjectedFault] = (),
         options: Mapping[str, Any] | None = None,
     ) -> JobUnderTest:
         """Submit a plan, or a goal, and go on until the job has ended, or only a human or a signal can let it go on.
@@ -237,15 +237,15 @@ class MemorySystem:
 
     def signal(self, job: JobUnderTest, key: str, payload: Any = None) -> JobUnderTest:
         """Tell a job what a node of it waits for; raises FaultNotMet."""
-        said = Signal(
+        command = Signal(
             job_id=job.job_id, by=APPROVER, tenant=TENANT, correlation_key=key, payload=payload, as_of=self._as_of
         )
-        return self._say(job.job_id, Topic.JOBS_COMMANDS, said)
+        return self._say(job.job_id, Topic.JOBS_COMMANDS, command)
 
     def cancel(self, job: JobUnderTest, *, compensate: bool = False) -> JobUnderTest:
         """Ask a job to stop, and perhaps to undo what it did; raises FaultNotMet."""
-        said = Cancel(job_id=job.job_id, by=SUBMITTER, tenant=TENANT, compensate=compensate)
-        return self._say(job.job_id, Topic.JOBS_COMMANDS, said)
+        command = Cancel(job_id=job.job_id, by=SUBMITTER, tenant=TENANT, compensate=compensate)
+        return self._say(job.job_id, Topic.JOBS_COMMANDS, command)
 
     def pass_time(self, seconds: float) -> None:
         """Let time go by: requests expire, waits time out; raises FaultNotMet."""
@@ -256,8 +256,8 @@ class MemorySystem:
         self._topics.now_s = until_s
         asyncio.run(self._settle())
 
-    def _executor(self) -> Executor:
-        return Executor(self._topics, self._topics.fresh("executor"), self._calls, self._faults, self._made)
+    def _executor(self) -> InMemoryExecutor:
+        return InMemoryExecutor(self._topics, self._topics.fresh("executor"), self._calls, self._faults, self._made)
 
     def _submission(self, job_id: str, plan: Mapping[str, Any] | Path | Goal, options: Mapping[str, Any]) -> Body:
         if isinstance(plan, Path):
@@ -265,8 +265,8 @@ class MemorySystem:
         wanted = plan.body() if isinstance(plan, Goal) else {"plan": dict(plan)}
         raw = json.dumps({**wanted, "options": dict(options)}).encode()
         try:
-            return submit_command(raw, Asked(job_id, SUBMITTER, TENANT, None), self._registry, self._models)
-        except BadRequest as refused:
+            return submit_command(raw, SubmissionRequest(job_id, SUBMITTER, TENANT, None), self._registry, self._models)
+        except BadRequestProblem as refused:
             raise PlanRefused(str(refused)) from None
 
     def _respond(
@@ -334,8 +334,8 @@ class MemorySystem:
                 apply(job.state, entry.body, entry.record.offset)
                 job.note(entry)
             elif isinstance(entry.body, JobCreated):
-                born = birth(entry.body, entry.record.offset)
-                self._jobs[born.job_id] = JobUnderTest(born.job_id, born, [entry], self._made)
+                created = create_job(entry.body, entry.record.offset)
+                self._jobs[created.job_id] = JobUnderTest(created.job_id, created, [entry], self._made)
 
     def _rests(self) -> bool:
         return all(_rests(job.state) for job in self._jobs.values())
@@ -357,7 +357,7 @@ def _rests(job: JobState) -> bool:
     return status == "waiting" and not any(kind in _BY_ITSELF for kind, _ in job.open_waits)
 
 
-def _asked(job: JobUnderTest, node: str | None) -> tuple[Step, KeyState]:
+def _asked(job: JobUnderTest, node: str | None) -> tuple[StepView, KeyState]:
     if (node is None and len(job.asked) != 1) or (node is not None and node not in job.asked):
         raise NotAsked(f"name one of the nodes that are asked about: {', '.join(job.asked) or 'none'}")
     step = job.step(node or job.asked[0])

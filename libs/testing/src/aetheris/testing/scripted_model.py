@@ -33,7 +33,7 @@ _CHARS_A_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModelRequest:
     """What the model was asked: for which goal, after how many answers, and the messages."""
 
     goal: str
@@ -46,7 +46,7 @@ class ScriptedModel:
     """Plays a script; `requests` are those that came, in order."""
 
     script: Script
-    requests: list[Request] = field(default_factory=list[Request])
+    requests: list[ModelRequest] = field(default_factory=list[ModelRequest])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -64,7 +64,7 @@ class ScriptedModel:
         goal = next((str(one["content"]) for one in messages if one["role"] == "user"), "")
         turn = sum(1 for one in messages if one["role"] == "assistant")
         with self._lock:
-            self.requests.append(Request(goal, turn, body))
+            self.requests.append(ModelRequest(goal, turn, body))
         answers = self.script.get(goal, self.script.get(ANY, ()))
         return answers[turn] if turn < len(answers) else AFTER_THE_SCRIPT
 
@@ -84,14 +84,14 @@ def completion(answer: Mapping[str, Any], body: Mapping[str, Any], number: int) 
     message: dict[str, Any] = {"role": "assistant", "content": answer.get("text")}
     if calls:
         message["tool_calls"] = calls
-    asked, said = len(json.dumps(body)) // _CHARS_A_TOKEN, len(json.dumps(message)) // _CHARS_A_TOKEN
+    asked, reported = len(json.dumps(body)) // _CHARS_A_TOKEN, len(json.dumps(message)) // _CHARS_A_TOKEN
     whole = {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": body.get("model", "scripted"),
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}],
-        "usage": {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said},
+        "usage": {"prompt_tokens": asked, "completion_tokens": reported, "total_tokens": asked + reported},
     }
     return json.dumps(whole).encode()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from aetheris.protocol.messages.commands import ModelEntry
 from aetheris.protocol.plan.prompts import Prompt
-from aetheris.protocol.planning.answers import Said, understood
+from aetheris.protocol.planning.answers import ModelReply, understood
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Outcome, Retryable, Succeeded
 from aetheris.testing.scripted_model import AFTER_THE_SCRIPT, ANY, Script
@@ -31,10 +31,10 @@ class ScriptedPlanner:
         """Answer number n to a question that holds n earlier answers."""
         prompt = Prompt.model_validate(args)
         answers = self._script.get(str(prompt.prompt), self._script.get(ANY, ()))
-        said = answers[len(prompt.turns)] if len(prompt.turns) < len(answers) else AFTER_THE_SCRIPT
-        if "status" in said:
-            return Retryable(f"HTTP {said['status']}")
+        body = answers[len(prompt.turns)] if len(prompt.turns) < len(answers) else AFTER_THE_SCRIPT
+        if "status" in body:
+            return Retryable(f"HTTP {body['status']}")
         schemas = {name: self._toolbox.get(name, offer.version).schema for name, offer in prompt.tools.items()}
-        calls = [(call["tool"], call.get("args", {})) for call in said.get("calls", ())]
-        answer = Said(MODEL, str(said.get("text") or ""), calls)
+        calls = [(call["tool"], call.get("args", {})) for call in body.get("calls", ())]
+        answer = ModelReply(MODEL, str(body.get("text") or ""), calls)
         return Succeeded(understood(answer, schemas, graph=prompt.planning == "graph"))

@@ -61,7 +61,7 @@ class Topics:
         return decoded
 
 
-class Reader:
+class TopicReader:
     """Positions in topics."""
 
     def __init__(self, topics: Topics, names: Iterable[Topic]) -> None:

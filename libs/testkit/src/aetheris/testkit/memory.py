@@ -15,7 +15,7 @@ from aetheris.runtime.log.interface import (
     LogUnreachable,
     MembershipLost,
     Place,
-    Refusal,
+    RefusedGroup,
     Tenure,
     Written,
 )
@@ -23,7 +23,7 @@ from aetheris.runtime.log.partitioning import place_of, weigh
 
 
 @dataclass
-class Faults:
+class MemoryFaults:
     """What goes wrong next; each count is used up by the appends (or polls) that it hits."""
 
     lost_acks: int = 0
@@ -54,7 +54,7 @@ class MemoryLog:
     session_timeout_s = 6.0
 
     def __init__(self, partitions: int = 4, topics: Mapping[str, int] | None = None) -> None:
-        self.faults = Faults()
+        self.faults = MemoryFaults()
         self._default = partitions
         self._counts = dict(topics or {})
         self._places: dict[Place, _Partition] = defaultdict(_Partition)
@@ -205,17 +205,17 @@ class MemoryAppender:
                 raise LogUnreachable("the appender is stopped")
             if self._log.faults.append_delay_s:
                 await asyncio.sleep(self._log.faults.append_delay_s)
-            refusals: list[Refusal] = []
+            refusals: list[RefusedGroup] = []
             for place, group in zip(places, groups, strict=True):
                 why = self._log.faults.refuses(group)
                 if why is None:
                     await self._write(place, group)
                 else:
-                    refusals.append(Refusal(group, why))
+                    refusals.append(RefusedGroup(group, why))
         if refusals:
             raise AppendRefused(refusals)
 
-    def tell(self, listener: Callable[[Written], None]) -> None:
+    def report(self, listener: Callable[[Written], None]) -> None:
         """Call `listener` with what is acknowledged; see `aetheris.runtime.log.interface.Appender`."""
         self._listener = listener
 

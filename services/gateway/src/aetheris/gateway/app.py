@@ -10,23 +10,24 @@ from typing import Any
 
 import httpx
 
-from aetheris.gateway.api import build_api
 from aetheris.gateway.command_writer import CommandWriter
-from aetheris.gateway.commands import Commands
+from aetheris.gateway.commands import JobCommands
 from aetheris.gateway.core.holds import Holds
-from aetheris.gateway.core.reconciling import Schedule
-from aetheris.gateway.courses import Courses
+from aetheris.gateway.core.reconciliations import Schedule
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.effect_index import EffectIndex
+from aetheris.gateway.end_waits import EndWaits
 from aetheris.gateway.feed import Feed
+from aetheris.gateway.http_api import build_api
 from aetheris.gateway.human_requests import HumanRequests
-from aetheris.gateway.index import Index
+from aetheris.gateway.index import JobIndex
 from aetheris.gateway.intake import Intake
+from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
+from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
 from aetheris.gateway.registry import Registry
-from aetheris.gateway.rounds import Rounds
 from aetheris.gateway.routes.edge import Services
 from aetheris.gateway.settings import GatewaySettings
 from aetheris.gateway.tokens import Tokens
@@ -34,19 +35,18 @@ from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.verifier_proxy import VerifierProxy
 from aetheris.gateway.views import Views
-from aetheris.gateway.waits import EndWaits
-from aetheris.gateway.workers import Workers
+from aetheris.gateway.workers import WorkerDirectory
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.planning.schemas import check_schema
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.internal import InternalKey
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.runtime import Runtime, runtime
 from aetheris.runtime.process.served_tls import trusted
-from aetheris.runtime.redis.quarantines import Quarantines
+from aetheris.runtime.redis.quarantines import QuarantineStore
 
 READERS = 4
 """Jobs that are read from the log at the same time."""
@@ -94,10 +94,10 @@ async def gateway(settings: GatewaySettings, stop: asyncio.Event | None = None) 
         await asyncio.gather(sources.tools.load(), sources.workers.load())
         parts.health.add("views", sources.index.unready)
         http = HttpServer.of(settings, build_api(services))
-        listening = parts.bell.listen("gateway", sources.feed.wake)
+        listening = parts.wake_up.listen("gateway", sources.feed.wake)
         following = [tasks.create_task(part) for part in (*sources.follow(), listening)]
         if settings.reconcile_every_s is not None:
-            following.append(tasks.create_task(_rounds(settings, services, sources.views, parts.clock).run()))
+            following.append(tasks.create_task(_scheduler(settings, services, sources.views, parts.clock).run()))
         serving = tasks.create_task(http.run())
         await http.listening()
         try:
@@ -117,9 +117,9 @@ class _Sources:
     """What the log and Redis are read by."""
 
     views: Views
-    index: Index
+    index: JobIndex
     feed: Feed
-    history: History
+    history: JobLogReader
     tools: Table
     workers: Table
     effects: EffectIndex
@@ -132,9 +132,9 @@ def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
     views = Views(parts.redis)
     return _Sources(
         views=views,
-        index=Index(parts.log, views, parts.clock),
+        index=JobIndex(parts.log, views, parts.clock),
         feed=Feed(parts.log, parts.clock, settings.lazy_pause_s),
-        history=History(parts.log, readers=READERS),
+        history=JobLogReader(parts.log, readers=READERS),
         tools=Table(parts.log, Topic.TOOLS_REGISTRY),
         workers=Table(parts.log, Topic.WORKERS),
         effects=EffectIndex(parts.log, parts.redis, views, parts.clock, settings.request_s / 2),
@@ -163,7 +163,7 @@ def _services(
         waits=waits,
         feed=feed,
         views=views,
-        quarantines=Quarantines(parts.redis),
+        quarantines=QuarantineStore(parts.redis),
         registry=registry,
         deadlines=deadlines,
         clock=clock,
@@ -184,14 +184,14 @@ def _services(
             clock=clock,
         ),
         reads=reads,
-        commands=Commands(reader, writer, deadlines),
+        commands=JobCommands(reader, writer, deadlines),
         reconciliation=Reconciliation(reader, writer, registry, deadlines),
         human_requests=HumanRequests(
             reader=reader, writer=writer, views=views, registry=registry, deadlines=deadlines, clock=clock
         ),
-        courses=Courses(reads, sources.effects, parts.blobs, deadlines),
+        histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
         verifier=proofs(reader=reader, deadlines=deadlines, clock=clock),
-        workers=Workers(
+        workers=WorkerDirectory(
             sources.workers,
             reads=reads,
             appender=parts.appender,
@@ -214,9 +214,9 @@ def _services(
     )
 
 
-def _rounds(settings: GatewaySettings, services: Services, views: Views, clock: Clock) -> Rounds:
+def _scheduler(settings: GatewaySettings, services: Services, views: Views, clock: Clock) -> ReconciliationScheduler:
     every = timedelta(seconds=settings.reconcile_every_s or 0.0)
-    return Rounds(
+    return ReconciliationScheduler(
         reads=services.reads,
         reconciliation=services.reconciliation,
         views=views,

@@ -7,18 +7,18 @@ from contextlib import AbstractContextManager
 import structlog
 
 from aetheris.gateway.core import answers
-from aetheris.gateway.core.answers import Heard
+from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.problems import TooLarge, Unavailable
-from aetheris.gateway.feed import FeedClosed, Subscription
+from aetheris.gateway.feed import FeedClosed, JobFeed
 from aetheris.gateway.views import timestamp
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobCommand, Submit
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.process.withheld import write_all
-from aetheris.runtime.telemetry.spans import Kind, Span
+from aetheris.runtime.telemetry.spans import Span, SpanKind
 from aetheris.runtime.telemetry.tracer import Telemetry, whole
 
 _log = structlog.get_logger(__name__)
@@ -64,8 +64,8 @@ class CommandWriter:
         return ce_id
 
     async def hear(
-        self, news: Subscription, since: int, settles: Callable[[Heard], bool], within_s: float | None = None
-    ) -> Heard | None:
+        self, news: JobFeed, since: int, settles: Callable[[ObservedEvent], bool], within_s: float | None = None
+    ) -> ObservedEvent | None:
         """The first event from the offset `since` on that settles it; None if none came in time.
 
         Raises:
@@ -75,9 +75,9 @@ class CommandWriter:
             async with asyncio.timeout(self.answer_s if within_s is None else within_s):
                 while True:
                     record = await news.get()
-                    heard = answers.heard(record)
-                    if record.offset >= since and settles(heard):
-                        return heard
+                    observed = answers.observed_event(record)
+                    if record.offset >= since and settles(observed):
+                        return observed
         except (TimeoutError, FeedClosed):
             return None
 
@@ -88,7 +88,7 @@ class CommandWriter:
         return self._telemetry.span(
             whole(command.job_id, trace),
             f"command {kind}",
-            kind=Kind.SERVER,
+            kind=SpanKind.SERVER,
             attributes=attributes,
             root=isinstance(command, Submit),
         )

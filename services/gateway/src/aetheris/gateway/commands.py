@@ -7,13 +7,13 @@ from typing import Generic, TypeVar
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.core import bodies, decisions
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.decisions import Decide, Seen, Stands
+from aetheris.gateway.core.decisions import Decide, JobSnapshot, Stands
 from aetheris.gateway.deadlines import Deadlines
-from aetheris.gateway.feed import Subscription
+from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.job_reader import JobReader
-from aetheris.protocol.api import Answer, CancelBody, Commanded, ReasonBody, ResolveBody
+from aetheris.protocol.api import CancelBody, Commanded, ReasonBody, ResolveBody, ResponseModel
 
-Given = TypeVar("Given", bound=Answer)
+Given = TypeVar("Given", bound=ResponseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Reply(Generic[Given]):
     answer: Given
 
 
-class Commands:
+class JobCommands:
     """Each is given in the same way: listen, read the job, decide, send, and wait for the event that answers.
 
     All of them raise BadRequest, Forbidden, NotFound, Conflict, Unavailable.
@@ -71,14 +71,14 @@ class Commands:
                 if isinstance(decision, Stands):
                     return Reply(True, decision.answer)
                 command_id = await self._writer.send(decision.command, trace)
-            heard = await self._writer.hear(news, seen.end, partial(decision.settles, command_id))
-        return Reply(heard is not None, decision.answered(command_id, heard))
+            observed = await self._writer.hear(news, seen.end, partial(decision.settles, command_id))
+        return Reply(observed is not None, decision.answered(command_id, observed))
 
-    async def _seen(self, caller: Caller, job_id: str, plan: Subscription | None) -> tuple[Seen, bool | None]:
+    async def _seen(self, caller: Caller, job_id: str, plan: JobFeed | None) -> tuple[JobSnapshot, bool | None]:
         """(the job, whether it is traced); behind its plan, where that is awaited."""
         if plan is not None:
             seen = await self._reader.planned(caller, job_id, plan)
-            return seen, seen.born.trace
+            return seen, seen.begun.trace
         row = await self._reader.row(caller, job_id)
         seen = await self._reader.fold(row)
         return seen, row.trace if seen.state is None else seen.state.trace

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from aetheris.gateway.core.problems import Unavailable
-from aetheris.gateway.index import Index
+from aetheris.gateway.index import JobIndex
 from aetheris.gateway.views import ViewsLost
 from aetheris.runtime.log.interface import LogError
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -14,7 +14,7 @@ from aetheris.runtime.redis.client import RedisUnavailable
 class Deadlines:
     """Around all that a request asks of Kafka, Redis or the verifier; not around its wait for an answer in the log."""
 
-    def __init__(self, index: Index, request_s: float) -> None:
+    def __init__(self, index: JobIndex, request_s: float) -> None:
         self._index = index
         self.request_s = request_s
 

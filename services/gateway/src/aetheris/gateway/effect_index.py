@@ -48,7 +48,7 @@ return 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EffectPlace:
     """An effect's place: its job, and the offset of the record that says so."""
 
     job_id: str
@@ -59,7 +59,7 @@ class Found:
 class Spot:
     """What the index keeps of an effect."""
 
-    found: Found
+    found: EffectPlace
     external_id: str
     timestamp_ms: int
 
@@ -85,7 +85,7 @@ class EffectIndex:
         """The tenants of the jobs whose births were read last."""
         self._catching_up: asyncio.Task[Mapping[int, int]] | None = None
 
-    async def by_external_id(self, tenant: str, external_id: str) -> list[Found]:
+    async def by_external_id(self, tenant: str, external_id: str) -> list[EffectPlace]:
         """Where it is said that the outside calls an effect of the tenant's so.
 
         Raises:
@@ -98,7 +98,7 @@ class EffectIndex:
 
     async def newest(
         self, tenant: str, since_ms: int, cursor: str | None, limit: int
-    ) -> tuple[list[Found], str | None]:
+    ) -> tuple[list[EffectPlace], str | None]:
         """The tenant's effects from a time on, newest first, behind `cursor`; and the cursor of the next ones.
 
         Raises:
@@ -200,7 +200,7 @@ def spots_in(records: Sequence[Record]) -> Iterator[Spot]:
         if _NAMED in record.value and record.header("ce_type") == _FINISHED:
             external_id = _text_in(record.value, "external_id")
             if external_id is not None:
-                yield Spot(Found(_job_of(record), record.offset), external_id, record.timestamp_ms)
+                yield Spot(EffectPlace(_job_of(record), record.offset), external_id, record.timestamp_ms)
 
 
 def _job_of(record: Record) -> str:
@@ -209,26 +209,26 @@ def _job_of(record: Record) -> str:
 
 def _text_in(value: bytes, field: str) -> str | None:
     try:
-        said: Any = json.loads(value).get(field)
+        reported: Any = json.loads(value).get(field)
     except (ValueError, AttributeError, RecursionError):
         return None
-    return said if isinstance(said, str) else None
+    return reported if isinstance(reported, str) else None
 
 
 def _lines(tenant: str, spot: Spot) -> tuple[str, str, str, str]:
     """Two keys, each with what is added to it."""
-    name, of = f"{spot.found.job_id}|{spot.found.offset}", of_tenant(tenant)
+    name, subject = f"{spot.found.job_id}|{spot.found.offset}", of_tenant(tenant)
     by_id, by_time = f"{_name_of(spot.external_id)}|{name}", f"{spot.timestamp_ms:015d}|{name}"
-    return _IDS + of, by_id, _TIMES + of, by_time
+    return _IDS + subject, by_id, _TIMES + subject, by_time
 
 
 def _name_of(external_id: str) -> str:
     return hashlib.sha256(external_id.encode(errors="surrogatepass")).hexdigest()
 
 
-def _found(member: bytes) -> Found:
+def _found(member: bytes) -> EffectPlace:
     _, job_id, offset = member.decode(errors="replace").split("|")
-    return Found(job_id, int(offset))
+    return EffectPlace(job_id, int(offset))
 
 
 def _positions(flat: Sequence[bytes]) -> dict[int, int]:

@@ -17,7 +17,7 @@ from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.pump import Pump
-from aetheris.runtime.redis.bell import AWAKE_S
+from aetheris.runtime.redis.wake_up import AWAKE_S
 
 _log = structlog.get_logger(__name__)
 
@@ -32,13 +32,13 @@ class FeedClosed(Exception):
     """No more records come: the listener was too slow, or the service stops."""
 
 
-class Subscription:
+class JobFeed:
     """The records of one job that arrive from now on; with `types` only those whose ce_type is one of them."""
 
     def __init__(self, types: Container[bytes | None] | None = None) -> None:
         self._types = types
         self._unread: deque[Record] = deque()
-        self._bell = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._closed = False
 
     async def get(self) -> Record:
@@ -65,21 +65,21 @@ class Subscription:
             return
         if len(self._unread) < MAX_UNREAD:
             self._unread.append(record)
-            self._bell.set()
+            self._wake_up.set()
         else:
             self.close()
 
     def close(self) -> None:
         """Let the listener end after what it has."""
         self._closed = True
-        self._bell.set()
+        self._wake_up.set()
 
     async def _some(self) -> None:
         while not self._unread:
             if self._closed:
                 raise FeedClosed
-            self._bell.clear()
-            await self._bell.wait()
+            self._wake_up.clear()
+            await self._wake_up.wait()
 
 
 class Feed:
@@ -93,7 +93,7 @@ class Feed:
         self._clock = clock
         self._pump = Pump(log, self._hand_out, pause_s)
         self._ends: dict[Place, int] = {}
-        self._listeners: dict[Place, dict[bytes, list[Subscription]]] = {}
+        self._listeners: dict[Place, dict[bytes, list[JobFeed]]] = {}
         self._joining = asyncio.Lock()
         self._closed = False
 
@@ -128,16 +128,14 @@ class Feed:
         return place, self._pump.positions.get(place, self._ends[place])
 
     @asynccontextmanager
-    async def subscribe(
-        self, job_id: str, types: Container[bytes | None] | None = None
-    ) -> AsyncGenerator[Subscription]:
+    async def subscribe(self, job_id: str, types: Container[bytes | None] | None = None) -> AsyncGenerator[JobFeed]:
         """Listen to a job, or to some types (ce_type) of its records; nothing appended after this is missed.
 
         Raises:
             LogUnreachable: no answer from the brokers.
         """
         place, _ = self.place_of(job_id)
-        listeners, key, subscription = self._listeners[place], job_id.encode(), Subscription(types)
+        listeners, key, subscription = self._listeners[place], job_id.encode(), JobFeed(types)
         listeners.setdefault(key, []).append(subscription)
         try:
             await self._join(place)

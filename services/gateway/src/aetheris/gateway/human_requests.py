@@ -6,11 +6,11 @@ from typing import Any
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies, requests
-from aetheris.gateway.core.answers import Heard
+from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import Conflict
+from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
-from aetheris.gateway.feed import Subscription
+from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views
@@ -94,19 +94,21 @@ class HumanRequests:
             BadRequest, Forbidden, NotFound, Conflict, Unavailable.
         """
         wanted = bodies.read(RespondBody, raw)
-        said = requests.Answer(wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.name)
+        response = requests.HumanResponse(wanted.request_id, wanted.action, wanted.data, wanted.comment, caller.name)
         async with self._deadlines.deadline():
-            row = await self._row(caller, said.request_id)
+            row = await self._row(caller, response.request_id)
         async with self._reader.listening(row.job_id) as news:
             async with self._deadlines.deadline():
-                question, given, as_of = await self._asked(row, said)
+                question, given, as_of = await self._asked(row, response)
                 if given is not None:
-                    return Reply(True, requests.responded(said, given.caused_by, _heard(given, question)))
-                await self._check(row, question, said)
-                command_id = await self._writer.send(_command(row, caller, said, as_of), row.trace)
-            heard = await self._answered(news, row, question, said, command_id)
-        caused_by = heard.caused_by if heard is not None else None  # the list may not know yet who answered before
-        return Reply(heard is not None, requests.responded(said, caused_by or command_id, heard))
+                    return Reply(True, requests.responded(response, given.caused_by, _observed_event(given, question)))
+                await self._check(row, question, response)
+                command_id = await self._writer.send(_command(row, caller, response, as_of), row.trace)
+            observed = await self._answered(news, row, question, response, command_id)
+        caused_by = (
+            observed.caused_by if observed is not None else None
+        )  # the list may not know yet who answered before
+        return Reply(observed is not None, requests.responded(response, caused_by or command_id, observed))
 
     async def _row(self, caller: Caller, request_id: str) -> Row:
         job_id = job_of(request_id)
@@ -122,17 +124,19 @@ class HumanRequests:
         state = (await self._reader.fold(await self._row(caller, request_id))).state
         return state, requests.find(state, request_id) if state is not None else None
 
-    async def _asked(self, row: Row, said: requests.Answer) -> tuple[requests.Question, ev.Event | None, int]:
+    async def _asked(
+        self, row: Row, response: requests.HumanResponse
+    ) -> tuple[requests.Question, ev.Event | None, int]:
         """(a request, the same answer where it was given before, the offset that says so).
 
         Raises:
             NotFound, Conflict.
         """
-        listed = await self._listed(row, said.request_id)
+        listed = await self._listed(row, response.request_id)
         if listed is not None:
             question, as_of = listed
             return question, None, as_of
-        return await self._standing_answer(row, said)
+        return await self._standing_answer(row, response)
 
     async def _listed(self, row: Row, request_id: str) -> tuple[requests.Question, int] | None:
         """(an open request, from the list or from where that says that it is; its offset); None if it isn't listed."""
@@ -151,30 +155,34 @@ class HumanRequests:
                 return (question, place) if question is not None and listable else None
         return None
 
-    async def _standing_answer(self, row: Row, said: requests.Answer) -> tuple[requests.Question, ev.Event | None, int]:
+    async def _standing_answer(
+        self, row: Row, response: requests.HumanResponse
+    ) -> tuple[requests.Question, ev.Event | None, int]:
         """As `_asked`, of a request that isn't listed as open."""
         seen = await self._reader.fold(row)
-        found = requests.find(seen.state, said.request_id) if seen.state is not None else None
+        found = requests.find(seen.state, response.request_id) if seen.state is not None else None
         if seen.state is None or found is None:
-            raise requests.not_asked(seen.state, said.request_id)
-        return found[0], requests.stands(seen.state, *found, said), seen.end - 1
+            raise requests.not_asked(seen.state, response.request_id)
+        return found[0], requests.stands(seen.state, *found, response), seen.end - 1
 
-    async def _check(self, row: Row, question: requests.Question, said: requests.Answer) -> None:
+    async def _check(self, row: Row, question: requests.Question, response: requests.HumanResponse) -> None:
         """Raises: BadRequest, Forbidden, Conflict, Unavailable."""
         schema = self._registry.schema(question.tool, question.tool_version) if question.tool else None
-        requests.check(question, said, schema)
-        if said.action == "edit" and schema is not None:
-            await self._check_edit(row, question, said, schema)
+        requests.check(question, response, schema)
+        if response.action == "edit" and schema is not None:
+            await self._check_edit(row, question, response, schema)
 
-    async def _check_edit(self, row: Row, question: requests.Question, said: requests.Answer, schema: Schema) -> None:
+    async def _check_edit(
+        self, row: Row, question: requests.Question, response: requests.HumanResponse, schema: Schema
+    ) -> None:
         async with self._deadlines.deadline():
             state = (await self._reader.fold(row)).state
         if state is not None:
-            requests.check_edit(state, question, said, schema)
+            requests.check_edit(state, question, response, schema)
 
     async def _answered(
-        self, news: Subscription, row: Row, question: requests.Question, said: requests.Answer, command_id: str
-    ) -> Heard | None:
+        self, news: JobFeed, row: Row, question: requests.Question, response: requests.HumanResponse, command_id: str
+    ) -> ObservedEvent | None:
         """The event that answers; where none comes soon, or one says no, the log is asked.
 
         The list may have been behind it: then the same answer was given before, and the job has gone on.
@@ -183,36 +191,36 @@ class HumanRequests:
             Conflict: what came first contradicts it.
         """
         ends_s = self._clock.monotonic() + self._writer.answer_s
-        settles = partial(requests.settles, question, said, command_id)
+        settles = partial(requests.settles, question, response, command_id)
         for within_s in (_LIST_LAG_S, self._writer.answer_s):
-            refused: Conflict | None = None
+            refused: ConflictProblem | None = None
             try:
-                heard = await self._writer.hear(news, 0, settles, min(within_s, ends_s - self._clock.monotonic()))
-            except Conflict as conflict:
-                heard, refused = None, conflict
-            if heard is not None:
-                return heard
+                observed = await self._writer.hear(news, 0, settles, min(within_s, ends_s - self._clock.monotonic()))
+            except ConflictProblem as conflict:
+                observed, refused = None, conflict
+            if observed is not None:
+                return observed
             async with self._deadlines.deadline():
-                _, given, _ = await self._standing_answer(row, said)
+                _, given, _ = await self._standing_answer(row, response)
             if given is not None:
-                return _heard(given, question)
+                return _observed_event(given, question)
             if refused is not None:
                 raise refused
         return None
 
 
-def _heard(given: ev.Event, question: requests.Question) -> Heard:
-    return Heard(given.event_type, given.caused_by, question.key, None, None)
+def _observed_event(given: ev.Event, question: requests.Question) -> ObservedEvent:
+    return ObservedEvent(given.event_type, given.caused_by, question.key, None, None)
 
 
-def _command(row: Row, caller: Caller, said: requests.Answer, as_of: int) -> Respond:
+def _command(row: Row, caller: Caller, response: requests.HumanResponse, as_of: int) -> Respond:
     return Respond(
         job_id=row.job_id,
         by=caller.name,
         tenant=caller.tenant,
-        request_id=said.request_id,
-        action=said.action,
-        data=said.data,
-        comment=said.comment,
+        request_id=response.request_id,
+        action=response.action,
+        data=response.data,
+        comment=response.comment,
         as_of=as_of,
     )

@@ -11,7 +11,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_message
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.replay import replay
@@ -25,7 +25,7 @@ _LOOK_S = 1.0
 """Pause between looks at whether Redis still has the views; a read that finds them lost wakes at once."""
 
 
-class Index:
+class JobIndex:
     """Keeps the views as jobs.index has them; writes idempotent rows, so several gateways may do it at a time."""
 
     def __init__(self, log: Log, views: Views, clock: Clock) -> None:
@@ -34,7 +34,7 @@ class Index:
         self._clock = clock
         self._arrived: list[Record] = []
         self._ahead: dict[str, Row] = {}
-        self._bell = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._doubted = False
         """A read found the views lost."""
         self._loaded = False
@@ -52,7 +52,7 @@ class Index:
     def report_loss(self) -> None:
         """A read found the views lost: look now."""
         self._doubted = True
-        self._bell.set()
+        self._wake_up.set()
 
     def unready(self) -> str | None:
         """Why jobs can't be listed; None if they can."""
@@ -118,15 +118,15 @@ class Index:
         """Records arrived, a read found the views lost, or it is time to look."""
         try:
             async with asyncio.timeout(_LOOK_S):
-                await self._bell.wait()
+                await self._wake_up.wait()
         except TimeoutError:
             return
         finally:
-            self._bell.clear()
+            self._wake_up.clear()
 
     def _arrive(self, _place: Place, records: list[Record]) -> None:
         self._arrived.extend(records)
-        self._bell.set()
+        self._wake_up.set()
 
     async def _project(self, records: Iterable[Record]) -> None:
         rows = [row for record in records if (row := _row_of(record)) is not None]

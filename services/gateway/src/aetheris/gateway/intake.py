@@ -7,22 +7,22 @@ import structlog
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.core import bodies, submissions
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import Conflict, TooLarge
+from aetheris.gateway.core.problems import ConflictProblem, TooLarge
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import Feed
-from aetheris.gateway.index import Index
+from aetheris.gateway.index import JobIndex
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views, timestamp
-from aetheris.gateway.waits import EndWaits, Wait
 from aetheris.protocol.api import Submitted
 from aetheris.protocol.base.ids import derived, job_id_of
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Submit
-from aetheris.protocol.planning.continuation import Ended, ended
+from aetheris.protocol.planning.continuation import EndedJob, ended
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.redis.client import RedisUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -39,7 +39,7 @@ class Intake:
         writer: CommandWriter,
         waits: EndWaits,
         feed: Feed,
-        index: Index,
+        index: JobIndex,
         views: Views,
         registry: Registry,
         deadlines: Deadlines,
@@ -57,7 +57,7 @@ class Intake:
         self._clock = clock
 
     async def submit(
-        self, caller: Caller, raw: bytes, idempotency_key: str | None, wait: Wait | None = None
+        self, caller: Caller, raw: bytes, idempotency_key: str | None, wait: EndWait | None = None
     ) -> Submitted:
         """Take a submission, and say how its job stands: at once, or when it has ended or the wait is over.
 
@@ -67,7 +67,7 @@ class Intake:
             BadRequest, Conflict, Unavailable.
         """
         job_id = job_id_of(caller.tenant, idempotency_key) if idempotency_key is not None else fresh_id()
-        asked = submissions.Asked(job_id, caller.name, caller.tenant, idempotency_key)
+        asked = submissions.SubmissionRequest(job_id, caller.name, caller.tenant, idempotency_key)
         command = submissions.submit_command(raw, asked, self._registry.newest(), self._registry.models())
         if wait is None:
             row, _ = await self._taken(command)
@@ -87,16 +87,18 @@ class Intake:
         """
         before = await self._ended(caller, job_id)
         continuing, key = await self._next(caller, job_id)
-        asked = submissions.Asked(continuing, caller.name, caller.tenant, key)
+        asked = submissions.SubmissionRequest(continuing, caller.name, caller.tenant, key)
         registry, models = self._registry.newest(), self._registry.models()
         command = submissions.continue_command(raw, asked, before, registry, models)
         try:
             taken, _ = await self._taken(command)
-        except Conflict as standing:
-            raise Conflict("continued", f"job {command.job_id} continues it already", **standing.details) from None
+        except ConflictProblem as standing:
+            raise ConflictProblem(
+                "continued", f"job {command.job_id} continues it already", **standing.details
+            ) from None
         return Submitted(job_id=taken.job_id, status=taken.status, continues=job_id)
 
-    async def _ended(self, caller: Caller, job_id: str) -> Ended:
+    async def _ended(self, caller: Caller, job_id: str) -> EndedJob:
         """A job with its seal, where it has one.
 
         Raises:
@@ -107,7 +109,7 @@ class Intake:
             records = await self._reader.records(row, await self._reader.end(job_id))
         found = await asyncio.to_thread(ended, records)
         if found is None:
-            raise Conflict("illegal_transition", "the job has not begun")
+            raise ConflictProblem("illegal_transition", "the job has not begun")
         return found
 
     async def _next(self, caller: Caller, job_id: str) -> tuple[str, str]:
@@ -144,7 +146,7 @@ class Intake:
             return row
         held = row.request_hash if row is not None else await self._views.claim(command.job_id, command.request_hash)
         if held != command.request_hash:
-            raise Conflict(
+            raise ConflictProblem(
                 "idempotency_conflict", "this Idempotency-Key came with another request", job_id=command.job_id
             )
         return None

@@ -5,16 +5,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Container
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.decisions import Seen
-from aetheris.gateway.core.problems import NotFound, Unavailable
+from aetheris.gateway.core.decisions import JobSnapshot
+from aetheris.gateway.core.problems import NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
-from aetheris.gateway.feed import Feed, FeedClosed, Subscription
+from aetheris.gateway.feed import Feed, FeedClosed, JobFeed
 from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.views import Row, Views
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import fold_into, since_birth
+from aetheris.protocol.fold.job_log import fold_into, since_creation
 from aetheris.protocol.fold.state import JobState
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Log
 
 _BREATH = 500
@@ -27,7 +27,7 @@ class JobReader:
     """Finds a job's row, reads its records, folds them, and listens to what comes."""
 
     def __init__(
-        self, *, log: Log, history: History, feed: Feed, views: Views, untaken: Untaken, deadlines: Deadlines
+        self, *, log: Log, history: JobLogReader, feed: Feed, views: Views, untaken: Untaken, deadlines: Deadlines
     ) -> None:
         self._log = log
         self._history = history
@@ -45,7 +45,7 @@ class JobReader:
         """
         row = await self._views.job(job_id) or await self._untaken.find(job_id)
         if row is None or row.tenant != caller.tenant:
-            raise NotFound("unknown_job", "there is no such job")
+            raise NotFoundProblem("unknown_job", "there is no such job")
         return row
 
     async def check(self, caller: Caller, job_id: str) -> Row:
@@ -57,7 +57,7 @@ class JobReader:
         async with self._deadlines.deadline():
             return await self.row(caller, job_id)
 
-    async def fold(self, row: Row) -> Seen:
+    async def fold(self, row: Row) -> JobSnapshot:
         """The job as its log says; raises LogError within a deadline."""
         end = await self.end(row.job_id)
         state: JobState | None = None
@@ -65,9 +65,9 @@ class JobReader:
             state = fold_into(state, record)
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
-        return Seen(row.job_id, state, end)
+        return JobSnapshot(row.job_id, state, end)
 
-    async def planned(self, caller: Caller, job_id: str, news: Subscription) -> Seen:
+    async def planned(self, caller: Caller, job_id: str, news: JobFeed) -> JobSnapshot:
         """A job whose plan is in the log; of one just submitted that is awaited.
 
         Raises:
@@ -92,14 +92,14 @@ class JobReader:
         start = row.first_offset
         if start is None or start >= end:
             return []
-        return list(since_birth(await self.between(row.job_id, start, end)))
+        return list(since_creation(await self.between(row.job_id, start, end)))
 
     async def between(self, job_id: str, start: int, end: int) -> list[Record]:
         """The job's records at the offsets from `start` up to, without, `end`; raises LogError."""
         (_, partition), _ = self._feed.place_of(job_id)
         return await self._history.read_job(job_id, partition, start, end, self._deadlines.request_s)
 
-    async def spliced(self, row: Row, news: Subscription) -> AsyncIterator[list[Record]]:
+    async def spliced(self, row: Row, news: JobFeed) -> AsyncIterator[list[Record]]:
         """The job's records, some at a time: history up to now, then `news`, which listens already.
 
         Raises:
@@ -113,9 +113,7 @@ class JobReader:
             yield [record for record in await news.take(_PORTION) if record.offset >= end]
 
     @asynccontextmanager
-    async def listening(
-        self, job_id: str, types: Container[bytes | None] | None = None
-    ) -> AsyncGenerator[Subscription]:
+    async def listening(self, job_id: str, types: Container[bytes | None] | None = None) -> AsyncGenerator[JobFeed]:
         """Listen to a job; raises Unavailable."""
         async with AsyncExitStack() as leaving:
             async with self._deadlines.deadline():

@@ -6,11 +6,11 @@ from typing import Any
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from aetheris.gateway.api import ROUTERS
+from aetheris.gateway.http_api import ROUTERS
 from aetheris.gateway.routes import submission
 from aetheris.protocol import api
 
-_BODIES: tuple[type[api.Body], ...] = (
+_BODIES: tuple[type[api.RequestModel], ...] = (
     api.Submission,
     api.ContinuationBody,
     api.CancelBody,

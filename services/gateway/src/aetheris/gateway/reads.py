@@ -8,19 +8,19 @@ from aetheris.gateway.core import wire
 from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.wire import Moved
 from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import Feed
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Page, Row, Views
-from aetheris.gateway.waits import EndWaits, Wait
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import Sequence, tell, told
+from aetheris.protocol.fold.job_log import Sequence, logged_events, next_logged_event
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.views import standing
 from aetheris.protocol.views.contracts import Contracts, Level
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import RedisUnavailable
-from aetheris.runtime.redis.quarantines import Quarantined, Quarantines
+from aetheris.runtime.redis.quarantines import Quarantined, QuarantineStore
 
 _BREATH = 500
 """Records after which a long job lets other requests go on."""
@@ -40,7 +40,7 @@ class Reads:
         waits: EndWaits,
         feed: Feed,
         views: Views,
-        quarantines: Quarantines,
+        quarantines: QuarantineStore,
         registry: Registry,
         deadlines: Deadlines,
         clock: Clock,
@@ -59,7 +59,7 @@ class Reads:
         async with self._deadlines.deadline():
             return await self._views.page(caller.tenant, status, cursor, limit)
 
-    async def job(self, caller: Caller, job_id: str, wait: Wait | None = None) -> dict[str, Any]:
+    async def job(self, caller: Caller, job_id: str, wait: EndWait | None = None) -> dict[str, Any]:
         """How a job stands, from its log: now, or when it has ended or the wait is over.
 
         Raises:
@@ -114,7 +114,7 @@ class Reads:
             async for records in self._reader.spliced(row, news):
                 found: list[Moved] = []
                 for record in records:
-                    event = told(numbers, record)
+                    event = next_logged_event(numbers, record)
                     moved = contracts.take(event)
                     if event.sequence is not None and event.sequence > after:
                         found.append(Moved(event.sequence, event, moved))
@@ -131,7 +131,7 @@ class Reads:
             NotFound, Unavailable.
         """
         found = Contracts()
-        for count, event in enumerate(tell(await self.records(caller, job_id)), start=1):
+        for count, event in enumerate(logged_events(await self.records(caller, job_id)), start=1):
             found.take(event)
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
@@ -170,7 +170,7 @@ class Reads:
             return None
         (_, partition), _ = self._feed.place_of(state.job_id)
         held = await self._quarantined(state.created.tenant, (partition,))
-        return next((f"{node} waits: {held[tool].said}" for node, tool in starting if tool in held), None)
+        return next((f"{node} waits: {held[tool].reported}" for node, tool in starting if tool in held), None)
 
     async def _quarantined(self, tenant: str, partitions: Iterable[int]) -> dict[str, Quarantined]:
         """By tool, the longest; nothing where Redis doesn't answer."""

@@ -6,15 +6,15 @@ from typing import Any
 
 from aetheris.gateway.command_writer import CommandWriter
 from aetheris.gateway.commands import Reply
-from aetheris.gateway.core import reconciling
+from aetheris.gateway.core import reconciliations
 from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.problems import NotBegun
 from aetheris.gateway.deadlines import Deadlines
-from aetheris.gateway.feed import FeedClosed, Subscription
+from aetheris.gateway.feed import FeedClosed, JobFeed
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.registry import Registry
 from aetheris.protocol.api import Reconciled
-from aetheris.protocol.fold.job_log import tell
+from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages.commands import Reconcile
 from aetheris.protocol.planning.confirmation import recorded_effects, silent_effects
 
@@ -41,23 +41,25 @@ class Reconciliation:
                 row = await self._reader.row(caller, job_id)
                 end = await self._reader.end(job_id)
                 records = await self._reader.records(row, end)
-                job, effects = await asyncio.to_thread(lambda: recorded_effects(tell(records)))
+                job, effects = await asyncio.to_thread(lambda: recorded_effects(logged_events(records)))
                 if job is None:
                     raise NotBegun
-                silent = len(silent_effects(job, tell(records)))
-                wanted = reconciling.wanted(effects, silent, self._registry.verifies)
-                command = Reconcile(job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.birth, as_of=end - 1)
+                silent = len(silent_effects(job, logged_events(records)))
+                wanted = reconciliations.wanted(effects, silent, self._registry.verifies)
+                command = Reconcile(
+                    job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.creation_offset, as_of=end - 1
+                )
                 command_id = await self._writer.send(command, row.trace) if asked or wanted.effects else ""
-            said = await self._confirmations(news, command_id, wanted.effects)
-        return Reply(len(said) == wanted.effects, reconciling.answer(job_id, command_id, wanted, said))
+            reported = await self._confirmations(news, command_id, wanted.effects)
+        return Reply(len(reported) == wanted.effects, reconciliations.answer(job_id, command_id, wanted, reported))
 
-    async def _confirmations(self, news: Subscription, command_id: str, count: int) -> list[dict[str, Any]]:
+    async def _confirmations(self, news: JobFeed, command_id: str, count: int) -> list[dict[str, Any]]:
         """What the verifier says of each resource, each once, as far as it is said in time."""
-        said: dict[str, dict[str, Any]] = {}
+        body: dict[str, dict[str, Any]] = {}
         with suppress(TimeoutError, FeedClosed):
             async with asyncio.timeout(self._writer.answer_s):
-                while len(said) < count:
-                    one = reconciling.confirmation(await news.get(), command_id)
+                while len(body) < count:
+                    one = reconciliations.confirmation(await news.get(), command_id)
                     if one is not None:
-                        said.setdefault(one["id"], one)
-        return list(said.values())
+                        body.setdefault(one["id"], one)
+        return list(body.values())

@@ -16,11 +16,11 @@ from typing import cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import Unauthorized
-from aetheris.runtime.base.refusal import Refused
+from aetheris.gateway.core.problems import UnauthorizedProblem
+from aetheris.runtime.base.refusal import StartRefused
 
 
-class TokensFileInvalid(Refused):
+class TokensFileInvalid(StartRefused):
     """The file of tokens can't be used; the message names the entry, never its content."""
 
     code = "tokens_file_invalid"
@@ -81,14 +81,14 @@ class Tokens:
         """
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer":
-            raise Unauthorized
+            raise UnauthorizedProblem
         sent = hashlib.sha256(token.strip().encode()).digest()
         found: Caller | None = None
         for digest, caller in self._known.items():  # all of them: the time tells nothing of which one matched
             if hmac.compare_digest(digest, sent):
                 found = caller
         if found is None:
-            raise Unauthorized
+            raise UnauthorizedProblem
         return found
 
 

@@ -9,7 +9,7 @@ from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import NotFound
+from aetheris.gateway.core.problems import NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import timestamp
@@ -18,7 +18,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import ToolRelease
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Appender, Log
 from aetheris.runtime.log.table import Table
 
@@ -60,9 +60,9 @@ class ToolReleases:
         """
         wanted = bodies.read(ToolReleaseBody, raw)
         if tool not in self._registry.newest():
-            raise NotFound("unknown_tool", "no tool of this name is registered")
-        said = await self._write(caller, tool, wanted.reason)
-        return Reply(await self._heard(said), ToolReleased(tool=tool, released=_shown(said)))
+            raise NotFoundProblem("unknown_tool", "no tool of this name is registered")
+        tool_release = await self._write(caller, tool, wanted.reason)
+        return Reply(await self._observed(tool_release), ToolReleased(tool=tool, released=_shown(tool_release)))
 
     async def _write(self, caller: Caller, tool: str, reason: str) -> ToolRelease:
         at = timestamp(self._clock.now())
@@ -71,22 +71,22 @@ class ToolReleases:
             places = [(Topic.JOBS_EVENTS, number) for number in range(count)]
             ends = await self._log.end_offsets(places)
             below = tuple(ends[place] for place in places)
-            said = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.name, reason=reason, at=at, below=below)
-            record = draft(Topic.TOOLS_REGISTRY, said, key=said.key, id=fresh_id(), source=SOURCE, time=at)
+            release = ToolRelease(tenant=caller.tenant, tool=tool, by=caller.name, reason=reason, at=at, below=below)
+            record = draft(Topic.TOOLS_REGISTRY, release, key=release.key, id=fresh_id(), source=SOURCE, time=at)
             await self._appender.append([(record,)])
-        return said
+        return release
 
-    async def _heard(self, said: ToolRelease) -> bool:
+    async def _observed(self, release: ToolRelease) -> bool:
         """Whether the topic has it, or another that was said after it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._answer_s):
-                while not self._has(said):
+                while not self._has(release):
                     await self._news.wait()
-        return self._has(said)
+        return self._has(release)
 
-    def _has(self, said: ToolRelease) -> bool:
-        found = _parsed(self._table.get(said.key) or b"")
-        return found is not None and found.at >= said.at
+    def _has(self, release: ToolRelease) -> bool:
+        found = _parsed(self._table.get(release.key) or b"")
+        return found is not None and found.at >= release.at
 
     def _changed(self, _key: str, _value: bytes | None) -> None:
         self._news.set()
@@ -100,5 +100,5 @@ def _parsed(value: bytes) -> ToolRelease | None:
         return None
 
 
-def _shown(said: ToolRelease) -> ReleaseView:
-    return ReleaseView(by=said.by, reason=said.reason, at=said.at)
+def _shown(release: ToolRelease) -> ReleaseView:
+    return ReleaseView(by=release.by, reason=release.reason, at=release.at)

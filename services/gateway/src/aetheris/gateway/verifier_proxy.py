@@ -6,7 +6,7 @@ from urllib.parse import quote
 import httpx
 
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import NotBegun, NotFound, Unavailable
+from aetheris.gateway.core.problems import NotBegun, NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.job_reader import JobReader
 from aetheris.runtime.base.clock import Clock
@@ -40,7 +40,7 @@ class VerifierProxy:
         async with self._deadlines.deadline():
             row = await self._reader.row(caller, job_id)
             answer = await self._ask(caller.tenant, f"/jobs/{job_id}/{what}")
-        if answer.status_code == NotFound.status and row.birth is None:
+        if answer.status_code == NotFoundProblem.status and row.birth is None:
             raise NotBegun
         return answer
 

@@ -117,7 +117,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenRequestPage:
     """Some open requests with their jobs, oldest first, and where the next ones begin."""
 
     requests: tuple[tuple[Row, OpenRequest], ...]
@@ -172,7 +172,7 @@ class Views:
         rows = tuple(_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat)
         return Page(rows, cursor_at(taken[-1], tenant, _JOBS) if len(places) > limit else None)
 
-    async def asked(self, tenant: str, cursor: str | None, limit: int) -> Asked:
+    async def asked(self, tenant: str, cursor: str | None, limit: int) -> OpenRequestPage:
         """A tenant's open requests to humans, oldest first, behind `cursor`.
 
         Raises:
@@ -187,7 +187,7 @@ class Views:
         rows = [_row(job_id, flat) for job_id, flat in zip(job_ids, held, strict=True) if flat]
         known = {request.id: (row, request) for row in rows for request in row.requests}
         found = tuple(known[request] for request in wanted if request in known)
-        return Asked(found, cursor_at(taken[-1], tenant, _REQUESTS) if len(places) > limit else None)
+        return OpenRequestPage(found, cursor_at(taken[-1], tenant, _REQUESTS) if len(places) > limit else None)
 
     async def claim(self, job_id: str, request_hash: str) -> str:
         """Remember what was asked for under a job_id; the request_hash that stands.

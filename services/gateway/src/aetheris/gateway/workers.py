@@ -8,22 +8,22 @@ from aetheris.gateway.command_writer import SOURCE
 from aetheris.gateway.commands import Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import Conflict, Forbidden, NotFound
+from aetheris.gateway.core.problems import ConflictProblem, ForbiddenProblem, NotFoundProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.views import timestamp
-from aetheris.protocol.api import IncarnationEnd, WorkerEndBody, WorkerEnded
+from aetheris.protocol.api import IncarnationEnd, WorkerEndBody, WorkerEndReply
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN, Name, Names
 from aetheris.protocol.messages.commands import Ended
 from aetheris.protocol.messages.envelope import draft
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Appender
 from aetheris.runtime.log.table import Table
 
 
-class Workers:
+class WorkerDirectory:
     """Reads the topic `workers`, and writes a person's word into it."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Workers:
         ends = [one.model_dump(exclude_none=True) for one in name.ended.values()]
         return {**_shown(worker_id, name), "ended": ends, "open": opened}
 
-    async def end(self, caller: Caller, worker_id: str, raw: bytes) -> Reply[WorkerEnded]:
+    async def end(self, caller: Caller, worker_id: str, raw: bytes) -> Reply[WorkerEndReply]:
         """Take a person's word that an incarnation can act no more; answered where the topic says so.
 
         Raises:
@@ -66,13 +66,13 @@ class Workers:
         incarnation = wanted.incarnation or _meant(worker_id, name)
         if incarnation not in name.ended and not name.may_act(incarnation):
             message = "no such incarnation lives under this name, or has left it"
-            raise Conflict("not_live", message, worker_id=worker_id, incarnation=incarnation)
+            raise ConflictProblem("not_live", message, worker_id=worker_id, incarnation=incarnation)
         if incarnation not in name.ended:
             end = Ended(incarnation=incarnation, how=HUMAN, by=caller.name, evidence=wanted.evidence)
             await self._write(worker_id, name, end)
-        said = await self._heard(worker_id, incarnation)
-        ended = None if said is None else IncarnationEnd(**said.model_dump(exclude_none=True))
-        return Reply(said is not None, WorkerEnded(worker_id=worker_id, incarnation=incarnation, ended=ended))
+        event = await self._observed(worker_id, incarnation)
+        ended = None if event is None else IncarnationEnd(**event.model_dump(exclude_none=True))
+        return Reply(event is not None, WorkerEndReply(worker_id=worker_id, incarnation=incarnation, ended=ended))
 
     async def _write(self, worker_id: str, name: Name, end: Ended) -> None:
         live, since = (None, None) if end.incarnation == name.live else (name.live, name.since)
@@ -81,7 +81,7 @@ class Workers:
         async with self._deadlines.deadline():
             await self._appender.append([(record,)])
 
-    async def _heard(self, worker_id: str, incarnation: str) -> Ended | None:
+    async def _observed(self, worker_id: str, incarnation: str) -> Ended | None:
         """The end as the topic has it: a successor that had the lock may have said it first."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._answer_s):
@@ -96,14 +96,14 @@ class Workers:
 
     def _known(self, worker_id: str) -> Name:
         if worker_id not in self._names:
-            raise NotFound("unknown_worker", "no worker was ever called so")
+            raise NotFoundProblem("unknown_worker", "no worker was ever called so")
         return self._names[worker_id]
 
 
 def _check_may_end(caller: Caller) -> None:
     """Workers serve every tenant; and whether his word counts for a job that he submitted is for the log to say."""
     if not caller.operator:
-        raise Forbidden("not_an_operator", "only an operator may end a worker: whose token says operator = true")
+        raise ForbiddenProblem("not_an_operator", "only an operator may end a worker: whose token says operator = true")
 
 
 def _meant(worker_id: str, name: Name) -> str:
@@ -111,7 +111,7 @@ def _meant(worker_id: str, name: Name) -> str:
     if name.live is not None:
         return name.live
     if len(name.left) != 1:
-        raise Conflict("not_live", "nobody lives under this name; name the incarnation", worker_id=worker_id)
+        raise ConflictProblem("not_live", "nobody lives under this name; name the incarnation", worker_id=worker_id)
     return next(iter(name.left))
 
 

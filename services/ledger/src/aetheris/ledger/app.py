@@ -4,19 +4,19 @@ import asyncio
 import os
 import random
 
-from aetheris.ledger.contents_table import ContentsTable
-from aetheris.ledger.core.memory import Terms
+from aetheris.ledger.core.live_jobs import DecisionContext
 from aetheris.ledger.core.policy import Policy
-from aetheris.ledger.handlers import Edge, LedgerHandler
-from aetheris.ledger.quarantines import Quarantines
+from aetheris.ledger.duplicate_table import DuplicateTable
+from aetheris.ledger.ended_workers import EndedWorkers
+from aetheris.ledger.handlers import LedgerDependencies, LedgerHandler
+from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.ledger.releases import Releases
 from aetheris.ledger.settings import LedgerSettings
 from aetheris.ledger.stores import Stores
-from aetheris.ledger.tools import Tools
-from aetheris.ledger.workers import Workers
+from aetheris.ledger.tool_registry import ToolRegistry
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.base.ids import fresh_id
-from aetheris.runtime.log.history import History
+from aetheris.runtime.base.fresh_ids import fresh_id
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.installation import worker_name
@@ -48,7 +48,7 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
     async with runtime(settings, "ledger", stop) as parts, living(parts, GROUP, stop) as tenure:
         worker = ledger(parts, settings, policy, tenure)
         parts.health.add("worker", worker.unready)
-        parts.health.tell("lag", lambda: worker.lag)
+        parts.health.report("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
         freeze_memory(only_facts=True)
         await worker.run(stop)
@@ -57,23 +57,25 @@ async def serve(settings: LedgerSettings, policy: Policy, stop: asyncio.Event) -
 def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Tenure) -> PartitionWorker:
     """The worker with a ledger in each of its partitions."""
     stores = Stores(Leases(parts.redis), EffectStore(parts.redis, settings.effect_ttl_s), parts.traffic, parts.clock)
-    quarantines = Quarantines(parts.redis, parts.metrics, parts.clock)
-    parts.health.tell("quarantined", quarantines.told)
-    edges: list[Edge] = []
+    quarantines = ProcessQuarantines(parts.redis, parts.metrics, parts.clock)
+    parts.health.report("quarantined", quarantines.reported)
+    edges: list[LedgerDependencies] = []
     crash = crash_points(os.environ, settings.data)
-    terms: list[Terms] = []
+    context: list[DecisionContext] = []
 
     def handler(partition: int) -> LedgerHandler:
         if not edges:  # the tables are loaded by now
-            tools = Tools(worker.tables[Topic.TOOLS_REGISTRY])
-            contents = ContentsTable(worker.tables[Topic.LEDGER_CONTENTS])
-            terms.append(Terms(policy, settings.limits(), fresh_id, random.random, tools.registered, contents.contents))
+            tools = ToolRegistry(worker.tables[Topic.TOOLS_REGISTRY])
+            duplicates = DuplicateTable(worker.tables[Topic.LEDGER_CONTENTS])
+            context.append(
+                DecisionContext(policy, settings.limits(), fresh_id, random.random, tools.registered, duplicates.index)
+            )
             edges.append(
-                Edge(
+                LedgerDependencies(
                     parts.withheld,
                     stores,
                     workers,
-                    contents,
+                    duplicates,
                     quarantines,
                     Releases(worker.tables[Topic.TOOLS_REGISTRY]),
                     parts.telemetry,
@@ -83,7 +85,7 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Ten
                     crash,
                 )
             )
-        return LedgerHandler(partition, terms[0], edges[0], History(parts.log, readers=1))
+        return LedgerHandler(partition, context[0], edges[0], JobLogReader(parts.log, readers=1))
 
     worker = PartitionWorker(
         parts.log,
@@ -96,5 +98,5 @@ def ledger(parts: Runtime, settings: LedgerSettings, policy: Policy, tenure: Ten
         clock=parts.clock,
         pace=Pace.of(settings),
     )
-    workers = Workers(worker.tables[Topic.WORKERS])
+    workers = EndedWorkers(worker.tables[Topic.WORKERS])
     return worker

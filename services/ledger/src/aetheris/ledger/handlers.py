@@ -8,18 +8,18 @@ from typing import Protocol
 
 import structlog
 
-from aetheris.ledger.contents_table import ContentsTable
 from aetheris.ledger.core.decisions import Confirm, Decision, Emit, Grant, Now, View
-from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.core.quarantine import Tool
+from aetheris.ledger.core.quarantine import TenantTool
+from aetheris.ledger.duplicate_table import DuplicateTable
+from aetheris.ledger.ended_workers import EndedWorkers
 from aetheris.ledger.operator_log import OperatorLog
-from aetheris.ledger.outgoing import Outgoing
-from aetheris.ledger.quarantines import Quarantines
-from aetheris.ledger.reconciling import Reconciler
+from aetheris.ledger.outbox import Outbox
+from aetheris.ledger.quarantines import ProcessQuarantines
+from aetheris.ledger.reconciler import Reconciler
 from aetheris.ledger.releases import Releases
 from aetheris.ledger.stores import Stores
-from aetheris.ledger.workers import Workers
 from aetheris.protocol.base.records import Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import text_of
@@ -42,7 +42,7 @@ from aetheris.protocol.messages.events import (
     NodeFinished,
 )
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.redis.leases import Lease
@@ -64,7 +64,7 @@ _SUBMIT = f"io.aetheris.{Submit.type_name}.v1".encode()
 _log = structlog.get_logger(__name__)
 
 
-class Bells(Protocol):
+class WakeUps(Protocol):
     """What the handler needs of the worker that feeds it."""
 
     def wake(self) -> None:
@@ -81,39 +81,39 @@ class Bells(Protocol):
 
 
 @dataclass(frozen=True)
-class Edge:
+class LedgerDependencies:
     """What all partitions share."""
 
     writer: Writer
     stores: Stores
-    workers: Workers
-    contents: ContentsTable
-    quarantines: Quarantines
+    workers: EndedWorkers
+    duplicates: DuplicateTable
+    quarantines: ProcessQuarantines
     releases: Releases
     telemetry: Telemetry
     metrics: Metrics
     clock: Clock
-    bells: Bells
+    wake_ups: WakeUps
     crash: CrashPoints = NOWHERE
 
 
 class LedgerHandler(PartitionHandler):
     """Folds jobs.events, takes up requests and resolutions, carries out what the core decides."""
 
-    def __init__(self, number: int, terms: Terms, edge: Edge, history: History) -> None:
+    def __init__(self, number: int, context: DecisionContext, deps: LedgerDependencies, history: JobLogReader) -> None:
         self._number = number
-        self._edge = edge
-        self._partition = Partition(terms, edge.workers.ended)
-        self._reconciler = Reconciler(number, history, terms.verifies, self._ask)
-        self._outgoing = Outgoing(number, edge.contents, edge.telemetry, edge.clock, self._partition.jobs)
-        self._operators = OperatorLog(number, self._partition, edge.quarantines, edge.metrics, self._outgoing)
+        self._deps = deps
+        self._partition = Partition(context, deps.workers.ended)
+        self._reconciler = Reconciler(number, history, context.verifies, self._ask)
+        self._outgoing = Outbox(number, deps.duplicates, deps.telemetry, deps.clock, self._partition.jobs)
+        self._operators = OperatorLog(number, self._partition, deps.quarantines, deps.metrics, self._outgoing)
         self._confirmed: list[LedgerRecord] = []
         self._late: set[asyncio.Task[None]] = set()
         """What waits for the store of blobs."""
-        edge.workers.listen(self._worker_ended)
-        edge.contents.listen(self._contents_changed)
-        edge.releases.listen(self._tool_released)
-        for release in edge.releases:
+        deps.workers.listen(self._worker_ended)
+        deps.duplicates.listen(self._duplicates_changed)
+        deps.releases.listen(self._tool_released)
+        for release in deps.releases:
             self._tool_released(release)
 
     def fold(self, records: Sequence[Record]) -> None:
@@ -128,7 +128,7 @@ class LedgerHandler(PartitionHandler):
 
     async def restored(self) -> None:
         """Give every open try its time, and go on with what the log says is due."""
-        await self._edge.stores.begin()
+        await self._deps.stores.begin()
         await self._operators.begin()
         self._partition.restored(self._now())
         await self._round()
@@ -161,9 +161,9 @@ class LedgerHandler(PartitionHandler):
 
     async def close(self) -> None:
         """The next owner makes everything again from the log."""
-        self._edge.workers.leave(self._worker_ended)
-        self._edge.contents.leave(self._contents_changed)
-        self._edge.releases.leave(self._tool_released)
+        self._deps.workers.leave(self._worker_ended)
+        self._deps.duplicates.leave(self._duplicates_changed)
+        self._deps.releases.leave(self._tool_released)
         self._operators.close()
         for late in tuple(self._late):
             late.cancel()
@@ -189,7 +189,7 @@ class LedgerHandler(PartitionHandler):
             else:
                 self._partition.evolve(body, record.offset, now, record.timestamp_ms / 1000)
         elif isinstance(found, NeedsUpgrade):
-            self._partition.needs_upgrade(found.job_id, record.offset, is_birth=found.is_birth)
+            self._partition.needs_upgrade(found.job_id, record.offset, is_birth=found.is_creation)
         else:
             self._partition.pass_over(record.offset)
 
@@ -197,12 +197,12 @@ class LedgerHandler(PartitionHandler):
         try:
             found = decode_message(record)
         except Undecodable as error:
-            self._edge.bells.quarantine(record, str(error))
+            self._deps.wake_ups.quarantine(record, str(error))
             return
         if isinstance(found, Envelope) and isinstance(found.body, ToolRequest):
             self._partition.request(found.body, record.offset, record.header("traceparent"))
         elif isinstance(found, NeedsUpgrade):
-            self._edge.bells.quarantine(record, "a request of a newer version: upgrade, then redrive it")
+            self._deps.wake_ups.quarantine(record, "a request of a newer version: upgrade, then redrive it")
 
     def _command(self, record: Record) -> None:
         if record.header("ce_type") == _SUBMIT:
@@ -225,25 +225,25 @@ class LedgerHandler(PartitionHandler):
 
     def _worker_ended(self, life: WorkerLife) -> None:
         if self._partition.worker_ended(life):
-            self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+            self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
-    def _contents_changed(self, scope: str) -> None:
+    def _duplicates_changed(self, scope: str) -> None:
         if self._partition.contents_changed(scope, self._now()):
-            self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+            self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
     def _tool_released(self, release: ToolRelease) -> None:
-        tool = Tool(release.tenant, release.tool)
+        tool = TenantTool(release.tenant, release.tool)
         if self._partition.tool_released(tool, release.below_in(self._number), self._now()):
-            self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+            self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
     # out
 
     async def _round(self) -> None:
         now = self._now()
-        facts = await self._edge.stores.facts(self._partition.to_fetch(now), self._ring)
+        facts = await self._deps.stores.facts(self._partition.to_fetch(now), self._wake_up)
         now = self._now()
         decisions = self._partition.decide(facts, now)
-        await self._operators.tell()
+        await self._operators.report()
         if self._confirmed:
             decisions += [View(line) for line in self._confirmed]
             self._confirmed.clear()
@@ -252,10 +252,10 @@ class LedgerHandler(PartitionHandler):
             await self._carry_out([one for one in decisions if not isinstance(one, Confirm)], now)
             self._confirm([one.message for one in decisions if isinstance(one, Confirm)])
         if self._partition.waits_for_fold or any(isinstance(decision, Emit) for decision in decisions):
-            self._edge.bells.wake()
+            self._deps.wake_ups.wake()
         due_s = self._partition.next_due()
         if due_s is not None:
-            self._edge.bells.call_at(self._number, due_s)
+            self._deps.wake_ups.call_at(self._number, due_s)
 
     async def _carry_out(self, decisions: Sequence[Decision], now: Now) -> None:
         """One pipeline and one append; blobs lie in the store before the events that refer to them."""
@@ -263,19 +263,19 @@ class LedgerHandler(PartitionHandler):
         groups = [self._outgoing.group(decision, now) for decision in decisions]
         leases = [_lease(decision) for decision in decisions if isinstance(decision, Grant)]
         settled = [(view.record.job_id, view.record.idempotency_key) for view in decisions if isinstance(view, View)]
-        writing = [self._edge.writer.append(groups)]
+        writing = [self._deps.writer.append(groups)]
         if leases:
-            writing.append(self._edge.stores.grant(leases))
+            writing.append(self._deps.stores.grant(leases))
         if settled:
-            writing.append(self._edge.stores.forget(settled))
+            writing.append(self._deps.stores.forget(settled))
         await asyncio.gather(*writing)
-        if self._edge.crash.armed:
+        if self._deps.crash.armed:
             self._reach(decisions)
 
     async def _waits_for_blobs(self, decision: Decision, now: Now) -> bool:
         """Whether what it refers to is not in the store yet: it is written by itself once that is."""
         keeping = (
-            await self._edge.stores.keep(decision.blobs) if isinstance(decision, Emit) and decision.blobs else None
+            await self._deps.stores.keep(decision.blobs) if isinstance(decision, Emit) and decision.blobs else None
         )
         if keeping is None:
             return False
@@ -289,17 +289,17 @@ class LedgerHandler(PartitionHandler):
             await keeping
         finally:
             keeping.cancel()
-        await self._edge.writer.append([group])
-        self._edge.bells.wake()
+        await self._deps.writer.append([group])
+        self._deps.wake_ups.wake()
 
-    def _ring(self) -> None:
-        self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+    def _wake_up(self) -> None:
+        self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
     def _reach(self, decisions: Sequence[Decision]) -> None:
         """The place to die at once an answer is recorded."""
         emitted = (written.event for emit in decisions if isinstance(emit, Emit) for written in emit.events)
         if any(isinstance(event, ApprovalDecided) for event in emitted):
-            self._edge.crash.reach("after_approval")
+            self._deps.crash.reach("after_approval")
 
     def _confirm(self, questions: Sequence[Verification]) -> None:
         for one in questions:
@@ -307,14 +307,14 @@ class LedgerHandler(PartitionHandler):
 
     def _nothing_changed(self, asked: Verification) -> None:
         self._partition.nothing_changed(asked.job_id, asked.idempotency_key, self._now())
-        self._edge.bells.call_at(self._number, self._edge.clock.monotonic())
+        self._deps.wake_ups.call_at(self._number, self._deps.clock.monotonic())
 
     async def _ask(self, questions: Sequence[Verification]) -> None:
         now = self._now()
-        await self._edge.writer.append([(self._outgoing.question(one, now),) for one in questions])
+        await self._deps.writer.append([(self._outgoing.question(one, now),) for one in questions])
 
     def _now(self) -> Now:
-        return Now(self._edge.clock.monotonic(), self._edge.clock.now())
+        return Now(self._deps.clock.monotonic(), self._deps.clock.now())
 
 
 def _lease(grant: Grant) -> Lease:

@@ -3,10 +3,10 @@
 import structlog
 
 from aetheris.ledger.core.partition import Partition
-from aetheris.ledger.outgoing import Outgoing
-from aetheris.ledger.quarantines import Quarantines
+from aetheris.ledger.outbox import Outbox
+from aetheris.ledger.quarantines import ProcessQuarantines
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
-from aetheris.runtime.worker.unjudged import tell_unjudged
+from aetheris.runtime.worker.unjudged import report_unjudged
 
 _log = structlog.get_logger(__name__)
 
@@ -15,7 +15,7 @@ class OperatorLog:
     """Of one partition."""
 
     def __init__(
-        self, number: int, partition: Partition, quarantines: Quarantines, metrics: Metrics, outgoing: Outgoing
+        self, number: int, partition: Partition, quarantines: ProcessQuarantines, metrics: Metrics, outgoing: Outbox
     ) -> None:
         self._number = number
         self._partition = partition
@@ -28,28 +28,32 @@ class OperatorLog:
         self._partition.contradictions.clear()
         await self._quarantines.begin(self._number)
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Everything that was found out since the last time."""
-        tell_unjudged(self._partition.unjudged, self._metrics)
-        words = self._partition.quarantine.words
+        report_unjudged(self._partition.unjudged, self._metrics)
+        words = self._partition.quarantine.changes
         if words:
-            self._partition.quarantine.words = []
-            await self._quarantines.tell(self._number, words)
-        self._tell_unheard()
-        self._tell_contradictions()
+            self._partition.quarantine.changes = []
+            await self._quarantines.report(self._number, words)
+        self._report_ignored()
+        self._report_contradictions()
 
     def close(self) -> None:
         """Somebody else has the partition."""
         self._quarantines.close(self._number)
 
-    def _tell_unheard(self) -> None:
-        for said in self._partition.unheard:
-            _log.warning("a person's word decides nothing", job_id=said.job_id, command=said.command_id, why=said.why)
-        self._partition.unheard.clear()
+    def _report_ignored(self) -> None:
+        for reported in self._partition.ignored:
+            _log.warning(
+                "a person's word decides nothing", job_id=reported.job_id, command=reported.command_id, why=reported.why
+            )
+        self._partition.ignored.clear()
 
-    def _tell_contradictions(self) -> None:
-        for said in self._partition.contradictions:
-            _log.error("a success contradicts what was settled", job_id=said.job_id, node_id=said.node_id, via=said.via)
-            traceparent = self._outgoing.traceparent(said.job_id, said.idempotency_key)
-            self._metrics.count(Metric.CONTRADICTED, traceparent=traceparent, via=said.via.value)
+    def _report_contradictions(self) -> None:
+        for event in self._partition.contradictions:
+            _log.error(
+                "a success contradicts what was settled", job_id=event.job_id, node_id=event.node_id, via=event.via
+            )
+            traceparent = self._outgoing.traceparent(event.job_id, event.idempotency_key)
+            self._metrics.count(Metric.CONTRADICTED, traceparent=traceparent, via=event.via.value)
         self._partition.contradictions.clear()

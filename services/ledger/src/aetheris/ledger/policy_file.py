@@ -5,10 +5,10 @@ from pathlib import Path
 
 from aetheris.ledger.core.policy import Policy, PolicyError, parse
 from aetheris.protocol.base.faults import placed
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 
 
-class PolicyFileInvalid(Refused):
+class PolicyFileInvalid(StartRefused):
     """The file that AETHERIS_POLICY names can't be used: mend it, then start again."""
 
     code = "policy_file_invalid"

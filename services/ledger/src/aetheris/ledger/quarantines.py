@@ -6,11 +6,11 @@ from typing import Any
 
 import structlog
 
-from aetheris.ledger.core.quarantine import Tool, Word
+from aetheris.ledger.core.quarantine import QuarantineChange, TenantTool
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
 from aetheris.runtime.redis.quarantines import Quarantined
-from aetheris.runtime.redis.quarantines import Quarantines as Shown
+from aetheris.runtime.redis.quarantines import QuarantineStore as Shown
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 
 MOST_TOLD = 20
@@ -18,42 +18,42 @@ MOST_TOLD = 20
 _log = structlog.get_logger(__name__)
 
 
-class Quarantines:
+class ProcessQuarantines:
     """What the cores of a process's partitions have found; one for a process."""
 
     def __init__(self, redis: Redis, metrics: Metrics, clock: Clock) -> None:
         self._shown = Shown(redis)
         self._metrics = metrics
         self._clock = clock
-        self._found: dict[int, dict[Tool, Quarantined]] = {}
+        self._found: dict[int, dict[TenantTool, Quarantined]] = {}
 
     async def begin(self, partition: int) -> None:
         """Who had the partition before knew of other ones."""
         self._found.pop(partition, None)
         await self._show(partition)
 
-    async def tell(self, partition: int, words: Sequence[Word]) -> None:
+    async def report(self, partition: int, words: Sequence[QuarantineChange]) -> None:
         """What has become of them."""
         found = self._found.setdefault(partition, {})
-        for word in words:
-            _tell(word)
-            if word.what in ("begun", "prolonged"):
-                self._metrics.count(Metric.QUARANTINED, tool=word.tool.name)
-            if word.what in ("ended", "released"):
-                found.pop(word.tool, None)
+        for action in words:
+            _report(action)
+            if action.what in ("begun", "prolonged"):
+                self._metrics.count(Metric.QUARANTINED, tool=action.tool.name)
+            if action.what in ("ended", "released"):
+                found.pop(action.tool, None)
             else:
-                found[word.tool] = Quarantined(*word.tool, _text(word), word.failures)
+                found[action.tool] = Quarantined(*action.tool, _text(action), action.failures)
         await self._show(partition)
 
     def close(self, partition: int) -> None:
         """Somebody else has the partition."""
         self._found.pop(partition, None)
 
-    def told(self) -> list[dict[str, Any]]:
+    def reported(self) -> list[dict[str, Any]]:
         """Those that are not over, for /readyz; the first ones are enough."""
         now = self._clock.now().isoformat()
-        found = {tool: one for of in self._found.values() for tool, one in of.items() if one.until > now}
-        return [{"tenant": one.tenant, "tool": one.tool, "said": one.said} for one in found.values()][:MOST_TOLD]
+        found = {tool: one for subject in self._found.values() for tool, one in subject.items() if one.until > now}
+        return [{"tenant": one.tenant, "tool": one.tool, "said": one.reported} for one in found.values()][:MOST_TOLD]
 
     async def _show(self, partition: int) -> None:
         try:
@@ -62,18 +62,18 @@ class Quarantines:
             _log.info("redis does not answer: quarantines are not shown", partition=partition)
 
 
-def _tell(word: Word) -> None:
-    said = {"tool": word.tool.name, "tenant": word.tool.tenant, "failures": word.failures}
-    match word.what:
+def _report(action: QuarantineChange) -> None:
+    body = {"tool": action.tool.name, "tenant": action.tool.tenant, "failures": action.failures}
+    match action.what:
         case "begun" | "prolonged":
-            _log.warning("a tool is in quarantine: its calls wait", **said, until=_text(word))
+            _log.warning("a tool is in quarantine: its calls wait", **body, until=_text(action))
         case "trying":
-            _log.info("a call of a tool in quarantine is tried", **said)
+            _log.info("a call of a tool in quarantine is tried", **body)
         case "ended":
-            _log.info("a tool is out of quarantine", **said)
+            _log.info("a tool is out of quarantine", **body)
         case "released":
-            _log.info("a tool is released from quarantine by a person", **said)
+            _log.info("a tool is released from quarantine by a person", **body)
 
 
-def _text(word: Word) -> str:
-    return word.until.astimezone(UTC).isoformat(timespec="milliseconds")
+def _text(action: QuarantineChange) -> str:
+    return action.until.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from aetheris.ledger.core.limits import Limits, QuarantineLimits
+from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.protocol.plan.graph import OnInDoubt
 from aetheris.runtime.process.settings import RuntimeSettings
 
@@ -29,9 +29,9 @@ class LedgerSettings(RuntimeSettings):
     quarantine_s: float = Field(5.0, gt=0, description="How long a failing tool's calls wait at first; doubles")
     quarantine_max_s: float = Field(300.0, gt=0, description="How long they wait at most, then one is tried")
 
-    def limits(self) -> Limits:
+    def limits(self) -> LedgerLimits:
         """The numbers that the core decides by."""
-        return Limits(
+        return LedgerLimits(
             lease_ttl_s=self.lease_ttl_s,
             runs=self.runs,
             on_in_doubt=self.on_in_doubt,

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from aetheris.ledger.core.decisions import Facts, Nonces, ToFetch
+from aetheris.ledger.core.decisions import Facts, ResultsByInvocation, ToFetch
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.blobs.loading import BlobTraffic, Wake
+from aetheris.runtime.blobs.traffic import BlobTraffic, Wake
 from aetheris.runtime.redis.client import RedisUnavailable
 from aetheris.runtime.redis.effects import EffectStore
 from aetheris.runtime.redis.leases import Lease, Leases
@@ -81,13 +81,13 @@ class Stores:
             _log.warning("redis may have lost leases: nothing is doubted for a while")
         self._silent = False
 
-    async def _found(self, keys: Sequence[tuple[str, str]]) -> Mapping[str, Nonces] | None:
+    async def _found(self, keys: Sequence[tuple[str, str]]) -> Mapping[str, ResultsByInvocation] | None:
         try:
             found = await self._effects.find(keys)
         except RedisUnavailable:
             self._not_answered()
             return None
-        return {key: nonces for (_, key), nonces in zip(keys, found, strict=True)}
+        return {key: stored_results for (_, key), stored_results in zip(keys, found, strict=True)}
 
     def _not_answered(self) -> None:
         """Heartbeats did not arrive either: leases lapse, and that is no evidence."""

@@ -9,7 +9,7 @@ from aetheris.planner.handlers import PlannerHandler, lines_of
 from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.log.replay import replay
@@ -18,7 +18,7 @@ from aetheris.runtime.process.installation import worker_name
 from aetheris.runtime.process.lifecycle import freeze_memory
 from aetheris.runtime.process.names import living
 from aetheris.runtime.process.runtime import Runtime, runtime
-from aetheris.runtime.redis.bell import AWAKE_S
+from aetheris.runtime.redis.wake_up import AWAKE_S
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.worker.loop import Cadence, Inputs, Pace, PartitionWorker
 
@@ -41,13 +41,13 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
         Exception: whatever escaped; the next process restores from the log.
     """
     async with runtime(settings, "planner", stop) as parts, living(parts, GROUP, stop) as tenure:
-        history = History(parts.log)
+        history = JobLogReader(parts.log)
         worker = planner(parts, settings, history, tenure)
         parts.health.add("worker", worker.unready)
-        parts.health.tell("lag", lambda: worker.lag)
+        parts.health.report("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
         freeze_memory(only_facts=True)
-        listening = asyncio.create_task(parts.bell.listen("planner", partial(worker.wake, AWAKE_S)))
+        listening = asyncio.create_task(parts.wake_up.listen("planner", partial(worker.wake, AWAKE_S)))
         try:
             await worker.run(stop)
         finally:
@@ -56,7 +56,7 @@ async def serve(settings: PlannerSettings, stop: asyncio.Event) -> None:
 
 
 def planner(
-    parts: Runtime, settings: PlannerSettings, history: History, tenure: Tenure | None = None
+    parts: Runtime, settings: PlannerSettings, history: JobLogReader, tenure: Tenure | None = None
 ) -> PartitionWorker:
     """The worker with a planner in each of its partitions; `history`: where jobs that are continued are read."""
     handlers: dict[int, PlannerHandler] = {}
@@ -81,11 +81,11 @@ def planner(
             jobs_in_flight=settings.jobs_in_flight,
             call_at=partial(worker.call_at, partition),
             catch_up=worker.catch_up,
-            ring=partial(parts.bell.ring, "gateway"),
+            wake_up=partial(parts.wake_up.send, "gateway"),
         )
         return handlers[partition]
 
-    parts.health.tell("jobs_stuck", lambda: sum(handler.stuck for handler in list(handlers.values())))
+    parts.health.report("jobs_stuck", lambda: sum(handler.stuck for handler in list(handlers.values())))
     parts.metrics.watch(Metric.STUCK_JOBS, lambda: sum(handler.stuck for handler in list(handlers.values())))
     worker = PartitionWorker(
         parts.log,

@@ -7,9 +7,19 @@ from datetime import UTC
 import structlog
 
 from aetheris.planner.core.backlog import JOBS_IN_FLIGHT, Backlog
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Load, Look, Output, Refused, Request
+from aetheris.planner.core.decisions import (
+    Append,
+    IndexUpdate,
+    LoadArguments,
+    Look,
+    NewEvent,
+    NodesRequest,
+    Output,
+    RefusedSubmission,
+    SubmissionConflict,
+)
 from aetheris.planner.core.partition import Indexed, Partition
-from aetheris.planner.core.watch import STUCK_AFTER_S, Watch
+from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJobWatch
 from aetheris.protocol.base.ids import derived, event_id
 from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group, Record
@@ -20,7 +30,7 @@ from aetheris.protocol.messages.envelope import (
     Envelope,
     NeedsUpgrade,
     Undecodable,
-    Unknown,
+    UnknownRecord,
     decode_event,
     decode_message,
     draft,
@@ -34,19 +44,19 @@ from aetheris.protocol.messages.events import (
     StepCompensated,
     WaitCompleted,
 )
-from aetheris.protocol.planning.continuation import Ended
+from aetheris.protocol.planning.continuation import EndedJob
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.blobs.loading import BlobTraffic
+from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.log.interface import LogError, Writer
 from aetheris.runtime.log.job_lines import JobLine, read_line
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
 from aetheris.runtime.telemetry.metrics import Metrics
-from aetheris.runtime.telemetry.spans import Kind
+from aetheris.runtime.telemetry.spans import SpanKind
 from aetheris.runtime.telemetry.tracer import Telemetry, Traced, whole
 from aetheris.runtime.worker.loop import PartitionHandler
-from aetheris.runtime.worker.unjudged import tell_unjudged
+from aetheris.runtime.worker.unjudged import report_unjudged
 
 SOURCE = "aetheris/planner"
 
@@ -62,9 +72,9 @@ _ENDS = (JobCompleted, JobFailed, JobCancelled)
 Quarantine = Callable[[Record, str], None]
 Again = Callable[[int, int], AsyncIterator[Sequence[Record]]]
 """Reads a stretch of the partition's jobs.commands once more: from an offset, at least up to another."""
-LookUp = Callable[[str], Awaitable[Ended | None]]
+LookUp = Callable[[str], Awaitable[EndedJob | None]]
 """A job of any partition as its stream has it now; None where there is none. Raises LogError."""
-Written = Append | Request | Index
+Written = Append | NodesRequest | IndexUpdate
 
 _log = structlog.get_logger(__name__)
 
@@ -91,15 +101,15 @@ class PlannerHandler(PartitionHandler):
         jobs_in_flight: int = JOBS_IN_FLIGHT,
         call_at: Callable[[float], None] | None = None,
         catch_up: Callable[[], None] = lambda: None,
-        ring: Callable[[], None] = lambda: None,
+        wake_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._appender = appender
         self._withheld = withheld
-        self._births: dict[str, Record] = {}
+        self._creations: dict[str, Record] = {}
         """Submissions whose birth is being written."""
         self._quarantine = quarantine
         self._traffic = traffic
-        self._unloaded: dict[tuple[str, str], Load] = {}
+        self._unloaded: dict[tuple[str, str], LoadArguments] = {}
         """What waits for large results that can't be had now, by job and node."""
         self._telemetry = telemetry
         self._metrics = metrics
@@ -109,12 +119,12 @@ class PlannerHandler(PartitionHandler):
         self._look_up = look_up
         self._looking: dict[int, asyncio.Task[None]] = {}
         """Submissions that continue a job which is being read, by their offsets."""
-        self._looked: list[tuple[Submit, str, Record, Ended | None]] = []
+        self._looked: list[tuple[Submit, str, Record, EndedJob | None]] = []
         self._call_at = call_at
         self._catch_up = catch_up
-        self._ring = ring
+        self._wake_up = wake_up
         self._live = False
-        self._partition = Partition(indexed, runs, Watch(stuck_after_s), Backlog(jobs_in_flight))
+        self._partition = Partition(indexed, runs, StuckJobWatch(stuck_after_s), Backlog(jobs_in_flight))
 
     @property
     def stuck(self) -> int:
@@ -137,7 +147,7 @@ class PlannerHandler(PartitionHandler):
         """Fold the events, take up the commands, append what follows at once, then the lines of the index."""
         self.fold(batch.get(Topic.JOBS_EVENTS, ()))
         decided = self._partition.decide(self._clock.monotonic())  # first: who has just been born takes up room
-        tell_unjudged(self._partition.unjudged, self._metrics)
+        report_unjudged(self._partition.unjudged, self._metrics)
         groups: list[Group] = []
         for record in batch.get(Topic.JOBS_COMMANDS, ()):
             groups.extend(self._command(record))
@@ -148,7 +158,7 @@ class PlannerHandler(PartitionHandler):
         self._trace_joined()
         ends = any(_ends_job(output) for output in outputs)
         if ends and self._partition.watch.moving <= _FEW:
-            self._ring()  # a client waits for this; with more jobs it is read together with others soon enough
+            self._wake_up()  # a client waits for this; with more jobs it is read together with others soon enough
         lines = [group for group in groups if group[0].topic == Topic.JOBS_INDEX]
         await self._append([group for group in groups if group[0].topic != Topic.JOBS_INDEX])
         if ends or Topic.JOBS_COMMANDS in batch or self._partition.has_planned():
@@ -182,8 +192,10 @@ class PlannerHandler(PartitionHandler):
 
     def checkpointed(self, job_id: str, state_hash: str, as_of: int) -> Group:
         """In the log, so that anyone can compare what was cut out of it."""
-        told = Append((Fact(StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of), (str(as_of),)),))
-        return self._groups([told])[0]
+        reported = Append(
+            (NewEvent(StateCheckpointed(job_id=job_id, state_hash=state_hash, as_of=as_of), (str(as_of),)),)
+        )
+        return self._groups([reported])[0]
 
     def low_water(self, topic: str) -> int | None:
         """The oldest submission that waits, for room or for the job that it continues, or cancel that waits."""
@@ -217,7 +229,7 @@ class PlannerHandler(PartitionHandler):
         except Undecodable as error:
             self._quarantine(record, str(error))
             return ()
-        if isinstance(found, Unknown):
+        if isinstance(found, UnknownRecord):
             return ()
         if isinstance(found, NeedsUpgrade):
             self._quarantine(record, "a command of a newer version: upgrade, then redrive it")
@@ -242,15 +254,15 @@ class PlannerHandler(PartitionHandler):
         decided = self._partition.submit(command, command_id)
         if isinstance(decided, Look):
             self._looking[record.offset] = asyncio.create_task(self._look(command, command_id, record))
-        elif isinstance(decided, Conflict):
+        elif isinstance(decided, SubmissionConflict):
             _log.warning("submitted again with another request", job_id=command.job_id)
-        return self._born(decided, command, record)
+        return self._write_created(decided, command, record)
 
-    def _born(self, decided: object, command: Submit, record: Record) -> Sequence[Group]:
+    def _write_created(self, decided: object, command: Submit, record: Record) -> Sequence[Group]:
         if isinstance(decided, Append):
-            self._births[command.job_id] = record
+            self._creations[command.job_id] = record
             return self._groups([decided])
-        if isinstance(decided, Refused):
+        if isinstance(decided, RefusedSubmission):
             self._quarantine(record, decided.reason)
         return ()
 
@@ -276,7 +288,7 @@ class PlannerHandler(PartitionHandler):
         groups: list[Group] = []
         for command, command_id, record, ended in looked:
             del self._looking[record.offset]
-            groups += self._born(self._partition.looked_up(command, command_id, ended), command, record)
+            groups += self._write_created(self._partition.looked_up(command, command_id, ended), command, record)
         if groups:
             self._catch_up()
         return groups
@@ -295,7 +307,7 @@ class PlannerHandler(PartitionHandler):
         """The outputs, with what follows of the large results that some of them wait for."""
         found: list[Written] = []
         for output in outputs:
-            if not isinstance(output, Load):
+            if not isinstance(output, LoadArguments):
                 found.append(output)
                 continue
             refs = {ref.sha256: ref.size for ref in output.refs}
@@ -304,7 +316,7 @@ class PlannerHandler(PartitionHandler):
                 self._unloaded[output.job_id, output.node_id] = output
                 continue
             followed = self._partition.resolved(output.job_id, output.node_id, results)
-            found.extend(one for one in followed if not isinstance(one, Load))
+            found.extend(one for one in followed if not isinstance(one, LoadArguments))
         return found
 
     def _wake(self) -> None:
@@ -312,7 +324,7 @@ class PlannerHandler(PartitionHandler):
         if self._call_at is not None:
             self._call_at(self._clock.monotonic())
 
-    def _still_unloaded(self) -> list[Load]:
+    def _still_unloaded(self) -> list[LoadArguments]:
         waiting, self._unloaded = self._unloaded, {}
         return [load for load in waiting.values() if load.job_id in self._partition.jobs]
 
@@ -334,11 +346,11 @@ class PlannerHandler(PartitionHandler):
                 )
                 for fact in output.facts
             )
-        if isinstance(output, Request):
+        if isinstance(output, NodesRequest):
             return (self._traced_request(output, time, again=again),)
         return (_index_draft(output, time),)
 
-    def _traceparent(self, fact: Fact) -> bytes | None:
+    def _traceparent(self, fact: NewEvent) -> bytes | None:
         if fact.key is None or not self._telemetry.on:
             return None
         return self._telemetry.traceparent(self._traced(fact.event.job_id, fact.key))
@@ -346,7 +358,7 @@ class PlannerHandler(PartitionHandler):
     def _traced(self, job_id: str, key: str) -> Traced:
         return Traced(job_id, key, self._partition.wants_trace(job_id))
 
-    def _traced_request(self, output: Request, time: str, *, again: bool) -> Draft:
+    def _traced_request(self, output: NodesRequest, time: str, *, again: bool) -> Draft:
         """The first span of the key's trace; asked again after a restore, one beside it."""
         job_id = output.body.job_id
         if output.key is None:
@@ -363,7 +375,7 @@ class PlannerHandler(PartitionHandler):
         with self._telemetry.span(
             traced,
             "request",
-            kind=Kind.PRODUCER,
+            kind=SpanKind.PRODUCER,
             attributes=attributes,
             links=links,
             root=not again,
@@ -402,14 +414,14 @@ class PlannerHandler(PartitionHandler):
     async def _append(self, groups: Sequence[Group]) -> None:
         """What is refused stops its own job only; a submission whose birth can't be written is quarantined."""
         refusals = await write_all(self._appender, groups) if groups else ()
-        births, self._births = self._births, {}
+        creations, self._creations = self._creations, {}
         for refusal in refusals:
             job_id = refusal.group[0].key.decode()
-            record = births.get(job_id) if refusal.group[0].topic == Topic.JOBS_EVENTS else None
+            record = creations.get(job_id) if refusal.group[0].topic == Topic.JOBS_EVENTS else None
             if record is None:
                 self._withheld.keep(refusal)
             else:
-                self._partition.stillborn(job_id)
+                self._partition.not_created(job_id)
                 self._quarantine(record, f"plan: too large to be recorded ({refusal.why})")
 
 
@@ -427,7 +439,7 @@ def _ends_job(output: Written) -> bool:
     return isinstance(output, Append) and any(isinstance(fact.event, _ENDS) for fact in output.facts)
 
 
-def _request_draft(output: Request, time: str, traceparent: bytes | None) -> Draft:
+def _request_draft(output: NodesRequest, time: str, traceparent: bytes | None) -> Draft:
     body = output.body
     return draft(
         Topic.TOOLS_REQUESTS,
@@ -441,7 +453,7 @@ def _request_draft(output: Request, time: str, traceparent: bytes | None) -> Dra
     )
 
 
-def _index_draft(output: Index, time: str) -> Draft:
+def _index_draft(output: IndexUpdate, time: str) -> Draft:
     entry = output.entry
     return draft(
         Topic.JOBS_INDEX,

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 from aetheris.planner.core.partition import Indexed
-from aetheris.protocol.planning.continuation import Ended, ended
+from aetheris.protocol.planning.continuation import EndedJob, ended
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.partitioning import partition_of
 
 KNOWN_WITHIN_S = 5.0
@@ -19,11 +19,11 @@ class Jobs:
     """The jobs of all partitions."""
 
     indexed: Indexed
-    history: History
+    history: JobLogReader
     partitions: int
     clock: Clock
 
-    async def look_up(self, job_id: str) -> Ended | None:
+    async def look_up(self, job_id: str) -> EndedJob | None:
         """A job and its first seal, as the log has them now; None where there is no such job.
 
         Raises:

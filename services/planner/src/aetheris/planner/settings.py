@@ -5,7 +5,7 @@ from pydantic import Field
 from aetheris.planner.core.backlog import JOBS_IN_FLIGHT
 from aetheris.planner.core.watch import STUCK_AFTER_S
 from aetheris.runtime.process.settings import RuntimeSettings
-from aetheris.runtime.worker.checkpointing import EVERY
+from aetheris.runtime.worker.checkpointer import EVERY
 
 
 class PlannerSettings(RuntimeSettings):

@@ -11,7 +11,7 @@ import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.clock import SystemClock
-from aetheris.runtime.base.refusal import Refused, ToolsRefused
+from aetheris.runtime.base.refusal import StartRefused, ToolsRefused
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.installation import worker_name
@@ -28,20 +28,20 @@ from aetheris.sdk.tool_output import ToolOutput
 from aetheris.tool_executor import lock
 from aetheris.tool_executor.core.partition import Worker
 from aetheris.tool_executor.effect_writer import EffectWriter
-from aetheris.tool_executor.handlers import ExecutorHandler, Parts, Spawn
+from aetheris.tool_executor.handlers import ExecutorDependencies, ExecutorHandler, Spawn
 from aetheris.tool_executor.heartbeat import Heartbeat
 from aetheris.tool_executor.identity import living
 from aetheris.tool_executor.mcp_servers import mcp_tools
-from aetheris.tool_executor.performing import Performer, Scribe
-from aetheris.tool_executor.registering import register
+from aetheris.tool_executor.performer import Performer, Scribe
+from aetheris.tool_executor.registration import register
 from aetheris.tool_executor.secret_store import redact_output, secrets_of
 from aetheris.tool_executor.settings import ExecutorSettings
 from aetheris.tool_executor.slots import Slots
-from aetheris.tool_executor.tools import Calls, said_by_tools
+from aetheris.tool_executor.tool_calls import Calls, report_tool_output
 from aetheris.tool_executor.watchdog import watching
 
 if TYPE_CHECKING:
-    from aetheris.tool_executor.asking import Asking
+    from aetheris.tool_executor.model_caller import ModelCaller
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ INPUTS = Inputs(
 )
 
 
-class ModelsRefused(Refused):
+class ModelsRefused(StartRefused):
     """The models of AETHERIS_MODELS can't be asked: mend it, or unset it."""
 
     code = "invalid_models"
@@ -88,26 +88,26 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     async with AsyncExitStack() as closing:
         with of_the_engine():
             on = await closing.enter_async_context(runtime(settings, NAME, stop))
-            tell = partial(_unready, on.health)
-            tell("has not said yet who it is")
-            held = await lock.taken(settings.data, name, clock=clock, stop=stop, tell=tell)
+            report = partial(_unready, on.health)
+            report("has not said yet who it is")
+            held = await lock.taken(settings.data, name, clock=clock, stop=stop, report=report)
         toolbox = own.with_others(await closing.enter_async_context(mcp_tools(settings.mcp, secrets)))
-        THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_tell_refused, on.metrics)
+        THREADS.most_left, THREADS.refused = settings.stuck_threads, partial(_report_refused, on.metrics)
         models = _asking(settings.models, toolbox)
-        output = ToolOutput(said_by_tools, lambda: secrets.redactor, told=settings.tool_output)
+        output = ToolOutput(report_tool_output, lambda: secrets.redactor, reported=settings.tool_output)
         closing.enter_context(output.installed(own))
         closing.enter_context(watching(own))
         calls = Calls(toolbox, clock, secrets, models, output)
         me = await closing.enter_async_context(living(name, held, log=on.log, appender=on.appender, clock=clock))
         await register(on.appender, clock, calls.registry())
         heartbeat = Heartbeat(Leases(on.redis), settings.lease_ttl_s, clock, settings.lease_patience_s)
-        async with tries(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
+        async with invocations(settings.tool_drain_s, heartbeat.run(settings.redis)) as spawn:
             if models is not None:
                 closing.push_async_callback(models.close)
                 spawn(models.prepare())
             worker = executor(on, settings, calls, heartbeat=heartbeat, me=me, spawn=spawn)
             on.health.add("worker", worker.unready)
-            on.health.tell("lag", lambda: worker.lag)
+            on.health.report("lag", lambda: worker.lag)
             worker.measure(on.metrics)
             on.metrics.watch(Metric.LEASE_CONFLICTS, lambda: heartbeat.conflicts, grows=True)
             freeze_memory()
@@ -126,7 +126,7 @@ def _named(modules: Sequence[str]) -> Toolbox:
         raise ToolsRefused(str(fault)) from None
 
 
-def _tell_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:
+def _report_refused(metrics: Metrics, tool: str, left: Mapping[str, int]) -> None:
     _log.error("a call is refused: threads of calls that timed out still run", tool=tool, running=dict(left))
     metrics.count(Metric.TOOL_REFUSED, tool=tool)
 
@@ -135,7 +135,7 @@ def _unready(health: Health, why: str) -> None:
     health.add("worker", lambda: why)
 
 
-def _asking(entries: Sequence[str], toolbox: Toolbox) -> "Asking | None":
+def _asking(entries: Sequence[str], toolbox: Toolbox) -> "ModelCaller | None":
     """What asks models, where there are any: nobody else pays for its imports.
 
     Raises:
@@ -144,7 +144,7 @@ def _asking(entries: Sequence[str], toolbox: Toolbox) -> "Asking | None":
     if not entries:
         return None
     try:
-        from aetheris.tool_executor.asking import asking  # noqa: PLC0415
+        from aetheris.tool_executor.model_caller import asking  # noqa: PLC0415
     except ModuleNotFoundError:
         raise ModelsRefused("AETHERIS_MODELS is set: install aetheris-tool-executor[models]") from None
     try:
@@ -175,7 +175,7 @@ def executor(
 
     def handler(_partition: int) -> ExecutorHandler:
         return ExecutorHandler(
-            Parts(
+            ExecutorDependencies(
                 worker=me,
                 appender=on.appender,
                 withheld=on.withheld,
@@ -186,7 +186,7 @@ def executor(
                 slots=slots,
                 heartbeat=heartbeat,
                 crash=crash,
-                bell=on.bell,
+                wake_up=on.wake_up,
                 spawn=spawn,
                 quarantine=worker.quarantine,
                 wake=worker.wake,
@@ -207,7 +207,7 @@ def executor(
 
 
 @asynccontextmanager
-async def tries(drain_s: float, heartbeat: Coroutine[Any, Any, None]) -> AsyncGenerator[Spawn]:
+async def invocations(drain_s: float, heartbeat: Coroutine[Any, Any, None]) -> AsyncGenerator[Spawn]:
     """Tries live as long as the process: what escapes one ends it; at the end they have `drain_s` to finish."""
     running: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.redis.client import RedisUnavailable
-from aetheris.runtime.redis.effects import Effect, EffectStore
+from aetheris.runtime.redis.effects import EffectEntry, EffectStore
 
 Keeping = asyncio.Future[bool]
 """Whether an effect was kept."""
@@ -20,10 +20,10 @@ class EffectWriter:
         self._deadline_s = deadline_s
         self._pause_s = pause_s
         self._resting_until = clock.monotonic()
-        self._gathered: list[tuple[Effect, Keeping]] = []
+        self._gathered: list[tuple[EffectEntry, Keeping]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    def put(self, effect: Effect) -> Keeping:
+    def put(self, effect: EffectEntry) -> Keeping:
         """Begin to write; it is sent when the caller next waits, with those of other calls that ended together."""
         keeping: Keeping = asyncio.get_running_loop().create_future()
         if self._clock.monotonic() < self._resting_until:
@@ -35,7 +35,7 @@ class EffectWriter:
         return keeping
 
     async def _write(self) -> None:
-        group: list[tuple[Effect, Keeping]] = []
+        group: list[tuple[EffectEntry, Keeping]] = []
         try:
             while self._gathered:
                 group, self._gathered = self._gathered, []
@@ -51,7 +51,7 @@ class EffectWriter:
         finally:
             self._writing = None
 
-    async def _kept(self, effects: Sequence[Effect]) -> bool:
+    async def _kept(self, effects: Sequence[EffectEntry]) -> bool:
         try:
             await self._store.put(effects, self._deadline_s)
         except RedisUnavailable:

@@ -15,23 +15,33 @@ from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event, decode_message
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Blobs
-from aetheris.runtime.base.ids import fresh_nonce
+from aetheris.runtime.base.fresh_ids import fresh_invocation_id
 from aetheris.runtime.blobs.store import BlobError
 from aetheris.runtime.log.interface import Writer
 from aetheris.runtime.process.crash import CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
-from aetheris.runtime.redis.bell import Bell
+from aetheris.runtime.redis.wake_up import WakeUp
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Traced
 from aetheris.runtime.worker.handler import PartitionHandler
-from aetheris.runtime.worker.unjudged import tell_unjudged
+from aetheris.runtime.worker.unjudged import report_unjudged
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.partition import Drop, Load, Partition, ReadBack, Run, Taken, Told, Try, Worker
+from aetheris.tool_executor.core.partition import (
+    DeclaredInvocation,
+    Drop,
+    GrantRun,
+    LoadResults,
+    NodeReport,
+    Partition,
+    ReadBack,
+    ReceivedGrant,
+    Worker,
+)
 from aetheris.tool_executor.heartbeat import Heartbeat, Watched
 from aetheris.tool_executor.identity import exit_at_once
-from aetheris.tool_executor.performing import Performer, Report, Scribe, lasts_s, traced
+from aetheris.tool_executor.performer import InvocationReport, Performer, Scribe, lasts_s, traced
 from aetheris.tool_executor.slots import Slots
-from aetheris.tool_executor.tools import Calls
+from aetheris.tool_executor.tool_calls import Calls
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +56,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 @dataclass(frozen=True)
-class Parts:
+class ExecutorDependencies:
     """What the partitions of one executor share."""
 
     worker: Worker
@@ -59,7 +69,7 @@ class Parts:
     slots: Slots
     heartbeat: Heartbeat
     crash: CrashPoints
-    bell: Bell
+    wake_up: WakeUp
     spawn: Spawn
     quarantine: Callable[[Record, str], None]
     wake: Callable[[], None]
@@ -71,10 +81,10 @@ class Parts:
 class ExecutorHandler(PartitionHandler):
     """Declares, reads back, executes, reports."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._appender = Watched(parts.appender, parts.heartbeat, self)
-        self._core = Partition(parts.worker, parts.calls.refuses, parts.calls.kind)
+    def __init__(self, deps: ExecutorDependencies) -> None:
+        self._deps = deps
+        self._appender = Watched(deps.appender, deps.heartbeat, self)
+        self._core = Partition(deps.worker, deps.calls.refuses, deps.calls.kind)
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
         self._declaring: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -97,15 +107,17 @@ class ExecutorHandler(PartitionHandler):
 
         Grants are discharged one by one, when their `started` is acknowledged (see `low_water`).
         """
-        returned = [told for record in batch.get(Topic.JOBS_EVENTS, ()) if (told := self._evolve(record)) is not None]
-        for told in returned:
-            self._clear(told)
+        returned = [
+            reported for record in batch.get(Topic.JOBS_EVENTS, ()) if (reported := self._evolve(record)) is not None
+        ]
+        for reported in returned:
+            self._clear(reported)
         self._report_strays()
         for record in batch.get(Topic.TOOLS_GRANTS, ()):
             self._receive(record)
         self._take_up()
         if self._core.is_behind():
-            self._parts.wake()
+            self._deps.wake()
 
     def live(self) -> Iterable[tuple[str, int]]:
         """The live jobs."""
@@ -120,16 +132,18 @@ class ExecutorHandler(PartitionHandler):
         self._closing = True
         for taken in self._core.abandon():
             self._let_go(taken)
-        withdrawn: list[Try] = []
+        withdrawn: list[DeclaredInvocation] = []
         try:
             if self._declaring:  # its own `started` must lie before what is said of a try
                 await asyncio.wait(self._declaring)
             withdrawn = self._core.withdraw()
-            await self._append([self._unexecuted(tried, "the executor stopped before it") for tried in withdrawn])
+            await self._append(
+                [self._unexecuted(invocation, "the executor stopped before it") for invocation in withdrawn]
+            )
         finally:
-            for tried in (*withdrawn, *self._core.withdraw()):
-                self._say(tried, won=False)
-            self._parts.performer.thin(list(self._core.jobs))
+            for invocation in (*withdrawn, *self._core.withdraw()):
+                self._answer_run(invocation, won=False)
+            self._deps.performer.thin(list(self._core.jobs))
 
     def _evolve(self, record: Record) -> ReadBack | None:
         try:
@@ -138,239 +152,247 @@ class ExecutorHandler(PartitionHandler):
             decoded = None
         if isinstance(decoded, Envelope):
             if isinstance(decoded.body, ev.WorkerEnded) and self._is_own(decoded.body):
-                self._parts.stand_down(decoded.body.how)
+                self._deps.stand_down(decoded.body.how)
             if isinstance(decoded.body, ev.JobSealed):
-                self._parts.performer.begun.pop(decoded.body.job_id, None)
+                self._deps.performer.begun.pop(decoded.body.job_id, None)
             returned = self._core.evolve(decoded.body, record.offset)
-            tell_unjudged(self._core.unjudged, self._parts.metrics)
+            report_unjudged(self._core.unjudged, self._deps.metrics)
             return returned
         if isinstance(decoded, NeedsUpgrade):
-            self._core.needs_upgrade(decoded.job_id, record.offset, is_birth=decoded.is_birth)
+            self._core.needs_upgrade(decoded.job_id, record.offset, is_birth=decoded.is_creation)
         else:
             self._core.pass_over(record.offset)
         return None
 
     def _is_own(self, end: ev.WorkerEnded) -> bool:
-        return (end.worker_id, end.incarnation) == (self._parts.worker.worker_id, self._parts.worker.incarnation)
+        return (end.worker_id, end.incarnation) == (self._deps.worker.worker_id, self._deps.worker.incarnation)
 
     def _receive(self, record: Record) -> None:
         try:
             decoded = decode_message(record)
         except Undecodable as error:
-            self._parts.quarantine(record, str(error))
+            self._deps.quarantine(record, str(error))
             return
         if not isinstance(decoded, Envelope) or not isinstance(decoded.body, ToolGrant):
             return
-        taken = Taken(decoded.body, decoded.id, record.offset, record.header("traceparent"))
-        self._parts.heartbeat.hold(taken.grant.idempotency_key, taken.grant.lease_id, self)
+        taken = ReceivedGrant(decoded.body, decoded.id, record.offset, record.header("traceparent"))
+        self._deps.heartbeat.hold(taken.grant.idempotency_key, taken.grant.lease_id, self)
         self._core.receive(taken)
 
     def _take_up(self) -> None:
         """Judge the grants that are due, as far as there are slots; all of them are declared by one append."""
-        tries: list[Try] = []
+        invocations: list[DeclaredInvocation] = []
         while (taken := self._next_with_slot()) is not None:
-            verdict = self._core.judge(taken, fresh_nonce())
-            if isinstance(verdict, Load):
-                self._parts.spawn(self._load_and_judge(taken, verdict))
+            verdict = self._core.judge(taken, fresh_invocation_id())
+            if isinstance(verdict, LoadResults):
+                self._deps.spawn(self._load_and_judge(taken, verdict))
             else:
-                self._sort(taken, verdict, tries)
-        if tries:
-            declaring = self._parts.spawn(self._declare(tries))
+                self._sort(taken, verdict, invocations)
+        if invocations:
+            declaring = self._deps.spawn(self._declare(invocations))
             self._declaring.add(declaring)
             declaring.add_done_callback(self._declaring.discard)
 
-    def _next_with_slot(self) -> Taken | None:
-        if self._closing or not self._core.is_due() or not self._parts.slots.take(self._take_up):
+    def _next_with_slot(self) -> ReceivedGrant | None:
+        if self._closing or not self._core.is_due() or not self._deps.slots.take(self._take_up):
             return None
         return self._core.next_grant()
 
-    def _sort(self, taken: Taken, verdict: Try | Drop, tries: list[Try]) -> None:
-        if isinstance(verdict, Try):
-            tries.append(verdict)
+    def _sort(
+        self, taken: ReceivedGrant, verdict: DeclaredInvocation | Drop, invocations: list[DeclaredInvocation]
+    ) -> None:
+        if isinstance(verdict, DeclaredInvocation):
+            invocations.append(verdict)
             return
         _log.info("grant dropped", reason=verdict.reason, job_id=taken.grant.job_id)
         self._core.discharge(taken)
         self._let_go(taken)
-        self._parts.slots.release()
+        self._deps.slots.release()
 
-    async def _load_and_judge(self, taken: Taken, load: Load) -> None:
+    async def _load_and_judge(self, taken: ReceivedGrant, load: LoadResults) -> None:
         """A call that large results go into; what can't be loaded can't be called."""
         blobs: Blobs = {}
-        verdict: Try | Load | Drop = load
-        while isinstance(verdict, Load):
+        verdict: DeclaredInvocation | LoadResults | Drop = load
+        while isinstance(verdict, LoadResults):
             try:
-                blobs = {**blobs, **await self._parts.performer.load(verdict.refs)}
+                blobs = {**blobs, **await self._deps.performer.load(verdict.refs)}
             except BlobError as error:
                 verdict = Drop(type(error).__name__)
             else:
                 verdict = self._judge_unless_closing(taken, blobs)
-        tries: list[Try] = []
-        self._sort(taken, verdict, tries)
-        if tries:
-            await self._declare(tries)
+        invocations: list[DeclaredInvocation] = []
+        self._sort(taken, verdict, invocations)
+        if invocations:
+            await self._declare(invocations)
 
-    def _judge_unless_closing(self, taken: Taken, blobs: Blobs) -> Try | Load | Drop:
+    def _judge_unless_closing(self, taken: ReceivedGrant, blobs: Blobs) -> DeclaredInvocation | LoadResults | Drop:
         if self._closing:
             return Drop("the partition was revoked")
-        return self._core.judge(taken, fresh_nonce(), blobs)
+        return self._core.judge(taken, fresh_invocation_id(), blobs)
 
-    async def _declare(self, tries: Sequence[Try]) -> None:
-        for tried in tries:
-            self._parts.crash.reach("before_started", tried.started.tool_name)
-        groups = [self._declaration(tried) for tried in tries]
+    async def _declare(self, invocations: Sequence[DeclaredInvocation]) -> None:
+        for invocation in invocations:
+            self._deps.crash.reach("before_started", invocation.started.tool_name)
+        groups = [self._declaration(invocation) for invocation in invocations]
         refused = [one.group for one in await write_all(self._appender, groups)]
-        if self._parts.crash.armed:
-            for tried in tries:
-                await self._parts.crash.unheard(tried.started.tool_name)
-        for tried, group in zip(tries, groups, strict=True):
-            self._core.discharge(tried.run.taken)
+        if self._deps.crash.armed:
+            for invocation in invocations:
+                await self._deps.crash.unobserved(invocation.started.tool_name)
+        for invocation, group in zip(invocations, groups, strict=True):
+            self._core.discharge(invocation.run.taken)
             if group in refused:
-                _log.error("a try can't be declared", job_id=tried.started.job_id, node_id=tried.started.node_id)
-                self._core.unclaim(tried)
-                self._end(tried)
-            elif tried.refusal is not None:
-                self._end(tried)
+                _log.error(
+                    "a try can't be declared", job_id=invocation.started.job_id, node_id=invocation.started.node_id
+                )
+                self._core.unclaim(invocation)
+                self._end(invocation)
+            elif invocation.refusal is not None:
+                self._end(invocation)
 
-    def _declaration(self, tried: Try) -> Group:
+    def _declaration(self, invocation: DeclaredInvocation) -> Group:
         """`started`, and where the call is refused, its end in the same group: nothing is reported unstarted."""
-        events: list[Event] = [tried.started]
-        if tried.refusal is not None:
-            events.append(reports.failed(tried.started, tried.refusal.outcome, tried.refusal.error))
-        return self._parts.scribe.write(traced(tried), events)
+        events: list[Event] = [invocation.started]
+        if invocation.refusal is not None:
+            events.append(reports.failed(invocation.started, invocation.refusal.outcome, invocation.refusal.error))
+        return self._deps.scribe.write(traced(invocation), events)
 
-    def _clear(self, told: ReadBack) -> None:
+    def _clear(self, reported: ReadBack) -> None:
         """Run what won, unless a record that has come with it forbids that: a reopen, or one that can't be read."""
-        tried = told.tried
-        if self._parts.crash.armed:
-            self._parts.crash.reach("after_started", tried.started.tool_name)
-        reason = self._core.why_not(tried) if told.won else None
+        invocation = reported.invocation
+        if self._deps.crash.armed:
+            self._deps.crash.reach("after_started", invocation.started.tool_name)
+        reason = self._core.why_not(invocation) if reported.won else None
         if reason is not None:
-            self._parts.spawn(self._append([self._unexecuted(tried, reason)]))
-        self._say(tried, won=told.won and reason is None)
+            self._deps.spawn(self._append([self._unexecuted(invocation, reason)]))
+        self._answer_run(invocation, won=reported.won and reason is None)
 
     def _report_strays(self) -> None:
         """Of a try whose `started` came when nobody waited for it any more, as after a rebalance: it is not called."""
-        for job, started in self._core.strays(self._parts.performer.begun):
-            of = Traced(started.job_id, started.idempotency_key, job.trace)
-            said = reports.not_executed(started, "its partition was given back before the call")
-            self._parts.spawn(self._append([self._parts.scribe.write(of, [said])]))
+        for job, started in self._core.strays(self._deps.performer.begun):
+            subject = Traced(started.job_id, started.idempotency_key, job.trace)
+            event = reports.not_executed(started, "its partition was given back before the call")
+            self._deps.spawn(self._append([self._deps.scribe.write(subject, [event])]))
 
-    def _say(self, tried: Try, *, won: bool) -> None:
+    def _answer_run(self, invocation: DeclaredInvocation, *, won: bool) -> None:
         """To the run that waits for it; the first of a run has nobody waiting yet."""
         if won:
-            self._parts.performer.begin(tried)
-        waiting = self._verdicts.pop(tried.nonce, None)
+            self._deps.performer.begin(invocation)
+        waiting = self._verdicts.pop(invocation.invocation_id, None)
         if waiting is not None:
             if not waiting.done():
                 waiting.set_result(won)
         elif won:
-            self._parts.spawn(self._run(tried))
+            self._deps.spawn(self._run(invocation))
         else:
-            self._end(tried)
+            self._end(invocation)
 
-    async def _run(self, first: Try) -> None:
+    async def _run(self, first: DeclaredInvocation) -> None:
         """The nodes of a run, one after the other, each only after its `started` won."""
-        tried, rung = first, False
+        invocation, rung = first, False
         going_on: bool | None = True
         while going_on:
-            self._parts.heartbeat.begin(tried.started.idempotency_key, tried.run.taken.grant.lease_id, lasts_s(tried))
-            report = await self._parts.performer.perform(tried)
-            following = await self._following(tried.run, report.told)
+            self._deps.heartbeat.begin(
+                invocation.started.idempotency_key, invocation.run.taken.grant.lease_id, lasts_s(invocation)
+            )
+            report = await self._deps.performer.perform(invocation)
+            following = await self._following(invocation.run, report.node_report)
             # drafted before the effect is kept: then the log is all that the run waits for
             declared = (*report.drafts, *self._declaration(following)) if following is not None else ()
-            await self._parts.performer.keep(tried, report)
+            await self._deps.performer.keep(invocation, report)
             if following is None or self._closing:
-                rung = self._ring(_FEW)
-                await self._report(tried, report)
-                self._parts.crash.reach("after_append", tried.started.tool_name)
+                rung = self._wake_up(_FEW)
+                await self._report(invocation, report)
+                self._deps.crash.reach("after_append", invocation.started.tool_name)
                 break
-            going_on = await self._hand_on(declared, tried, following)
+            going_on = await self._hand_on(declared, invocation, following)
             if going_on is None:
-                await self._report(tried, report)
+                await self._report(invocation, report)
                 break
-            self._reported(tried, report)
-            tried = following
-        self._end(tried)
+            self._reported(invocation, report)
+            invocation = following
+        self._end(invocation)
         if not rung:
-            self._ring(0)
+            self._wake_up(0)
 
-    def _ring(self, at_work: int) -> bool:
+    def _wake_up(self, at_work: int) -> bool:
         """Where no more than so many are at work: among many, what comes of a run is read with others soon enough.
 
         Few: the planner is there before the last record is. None: nobody else will wake it for the last of many.
         """
-        if self._parts.slots.taken > at_work:
+        if self._deps.slots.taken > at_work:
             return False
-        self._parts.bell.ring("planner")
+        self._deps.wake_up.send("planner")
         return True
 
-    async def _following(self, run: Run, told: Told | None) -> Try | None:
+    async def _following(self, run: GrantRun, logged: NodeReport | None) -> DeclaredInvocation | None:
         """The next try of the run, with what this one returned."""
-        if told is None:
+        if logged is None:
             return None
-        run.told[run.taken.grant.nodes[run.place]] = told
+        run.reports[run.taken.grant.nodes[run.place]] = logged
         blobs: Blobs = {}
         while not self._closing:
-            found = self._core.follow(run, fresh_nonce(), blobs)
-            if not isinstance(found, Load):
+            found = self._core.follow(run, fresh_invocation_id(), blobs)
+            if not isinstance(found, LoadResults):
                 return found
             try:
-                blobs = {**blobs, **await self._parts.performer.load(found.refs)}
+                blobs = {**blobs, **await self._deps.performer.load(found.refs)}
             except BlobError:
                 return None
         return None
 
-    async def _report(self, tried: Try, report: Report) -> None:
+    async def _report(self, invocation: DeclaredInvocation, report: InvocationReport) -> None:
         """Append what a try came to; where the brokers will not have it, something shorter, and at last only doubt."""
         if not await write_all(self._appender, [report.drafts]):
-            self._reported(tried, report)
+            self._reported(invocation, report)
             return
-        _log.error("a report is refused", job_id=tried.started.job_id, node_id=tried.started.node_id)
-        brief = await self._parts.performer.brief(tried, report)
+        _log.error("a report is refused", job_id=invocation.started.job_id, node_id=invocation.started.node_id)
+        brief = await self._deps.performer.brief(invocation, report)
         if brief is not None:
-            await self._parts.performer.keep(tried, brief)
+            await self._deps.performer.keep(invocation, brief)
             if not await write_all(self._appender, [brief.drafts]):
-                self._reported(tried, brief)
+                self._reported(invocation, brief)
                 return
-        await self._append([self._parts.performer.unreported(tried)])
+        await self._append([self._deps.performer.unreported(invocation)])
 
-    def _reported(self, tried: Try, report: Report) -> None:
-        self._parts.performer.ended(tried, report)
+    def _reported(self, invocation: DeclaredInvocation, report: InvocationReport) -> None:
+        self._deps.performer.ended(invocation, report)
         if self._closing:
-            self._parts.performer.thin((tried.started.job_id,))
+            self._deps.performer.thin((invocation.started.job_id,))
 
-    async def _hand_on(self, declared: Group, tried: Try, following: Try) -> bool | None:
+    async def _hand_on(
+        self, declared: Group, invocation: DeclaredInvocation, following: DeclaredInvocation
+    ) -> bool | None:
         """Append a try's report and the next one's `started`, one group; whether that won, None where it is refused."""
-        self._parts.crash.reach("before_started", following.started.tool_name)
+        self._deps.crash.reach("before_started", following.started.tool_name)
         won: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._verdicts[following.nonce] = won
+        self._verdicts[following.invocation_id] = won
         self._core.claim(following)
-        grant, key = tried.run.taken.grant, tried.started.idempotency_key
-        self._parts.heartbeat.hold(following.started.idempotency_key, grant.lease_id, self)
+        grant, key = invocation.run.taken.grant, invocation.started.idempotency_key
+        self._deps.heartbeat.hold(following.started.idempotency_key, grant.lease_id, self)
         if await write_all(self._appender, [declared]):
             self._core.unclaim(following)
-            del self._verdicts[following.nonce]
-            self._parts.heartbeat.let_go(following.started.idempotency_key, grant.lease_id)
+            del self._verdicts[following.invocation_id]
+            self._deps.heartbeat.let_go(following.started.idempotency_key, grant.lease_id)
             return None
-        if self._parts.crash.armed:
-            await self._parts.crash.unheard(following.started.tool_name)
-        self._parts.crash.reach("after_append", tried.started.tool_name)
-        self._parts.crash.reach("between_nodes", following.started.tool_name)
-        self._parts.heartbeat.let_go(key, grant.lease_id)
+        if self._deps.crash.armed:
+            await self._deps.crash.unobserved(following.started.tool_name)
+        self._deps.crash.reach("after_append", invocation.started.tool_name)
+        self._deps.crash.reach("between_nodes", following.started.tool_name)
+        self._deps.heartbeat.let_go(key, grant.lease_id)
         return await won
 
-    def _unexecuted(self, tried: Try, reason: str) -> Group:
-        return self._parts.scribe.write(traced(tried), [reports.not_executed(tried.started, reason)])
+    def _unexecuted(self, invocation: DeclaredInvocation, reason: str) -> Group:
+        return self._deps.scribe.write(traced(invocation), [reports.not_executed(invocation.started, reason)])
 
     async def _append(self, groups: Sequence[Group]) -> None:
         if groups:
-            with self._parts.heartbeat.appending(self):
-                await self._parts.withheld.append(groups)
+            with self._deps.heartbeat.appending(self):
+                await self._deps.withheld.append(groups)
 
-    def _end(self, tried: Try) -> None:
+    def _end(self, invocation: DeclaredInvocation) -> None:
         """A grant is done with."""
-        self._parts.heartbeat.let_go(tried.started.idempotency_key, tried.run.taken.grant.lease_id)
-        self._parts.slots.release()
+        self._deps.heartbeat.let_go(invocation.started.idempotency_key, invocation.run.taken.grant.lease_id)
+        self._deps.slots.release()
 
-    def _let_go(self, taken: Taken) -> None:
-        self._parts.heartbeat.let_go(taken.grant.idempotency_key, taken.grant.lease_id)
+    def _let_go(self, taken: ReceivedGrant) -> None:
+        self._deps.heartbeat.let_go(taken.grant.idempotency_key, taken.grant.lease_id)

@@ -132,7 +132,7 @@ class Heartbeat:
                 return []
             silent = {id(place) for place, begun_s in self._appends.values() if begun_s < since_s}
             held = self._held.items()
-            return [lease for lease, of in held if now_s <= of.until_s and id(of.place) not in silent]
+            return [lease for lease, subject in held if now_s <= subject.until_s and id(subject.place) not in silent]
 
 
 class Watched:

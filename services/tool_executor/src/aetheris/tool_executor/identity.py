@@ -16,13 +16,13 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import HUMAN, LOCK, REFUSED, Name, Names, entry_of
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.base.ids import fresh_id
+from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.base.refusal import AGAIN_STATUS, WorkerIdTaken
 from aetheris.runtime.log.interface import Appender, Log
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.lock import Lock
 from aetheris.tool_executor.core.partition import Worker
-from aetheris.tool_executor.registering import announce
+from aetheris.tool_executor.registration import announce
 
 _log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class _Identity:
         self._intruder: tuple[str | None] | None = None
         self._contested = asyncio.Event()
         self._table = table
-        self._table.on_change(self._heard)
+        self._table.on_change(self._observe)
 
     async def load(self) -> None:
         await self._table.load()
@@ -129,7 +129,7 @@ class _Identity:
             f" aetheris workers end {self._worker_id} --evidence TEXT"
         )
 
-    def _heard(self, key: str, value: bytes | None) -> None:
+    def _observe(self, key: str, value: bytes | None) -> None:
         taken = self._names.take(key, value)
         if key != self._worker_id:
             return

@@ -37,7 +37,7 @@ async def taken(
     *,
     clock: Clock,
     stop: asyncio.Event,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     patience_s: float = PATIENCE_S,
 ) -> Lock:
     """The lock of a name; a predecessor that is still draining is waited for, and so is whatever it left running.
@@ -52,7 +52,7 @@ async def taken(
     """
     path = data / "workers" / f"{check_name(worker_id, 'worker_id')}.lock"
     descriptor = opened(path)
-    orphans = _Orphans(worker_id, tell)
+    orphans = _Orphans(worker_id, report)
     try:
         await _wait(path, descriptor, clock=clock, stop=stop, orphans=orphans, patience_s=patience_s)
     except BaseException:
@@ -62,7 +62,7 @@ async def taken(
     lock = Lock(descriptor)
     mark = _mark(descriptor)
     while pids := await asyncio.to_thread(_marked, mark):
-        orphans.tell(pids)
+        orphans.report(pids)
         await _pause(clock, stop, _LOOK_EVERY_S)
     os.environ[MARK] = mark
     return lock
@@ -88,7 +88,7 @@ async def _wait(
             return
         if not pids or owner(descriptor) in pids:
             raise WorkerIdTaken(f"another process runs as {path.stem}: give this one another AETHERIS_WORKER_ID")
-        orphans.tell(pids)
+        orphans.report(pids)
         await _pause(clock, stop, _LOOK_EVERY_S)
 
 
@@ -101,17 +101,17 @@ async def _pause(clock: Clock, stop: asyncio.Event, pause_s: float) -> None:
 class _Orphans:
     """Says what is being waited for, once for each change."""
 
-    def __init__(self, worker_id: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, worker_id: str, report: Callable[[str], None]) -> None:
         self._worker_id = worker_id
-        self._tell = tell
-        self._told: Collection[int] = ()
+        self._report = report
+        self._reported: Collection[int] = ()
 
-    def tell(self, pids: frozenset[int]) -> None:
-        if pids == self._told:
+    def report(self, pids: frozenset[int]) -> None:
+        if pids == self._reported:
             return
-        self._told = pids
+        self._reported = pids
         _log.warning("waits for what the executor before it left running", worker_id=self._worker_id, pids=sorted(pids))
-        self._tell(f"waits for processes that the executor before it has started, and that may act: {sorted(pids)}")
+        self._report(f"waits for processes that the executor before it has started, and that may act: {sorted(pids)}")
 
 
 def holders(path: Path) -> frozenset[int]:

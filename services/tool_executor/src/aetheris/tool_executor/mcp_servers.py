@@ -6,14 +6,14 @@ from pathlib import Path
 
 import structlog
 
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.sdk.tools import AnyTool
 from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
 
 _log = structlog.get_logger(__name__)
 
 
-class McpServersRefused(Refused):
+class McpServersRefused(StartRefused):
     """The file that AETHERIS_MCP names can't be used: mend it, then start again."""
 
     code = "mcp_servers_refused"

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from aetheris.protocol.base.faults import first_fault, placed, toml_error_line, toml_line
 from aetheris.protocol.base.references import SecretUse, is_secret_name, with_secrets
 from aetheris.protocol.planning.invocation import Invocation
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.sdk.redaction import NOTHING, SHORTEST, Redactor
 
 _USE = re.compile(r"[A-Za-z0-9_.:/-]{1,128}(@[A-Za-z0-9_.-]{1,64})?#/.+")
 
 
-class SecretsFileInvalid(Refused):
+class SecretsFileInvalid(StartRefused):
     """The file that AETHERIS_SECRETS names can't be used: mend it, then start again."""
 
     code = "secrets_file_invalid"
@@ -178,10 +178,10 @@ def _secret(path: Path, text: str, index: int, entry: Any) -> Secret:
     try:
         secret = Secret.model_validate(entry)
     except ValidationError as error:
-        loc, said = first_fault(error, Secret.model_fields)
+        loc, wording = first_fault(error, Secret.model_fields)
         place = ".".join(map(str, ("secrets", index, *loc)))
-        line = toml_line(text, "secrets", index, loc[0] if loc else said.partition(":")[0])
-        raise SecretsFileInvalid(f"{placed(path, line)}: {place}: {said}") from None
+        line = toml_line(text, "secrets", index, loc[0] if loc else wording.partition(":")[0])
+        raise SecretsFileInvalid(f"{placed(path, line)}: {place}: {wording}") from None
     return secret if secret.file is None else secret.model_copy(update={"file": path.parent / secret.file})
 
 

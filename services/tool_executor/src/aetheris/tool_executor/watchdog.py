@@ -41,15 +41,15 @@ def watching(tools: Iterable[AnyTool], blocked: Blocked = say, after_s: float = 
             loop.call_later(_BEAT_S, beat)
 
     def look() -> None:
-        told = 0.0
+        reported = 0.0
         while not over.wait(after_s / 2):
             last, now = beaten[0], time.monotonic()
-            if now - last < after_s or last == told:
+            if now - last < after_s or last == reported:
                 continue
             frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  the only way to see another thread's
             found = _tool_in(frames.get(thread), codes)
             if found is not None and beaten[0] == last:
-                told = last
+                reported = last
                 blocked(*found, now - last)
 
     beat()

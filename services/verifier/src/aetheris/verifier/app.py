@@ -10,7 +10,7 @@ import structlog
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.base.refusal import ToolsRefused
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLines
 from aetheris.runtime.process.http import HttpServer
 from aetheris.runtime.process.installation import worker_name
@@ -22,11 +22,11 @@ from aetheris.runtime.worker.handler import Cadence, Inputs
 from aetheris.runtime.worker.loop import Pace, PartitionWorker
 from aetheris.sdk.loader import ToolboxError, load
 from aetheris.sdk.tool_output import ToolOutput
-from aetheris.verifier.handlers import Parts, VerifierPartition
+from aetheris.verifier.handlers import VerifierDependencies, VerifierPartition
 from aetheris.verifier.hidden import known
 from aetheris.verifier.http import api
 from aetheris.verifier.keys import load_seal_keys
-from aetheris.verifier.probing import Prober
+from aetheris.verifier.prober import Prober
 from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
 from aetheris.verifier.settings import VerifierSettings
@@ -65,11 +65,11 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
         living(parts, GROUP, stop) as tenure,
         asyncio.TaskGroup() as tasks,
     ):
-        output = ToolOutput(_say, partial(known, settings.secrets), told=settings.tool_output)
+        output = ToolOutput(_say, partial(known, settings.secrets), reported=settings.tool_output)
         prober = Prober(toolbox, parts.blobs, settings.probe_timeout_s, settings.probes_at_once, output)
 
         def handler(partition: int) -> VerifierPartition:
-            return VerifierPartition(Parts(parts, worker, prober, keys, proofs), partition)
+            return VerifierPartition(VerifierDependencies(parts, worker, prober, keys, proofs), partition)
 
         worker = PartitionWorker(
             parts.log,
@@ -82,9 +82,9 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
             pace=Pace.of(settings),
         )
         parts.health.add("worker", worker.unready)
-        parts.health.tell("lag", lambda: worker.lag)
+        parts.health.report("lag", lambda: worker.lag)
         worker.measure(parts.metrics)
-        history = History(parts.log)
+        history = JobLogReader(parts.log)
         seals = SealLog(parts.log, keys, settings.seal_log, settings.data / "keys" / "checkpoint", settings.read_s)
         proofs = Proofs(parts, worker.tables[Topic.JOBS_INDEX], history, keys, seals, settings.read_s)
         http = HttpServer.of(settings, api(proofs, internal, parts.clock))

@@ -26,19 +26,19 @@ from aetheris.protocol.messages.events import (
     ViolationFound,
 )
 from aetheris.runtime.blobs.store import BlobError, BlobsUnreachable
-from aetheris.runtime.log.interface import LogError, Refusal
+from aetheris.runtime.log.interface import LogError, RefusedGroup
 from aetheris.runtime.process.runtime import Runtime
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.telemetry.metrics import Metric
 from aetheris.runtime.telemetry.tracer import Traced, whole
 from aetheris.runtime.worker.handler import PartitionHandler
 from aetheris.runtime.worker.loop import PartitionWorker
-from aetheris.verifier.core.partition import LiveJob, Partition, sealed
+from aetheris.verifier.audit_watch import AuditWatch
+from aetheris.verifier.core.partition import AuditedJob, Partition, sealed
 from aetheris.verifier.keys import SealKeys
-from aetheris.verifier.probing import Prober
+from aetheris.verifier.prober import Prober
 from aetheris.verifier.proofs import Proofs, StillReading, UnknownJob
 from aetheris.verifier.reports import report_on
-from aetheris.verifier.watching import Watch
 
 SOURCE = "aetheris/verifier"
 
@@ -59,7 +59,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Parts:
+class VerifierDependencies:
     """What the handlers of all partitions share."""
 
     runtime: Runtime
@@ -72,11 +72,11 @@ class Parts:
 class VerifierPartition(PartitionHandler):
     """One partition: audit, seals, probes."""
 
-    def __init__(self, parts: Parts, number: int) -> None:
-        self._parts = parts
+    def __init__(self, deps: VerifierDependencies, number: int) -> None:
+        self._deps = deps
         self._number = number
         self._core = Partition()
-        self._watch = Watch(self._core, self._tell, parts.runtime.clock)
+        self._watch = AuditWatch(self._core, self._report, deps.runtime.clock)
         self._asked: dict[int, asyncio.Task[None]] = {}
         self._late: set[asyncio.Task[None]] = set()
         self._readable: set[str] = set()
@@ -96,7 +96,7 @@ class VerifierPartition(PartitionHandler):
 
     async def tick(self) -> None:
         """Judge, in turn, the jobs that have come on; seal what could not be sealed before."""
-        now_s = self._parts.runtime.clock.monotonic()
+        now_s = self._deps.runtime.clock.monotonic()
         for job_id in [job_id for job_id, due_s in self._unsealed.items() if due_s <= now_s]:
             del self._unsealed[job_id]
             if job_id in self._core.jobs:
@@ -104,7 +104,7 @@ class VerifierPartition(PartitionHandler):
         await self._seal()
         due_s = self._watch.go_round()
         if due_s is not None:
-            self._parts.worker.call_at(self._number, due_s)
+            self._deps.worker.call_at(self._number, due_s)
 
     async def handle(self, batch: Mapping[str, Sequence[Record]]) -> None:
         """Audit, then seal what has ended; start the probes that were asked for."""
@@ -138,12 +138,12 @@ class VerifierPartition(PartitionHandler):
             self._check(record)
         name = _name_in(ce_type)
         if name in _COUNTED:
-            self._parts.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
+            self._deps.runtime.metrics.count(_COUNTED[name], traceparent=record.header("traceparent"))
         job = self._core.evolve(record, name)
         if name == ToolInvocationFinished.event_type:
             self._take_end(job, record)
 
-    def _take_end(self, job: LiveJob | None, record: Record) -> None:
+    def _take_end(self, job: AuditedJob | None, record: Record) -> None:
         """A call has ended: traced; of a job that is sealed it came too late, and the whole stream is judged again."""
         parent = record.header("traceparent")
         if job is None:
@@ -157,24 +157,24 @@ class VerifierPartition(PartitionHandler):
         job_id = (record.key or b"").decode(errors="replace")
         while True:
             try:
-                found = await self._parts.proofs.violations(job_id)
+                found = await self._deps.proofs.violations(job_id)
             except UnknownJob:
                 return
             except (LogError, StillReading, BlobsUnreachable):
-                await self._parts.runtime.clock.sleep(AGAIN_S)
+                await self._deps.runtime.clock.sleep(AGAIN_S)
             else:
-                job = LiveJob(job_id, record.offset, "")
-                await self._tell(job, [one for one in found if one.offset >= record.offset])
+                job = AuditedJob(job_id, record.offset, "")
+                await self._report(job, [one for one in found if one.offset >= record.offset])
                 return
 
     def _check(self, record: Record) -> None:
         try:
             envelope.decode_event(record)
         except Undecodable as reason:
-            self._parts.worker.quarantine(record, str(reason))
+            self._deps.worker.quarantine(record, str(reason))
 
-    def _trace(self, job: LiveJob, parent: bytes) -> None:
-        finished, telemetry = job.audit.last, self._parts.runtime.telemetry
+    def _trace(self, job: AuditedJob, parent: bytes) -> None:
+        finished, telemetry = job.audit.last, self._deps.runtime.telemetry
         if telemetry.sampled(job.job_id, job.trace):
             traced = Traced(job.job_id, finished.key, job.trace)
             attributes = {"aetheris.job_id": job.job_id, "aetheris.outcome": finished.text("outcome")}
@@ -185,14 +185,14 @@ class VerifierPartition(PartitionHandler):
         self._watch.hurry()
         due_s = self._watch.next_round_s()
         if due_s is not None:
-            self._parts.worker.call_at(self._number, due_s)
+            self._deps.worker.call_at(self._number, due_s)
 
-    async def _tell(self, job: LiveJob, found: Iterable[Violation]) -> None:
+    async def _report(self, job: AuditedJob, found: Iterable[Violation]) -> None:
         """Violations that nobody has told yet: into the job's stream, the metrics, and the service's own log."""
         fresh = job.untold(found)
         if not fresh:
             return
-        runtime = self._parts.runtime
+        runtime = self._deps.runtime
         for one in fresh:
             _log.error("violation", job_id=job.job_id, rule=one.rule, event_id=one.event_id, offset=one.offset)
             traceparent = runtime.telemetry.traceparent(whole(job.job_id, job.trace))
@@ -205,11 +205,11 @@ class VerifierPartition(PartitionHandler):
         ready = [job for job in self._core.to_seal() if self._may_judge(job)]
         seals = [seal for job in ready if (seal := await self._sealed(job)) is not None]
         lines = [(self._draft(Topic.JOBS_SEALS, seal, f"{seal.root} {seal.sealed_at}"),) for seal in seals]
-        refusals = await write_all(self._parts.runtime.appender, lines)
+        refusals = await write_all(self._deps.runtime.appender, lines)
         refused = {refusal.group[0].key.decode() for refusal in refusals}
         for refusal in refusals:
             self._seal_later(refusal)
-        await self._parts.runtime.withheld.append(
+        await self._deps.runtime.withheld.append(
             [
                 (self._draft(Topic.JOBS_EVENTS, seal, f"{seal.root} {seal.sealed_at}"),)
                 for seal in seals
@@ -217,7 +217,7 @@ class VerifierPartition(PartitionHandler):
             ]
         )
 
-    def _may_judge(self, job: LiveJob) -> bool:
+    def _may_judge(self, job: AuditedJob) -> bool:
         """Whether its large results can be read: a store that is away is waited for beside the partition's turn."""
         if job.large is None or job.job_id in self._readable:
             self._readable.discard(job.job_id)
@@ -228,47 +228,47 @@ class VerifierPartition(PartitionHandler):
         asking.add_done_callback(self._late.discard)
         return False
 
-    async def _ask_store(self, job: LiveJob, sha256: str) -> None:
-        runtime = self._parts.runtime
+    async def _ask_store(self, job: AuditedJob, sha256: str) -> None:
+        runtime = self._deps.runtime
         with suppress(BlobError):  # missing, or changed: the judgement says so
             await runtime.traffic.insist(lambda: asyncio.to_thread(runtime.blobs.read, sha256))
         self._readable.add(job.job_id)
         job.sealing = False
-        self._parts.worker.call_at(self._number, runtime.clock.monotonic())
+        self._deps.worker.call_at(self._number, runtime.clock.monotonic())
 
-    def _seal_later(self, refusal: Refusal) -> None:
+    def _seal_later(self, refusal: RefusedGroup) -> None:
         """Its job stays unsealed, and is told; a seal is made anew when its time has come."""
-        job_id, due_s = refusal.group[0].key.decode(), self._parts.runtime.clock.monotonic() + REFUSED_AGAIN_S
+        job_id, due_s = refusal.group[0].key.decode(), self._deps.runtime.clock.monotonic() + REFUSED_AGAIN_S
         _log.error("a seal is refused", job_id=job_id, topic=refusal.group[0].topic, reason=refusal.why)
-        self._parts.runtime.metrics.count(Metric.REFUSED, topic=refusal.group[0].topic, reason=refusal.why)
+        self._deps.runtime.metrics.count(Metric.REFUSED, topic=refusal.group[0].topic, reason=refusal.why)
         self._unsealed[job_id] = due_s
-        self._parts.worker.call_at(self._number, due_s)
+        self._deps.worker.call_at(self._number, due_s)
 
-    async def _sealed(self, job: LiveJob) -> JobSealed | None:
+    async def _sealed(self, job: AuditedJob) -> JobSealed | None:
         """Its seal; none while a large result can't be asked for, and it is tried again."""
         job.sealing = True
         await asyncio.sleep(0)  # a report takes a millisecond, and many jobs may end together
-        judge = partial(report_on, job.audit, self._parts.keys.trusted, self._parts.runtime.blobs)
+        judge = partial(report_on, job.audit, self._deps.keys.trusted, self._deps.runtime.blobs)
         try:
             report = judge() if job.audit.is_brief else await asyncio.to_thread(judge)
         except BlobsUnreachable as error:
             _log.warning("a job can't be sealed yet", job_id=job.job_id, reason=str(error))
             job.sealing = False
-            self._parts.worker.call_at(self._number, self._parts.runtime.clock.monotonic() + AGAIN_S)
+            self._deps.worker.call_at(self._number, self._deps.runtime.clock.monotonic() + AGAIN_S)
             return None
-        await self._tell(job, report.violations)
-        return sealed(job, report, self._parts.keys.sign, self._parts.runtime.clock.now().isoformat())
+        await self._report(job, report.violations)
+        return sealed(job, report, self._deps.keys.sign, self._deps.runtime.clock.now().isoformat())
 
     def _draft(self, topic: Topic, body: Event, cause: str) -> Draft:
         identity = event_id(body.job_id, body.event_type, cause)
-        time = self._parts.runtime.clock.now().isoformat()
+        time = self._deps.runtime.clock.now().isoformat()
         return envelope.draft(topic, body, key=body.job_id, id=identity, source=SOURCE, time=time)
 
     def _take_question(self, record: Record) -> None:
         try:
             decoded = envelope.decode_message(record)
         except Undecodable as reason:
-            self._parts.worker.quarantine(record, str(reason))
+            self._deps.worker.quarantine(record, str(reason))
             return
         if isinstance(decoded, Envelope) and isinstance(decoded.body, Verification):
             task = asyncio.create_task(self._answer(decoded.body, record))
@@ -279,23 +279,23 @@ class VerifierPartition(PartitionHandler):
         traced = Traced(question.job_id, question.idempotency_key)
         parent = record.header("traceparent")
         name = f"{question.what} {question.tool_name}"
-        with self._parts.runtime.telemetry.span(traced, name, parent=parent, always=True) as span:
-            said = await self._asked_outside(question, span.traceparent)
+        with self._deps.runtime.telemetry.span(traced, name, parent=parent, always=True) as span:
+            reported = await self._asked_external_system(question, span.traceparent)
         cause = f"{question.invocation_id} {question.ask}"
         group = tuple(
             self._draft(Topic.JOBS_EVENTS, one, f"{cause} {place}" if place else cause)
-            for place, one in enumerate(said)
+            for place, one in enumerate(reported)
         )
         if group:
-            await self._parts.runtime.withheld.append([group])
+            await self._deps.runtime.withheld.append([group])
 
-    async def _asked_outside(self, question: Verification, traceparent: bytes | None) -> Sequence[Event]:
+    async def _asked_external_system(self, question: Verification, traceparent: bytes | None) -> Sequence[Event]:
         if question.what == "confirm":
-            return await self._parts.prober.confirm(question, traceparent)
-        return [await self._parts.prober.ask(question, traceparent)]
+            return await self._deps.prober.confirm(question, traceparent)
+        return [await self._deps.prober.ask(question, traceparent)]
 
 
-def _violation(job: LiveJob, found: Violation) -> tuple[ViolationFound, str]:
+def _violation(job: AuditedJob, found: Violation) -> tuple[ViolationFound, str]:
     event = ViolationFound(
         job_id=job.job_id,
         rule=found.rule,

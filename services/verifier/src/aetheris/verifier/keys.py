@@ -17,20 +17,20 @@ from cryptography.hazmat.primitives.serialization import (
 from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import sign
 from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.key_file import write_once
 
 LISTED = "seal-keys.json"
 PUBLIC = "seal.pub"
 
 
-class SealKeyMissing(Refused):
+class SealKeyMissing(StartRefused):
     """No key to seal with: set AETHERIS_SEAL_KEY to a PEM file with an Ed25519 private key."""
 
     code = "seal_key_missing"
 
 
-class SealKeyUnusable(Refused):
+class SealKeyUnusable(StartRefused):
     """The list of public keys (AETHERIS_SEAL_KEYS) can't be read, or forbids the key that seals."""
 
     code = "seal_key_unusable"

@@ -14,7 +14,7 @@ from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, 
 from aetheris.proofs.records import violation
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages.events import JobCreated
-from aetheris.runtime.log.history import History
+from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.job_lines import JobLine, read_line
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
@@ -47,7 +47,7 @@ class Proofs:
 
     runtime: Runtime
     index: Table
-    history: History
+    history: JobLogReader
     keys: SealKeys
     seals: SealLog
     read_s: float
@@ -99,9 +99,9 @@ class Proofs:
         return await asyncio.to_thread(self._pack, chain)
 
     async def _records(self, job_id: str) -> list[Record]:
-        birth = (await self._line(job_id)).birth
+        creation_offset = (await self._line(job_id)).birth
         partition = partition_of(job_id, self.runtime.settings.partitions)
-        return await self.history.read_job(job_id, partition, birth, deadline_s=self.read_s)
+        return await self.history.read_job(job_id, partition, creation_offset, deadline_s=self.read_s)
 
     async def _line(self, job_id: str) -> JobLine:
         """The job's line in the index, which is behind the log of events, and read in pauses."""
@@ -174,10 +174,10 @@ class Proofs:
 
 def _tenant(records: Sequence[Record]) -> str | None:
     """Whose job it is, by its birth."""
-    birth = next(iter(records), None)
-    if birth is None:
+    creation = next(iter(records), None)
+    if creation is None:
         return None
     try:
-        return JobCreated.model_validate_json(birth.value).tenant
+        return JobCreated.model_validate_json(creation.value).tenant
     except ValidationError:
         return None

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from aetheris.proofs import Audit, Report
+from aetheris.proofs import Audit, ProofReport
 from aetheris.proofs.execution import LoadBlob
 from aetheris.proofs.trust import TrustedKey
 from aetheris.runtime.blobs.store import BlobMissing, Blobs
 
 
-def report_on(audit: Audit, keys: Sequence[TrustedKey], blobs: Blobs) -> Report:
+def report_on(audit: Audit, keys: Sequence[TrustedKey], blobs: Blobs) -> ProofReport:
     """Judge what the audit has seen; blocks while it reads blobs."""
     return audit.report(keys=keys, load_blob=loader(blobs))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from aetheris.runtime.process.settings import HttpSettings
-from aetheris.runtime.worker.checkpointing import EVERY
+from aetheris.runtime.worker.checkpointer import EVERY
 
 
 class VerifierSettings(HttpSettings):

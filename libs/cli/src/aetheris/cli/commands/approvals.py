@@ -62,12 +62,12 @@ def approve(
     with errors_as_exits(as_json=as_json):
         if edit is not None and answer is not None:
             raise CommandError(Exit.BAD_INPUT, "bad_usage", "--answer: not with --edit", field="--answer")
-        said = json_object(edit, "--edit") if edit is not None else None
+        body = json_object(edit, "--edit") if edit is not None else None
         filled = json_object(answer, "--answer") if answer is not None else None
         action: Action = "edit" if edit is not None else "approve"
         with connected(data, who) as client:
             request_id = _request_of(client, request_id)
-            responded = client.respond(request_id, action, data=said or filled, comment=comment)
+            responded = client.respond(request_id, action, data=body or filled, comment=comment)
         _print_responded(responded, as_json=as_json)
 
 

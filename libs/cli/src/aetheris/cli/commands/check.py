@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
-from aetheris.cli.faults import Checked, Fault, checked
-from aetheris.cli.given import Config, Given, Tools, given
+from aetheris.cli.given import Config, EffectiveConfig, Tools, given
+from aetheris.cli.project_faults import Checked, ProjectFault, checked
 from aetheris.cli.project_file import ProjectFileInvalid
 
 
@@ -17,21 +17,21 @@ def check(tools: Tools = None, config: Config = None, as_json: Json = False) -> 
         print_json({"faults": [vars(fault) for fault in found.faults], "loaded": dict(found.loaded), "from": origins})
     else:
         faults = [(fault.subject, f"✗ {fault.detail}") for fault in found.faults]
-        for subject, detail in (*told(found, origins), *faults):
+        for subject, detail in (*reported_faults(found, origins), *faults):
             out.print(f"{subject:<10} {shown(detail)}")
     end(Exit.FAILED if found.faults else Exit.HOLDS)
 
 
-def told(found: Checked, origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def reported_faults(found: Checked, origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(what, how much of it, and where it comes from) of what was loaded."""
     for subject, detail in found.loaded:
         yield subject, f"{detail} ({origins[subject]})" if subject in origins else detail
 
 
-def origins_of(found: Checked, here: Given) -> dict[str, str]:
+def origins_of(found: Checked, here: EffectiveConfig) -> dict[str, str]:
     """What was loaded → the flag, the variable, or the file and its line that says so."""
-    said = {subject: here.origin(subject) for subject, _ in found.loaded}
-    return {subject: origin for subject, origin in said.items() if origin is not None}
+    body = {subject: here.origin(subject) for subject, _ in found.loaded}
+    return {subject: origin for subject, origin in body.items() if origin is not None}
 
 
 def _found(config: Path | None, tools: str | None) -> tuple[Checked, dict[str, str]]:
@@ -40,7 +40,7 @@ def _found(config: Path | None, tools: str | None) -> tuple[Checked, dict[str, s
             found = checked()
             return found, origins_of(found, here)
     except ProjectFileInvalid as invalid:
-        return Checked([Fault("config", one) for one in invalid.faults], ()), {}
+        return Checked([ProjectFault("config", one) for one in invalid.faults], ()), {}
 
 
 def startable() -> Checked:
@@ -54,6 +54,6 @@ def startable() -> Checked:
     for fault in stops:
         progress(fault.subject, f"✗ {fault.detail}")
     if stops:
-        said = [f"{fault.subject}: {fault.detail}" for fault in stops]
-        raise CommandError(Exit.REFUSED, "refused", "Nothing was started: mend what is named above", faults=said)
+        reported = [f"{fault.subject}: {fault.detail}" for fault in stops]
+        raise CommandError(Exit.REFUSED, "refused", "Nothing was started: mend what is named above", faults=reported)
     return found

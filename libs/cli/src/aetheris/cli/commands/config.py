@@ -7,7 +7,7 @@ from typing import cast
 from pydantic import ValidationError
 
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, print_json, table
-from aetheris.cli.given import SETTINGS, Config, Given, given, printable
+from aetheris.cli.given import SETTINGS, Config, EffectiveConfig, given, printable
 from aetheris.runtime.process.settings import RuntimeSettings
 
 
@@ -32,7 +32,7 @@ def config(config: Config = None, as_json: Json = False) -> None:
             table(("service", "variable", "value", "from", "meaning"), [tuple(asdict(one).values()) for one in found])
 
 
-def _settings(service: str, here: Given) -> Iterator[Setting]:
+def _settings(service: str, here: EffectiveConfig) -> Iterator[Setting]:
     """The service's settings; those that all services have stand under `all` only."""
     declared = SETTINGS[service]
     shared = RuntimeSettings.model_fields if declared is not RuntimeSettings else {}

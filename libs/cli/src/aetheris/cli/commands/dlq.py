@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import letters, local
+from aetheris.cli import dead_letter_queue, local
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress, table
-from aetheris.cli.letters import Letter
+from aetheris.cli.dead_letter_queue import DeadLetter
 from aetheris.protocol.base.topics import Topic
 
 dlq = typer.Typer(
@@ -27,7 +27,7 @@ def ls(*, topic: OfTopic = None, data: local.Data = local.DEFAULT_DATA, as_json:
     with errors_as_exits(as_json=as_json):
         found = asyncio.run(_all(local.kafka(data), topic))
         if as_json:
-            print_json([_summary(letter) for letter in found])
+            print_json([_summary(dead_letter) for dead_letter in found])
         else:
             rows = [(str(one.address), one.reason, one.time, one.redriven, one.dlq_id) for one in found]
             table(("letter", "reason", "time", "redriven", "dlq_id"), rows)
@@ -43,13 +43,13 @@ def show(
 ) -> None:
     """Show a dead letter: why it is one, and the headers that it came with."""
     with errors_as_exits(as_json=as_json):
-        letter = asyncio.run(_one(local.kafka(data), place))
-        content = {"value": base64.b64encode(letter.record.value).decode()} if with_bytes else {}
-        headers = letters.shown_headers(letter.headers)
+        dead_letter = asyncio.run(_one(local.kafka(data), place))
+        content = {"value": base64.b64encode(dead_letter.record.value).decode()} if with_bytes else {}
+        headers = dead_letter_queue.shown_headers(dead_letter.headers)
         if as_json:
-            print_json({**_summary(letter), "headers": headers, **content})
+            print_json({**_summary(dead_letter), "headers": headers, **content})
         else:
-            fields([*_summary(letter).items(), *headers.items(), *content.items()])
+            fields([*_summary(dead_letter).items(), *headers.items(), *content.items()])
 
 
 @dlq.command()
@@ -71,37 +71,37 @@ def redrive(
             _ask(chosen)
         done = asyncio.run(_redrive(bootstrap, chosen)) if chosen else []
         if as_json:
-            print_json({"redriven": [_summary(letter) for letter in done]})
+            print_json({"redriven": [_summary(dead_letter) for dead_letter in done]})
         else:
             _say(done)
 
 
-async def _all(bootstrap: str, topic: str | None) -> list[Letter]:
-    topics = list(Topic) if topic is None else [letters.parse_topic(topic)]
-    async with letters.reachable(bootstrap) as log:
-        return await letters.read(log, topics)
+async def _all(bootstrap: str, topic: str | None) -> list[DeadLetter]:
+    topics = list(Topic) if topic is None else [dead_letter_queue.parse_topic(topic)]
+    async with dead_letter_queue.reachable(bootstrap) as log:
+        return await dead_letter_queue.read(log, topics)
 
 
-async def _one(bootstrap: str, place: str) -> Letter:
-    address = letters.parse_address(place)
-    async with letters.reachable(bootstrap) as log:
-        return await letters.find(log, address)
+async def _one(bootstrap: str, place: str) -> DeadLetter:
+    address = dead_letter_queue.parse_address(place)
+    async with dead_letter_queue.reachable(bootstrap) as log:
+        return await dead_letter_queue.find(log, address)
 
 
-async def _redrivable(bootstrap: str, place: str) -> list[Letter]:
-    letter = await _one(bootstrap, place)
-    letters.check_redrivable(letter)
-    return [letter]
+async def _redrivable(bootstrap: str, place: str) -> list[DeadLetter]:
+    dead_letter = await _one(bootstrap, place)
+    dead_letter_queue.check_redrivable(dead_letter)
+    return [dead_letter]
 
 
-async def _pending(bootstrap: str, topic: str | None) -> list[Letter]:
+async def _pending(bootstrap: str, topic: str | None) -> list[DeadLetter]:
     found = await _all(bootstrap, topic)
-    return [one for one in found if one.redriven is None and one.address.topic in letters.COMMANDS]
+    return [one for one in found if one.redriven is None and one.address.topic in dead_letter_queue.COMMANDS]
 
 
-async def _redrive(bootstrap: str, chosen: Sequence[Letter]) -> list[Letter]:
-    async with letters.reachable(bootstrap) as log:
-        return await letters.redrive(log, chosen)
+async def _redrive(bootstrap: str, chosen: Sequence[DeadLetter]) -> list[DeadLetter]:
+    async with dead_letter_queue.reachable(bootstrap) as log:
+        return await dead_letter_queue.redrive(log, chosen)
 
 
 def _check_usage(place: str | None, topic: str | None, *, everything: bool) -> None:
@@ -111,7 +111,7 @@ def _check_usage(place: str | None, topic: str | None, *, everything: bool) -> N
         raise CommandError(Exit.BAD_INPUT, "bad_usage", "--topic: only with --all", field="--topic")
 
 
-def _ask(chosen: Sequence[Letter]) -> None:
+def _ask(chosen: Sequence[DeadLetter]) -> None:
     again = [one for one in chosen if one.redriven is not None]
     already = f" (redriven before, at {again[0].redriven})" if again else ""
     topics = ", ".join(sorted({str(one.address.topic) for one in chosen}))
@@ -119,22 +119,25 @@ def _ask(chosen: Sequence[Letter]) -> None:
         raise CommandError(Exit.FAILED, "not_confirmed", "nothing was redriven")
 
 
-def _say(done: Sequence[Letter]) -> None:
-    for letter in done:
-        progress("redriven", f"{letter.address} to {letter.address.topic}, partition {letter.address.partition}")
+def _say(done: Sequence[DeadLetter]) -> None:
+    for dead_letter in done:
+        progress(
+            "redriven",
+            f"{dead_letter.address} to {dead_letter.address.topic}, partition {dead_letter.address.partition}",
+        )
     if not done:
         progress("redriven", "nothing: there is no command that was not redriven yet")
 
 
-def _summary(letter: Letter) -> dict[str, Any]:
+def _summary(dead_letter: DeadLetter) -> dict[str, Any]:
     return {
-        "letter": str(letter.address),
-        "topic": str(letter.address.topic),
-        "partition": letter.address.partition,
-        "offset": letter.address.offset,
-        "origin_offset": letter.origin_offset,
-        "reason": letter.reason,
-        "time": letter.time,
-        "dlq_id": letter.dlq_id,
-        "redriven": letter.redriven,
+        "letter": str(dead_letter.address),
+        "topic": str(dead_letter.address.topic),
+        "partition": dead_letter.address.partition,
+        "offset": dead_letter.address.offset,
+        "origin_offset": dead_letter.origin_offset,
+        "reason": dead_letter.reason,
+        "time": dead_letter.time,
+        "dlq_id": dead_letter.dlq_id,
+        "redriven": dead_letter.redriven,
     }

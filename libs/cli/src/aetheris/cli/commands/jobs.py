@@ -40,7 +40,7 @@ from aetheris.sdk.client import (
     JobEvent,
     JobSummary,
     Level,
-    Step,
+    StepView,
     Submitted,
     Verdict,
 )
@@ -406,16 +406,16 @@ def _print_job(found: Job, *, as_json: bool) -> None:
         table(columns, [_row(step) for step in found.steps])
 
 
-def _row(step: Step) -> tuple[Any, ...]:
+def _row(step: StepView) -> tuple[Any, ...]:
     state = step.result_type if step.result_type == "compensated" else step.state
     return (step.node_id, step.tool, state, step.attempts, step.effect, step.external_id, step.reason)
 
 
 def _contract_row(contract: Contract) -> tuple[Any, ...]:
     duplicate = contract.duplicate_of
-    of = f"{duplicate['job_id']}/{duplicate['node_id']}" if duplicate is not None else None
+    subject = f"{duplicate['job_id']}/{duplicate['node_id']}" if duplicate is not None else None
     named = (contract.execution_id, contract.node_id, contract.action_type, contract.status)
-    return (*named, contract.has_effect, of, contract.error_message)
+    return (*named, contract.has_effect, subject, contract.error_message)
 
 
 def print_answer(answer: Commanded, *, as_json: bool) -> None:

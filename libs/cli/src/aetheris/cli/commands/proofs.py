@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from aetheris.cli import judging, local, streamfile
+from aetheris.cli import judgement, local, streamfile
 from aetheris.cli.console import (
     CommandError,
     Exit,
@@ -92,7 +92,7 @@ def holds(report: Mapping[str, Any]) -> bool:
 def _report(target: str, keys: Sequence[Path] | None, data: Path, *, from_log: bool) -> dict[str, Any]:
     if from_log:
         check_name(target, "ID")
-        return judging.of_log(local.kafka(data), target, judging.trusted_keys(keys, data), data)
+        return judgement.of_log(local.kafka(data), target, judgement.trusted_keys(keys, data), data)
     if _is_file(target):
         return _of_file(Path(target), keys, data)
     if keys:
@@ -111,16 +111,16 @@ def _of_file(path: Path, paths: Sequence[Path] | None, data: Path) -> dict[str, 
     content = read_bytes(path)
     trusted = streamfile.read_trusted(paths) if paths else None
     if content.startswith(_ZIP) or path.suffix == ".zip":
-        return judging.of_bundle(content, trusted)
+        return judgement.of_bundle(content, trusted)
     stream = streamfile.parse(content)
-    return judging.of_stream(stream, stream.keys if trusted is None else trusted, data)
+    return judgement.of_stream(stream, stream.keys if trusted is None else trusted, data)
 
 
 def _bundle(job_id: str, data: Path) -> tuple[bytes, bool]:
     """What the verifier signed, checked here before it is written."""
     with connected(data) as client:
         content = client.evidence(job_id)
-    report = judging.of_bundle(content, None)
+    report = judgement.of_bundle(content, None)
     if report["violations"]:
         raise _broken(report["violations"][0])
     return content, True
@@ -129,7 +129,7 @@ def _bundle(job_id: str, data: Path) -> tuple[bytes, bool]:
 def _stream(job_id: str, data: Path, *, force: bool) -> tuple[bytes, bool]:
     with connected(data) as client:
         stream = streamfile.of_answer(client.raw_stream(job_id))
-    report = judging.of_records(list(stream.raw()), stream.keys, data).to_json()
+    report = judgement.of_records(list(stream.raw()), stream.keys, data).to_json()
     if report["violations"] and not force:
         raise _broken(report["violations"][0])
     return _lines(stream), holds(report)
@@ -168,11 +168,11 @@ def _print(report: Mapping[str, Any]) -> None:
         fields((("tried again", f"{again['node_id']}, by {again['by']} at {again['said_at']}: {evidence}"),))
     for gone in report.get("ended_by_hand", ()):
         evidence = json.dumps(gone["evidence"], ensure_ascii=False)
-        said = f"{gone['worker_id']}, by {gone['by']} at {gone['said_at']}: {evidence}"
-        fields((("said to have ended", said),))
+        text = f"{gone['worker_id']}, by {gone['by']} at {gone['said_at']}: {evidence}"
+        fields((("said to have ended", text),))
     for word in report.get("settled_by_hand", ()):
-        said = f"{word['node_id']} of job {word['of']}: {word['verdict']}, says {word['by']}: {word['evidence']}"
-        fields((("by hand", shown(said)),))
+        text = f"{word['node_id']} of job {word['of']}: {word['verdict']}, says {word['by']}: {word['evidence']}"
+        fields((("by hand", shown(text)),))
     verdict = Text("holds", "green") if holds(report) else Text("does not hold", "red")
     out.print(verdict)
 

@@ -9,7 +9,7 @@ from aetheris.cli import local
 from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, errors_as_exits, print_json
 from aetheris.cli.job_ids import of_job
-from aetheris.cli.large import LargeResults
+from aetheris.cli.large import LazyResults
 from aetheris.sdk.client import Client, Contract
 
 Node = Annotated[str | None, typer.Argument(metavar="[NODE]", help="Only this step's, as soon as it has one.")]
@@ -58,6 +58,6 @@ def _loaded(value: Any, data: Path) -> Any:
         return value
     sha256 = str(cast("dict[str, Any]", blob).get("sha256"))
     try:
-        return LargeResults(data)[sha256]
+        return LazyResults(data)[sha256]
     except KeyError:
         raise CommandError(Exit.FAILED, "blob_missing", f"the store has no {sha256}: see AETHERIS_BLOBS") from None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aetheris.cli import auditing, judging, keyfiles, local
+from aetheris.cli import judgement, keyfiles, local, seal_audit
 from aetheris.cli.commands.jobs import JobId
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, out, print_json, progress, shown
 from aetheris.cli.embedded import lifecycle
@@ -54,7 +54,7 @@ def consistency(
 ) -> None:
     """Check that the log only grew since an old checkpoint; --out keeps the new one."""
     with errors_as_exits(as_json=as_json):
-        trusted = judging.trusted_keys(keys, data)
+        trusted = judgement.trusted_keys(keys, data)
         before = _opened(old, trusted)
         with connected(data) as client:
             proof = client.consistency(before.size)
@@ -77,9 +77,9 @@ def audit(
 ) -> None:
     """Read Kafka here, and check that every sealed job is still there as it was sealed; asks no service."""
     with errors_as_exits(as_json=as_json):
-        trusted = judging.trusted_keys(keys, data)
+        trusted = judgement.trusted_keys(keys, data)
         before = _opened(kept, trusted) if kept is not None else None
-        found = asyncio.run(auditing.audit(local.kafka(data), before))
+        found = asyncio.run(seal_audit.audit(local.kafka(data), before))
         _say(found, as_json=as_json)
         end(Exit.HOLDS if found["ok"] else Exit.FAILED)
 

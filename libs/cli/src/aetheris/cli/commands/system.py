@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from aetheris.cli import local
-from aetheris.cli.commands.check import origins_of, startable, told
+from aetheris.cli.commands.check import origins_of, reported_faults, startable
 from aetheris.cli.console import CommandError, Exit, Json, end, errors_as_exits, fields, print_json, progress, table
 from aetheris.cli.embedded import doctor as examination
 from aetheris.cli.embedded import lifecycle
 from aetheris.cli.embedded.plan import State
 from aetheris.cli.embedded.services import with_counts
-from aetheris.cli.given import Config, Given, Tools, given
+from aetheris.cli.given import Config, EffectiveConfig, Tools, given
 from aetheris.cli.project_file import MOST_EXECUTORS
 
 
@@ -36,7 +36,7 @@ def up(
         origins, loaded = origins_of(found, here), here.loaded()
         differences = _differences(data, here)
         _replaceable(data, differences, restart=restart)
-        for subject, detail in (*told(found, origins), *(("changed", one) for one in differences)):
+        for subject, detail in (*reported_faults(found, origins), *(("changed", one) for one in differences)):
             progress(subject, detail)
         local.ensure_token(data)
         services = with_counts({"executor": here.executors})
@@ -44,7 +44,7 @@ def up(
         _print(state, dict(found.loaded), origins, as_json=as_json)
 
 
-def _differences(data: Path, here: Given) -> Sequence[str]:
+def _differences(data: Path, here: EffectiveConfig) -> Sequence[str]:
     before = lifecycle.loaded(data)
     return here.differences(before) if before is not None else ()
 

@@ -57,5 +57,5 @@ def _status(tool: dict[str, Any]) -> str:
     return f"ok; {_released(released)}" if released else "ok"
 
 
-def _released(said: dict[str, Any]) -> str:
-    return f"released by {shown(said['by'])} at {said['at']}: {shown(said['reason'])}"
+def _released(body: dict[str, Any]) -> str:
+    return f"released by {shown(body['by'])} at {body['at']}: {shown(body['reason'])}"

@@ -17,7 +17,7 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import http_says, kafka_answers, redis_answers
 from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.valkey import server_binary
-from aetheris.cli.faults import checked
+from aetheris.cli.project_faults import checked
 from aetheris.runtime.base.refusal import REFUSED_STATUS
 
 _OLDEST_PYTHON = (3, 11)
@@ -126,22 +126,22 @@ def _running_parts(data: Path) -> Iterator[Finding]:
     status = lifecycle.status(data)
     yield Finding("system", True, f"running, supervisor {status.pid}")
     for name, part in status.parts.items():
-        said = http_says(part.health_port, "/readyz") if part.health_port is not None else {}
-        reasons = "".join(f": {reason}" for reason in dict(said.get("unready") or {}).values())
+        body = http_says(part.health_port, "/readyz") if part.health_port is not None else {}
+        reasons = "".join(f": {reason}" for reason in dict(body.get("unready") or {}).values())
         if part.state.pid is None and part.state.last_exit == REFUSED_STATUS:
             why = reason_in(part.log) or f"read {part.log}"
             yield Finding(name, False, f"refuses to run: {why}", "Mend it, then `aetheris down` and `aetheris up`.")
             continue
         detail = f"{'ready' if part.ready else 'not ready'}, incarnation {part.state.incarnation}{reasons}"
         yield Finding(name, part.ready, detail, "" if part.ready else f"Read {part.log}.")
-        if away := dict(said.get("blobs_away") or {}):
+        if away := dict(body.get("blobs_away") or {}):
             yield Finding(
                 name, False, f"the store of blobs is away for {away['for_s']} s: {away['reason']}", "Mend it."
             )
-        for one in list(said.get("quarantined") or ()):
+        for one in list(body.get("quarantined") or ()):
             detail = f"{one['said']} (tenant {one['tenant']})"
             yield Finding(name, False, detail, "Mend what it calls; its calls wait, and go on by themselves.")
-        yield from _refused(name, dict(said.get("refused") or {}))
+        yield from _refused(name, dict(body.get("refused") or {}))
 
 
 def _refused(name: str, refused: Mapping[str, Any]) -> Iterator[Finding]:

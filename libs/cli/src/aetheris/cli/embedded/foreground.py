@@ -85,8 +85,8 @@ class Foreground:
 
     def _said_its_end(self) -> bool:
         """True once for each process."""
-        said, self._told = self._told, True
-        return not said
+        reported, self._told = self._told, True
+        return not reported
 
     def _started(self) -> subprocess.Popen[bytes]:
         parent = os.getpid()

@@ -54,21 +54,21 @@ def _imported(module: str, path: Path) -> Iterator[str]:
             case ast.Import(names=names):
                 for one in names:
                     yield from _with_packages(one.name)
-            case ast.ImportFrom(module=of, names=names, level=level):
-                base = _from(package, of, level)
+            case ast.ImportFrom(module=subject, names=names, level=level):
+                base = _from(package, subject, level)
                 yield from _with_packages(base)
                 yield from (f"{base}.{one.name}" for one in names if base)
             case _:
                 pass
 
 
-def _from(package: str, of: str | None, level: int) -> str:
+def _from(package: str, subject: str | None, level: int) -> str:
     """What a relative import begins at; empty where it leads out of every package."""
     if level == 0:
-        return of or ""
+        return subject or ""
     parts = package.split(".")
     above = parts[: len(parts) - level + 1]
-    return ".".join((*above, *((of,) if of else ()))) if above[:1] != [""] else ""
+    return ".".join((*above, *((subject,) if subject else ()))) if above[:1] != [""] else ""
 
 
 def _with_packages(name: str) -> Iterator[str]:

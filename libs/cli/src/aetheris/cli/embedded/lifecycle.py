@@ -15,7 +15,7 @@ from aetheris.cli.embedded import kafka, valkey
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError, RefusedError
 from aetheris.cli.embedded.jars import Progress
-from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
+from aetheris.cli.embedded.plan import PartState, Plan, ProcessSpec, State, log_path
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.embedded.refusals import reason_in
@@ -44,7 +44,7 @@ class PartStatus:
 
 
 @dataclass(frozen=True)
-class Status:
+class SystemStatus:
     """The embedded system of a data folder; without a supervisor (`pid` None) nothing of it runs."""
 
     pid: int | None
@@ -96,7 +96,7 @@ def down(data: Path) -> None:
     _end_supervisor(data, pid)
 
 
-def status(data: Path) -> Status:
+def status(data: Path) -> SystemStatus:
     """What runs on a data folder, each part asked once.
 
     Raises: NotRunningError, if nothing ever ran there.
@@ -107,7 +107,7 @@ def status(data: Path) -> Status:
         raise NotRunningError(f"Nothing ever ran on {data}", "Start it with `aetheris up`.")
     pid = supervisor_pid(data)
     parts = {part.name: _status(data, part, state, running=pid is not None) for part in Plan.load(data).parts}
-    return Status(pid, state.kafka, state.redis, state.gateway, parts)
+    return SystemStatus(pid, state.kafka, state.redis, state.gateway, parts)
 
 
 def loaded(data: Path) -> Mapping[str, str] | None:
@@ -170,7 +170,7 @@ def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
     progress: Progress,
     count: int,
     tuning: Callable[[int], kafka.Tuning],
-) -> Iterator[Part]:
+) -> Iterator[ProcessSpec]:
     if outside("AETHERIS_KAFKA"):
         return
     installation = kafka.install(progress)
@@ -183,16 +183,16 @@ def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
     shared |= {"AETHERIS_KAFKA": addresses, "AETHERIS_DEV": "1", "AETHERIS_REPLICATION": str(count)}
     for name, broker in named.items():
         broker.prepare()
-        yield Part(name, "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)
+        yield ProcessSpec(name, "server", broker.argv(), "kafka", broker.address, stop_within_s=kafka.STOP_WITHIN_S)
 
 
-def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[Part]:
+def _valkey_part(data: Path, shared: dict[str, str]) -> Iterator[ProcessSpec]:
     if outside("AETHERIS_REDIS"):
         return
     server = valkey.Valkey(data / "valkey")
     server.prepare()
     shared |= {"AETHERIS_REDIS": server.url}
-    yield Part("valkey", "server", server.argv(), "redis", server.url, stop_within_s=valkey.STOP_WITHIN_S)
+    yield ProcessSpec("valkey", "server", server.argv(), "redis", server.url, stop_within_s=valkey.STOP_WITHIN_S)
 
 
 def _url(process: str, ports: Ports) -> str:
@@ -273,15 +273,17 @@ def _state(data: Path, plan: Plan) -> State:
     return State.load(data) or State(None, plan.kafka, plan.redis, plan.gateway, {})
 
 
-def _give_up(data: Path, pending: Sequence[Part], former: Mapping[str, int], waited_s: float, *, alive: bool) -> None:
+def _give_up(
+    data: Path, pending: Sequence[ProcessSpec], former: Mapping[str, int], waited_s: float, *, alive: bool
+) -> None:
     """Raises: NotReadyError, RefusedError, if waiting longer makes no sense."""
     if not alive:
         raise NotReadyError("The supervisor has ended", f"Read {log_path(data, 'supervisor')}.")
     starts = _starts(data)
-    _tell_refusals(data, [part.name for part in pending])
+    _report_refusals(data, [part.name for part in pending])
     for part in pending:
-        tries = starts.get(part.name, 0) - former.get(part.name, 0)
-        if tries >= STARTS_BEFORE_GIVING_UP:
+        count = starts.get(part.name, 0) - former.get(part.name, 0)
+        if count >= STARTS_BEFORE_GIVING_UP:
             reason = reason_in(log_path(data, part.name))
             why = f": {reason.rstrip('.')}" if reason is not None else ""
             raise NotReadyError(f"{part.name} keeps exiting{why}", f"Read {log_path(data, part.name)}.")
@@ -291,7 +293,7 @@ def _give_up(data: Path, pending: Sequence[Part], former: Mapping[str, int], wai
             )
 
 
-def _tell_refusals(data: Path, names: Sequence[str]) -> None:
+def _report_refusals(data: Path, names: Sequence[str]) -> None:
     """Raises: RefusedError, with each reason once; executor and verifier load the same tools."""
     state = State.load(data)
     if state is None or state.pid is None or state.pid != supervisor_pid(data):  # what an earlier one has left
@@ -299,8 +301,8 @@ def _tell_refusals(data: Path, names: Sequence[str]) -> None:
     refused = [name for name in names if name in state.parts and state.parts[name].last_exit == REFUSED_STATUS]
     reasons = {reason_in(log_path(data, name)) or f"read {log_path(data, name)}": name for name in reversed(refused)}
     if reasons:
-        said = "; ".join(f"{name} refuses to run: {reason.rstrip('.')}" for reason, name in reversed(reasons.items()))
-        raise RefusedError(said, "Mend it, then `aetheris up` again; `aetheris check` looks without starting anything.")
+        text = "; ".join(f"{name} refuses to run: {reason.rstrip('.')}" for reason, name in reversed(reasons.items()))
+        raise RefusedError(text, "Mend it, then `aetheris up` again; `aetheris check` looks without starting anything.")
 
 
 def _starts(data: Path) -> dict[str, int]:
@@ -308,7 +310,7 @@ def _starts(data: Path) -> dict[str, int]:
     return {name: part.incarnation for name, part in state.parts.items()} if state else {}
 
 
-def _status(data: Path, part: Part, state: State, *, running: bool) -> PartStatus:
+def _status(data: Path, part: ProcessSpec, state: State, *, running: bool) -> PartStatus:
     known = state.parts.get(part.name, PartState(part.name))
     here = known if running else replace(known, pid=None)
     port = int(part.target) if part.ask == "http" else None

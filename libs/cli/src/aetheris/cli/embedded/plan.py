@@ -12,7 +12,7 @@ Ask = Literal["kafka", "redis", "http"]
 
 
 @dataclass(frozen=True)
-class Part:
+class ProcessSpec:
     """One process to keep running, and how to ask whether it is ready.
 
     `target` is host:port for kafka, a Redis url for redis, a port on 127.0.0.1 with /readyz for http.
@@ -45,7 +45,7 @@ class Plan:
     An address is empty where the part is not started here; no secret is ever in it.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ProcessSpec, ...]
     kafka: str
     redis: str
     gateway: str
@@ -63,7 +63,7 @@ class Plan:
         Raises: OSError, ValueError.
         """
         raw: dict[str, Any] = json.loads((data / "plan.json").read_text())
-        parts = tuple(Part(argv=tuple(part.pop("argv")), **part) for part in raw.pop("parts"))
+        parts = tuple(ProcessSpec(argv=tuple(part.pop("argv")), **part) for part in raw.pop("parts"))
         return Plan(parts, **raw)
 
 

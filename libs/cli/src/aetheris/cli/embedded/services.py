@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aetheris.cli.embedded.bytecode import kept_bytecode
-from aetheris.cli.embedded.plan import Part
+from aetheris.cli.embedded.plan import ProcessSpec
 from aetheris.cli.embedded.ports import Ports
 from aetheris.runtime.process.installation import named
 
@@ -41,7 +41,7 @@ def with_counts(counts: Mapping[str, int], services: Sequence[Service] = SERVICE
     return tuple(replace(service, count=counts.get(service.name, service.count)) for service in services)
 
 
-def service_parts(services: Sequence[Service], shared: Mapping[str, str], ports: Ports) -> Iterator[Part]:
+def service_parts(services: Sequence[Service], shared: Mapping[str, str], ports: Ports) -> Iterator[ProcessSpec]:
     """A part for each process; `shared` are the settings that all of them get."""
     for service in services:
         for ordinal in range(service.count):
@@ -53,10 +53,12 @@ def http_port(process: str, ports: Ports) -> int:
     return ports.get(f"{process}-http")
 
 
-def _part(service: Service, process: str, shared: Mapping[str, str], ports: Ports) -> Part:
+def _part(service: Service, process: str, shared: Mapping[str, str], ports: Ports) -> ProcessSpec:
     health = str(ports.get(f"{process}-health"))
     worker_id = named(process, Path(shared["AETHERIS_DATA"]))
     own = {"AETHERIS_WORKER_ID": worker_id, "AETHERIS_HEALTH_PORT": health, "PYTHONUNBUFFERED": "1"}
     if service.http:
         own["AETHERIS_HTTP_PORT"] = str(http_port(process, ports))
-    return Part(process, "service", service.argv, "http", health, {**shared, **own, **kept_bytecode()}, STOP_WITHIN_S)
+    return ProcessSpec(
+        process, "service", service.argv, "http", health, {**shared, **own, **kept_bytecode()}, STOP_WITHIN_S
+    )

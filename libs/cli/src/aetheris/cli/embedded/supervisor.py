@@ -18,9 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from aetheris.cli.embedded.forking import Forked, Template, runs_module
+from aetheris.cli.embedded.forks import Forked, Template, runs_module
 from aetheris.cli.embedded.orphans import adopt, kill_orphans
-from aetheris.cli.embedded.plan import Part, PartState, Plan, State, log_path
+from aetheris.cli.embedded.plan import PartState, Plan, ProcessSpec, State, log_path
 from aetheris.cli.embedded.processes import kill_group, spawn
 from aetheris.runtime.base.refusal import REFUSED_STATUS
 
@@ -45,7 +45,7 @@ def next_backoff(previous_s: float, uptime_s: float) -> float:
 class Child:
     """One part: its process, and when it is to be started again."""
 
-    def __init__(self, part: Part, data: Path, former: PartState, template: Template) -> None:
+    def __init__(self, part: ProcessSpec, data: Path, former: PartState, template: Template) -> None:
         self.part = part
         self._template = template
         self.state = PartState(part.name, incarnation=former.incarnation)

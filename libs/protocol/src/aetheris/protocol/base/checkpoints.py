@@ -33,21 +33,21 @@ class BadPiece(ValueError):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Span:
+class CheckpointSpan:
     """What a piece covers of its job's records: those at the offsets in (after, as_of]."""
 
     job_id: str
-    birth: int
+    creation_offset: int
     after: int
     as_of: int
 
     @property
     def key(self) -> bytes:
         """The record key."""
-        return f"{self.job_id}:{self.birth}:{self.after}:{self.as_of}".encode()
+        return f"{self.job_id}:{self.creation_offset}:{self.after}:{self.as_of}".encode()
 
     @classmethod
-    def of(cls, key: bytes | None) -> "Span":
+    def of(cls, key: bytes | None) -> "CheckpointSpan":
         """The span that a key names.
 
         Raises:
@@ -57,27 +57,27 @@ class Span:
         if found is None:
             raise BadPiece("its key names no span")
         span = cls(found["job_id"], int(found["birth"]), int(found["after"]), int(found["as_of"]))
-        if not span.birth - 1 <= span.after < span.as_of or span.birth > span.as_of:
+        if not span.creation_offset - 1 <= span.after < span.as_of or span.creation_offset > span.as_of:
             raise BadPiece("its key names no span")
         return span
 
     @property
     def is_first(self) -> bool:
         """Whether it begins with the job's birth."""
-        return self.after == self.birth - 1
+        return self.after == self.creation_offset - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A stretch of a job's history, between two roots of its event chain."""
 
-    span: Span
+    span: CheckpointSpan
     before: bytes
     root: bytes
     records: tuple[Record, ...]
 
 
-def cut(span: Span, before: bytes, records: Iterable[Record]) -> Piece:
+def cut(span: CheckpointSpan, before: bytes, records: Iterable[Record]) -> Piece:
     """The piece of these records, which are all that the log has of the job within `span`."""
     held = tuple(records)
     root = before
@@ -111,7 +111,7 @@ def read(record: Record, topic: str) -> Piece:
     Raises:
         BadPiece: it can't be read, or is not what its key and its roots say.
     """
-    span = Span.of(record.key)
+    span = CheckpointSpan.of(record.key)
     if record.identity()[1] != TYPE:
         raise BadPiece("of a type that this version can't read")
     before, root = record.value[:32], record.value[32:64]
@@ -129,14 +129,18 @@ def _check(piece: Piece, root: bytes) -> None:
         raise BadPiece("its records lie out of order, or out of bounds")
     if piece.root != root:
         raise BadPiece("its records have another root")
-    if piece.span.is_first and not is_born(piece):
+    if piece.span.is_first and not begins_with_creation(piece):
         raise BadPiece("it does not begin with the job's birth")
 
 
-def is_born(piece: Piece) -> bool:
+def begins_with_creation(piece: Piece) -> bool:
     """Whether a first piece begins with the job's birth."""
     first = piece.records[0] if piece.records else None
-    return first is not None and first.offset == piece.span.birth and (first.identity()[1] or b"").startswith(_BORN)
+    return (
+        first is not None
+        and first.offset == piece.span.creation_offset
+        and (first.identity()[1] or b"").startswith(_BORN)
+    )
 
 
 @dataclass(slots=True)
@@ -154,7 +158,7 @@ class Reached:
 
     as_of: int
     root: bytes
-    path: tuple[Span, ...]
+    path: tuple[CheckpointSpan, ...]
     filled: int
     """Up to where there are records; behind it, it is known that there are none."""
 
@@ -164,32 +168,32 @@ class Chain:
     """The pieces of one job, in whatever order they came, by however many writers."""
 
     job_id: str
-    birth: int
-    _pieces: dict[Span, _Known] = field(default_factory=dict[Span, _Known])
-    _unreadable: set[Span] = field(default_factory=set[Span])
+    creation_offset: int
+    _pieces: dict[CheckpointSpan, _Known] = field(default_factory=dict[CheckpointSpan, _Known])
+    _unreadable: set[CheckpointSpan] = field(default_factory=set[CheckpointSpan])
 
     def put(self, piece: Piece) -> None:
         """A piece was read."""
         self._unreadable.discard(piece.span)
         self._pieces[piece.span] = _Known(piece.before, piece.root, not piece.records)
 
-    def distrust(self, span: Span) -> None:
+    def distrust(self, span: CheckpointSpan) -> None:
         """A piece can't be read: it counts as none."""
         self._pieces.pop(span, None)
         self._unreadable.add(span)
 
-    def drop(self, span: Span) -> None:
+    def drop(self, span: CheckpointSpan) -> None:
         """A piece was deleted."""
         self._pieces.pop(span, None)
         self._unreadable.discard(span)
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[CheckpointSpan]:
         """The pieces that there are, readable or not."""
         return [*self._pieces, *self._unreadable]
 
     def reached(self, end: int | None = None) -> Reached | None:
         """How far the pieces lead from the birth, below offset `end`; None: nowhere, or they contradict each other."""
-        roots, ways = {self.birth - 1: UNBORN}, dict[int, Span]()
+        roots, ways = {self.creation_offset - 1: UNBORN}, dict[int, CheckpointSpan]()
         for span, known in sorted(self._pieces.items()):
             before = roots.get(span.after)
             if before is None or (end is not None and span.as_of >= end):
@@ -201,7 +205,7 @@ class Chain:
         filled = next((span.as_of for span in reversed(path) if not self._pieces[span].is_empty), None)
         return Reached(max(roots), roots[max(roots)], path, filled) if filled is not None else None
 
-    def superseded(self) -> list[Span]:
+    def superseded(self) -> list[CheckpointSpan]:
         """Pieces without records from where another leads further."""
         furthest: dict[int, int] = {}
         for span in self._pieces:
@@ -209,8 +213,8 @@ class Chain:
         return [span for span, known in self._pieces.items() if known.is_empty and span.as_of < furthest[span.after]]
 
 
-def _path(ways: Mapping[int, Span], at: int) -> tuple[Span, ...]:
-    found: list[Span] = []
+def _path(ways: Mapping[int, CheckpointSpan], at: int) -> tuple[CheckpointSpan, ...]:
+    found: list[CheckpointSpan] = []
     while at in ways:
         found.append(ways[at])
         at = found[-1].after
@@ -227,7 +231,7 @@ def _packed(record: Record) -> Iterator[bytes]:
     yield record.value
 
 
-def _unpacked(packed: bytes, span: Span, place: tuple[str, int]) -> Sequence[Record]:
+def _unpacked(packed: bytes, span: CheckpointSpan, place: tuple[str, int]) -> Sequence[Record]:
     """Raises: BadPiece."""
     if not packed:
         return ()
@@ -241,7 +245,7 @@ def _unpacked(packed: bytes, span: Span, place: tuple[str, int]) -> Sequence[Rec
         raise BadPiece("its records can't be unpacked") from None
 
 
-def _records(data: memoryview, span: Span, place: tuple[str, int]) -> Iterator[Record]:
+def _records(data: memoryview, span: CheckpointSpan, place: tuple[str, int]) -> Iterator[Record]:
     at = 0
 
     def take(size: int) -> bytes:

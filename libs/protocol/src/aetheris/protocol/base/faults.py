@@ -84,9 +84,9 @@ def placed(path: object, line: int | None) -> str:
     return f"{path}" if line is None else f"{path}:{line}"
 
 
-def toml_error_line(said: object) -> int | None:
+def toml_error_line(reported: object) -> int | None:
     """The line that an error of tomllib names."""
-    found = re.search(r"line (\d+)", str(said))
+    found = re.search(r"line (\d+)", str(reported))
     return int(found.group(1)) if found else None
 
 

@@ -49,13 +49,13 @@ def is_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
 
 def text(value: object, longest: int = LONGEST_TEXT) -> str:
     """`value` as a text that any log can hold: lone surrogates escaped, cut at `longest` characters."""
-    found = said(value)
+    found = as_text(value)
     return _encodable(found[:longest])
 
 
 def name(value: object) -> str:
     """What names something outside; one that is too long stays a name: its beginning, and the hash of the whole."""
-    found = _encodable(said(value))
+    found = _encodable(as_text(value))
     if len(found) <= LONGEST_NAME:
         return found
     return f"{found[:_KEPT_OF_NAME]}… sha256:{hashlib.sha256(found.encode()).hexdigest()}"
@@ -145,15 +145,15 @@ def in_order(values: Iterable[Any]) -> Iterator[Any]:
         yield one
 
 
-def said(value: object) -> str:
+def as_text(value: object) -> str:
     """`value` as a text, whatever its own code does."""
     return value if isinstance(value, str) else _try(lambda: str(value)) or type(value).__name__
 
 
-def _try(said: Callable[[], Any]) -> Any:
+def _try(reported: Callable[[], Any]) -> Any:
     """What others' code says; None where it raises."""
     try:
-        return said()
+        return reported()
     except Exception:  # noqa: BLE001 - it may raise anything
         return None
 

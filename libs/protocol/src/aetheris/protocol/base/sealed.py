@@ -22,7 +22,7 @@ class SealedNames:
         return job_id in self._names
 
 
-class UnreadBirths:
+class UnreadCreations:
     """Jobs whose very birth is of a later version: they hold the mark, so that whoever can read it finds it there."""
 
     def __init__(self) -> None:

@@ -144,9 +144,9 @@ def revocation_message(installation: str, key_id: str, at: str, reason: str) -> 
     return pae(REVOCATION, canonical(body))
 
 
-def leaf(said: bytes) -> bytes:
+def leaf(answer: bytes) -> bytes:
     """A statement as a leaf of its batch (RFC 9162 §2.1.1)."""
-    return hashlib.sha256(b"\0" + said).digest()
+    return hashlib.sha256(b"\0" + answer).digest()
 
 
 def batch(leaves: Sequence[bytes]) -> tuple[bytes, list[tuple[bytes, ...]]]:
@@ -160,11 +160,11 @@ def batch(leaves: Sequence[bytes]) -> tuple[bytes, list[tuple[bytes, ...]]]:
     return _tree(leaves)
 
 
-def root_of(said: bytes, signature: RecordSignature) -> bytes | None:
+def root_of(answer: bytes, signature: RecordSignature) -> bytes | None:
     """The root that a statement's path leads to (RFC 9162 §2.1.3.2); None for a path of the wrong length."""
     if not 0 <= signature.index < signature.size:
         return None
-    at, last, found = signature.index, signature.size - 1, leaf(said)
+    at, last, found = signature.index, signature.size - 1, leaf(answer)
     for step in signature.path:
         if last == 0:
             return None
@@ -190,21 +190,21 @@ def read_signed(value: bytes) -> tuple[bytes, RecordSignature] | None:
     if form is None:
         return None
     index, key_id, path, size, signed = form.groups()
-    said, hashes = _bytes(signed.decode()), b"" if path is None else _bytes(path.decode())
-    if said is None or hashes is None or (index is None) != (path is None):
+    answer, hashes = _bytes(signed.decode()), b"" if path is None else _bytes(path.decode())
+    if answer is None or hashes is None or (index is None) != (path is None):
         return None
     if len(hashes) % _HASH_BYTES or len(hashes) > MAX_PATH * _HASH_BYTES:
         return None
     way = tuple(hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES))
-    signature = RecordSignature(key_id.decode(), said, int(index or b"0"), int(size or b"1"), way)
+    signature = RecordSignature(key_id.decode(), answer, int(index or b"0"), int(size or b"1"), way)
     return value[:at] + b"}", signature
 
 
-def read_certificate(said: object) -> Certificate | None:
+def read_certificate(reported: object) -> Certificate | None:
     """A certificate as a record carries it; None where it is none. Whether its root signed it is for `is_certified`."""
-    if not isinstance(said, dict):
+    if not isinstance(reported, dict):
         return None
-    named = cast("dict[str, object]", said)
+    named = cast("dict[str, object]", reported)
     service, not_before, not_after = (named.get(name) for name in ("service", "not_before", "not_after"))
     keys = [_bytes(named.get(name), size) for name, size in (("public_key", 32), ("root", 32), ("signature", 64))]
     if not (isinstance(service, str) and isinstance(not_before, str) and isinstance(not_after, str)) or None in keys:
@@ -246,12 +246,12 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _bytes(said: object, size: int | None = None) -> bytes | None:
+def _bytes(reported: object, size: int | None = None) -> bytes | None:
     """Base64 that is written as it must be, of that many bytes."""
-    if not isinstance(said, str):
+    if not isinstance(reported, str):
         return None
     try:
-        data = base64.b64decode(said, validate=True)
+        data = base64.b64decode(reported, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return data if _text(data) == said and size in (None, len(data)) else None
+    return data if _text(data) == reported and size in (None, len(data)) else None

@@ -24,9 +24,9 @@ class TryWord(IntEnum):
 _LAST = len(TryWord)
 
 
-def word(secret: bytes, said: TryWord) -> str:
+def word(secret: bytes, reported: TryWord) -> str:
     """The word that proves it, 64 hex digits."""
-    return _hashed(secret, said).hex()
+    return _hashed(secret, reported).hex()
 
 
 def invocation_id_of(secret: bytes) -> str:
@@ -34,11 +34,11 @@ def invocation_id_of(secret: bytes) -> str:
     return _hashed(secret, _LAST).hex()
 
 
-def is_word_of(invocation_id: str, said: TryWord, word: str | None) -> bool:
+def is_word_of(invocation_id: str, reported: TryWord, word: str | None) -> bool:
     """Whether just this try can have said it."""
     if word is None or not _HEX.fullmatch(word):
         return False
-    return _hashed(bytes.fromhex(word), _LAST - said).hex() == invocation_id
+    return _hashed(bytes.fromhex(word), _LAST - reported).hex() == invocation_id
 
 
 def _hashed(value: bytes, times: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecodable, decode_event
 from aetheris.protocol.messages.events import Event
@@ -43,12 +43,12 @@ def event_type_of(record: Record) -> str:
     return parts[2] if len(parts) == 4 else ""
 
 
-def since_birth(records: Iterable[Record]) -> Iterator[Record]:
+def since_creation(records: Iterable[Record]) -> Iterator[Record]:
     """The records from the first job_created on: a job has no events before it."""
-    born = False
+    created = False
     for record in records:
-        born = born or record.header("ce_type") == _BIRTH
-        if born:
+        created = created or record.header("ce_type") == _BIRTH
+        if created:
             yield record
 
 
@@ -58,12 +58,12 @@ def fold_into(state: JobState | None, record: Record) -> JobState | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LoggedEvent:
     """An event of a job with its place in it; `sequence` is None for the repeat of an event_id."""
 
     sequence: int | None
     record: Record
-    said: Event | NeedsUpgrade | None
+    event: Event | NeedsUpgrade | None
     """None for what this version doesn't know, or can't decode."""
 
     @property
@@ -87,29 +87,29 @@ class Told:
         return {"seq": self.sequence, "id": self.id, "type": self.type, "time": self.time, "offset": offset}
 
 
-def tell(records: Iterable[Record]) -> Iterator[Told]:
+def logged_events(records: Iterable[Record]) -> Iterator[LoggedEvent]:
     """A job's events from its birth on, as the API numbers them."""
     numbers = Sequence()
-    for record in since_birth(records):
-        yield told(numbers, record)
+    for record in since_creation(records):
+        yield next_logged_event(numbers, record)
 
 
-def told(numbers: Sequence, record: Record) -> Told:
+def next_logged_event(numbers: Sequence, record: Record) -> LoggedEvent:
     """The next record of a job, behind those that were numbered before."""
-    return Told(numbers.number(record), record, _decoded(record))
+    return LoggedEvent(numbers.number(record), record, _decoded(record))
 
 
-def fold_event(state: JobState | None, said: Event | NeedsUpgrade | None, offset: int) -> tuple[JobState | None, bool]:
+def fold_event(state: JobState | None, event: Event | NeedsUpgrade | None, offset: int) -> tuple[JobState | None, bool]:
     """(the job's state after one more event, whether it counts: a void one changes nothing)."""
-    if isinstance(said, NeedsUpgrade):
+    if isinstance(event, NeedsUpgrade):
         if state is not None:
             state.needs_upgrade = True
         return state, state is not None
-    if said is None:
+    if event is None:
         return state, False
     if state is not None:
-        return state, apply(state, said, offset)
-    return (birth(said, offset), True) if isinstance(said, ev.JobCreated) else (None, False)
+        return state, apply(state, event, offset)
+    return (create_job(event, offset), True) if isinstance(event, ev.JobCreated) else (None, False)
 
 
 def moment_of(text: str) -> datetime | None:

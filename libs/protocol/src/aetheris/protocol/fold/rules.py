@@ -11,7 +11,17 @@ from pydantic import ValidationError
 
 from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.start import UNTOUCHED, is_stopped, why_void
-from aetheris.protocol.fold.state import IN_FLIGHT, NODE_WAITS, OPEN, Entry, JobState, KeyState, Settled, St, Try
+from aetheris.protocol.fold.state import (
+    IN_FLIGHT,
+    NODE_WAITS,
+    OPEN,
+    JobState,
+    KeyState,
+    KeyStatus,
+    PlanEntry,
+    Settled,
+    StartedInvocation,
+)
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
@@ -45,7 +55,7 @@ def may_compensate(job: JobState) -> bool:
 def unsure(job: JobState) -> str | None:
     """A node that ended without success, and may have taken effect all the same."""
     for state in job.keys.values():
-        if state.st is St.SETTLED and state.outcome is not Settled.SUCCESS and not state.sure:
+        if state.status is KeyStatus.SETTLED and state.outcome is not Settled.SUCCESS and not state.sure:
             entry = job.entry(state.node_id)
             if entry is None or entry.effect_class is not EffectClass.PURE:
                 return state.node_id
@@ -75,7 +85,7 @@ def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     job.plan_hashes.append(e.plan_hash)
     for node in added.nodes:
         pin = tools[node.tool] if node.tool is not None else None
-        job.entries.setdefault(node.id, []).append(Entry(e.revision, node, pin))
+        job.entries.setdefault(node.id, []).append(PlanEntry(e.revision, node, pin))
     return True
 
 
@@ -109,13 +119,13 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
     if job.void_starts:
         _forget_void(job, e.idempotency_key, e.token)
-    state.st, state.n, state.started = St.STARTED, e.invocation_id, e
-    state.live |= {e.invocation_id}
-    state.tries[e.invocation_id] = Try(e.external_key, e.worker_id, e.incarnation, offset)
+    state.status, state.current_invocation, state.started = KeyStatus.STARTED, e.invocation_id, e
+    state.unresolved |= {e.invocation_id}
+    state.invocations[e.invocation_id] = StartedInvocation(e.external_key, e.worker_id, e.incarnation, offset)
     state.in_doubt = state.parked = state.retry_due = None
-    job.nonces[e.invocation_id] = e.idempotency_key
+    job.invocation_keys[e.invocation_id] = e.idempotency_key
     if entry is not None and entry.irreversible:
-        same = job.contents.setdefault((e.content_key, e.occurrence), [])
+        same = job.keys_by_content.setdefault((e.content_key, e.occurrence), [])
         if e.idempotency_key not in same:
             same.append(e.idempotency_key)
     return True
@@ -124,8 +134,12 @@ def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
 def _remember_void(job: JobState, e: ev.ToolInvocationStarted) -> None:
     """A repeat of it must not come alive; what no later place could let start needs no memory."""
     state = job.keys.get(e.idempotency_key, UNTOUCHED)
-    over = state.st is St.SETTLED or e.token < state.t or (e.token == state.t and state.st not in OPEN)
-    if over or job.terminal is not None or e.invocation_id in job.nonces:
+    over = (
+        state.status is KeyStatus.SETTLED
+        or e.token < state.fencing_token
+        or (e.token == state.fencing_token and state.status not in OPEN)
+    )
+    if over or job.terminal is not None or e.invocation_id in job.invocation_keys:
         return
     known = job.void_starts.get(e.idempotency_key, frozenset[tuple[str, int]]())
     job.void_starts[e.idempotency_key] = known | {(e.invocation_id, e.token)}
@@ -142,7 +156,7 @@ def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
     if state is None or state.node_id != e.node_id:
         return False
-    if state.st is St.SETTLED:
+    if state.status is KeyStatus.SETTLED:
         return _after_settlement(job, state, e)
     if e.outcome.took_effect:
         return _succeed(state, e)
@@ -152,7 +166,7 @@ def _finished(job: JobState, e: ev.ToolInvocationFinished, offset: int) -> bool:
 
 
 def _succeed(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
-    if e.invocation_id not in state.live:
+    if e.invocation_id not in state.unresolved:
         return False
     _settle(state, Settled.SUCCESS, e, sure=False)
     state.partial = e.outcome is Outcome.COMPENSATABLE
@@ -162,13 +176,13 @@ def _succeed(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
 
 
 def _fail(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
-    if e.invocation_id != state.n:
+    if e.invocation_id != state.current_invocation:
         return False
-    if e.via in (Via.EXECUTOR, Via.LATE) and e.invocation_id in state.live:
-        sure = state.live == frozenset((e.invocation_id,))
-    elif e.via is Via.LEDGER and state.st in (St.STARTED, St.REOPENED):
-        sure = state.st is St.REOPENED and not state.live
-    elif e.via is Via.HUMAN and state.st is St.PARKED:
+    if e.via in (Via.EXECUTOR, Via.LATE) and e.invocation_id in state.unresolved:
+        sure = state.unresolved == frozenset((e.invocation_id,))
+    elif e.via is Via.LEDGER and state.status in (KeyStatus.STARTED, KeyStatus.REOPENED):
+        sure = state.status is KeyStatus.REOPENED and not state.unresolved
+    elif e.via is Via.HUMAN and state.status is KeyStatus.PARKED:
         sure = False
     else:
         return False
@@ -179,39 +193,41 @@ def _fail(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
 
 def _prove_unexecuted(state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     """Retryable: written by the try itself, only where it certainly took no effect."""
-    if e.invocation_id not in state.live:
+    if e.invocation_id not in state.unresolved:
         return False
-    state.live -= {e.invocation_id}
-    if e.invocation_id == state.n and state.st in (St.STARTED, St.PARKED):
+    state.unresolved -= {e.invocation_id}
+    if e.invocation_id == state.current_invocation and state.status in (KeyStatus.STARTED, KeyStatus.PARKED):
         _reopen(state)
         state.reason = e.error
-        if not state.live:
-            state.x += 1
+        if not state.unresolved:
+            state.external_attempt += 1
     return True
 
 
 def _settle(state: KeyState, outcome: Settled, e: ev.ToolInvocationFinished, *, sure: bool) -> None:
-    state.st, state.outcome, state.sure = St.SETTLED, outcome, sure
+    state.status, state.outcome, state.sure = KeyStatus.SETTLED, outcome, sure
     state.settled_by, state.via = e.invocation_id, e.via
 
 
 def _reopen(state: KeyState) -> None:
-    state.st = St.REOPENED
-    state.t += 1
+    state.status = KeyStatus.REOPENED
+    state.fencing_token += 1
 
 
 def _after_settlement(job: JobState, state: KeyState, e: ev.ToolInvocationFinished) -> bool:
     """A success from another validly started nonce is evidence of a second effect."""
-    tried = state.tries.get(e.invocation_id)
-    if not e.outcome.took_effect or tried is None:
+    invocation = state.invocations.get(e.invocation_id)
+    if not e.outcome.took_effect or invocation is None:
         return False
     if state.outcome is Settled.SUCCESS and state.settled_by == e.invocation_id:
         return False
     entry = job.entry(state.node_id)
     if entry is None or entry.effect_class is EffectClass.PURE:
         return False
-    settled = state.tries.get(state.settled_by or "")
-    same_key = state.outcome is Settled.SUCCESS and settled is not None and settled.external_key == tried.external_key
+    settled = state.invocations.get(state.settled_by or "")
+    same_key = (
+        state.outcome is Settled.SUCCESS and settled is not None and settled.external_key == invocation.external_key
+    )
     if (entry.effect_class is EffectClass.IDEMPOTENT and same_key) or e.invocation_id in state.alarms:
         return False
     state.alarms += (e.invocation_id,)
@@ -220,7 +236,7 @@ def _after_settlement(job: JobState, state: KeyState, e: ev.ToolInvocationFinish
 
 def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or e.invocation_id != state.n:
+    if state is None or e.invocation_id != state.current_invocation:
         return False
     if not _may_reopen(job, state, e):
         return False
@@ -233,11 +249,11 @@ def _reopened(job: JobState, e: ev.InvocationReopened, offset: int) -> bool:
 def _may_reopen(job: JobState, state: KeyState, e: ev.InvocationReopened) -> bool:
     """A person what is parked, the ledger what is started; by a probe also what is parked, if the try can't act."""
     if e.by == "human":
-        return state.st is St.PARKED
-    if state.st is St.PARKED and e.by == "probe":
-        tried = state.tries[e.invocation_id]
-        return e.invocation_id in state.returned or (tried.worker_id, tried.incarnation) in job.gone
-    return state.st is St.STARTED
+        return state.status is KeyStatus.PARKED
+    if state.status is KeyStatus.PARKED and e.by == "probe":
+        invocation = state.invocations[e.invocation_id]
+        return e.invocation_id in state.returned or (invocation.worker_id, invocation.incarnation) in job.gone
+    return state.status is KeyStatus.STARTED
 
 
 def _ask_anew(job: JobState, state: KeyState) -> None:
@@ -247,25 +263,25 @@ def _ask_anew(job: JobState, state: KeyState) -> None:
         state.answered += ((state.requested, state.decision),)
     elif entry is None or not entry.irreversible:
         return
-    state.asks, state.requested, state.decision, state.allowed_versions = state.t, None, None, frozenset()
+    state.asks, state.requested, state.decision, state.allowed_versions = state.fencing_token, None, None, frozenset()
 
 
 def _parked(job: JobState, e: ev.InvocationParked, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or e.invocation_id != state.n or state.st is not St.STARTED:
+    if state is None or e.invocation_id != state.current_invocation or state.status is not KeyStatus.STARTED:
         return False
-    state.st, state.parked = St.PARKED, e
+    state.status, state.parked = KeyStatus.PARKED, e
     return True
 
 
 def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.st not in OPEN:
+    if state.node_id != e.node_id or state.status not in OPEN:
         return False
     overrules_yes = e.reason in (RejectReason.APPROVAL, RejectReason.EDITED, RejectReason.EXPIRED)
     if overrules_yes and state.decision is not None and state.decision.decision is Decision.APPROVE:
         return False
-    state.st, state.outcome, state.sure = St.SETTLED, Settled.REJECTED, not state.live
+    state.status, state.outcome, state.sure = KeyStatus.SETTLED, Settled.REJECTED, not state.unresolved
     state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
     job.void_starts.pop(e.idempotency_key, None)
     _wait_is_over(job, e.node_id)
@@ -294,7 +310,7 @@ def _decided(job: JobState, e: ev.ApprovalDecided, offset: int) -> bool:
         return False
     state.decision = e
     job.open_waits.pop(("approval", e.node_id), None)
-    if e.decision is Decision.EDIT and e.data is not None and state.st is St.NONE:
+    if e.decision is Decision.EDIT and e.data is not None and state.status is KeyStatus.NONE:
         _edit(job, e.node_id, e.data)
     return True
 
@@ -304,25 +320,29 @@ def _edit(job: JobState, node_id: str, args: dict[str, Any]) -> None:
     entry = job.entry(node_id)
     if entry is not None and not any(references(args)):
         node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
-        job.entries[node_id].append(Entry(entry.revision, node, entry.pin))
+        job.entries[node_id].append(PlanEntry(entry.revision, node, entry.pin))
 
 
 def _in_doubt(job: JobState, e: ev.InvocationInDoubt, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or e.invocation_id not in state.tries:
+    if state is None or e.invocation_id not in state.invocations:
         return False
-    told = e.returned and e.invocation_id not in state.returned
-    if told:
+    reported = e.returned and e.invocation_id not in state.returned
+    if reported:
         state.returned |= {e.invocation_id}
-    if state.st is not St.STARTED or state.n != e.invocation_id or state.in_doubt is not None:
-        return told
+    if (
+        state.status is not KeyStatus.STARTED
+        or state.current_invocation != e.invocation_id
+        or state.in_doubt is not None
+    ):
+        return reported
     state.in_doubt = e.error_class
     return True
 
 
 def _probed(job: JobState, e: ev.InvocationProbed, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or e.invocation_id not in state.tries:
+    if state is None or e.invocation_id not in state.invocations:
         return False
     state.probes += ((offset, e),)
     return True
@@ -330,7 +350,7 @@ def _probed(job: JobState, e: ev.InvocationProbed, offset: int) -> bool:
 
 def _cancel_asked(job: JobState, e: ev.InvocationCancelRequested, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or state.st not in IN_FLIGHT or state.cancel_requested:
+    if state is None or state.status not in IN_FLIGHT or state.cancel_requested:
         return False
     state.cancel_requested = True
     return True
@@ -338,7 +358,7 @@ def _cancel_asked(job: JobState, e: ev.InvocationCancelRequested, offset: int) -
 
 def _retry_scheduled(job: JobState, e: ev.RetryScheduled, offset: int) -> bool:
     state = job.keys.get(e.idempotency_key)
-    if state is None or state.st is not St.REOPENED:
+    if state is None or state.status is not KeyStatus.REOPENED:
         return False
     state.retry_due = e.due_at
     return True
@@ -420,7 +440,7 @@ def _begins(job: JobState, e: ev.JobWaiting) -> bool:
     if entry is None or entry.node.kind not in AWAITED or is_stopped(job, entry):
         return False
     state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.st is not St.NONE or (e.wait_type, e.node_id) in job.open_waits:
+    if state.node_id != e.node_id or state.status is not KeyStatus.NONE or (e.wait_type, e.node_id) in job.open_waits:
         return False
     state.waits_for = e
     return True
@@ -434,7 +454,7 @@ def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
     del job.open_waits[e.wait_type, e.node_id]
     if _is_of_node(waiting):
         state = job.keys[waiting.idempotency_key or ""]
-        state.st, state.outcome, state.sure = St.SETTLED, Settled.SUCCESS, False
+        state.status, state.outcome, state.sure = KeyStatus.SETTLED, Settled.SUCCESS, False
         state.result, state.result_hash, state.wait_ended = e.payload, e.output_hash, e
     return True
 
@@ -460,7 +480,7 @@ def _signalled(job: JobState, e: ev.SignalReceived, offset: int) -> bool:
 
 def _repeated(job: JobState, e: ev.BirthRepeated, offset: int) -> bool:
     """Who took a repeat for the birth, long after the seal, forgets the job again."""
-    if job.sealed or e.birth >= job.birth:
+    if job.sealed or e.birth >= job.creation_offset:
         return False
     job.sealed = True
     return True

@@ -1,7 +1,7 @@
 """Whether a call may start at a place in the log: the conditions of `started`."""
 
 from aetheris.protocol.base.keys import external_key
-from aetheris.protocol.fold.state import OPEN, Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.fold.state import OPEN, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision
 
@@ -14,15 +14,15 @@ def start_is_void(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
     return why_void(job, e, job.entry(e.node_id))
 
 
-def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) -> str | None:
+def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: PlanEntry | None) -> str | None:
     state = job.keys.get(e.idempotency_key, UNTOUCHED)
     if state.node_id != e.node_id and state is not UNTOUCHED:
         return "the key belongs to another node"
-    if state.st not in OPEN:
-        return f"the key is {state.st}"
-    if e.token != state.t:
-        return f"token {e.token} is not the generation {state.t}"
-    if e.invocation_id in job.nonces:
+    if state.status not in OPEN:
+        return f"the key is {state.status}"
+    if e.token != state.fencing_token:
+        return f"token {e.token} is not the generation {state.fencing_token}"
+    if e.invocation_id in job.invocation_keys:
         return "the nonce was used before"
     if (e.worker_id, e.incarnation) in job.ended_workers:
         return "its worker had ended"
@@ -30,7 +30,9 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
         return "the job is paused"
     if (e.invocation_id, e.token) in job.void_starts.get(e.idempotency_key, ()):
         return "it was void before, so nobody runs it"
-    if e.attempt_id != state.x - 1 or e.external_key != external_key(job.job_id, e.node_id, state.x - 1):
+    if e.attempt_id != state.external_attempt - 1 or e.external_key != external_key(
+        job.job_id, e.node_id, state.external_attempt - 1
+    ):
         return "the external key does not follow from the fold"
     if state.decision is not None and state.decision.decision is not Decision.APPROVE:
         return "a human said no or edited the call"
@@ -42,7 +44,7 @@ def why_void(job: JobState, e: ev.ToolInvocationStarted, entry: Entry | None) ->
     return void
 
 
-def _not_in_force(job: JobState, e: ev.ToolInvocationStarted, current: Entry | None) -> str | None:
+def _not_in_force(job: JobState, e: ev.ToolInvocationStarted, current: PlanEntry | None) -> str | None:
     if job.terminal is not None:
         return "the job has ended"
     if current is None or e.revision > job.revision:
@@ -59,7 +61,7 @@ def is_held(job: JobState) -> bool:
     return job.paused is not None
 
 
-def is_stopped(job: JobState, entry: Entry) -> bool:
+def is_stopped(job: JobState, entry: PlanEntry) -> bool:
     """Whether a stop keeps an entry from starting: behind one, only compensations of a later revision start.
 
     The entry's own revision counts, never the one that a `started` names.
@@ -71,7 +73,7 @@ def is_stopped(job: JobState, entry: Entry) -> bool:
 def _node_is_taken(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
     for key in job.node_keys.get(e.node_id, ()):
         other = job.keys[key]
-        if key == e.idempotency_key or other.st is St.NONE:
+        if key == e.idempotency_key or other.status is KeyStatus.NONE:
             continue
         if other.outcome is not Settled.REJECTED or not other.sure:
             return "another key of the node is in flight or settled"
@@ -80,7 +82,7 @@ def _node_is_taken(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
 
 def _after_fails(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
     for after in e.after:
-        key = job.nonces.get(after.invocation_id)
+        key = job.invocation_keys.get(after.invocation_id)
         state = job.keys[key] if key is not None else None
         if (
             state is None
@@ -95,16 +97,16 @@ def _after_fails(job: JobState, e: ev.ToolInvocationStarted) -> str | None:
 def _irreversible_fails(job: JobState, e: ev.ToolInvocationStarted, state: KeyState) -> str | None:
     if not _approved(e, state) and e.tool_version not in state.allowed_versions:
         return "irreversible, and neither approved nor allowed by policy"
-    for key in job.contents.get((e.content_key, e.occurrence), ()):
+    for key in job.keys_by_content.get((e.content_key, e.occurrence), ()):
         other = job.keys[key]
         if key == e.idempotency_key:
             continue
-        if other.st is not St.SETTLED or other.outcome is Settled.SUCCESS or not other.sure:
+        if other.status is not KeyStatus.SETTLED or other.outcome is Settled.SUCCESS or not other.sure:
             return "the same irreversible call is in flight or done"
     return None
 
 
 def _approved(e: ev.ToolInvocationStarted, state: KeyState) -> bool:
     """An approval holds for exactly what was shown: these arguments, this version of the tool."""
-    said = state.decision
-    return said is not None and (said.tool_version, said.args_hash) == (e.tool_version, e.args_hash)
+    event = state.decision
+    return event is not None and (event.tool_version, event.args_hash) == (e.tool_version, e.args_hash)

@@ -13,7 +13,7 @@ from aetheris.protocol.plan.graph import (
 )
 
 
-class St(StrEnum):
+class KeyStatus(StrEnum):
     """The state of a key."""
 
     NONE = "none"
@@ -34,12 +34,12 @@ class Settled(StrEnum):
 NODE_WAITS = frozenset({"signal", "timer", "human"})
 """The waits that are a node's own work: their end is the node's end."""
 
-OPEN = frozenset({St.NONE, St.REOPENED})
-IN_FLIGHT = frozenset({St.STARTED, St.PARKED, St.REOPENED})
+OPEN = frozenset({KeyStatus.NONE, KeyStatus.REOPENED})
+IN_FLIGHT = frozenset({KeyStatus.STARTED, KeyStatus.PARKED, KeyStatus.REOPENED})
 
 
 @dataclass(slots=True)
-class Try:
+class StartedInvocation:
     """A validly started nonce."""
 
     external_key: str
@@ -56,12 +56,12 @@ class KeyState:
     """
 
     node_id: str
-    st: St = St.NONE
-    n: str | None = None
-    t: int = 1
-    x: int = 1
-    live: frozenset[str] = frozenset()
-    tries: dict[str, Try] = field(default_factory=dict)
+    status: KeyStatus = KeyStatus.NONE
+    current_invocation: str | None = None
+    fencing_token: int = 1
+    external_attempt: int = 1
+    unresolved: frozenset[str] = frozenset()
+    invocations: dict[str, StartedInvocation] = field(default_factory=dict)
     outcome: Settled | None = None
     sure: bool = True
     settled_by: str | None = None
@@ -104,13 +104,13 @@ class KeyState:
     @property
     def is_waiting(self) -> bool:
         """Whether it is a node's wait whose end has not come."""
-        return self.waits_for is not None and self.st is St.NONE
+        return self.waits_for is not None and self.status is KeyStatus.NONE
 
     @property
     def is_asking(self) -> bool:
         """Whether a human is asked for approval and has not answered."""
         asked = self.requested is not None and self.decision is None
-        return asked and (self.st is St.NONE or (self.st is St.REOPENED and self.needs_yes))
+        return asked and (self.status is KeyStatus.NONE or (self.status is KeyStatus.REOPENED and self.needs_yes))
 
     @property
     def needs_yes(self) -> bool:
@@ -118,20 +118,20 @@ class KeyState:
         return self.asks > 1
 
     @property
-    def attempts(self) -> int:
+    def invocation_count(self) -> int:
         """Tries so far."""
-        return len(self.tries)
+        return len(self.invocations)
 
 
 @dataclass(slots=True)
-class Entry:
+class PlanEntry:
     """A node with its tool's pin, in force from `revision` on; never changed."""
 
     revision: int
     node: Node
     pin: ToolPin | None
 
-    def same_as(self, other: "Entry") -> bool:
+    def same_as(self, other: "PlanEntry") -> bool:
         """The whole entry: tool, version, planned arguments, dependencies."""
         return self.node == other.node and self.pin == other.pin
 
@@ -167,19 +167,19 @@ class JobState:
     """A job as its records so far say."""
 
     job_id: str
-    birth: int
+    creation_offset: int
     created: ev.JobCreated
     tools: dict[str, ToolPin] = field(default_factory=dict)
-    entries: dict[str, list[Entry]] = field(default_factory=dict)
+    entries: dict[str, list[PlanEntry]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     """The nodes of the plan in force, each behind what it needs."""
     plan_hashes: list[str] = field(default_factory=list)
     keys: dict[str, KeyState] = field(default_factory=dict)
     node_keys: dict[str, list[str]] = field(default_factory=dict)
-    nonces: dict[str, str] = field(default_factory=dict)
+    invocation_keys: dict[str, str] = field(default_factory=dict)
     void_starts: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
     """Key → nonce and token of the `started` that were void and could count where they stood later."""
-    contents: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    keys_by_content: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     ended_workers: dict[tuple[str, str], int] = field(default_factory=dict)
     """Whose `started` counts no more, and since when."""
     gone: set[tuple[str, str]] = field(default_factory=set)
@@ -223,7 +223,7 @@ class JobState:
         """The hash of the revision in force."""
         return self.plan_hashes[-1]
 
-    def entry(self, node_id: str, revision: int | None = None) -> Entry | None:
+    def entry(self, node_id: str, revision: int | None = None) -> PlanEntry | None:
         """A node's entry in a revision (default: the one in force)."""
         entries = self.entries.get(node_id)
         if entries is None:
@@ -245,18 +245,22 @@ class JobState:
         keys = self.node_keys.get(node_id, ())
         for key in keys:
             state = self.keys[key]
-            if state.st is St.SETTLED and state.outcome is not Settled.REJECTED:
+            if state.status is KeyStatus.SETTLED and state.outcome is not Settled.REJECTED:
                 return key, state
-        if keys and self.keys[keys[-1]].st is St.SETTLED and not any(self.keys[key].st in IN_FLIGHT for key in keys):
+        if (
+            keys
+            and self.keys[keys[-1]].status is KeyStatus.SETTLED
+            and not any(self.keys[key].status in IN_FLIGHT for key in keys)
+        ):
             return keys[-1], self.keys[keys[-1]]
         return None
 
     def in_flight(self) -> list[str]:
         """The keys that are started, parked or reopened."""
-        return [key for key, state in self.keys.items() if state.st in IN_FLIGHT]
+        return [key for key, state in self.keys.items() if state.status in IN_FLIGHT]
 
 
-def birth(event: ev.JobCreated, offset: int) -> JobState:
+def create_job(event: ev.JobCreated, offset: int) -> JobState:
     """The state of a job whose first record lies at `offset`; later job_created of it are void.
 
     The plan in `event` is not kept: what is in force is what plan_generated says.

@@ -6,7 +6,7 @@ from aetheris.protocol.fold.state import JobState
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JudgementFailure:
     """A job, and the error that judging it ended with; its text may quote a payload, so only its class is told."""
 
     job_id: str
@@ -25,14 +25,14 @@ class Failure:
 class Unjudged:
     """What failed since it was last told."""
 
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[JudgementFailure] = field(default_factory=list)
 
     def note(self, job: JobState, error: Exception) -> None:
         """Decide nothing more about the job: it waits for a version that can, as behind a record that can't be read."""
         job.needs_upgrade = True
-        self.failures.append(Failure(job.job_id, error))
+        self.failures.append(JudgementFailure(job.job_id, error))
 
-    def take(self) -> list[Failure]:
+    def take(self) -> list[JudgementFailure]:
         """The failures since the last call."""
         taken, self.failures = self.failures, []
         return taken

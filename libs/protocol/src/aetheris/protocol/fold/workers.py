@@ -48,14 +48,14 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class WorkerChange:
     """What came of a record: `ended` are the lives that are known to have ended since; none of a void one."""
 
     counts: bool
     ended: Sequence[Life] = ()
 
 
-_VOID = Taken(counts=False)
+_VOID = WorkerChange(counts=False)
 
 
 class Names:
@@ -73,7 +73,7 @@ class Names:
     def __iter__(self) -> Iterator[tuple[str, Name]]:
         return iter(sorted(self._names.items()))
 
-    def take(self, key: str, value: bytes | None) -> Taken:
+    def take(self, key: str, value: bytes | None) -> WorkerChange:
         """Fold the next record."""
         entry = entry_of(key, value)
         if entry is None:
@@ -88,7 +88,7 @@ class Names:
             name.since = entry.since
         name.live = entry.live if entry.live not in name.ended else None
         name.left = {one: None for one in (*name.left, *entry.left) if one not in name.ended}
-        return Taken(counts=True, ended=[(key, one.incarnation) for one in ends])
+        return WorkerChange(counts=True, ended=[(key, one.incarnation) for one in ends])
 
 
 def entry_of(key: str, value: bytes | None) -> WorkerEntry | None:

@@ -31,7 +31,7 @@ class Envelope(Generic[M]):
 
 
 @dataclass(slots=True)
-class Unknown:
+class UnknownRecord:
     """A record of a type that this version doesn't know, or that nobody wants parsed: ignored, and chained."""
 
     record: Record
@@ -45,7 +45,7 @@ class NeedsUpgrade:
     record: Record
 
     @property
-    def is_birth(self) -> bool:
+    def is_creation(self) -> bool:
         """Whether its job begins with it."""
         named = _named(self.record.header("ce_type"))
         return named is not None and named[0] == "job_created"
@@ -55,7 +55,7 @@ class Undecodable(ValueError):
     """A record that is not what its topic holds; the reason names no content."""
 
 
-def decode_event(record: Record, unread: Collection[bytes] = ()) -> Envelope[Event] | Unknown | NeedsUpgrade:
+def decode_event(record: Record, unread: Collection[bytes] = ()) -> Envelope[Event] | UnknownRecord | NeedsUpgrade:
     """The event in a record; Unknown for those whose ce_type is in `unread`, unparsed.
 
     Raises: Undecodable.
@@ -63,7 +63,7 @@ def decode_event(record: Record, unread: Collection[bytes] = ()) -> Envelope[Eve
     return _decode(record, EVENTS, unread)
 
 
-def decode_message(record: Record) -> Envelope[Message] | Unknown | NeedsUpgrade:
+def decode_message(record: Record) -> Envelope[Message] | UnknownRecord | NeedsUpgrade:
     """Raises: Undecodable."""
     return _decode(record, MESSAGES)
 
@@ -99,17 +99,17 @@ def draft(
 
 def _decode(
     record: Record, models: Mapping[str, type[M]], unread: Collection[bytes] = ()
-) -> Envelope[M] | Unknown | NeedsUpgrade:
+) -> Envelope[M] | UnknownRecord | NeedsUpgrade:
     identity, ce_type = record.identity()
     if ce_type in unread:
-        return Unknown(record)
+        return UnknownRecord(record)
     named = _named(ce_type)
     if named is None or identity is None:
         raise Undecodable("not a CloudEvent of this system: ce_id or ce_type is missing or malformed")
     name, version = named
     model = models.get(name)
     if model is None:
-        return Unknown(record)
+        return UnknownRecord(record)
     if version != b"1":
         return NeedsUpgrade(_key_of(record), record)
     try:

@@ -105,9 +105,9 @@ class Change(BaseModel):
     external_ref: str | None = None
 
 
-def changes_of(said: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
+def changes_of(reported: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
     """Changes as they are recorded, as far as there is room."""
-    return tuple(Change.model_validate(one) for one in recordable.changes(said))
+    return tuple(Change.model_validate(one) for one in recordable.changes(reported))
 
 
 class BlobRef(BaseModel):
@@ -156,7 +156,7 @@ class Adopted(BaseModel):
         return adopted_name(self.job_id, self.node_id)
 
 
-class Word(BaseModel):
+class StepSettlement(BaseModel):
     """What who continues a job says became of a step of it that nobody was sure of; he submits the new one."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -201,7 +201,7 @@ class Continues(BaseModel):
     seal: SealOf
     depth: int = 1
     adopted: tuple[Adopted, ...] = ()
-    settled: tuple[Word, ...] = ()
+    settled: tuple[StepSettlement, ...] = ()
     uses: tuple[Use, ...] = ()
     given: tuple[Given, ...] = ()
 

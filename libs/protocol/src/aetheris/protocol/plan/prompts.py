@@ -184,7 +184,7 @@ def _system(brief: Brief) -> str:
     return brief.system or (GRAPH_RULES if brief.planning == "graph" else RULES)
 
 
-def told(turn: int, results: Sequence[Any]) -> dict[str, Any]:
+def reported_turn(turn: int, results: Sequence[Any]) -> dict[str, Any]:
     """An answer and what came of it, for the next question."""
     return {"answer": whole(turn_id(turn)), **({"results": list(results)} if results else {})}
 

@@ -27,7 +27,7 @@ from aetheris.protocol.plan.graph import (
     ToolName,
     check_graph,
 )
-from aetheris.protocol.plan.prompts import Brief, asking, call_id, told, turn_id, whole
+from aetheris.protocol.plan.prompts import Brief, asking, call_id, reported_turn, turn_id, whole
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args, graph_json, with_defaults
 from aetheris.protocol.planning.turns import (
     MAX_TEXT_CHARS,
@@ -53,7 +53,7 @@ NOT_THE_MODELS = frozenset({REF, SECRET})
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ModelReply:
     """A model's answer as its provider gave it; arguments are text, or what a provider has parsed."""
 
     model: str
@@ -62,7 +62,7 @@ class Said:
     finish: str | None = None
 
 
-class Call(BaseModel):
+class ModelToolCall(BaseModel):
     """A call that the model asked for; `refused` says why it is not made, and `said` what there was of arguments."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -84,7 +84,7 @@ class Step(BaseModel):
     depends_on: tuple[Name, ...] = ()
 
 
-class Answer(BaseModel):
+class ModelAnswer(BaseModel):
     """An answer as it is recorded: the result of a node of kind llm."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -92,7 +92,7 @@ class Answer(BaseModel):
     model: str
     text: str = ""
     finish: str | None = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ModelToolCall, ...] = ()
     steps: tuple[Step, ...] = ()
     refused: str | None = None
     """Why there is no plan in it, where one was asked for."""
@@ -109,23 +109,23 @@ def plan_schema() -> dict[str, Any]:
     return _Steps.model_json_schema()
 
 
-def understood(said: Said, offered: Mapping[str, Schema], *, graph: bool = False) -> dict[str, Any]:
+def understood(reply: ModelReply, offered: Mapping[str, Schema], *, graph: bool = False) -> dict[str, Any]:
     """The answer as it is recorded, whatever the model said: an Answer as JSON.
 
     Args:
         offered: tool name → the pinned schema of its arguments.
         graph: a whole plan was asked for.
     """
-    answer: dict[str, Any] = {"model": said.model, "text": text_of(said.text)}
-    if said.finish is not None:
-        answer["finish"] = said.finish
-    if len(said.text) > MAX_TEXT_CHARS:
-        answer["cut"] = len(said.text)
+    answer: dict[str, Any] = {"model": reply.model, "text": text_of(reply.text)}
+    if reply.finish is not None:
+        answer["finish"] = reply.finish
+    if len(reply.text) > MAX_TEXT_CHARS:
+        answer["cut"] = len(reply.text)
     if graph:
-        return answer | _planned(said, offered)
-    calls = [_called(name, args, offered) for name, args in said.calls[:MAX_CALLS_IN_ANSWER]]
-    if len(said.calls) > MAX_CALLS_IN_ANSWER:
-        answer["left_out"] = len(said.calls) - MAX_CALLS_IN_ANSWER
+        return answer | _planned(reply, offered)
+    calls = [_called(name, args, offered) for name, args in reply.calls[:MAX_CALLS_IN_ANSWER]]
+    if len(reply.calls) > MAX_CALLS_IN_ANSWER:
+        answer["left_out"] = len(reply.calls) - MAX_CALLS_IN_ANSWER
     return answer | ({"calls": calls} if calls else {})
 
 
@@ -163,7 +163,7 @@ def following(job: JobState, brief: Brief, turn: int, result: Any, spent: Spent)
     The tools are those that the brief offers, with the pins of revision 0; everything else of a node is made here.
     """
     try:
-        answer = Answer.model_validate(result)
+        answer = ModelAnswer.model_validate(result)
     except ValidationError:
         return Following(failure="bad_answer: what was recorded is no answer of a model")
     summary = answer.text[:SHOWN_CHARS] or None
@@ -205,7 +205,7 @@ def _over(brief: Brief, spent: Spent) -> str | None:
     return None
 
 
-def _calls(job: JobState, brief: Brief, turn: int, answer: Answer) -> tuple[Node, ...]:
+def _calls(job: JobState, brief: Brief, turn: int, answer: ModelAnswer) -> tuple[Node, ...]:
     """The calls that are to be made, side by side, and the next question; nothing where the answer is the end."""
     if not answer.calls:
         if not answer.text.strip():
@@ -215,12 +215,12 @@ def _calls(job: JobState, brief: Brief, turn: int, answer: Answer) -> tuple[Node
     nodes, results = _made(job, turn, made)
     if turn - first_turn(job) + 1 >= brief.limits.turns:
         raise _Over(f"limit_turns: {brief.limits.turns} turns are used, and the goal is not reached")
-    turns = [*turns_told(job, turn), told(turn, results)]
+    turns = [*turns_told(job, turn), reported_turn(turn, results)]
     question = asking(job.created.goal or "", brief, job.tools, turn + 1, turns, earlier=told_before(job))
     return (*nodes, question)
 
 
-def _made(job: JobState, turn: int, calls: Sequence[Call]) -> tuple[list[Node], list[dict[str, Any]]]:
+def _made(job: JobState, turn: int, calls: Sequence[ModelToolCall]) -> tuple[list[Node], list[dict[str, Any]]]:
     """(the calls that are made now, the result of each that is asked for): an equal one that is done is not done again.
 
     Nor is one that the earlier job did, where this one continues another. What only reads is read anew; what surely
@@ -275,7 +275,7 @@ def _done_before(job: JobState) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FailureReport:
     """The next question, in which what failed is told; `turns` had such a call, and `node_id` is the last of them."""
 
     question: Node
@@ -283,7 +283,7 @@ class Told:
     node_id: Name
 
 
-def failures_told(job: JobState, brief: Brief) -> Told | None:
+def failure_report(job: JobState, brief: Brief) -> FailureReport | None:
     """The question to ask once every call of a turn has ended, and some surely without an effect; None where not so.
 
     It follows from the fold alone: the newest question refers to results that will never be there.
@@ -299,9 +299,9 @@ def failures_told(job: JobState, brief: Brief) -> Told | None:
         status_told(job, node_id) if node_id is not None and node_id in failed else result
         for result, node_id in asked_of
     ]
-    turns = [*before, told(turn - 1, results)]
+    turns = [*before, reported_turn(turn - 1, results)]
     question = asking(job.created.goal or "", brief, job.tools, turn, turns, earlier=told_before(job))
-    return Told(question, sum(map(_has_failed, turns)), failed[-1])
+    return FailureReport(question, sum(map(_has_failed, turns)), failed[-1])
 
 
 def _node_of(result: Any, job: JobState) -> Name | None:
@@ -319,7 +319,7 @@ def _has_failed(turn: Mapping[str, Any]) -> bool:
     return not all(map(_name_of, turn.get("results", ())))
 
 
-def _steps(answer: Answer) -> tuple[Node, ...]:
+def _steps(answer: ModelAnswer) -> tuple[Node, ...]:
     if answer.refused is not None:
         raise InvalidPlan("answer", answer.refused)
     if not answer.steps:
@@ -401,12 +401,12 @@ def _called(name: str, given: Any, offered: Mapping[str, Schema]) -> dict[str, A
         return _refused(name, given, f"arguments: {error}")
 
 
-def _planned(said: Said, offered: Mapping[str, Schema]) -> dict[str, Any]:
+def _planned(reply: ModelReply, offered: Mapping[str, Schema]) -> dict[str, Any]:
     """The one plan in an answer, or why there is none."""
-    if len(said.calls) != 1 or said.calls[0][0] != PLAN_FUNCTION:
+    if len(reply.calls) != 1 or reply.calls[0][0] != PLAN_FUNCTION:
         return {"refused": f"{PLAN_FUNCTION} must be called, once, and nothing else"}
     try:
-        args = _arguments(said.calls[0][1], MAX_PLAN_BYTES)
+        args = _arguments(reply.calls[0][1], MAX_PLAN_BYTES)
         steps = _Steps.model_validate(args).steps
         found = [_step(step, place, offered) for place, step in enumerate(steps)]
         check_graph([_node(Step.model_validate(step)) for step in found])
@@ -464,8 +464,8 @@ def _filled(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refused(name: str, given: Any, why: str) -> dict[str, Any]:
-    said = given if isinstance(given, str) else repr(given)
-    return {"tool": text_of(name[:128]), "refused": why[:SHOWN_CHARS], "said": text_of(said[:SHOWN_CHARS])}
+    text = given if isinstance(given, str) else repr(given)
+    return {"tool": text_of(name[:128]), "refused": why[:SHOWN_CHARS], "said": text_of(text[:SHOWN_CHARS])}
 
 
 def _not_the_models(value: Any, names: frozenset[str] = NOT_THE_MODELS) -> str | None:

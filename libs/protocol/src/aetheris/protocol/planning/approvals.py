@@ -10,7 +10,7 @@ from aetheris.protocol.base.references import references
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages.events import ApprovalRequested, InvocationParked, JobWaiting
 from aetheris.protocol.plan.forms import AnswerRefused, FormField, answers
-from aetheris.protocol.planning.gate import Deciders, Word, gate
+from aetheris.protocol.planning.gate import Deciders, HumanAction, gate
 from aetheris.protocol.planning.schemas import ArgsRefused, Schema, check_args
 
 _SEPARATOR = ":"
@@ -37,7 +37,11 @@ def contract_of(request: str) -> str:
     return request.partition(_SEPARATOR)[2].partition(_SEPARATOR)[0]
 
 
-_WORDS: Mapping[str, Word] = {"approve": Word.APPROVE, "reject": Word.REJECT, "edit": Word.EDIT}
+_WORDS: Mapping[str, HumanAction] = {
+    "approve": HumanAction.APPROVE,
+    "reject": HumanAction.REJECT,
+    "edit": HumanAction.EDIT,
+}
 
 
 def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Deciders:
@@ -49,9 +53,9 @@ def deciders_of(asked: ApprovalRequested | InvocationParked | JobWaiting) -> Dec
 def may_not_answer(asked: ApprovalRequested | JobWaiting, action: str, submitted_by: str, who: str) -> str | None:
     """Why somebody may not answer a request with this action; None if he may."""
     if isinstance(asked, JobWaiting):
-        return gate(deciders_of(asked), who, Word.ANSWER, submitted_by=submitted_by)
-    word = _WORDS[action]
-    return gate(deciders_of(asked), who, word, submitted_by=submitted_by, edited_by=asked.edited_by)
+        return gate(deciders_of(asked), who, HumanAction.ANSWER, submitted_by=submitted_by)
+    settlement = _WORDS[action]
+    return gate(deciders_of(asked), who, settlement, submitted_by=submitted_by, edited_by=asked.edited_by)
 
 
 def may_not_resolve(state: KeyState, submitted_by: str, who: str) -> str | None:
@@ -59,12 +63,12 @@ def may_not_resolve(state: KeyState, submitted_by: str, who: str) -> str | None:
     recorded = state.parked or state.requested
     rule = state.started.rule if state.started is not None else None
     deciders = deciders_of(recorded) if recorded is not None else Deciders(rule)
-    return gate(deciders, who, Word.RESOLVE, submitted_by=submitted_by)
+    return gate(deciders, who, HumanAction.RESOLVE, submitted_by=submitted_by)
 
 
 def may_not_accept(asked: JobWaiting, submitted_by: str, who: str) -> str | None:
     """Why somebody may not let a job go on although what it did could not be confirmed; None if he may."""
-    return gate(deciders_of(asked), who, Word.ACCEPT, submitted_by=submitted_by)
+    return gate(deciders_of(asked), who, HumanAction.ACCEPT, submitted_by=submitted_by)
 
 
 def arguments_of(requested: ApprovalRequested) -> dict[str, Any] | None:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aetheris.protocol.fold.job_log import Told, fold_event
-from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.fold.job_log import LoggedEvent, fold_event
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Verification
 from aetheris.protocol.plan.graph import EffectClass
@@ -31,7 +31,7 @@ class RecordedEffect:
         return self.state.started
 
 
-def recorded_effects(told: Iterable[Told]) -> tuple[JobState | None, list[RecordedEffect]]:
+def recorded_effects(reported: Iterable[LoggedEvent]) -> tuple[JobState | None, list[RecordedEffect]]:
     """The job, and its effects in log order.
 
     A later change of the same resource takes the place of an earlier one; what was undone is not expected any more.
@@ -40,17 +40,17 @@ def recorded_effects(told: Iterable[Told]) -> tuple[JobState | None, list[Record
     unchanged: dict[str, str] = {}
     changed: dict[str, tuple[ev.Change, ...]] = {}
     latest: dict[tuple[str, str], str] = {}
-    for one in told:
-        if job is not None and isinstance(one.said, ev.StateChanged):
-            key = unchanged.pop(one.said.node_id, None)
+    for one in reported:
+        if job is not None and isinstance(one.event, ev.StateChanged):
+            key = unchanged.pop(one.event.node_id, None)
             if key is not None:
-                changed[key] = one.said.changes
-                latest.update({_resource(change): key for change in one.said.changes})
+                changed[key] = one.event.changes
+                latest.update({_resource(change): key for change in one.event.changes})
             continue
-        before = _settled(job, one.said)
-        job, _ = fold_event(job, one.said, one.record.offset)
-        if isinstance(one.said, ev.ToolInvocationFinished) and not before and _settled(job, one.said):
-            unchanged[one.said.node_id] = one.said.idempotency_key
+        before = _settled(job, one.event)
+        job, _ = fold_event(job, one.event, one.record.offset)
+        if isinstance(one.event, ev.ToolInvocationFinished) and not before and _settled(job, one.event):
+            unchanged[one.event.node_id] = one.event.idempotency_key
     return job, list(_standing(job, changed, latest)) if job is not None else []
 
 
@@ -79,9 +79,9 @@ def unanswered(job: JobState) -> list[Unanswered]:
     return [Unanswered((one.correlation_key or "").partition(".")[2], one.node_id or "", one.since) for one in waiting]
 
 
-def silent_effects(job: JobState, told: Iterable[Told]) -> list[str]:
+def silent_effects(job: JobState, reported: Iterable[LoggedEvent]) -> list[str]:
     """The keys of calls that took effect, were not undone, and recorded no change that could be compared."""
-    changed = {one.said.node_id for one in told if isinstance(one.said, ev.StateChanged)}
+    changed = {one.event.node_id for one in reported if isinstance(one.event, ev.StateChanged)}
     return [key for key, state in job.keys.items() if state.node_id not in changed and _took_effect(job, state)]
 
 
@@ -92,11 +92,11 @@ def _took_effect(job: JobState, state: KeyState) -> bool:
     return state.outcome is Settled.SUCCESS and (last is None or last.result_type != "compensated")
 
 
-def _settled(job: JobState | None, said: object) -> bool:
-    if job is None or not isinstance(said, ev.ToolInvocationFinished):
+def _settled(job: JobState | None, reported: object) -> bool:
+    if job is None or not isinstance(reported, ev.ToolInvocationFinished):
         return False
-    state = job.keys.get(said.idempotency_key)
-    return state is not None and state.st is St.SETTLED and state.outcome is Settled.SUCCESS
+    state = job.keys.get(reported.idempotency_key)
+    return state is not None and state.status is KeyStatus.SETTLED and state.outcome is Settled.SUCCESS
 
 
 def _standing(
@@ -138,7 +138,7 @@ def question(
     """What the verifier is asked about one effect."""
     return Verification(
         job_id=job.job_id,
-        birth=job.birth,
+        birth=job.creation_offset,
         node_id=effect.node_id,
         idempotency_key=effect.key,
         invocation_id=effect.state.settled_by or started.invocation_id,

@@ -12,8 +12,8 @@ from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.keys import content_key
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference, adopted_name, point, resolve
-from aetheris.protocol.fold.job_log import fold_event, tell
-from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled
+from aetheris.protocol.fold.job_log import fold_event, logged_events
+from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry, Settled
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.events import (
     Adopted,
@@ -25,10 +25,10 @@ from aetheris.protocol.messages.events import (
     JobSealed,
     RejectReason,
     SealOf,
+    StepSettlement,
     ToolInvocationFinished,
     Use,
     Via,
-    Word,
 )
 from aetheris.protocol.plan.graph import EffectClass, TaskGraph
 from aetheris.protocol.planning.approvals import may_not_resolve
@@ -61,14 +61,14 @@ class NotEntitled(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedJob:
     """A job that is to be continued, and its first seal."""
 
     job: JobState
     seal: JobSealed | None
 
 
-def ended(records: Iterable[Record]) -> Ended | None:
+def ended(records: Iterable[Record]) -> EndedJob | None:
     """A job as its sealed stream has it, with the seal, if there is one; None where it was never born.
 
     The first seal behind its end that is its tenant's counts. What lies behind that changes nothing any more, but for
@@ -76,12 +76,17 @@ def ended(records: Iterable[Record]) -> Ended | None:
     """
     job: JobState | None = None
     seal: JobSealed | None = None
-    for count, told in enumerate(tell(records)):
-        if seal is None or isinstance(told.said, ToolInvocationFinished):
-            job, _ = fold_event(job, told.said, told.record.offset)
-        if seal is None and isinstance(told.said, JobSealed) and job is not None and _seals(told.said, job, count):
-            seal = told.said
-    return None if job is None else Ended(job, seal)
+    for count, logged in enumerate(logged_events(records)):
+        if seal is None or isinstance(logged.event, ToolInvocationFinished):
+            job, _ = fold_event(job, logged.event, logged.record.offset)
+        if (
+            seal is None
+            and isinstance(logged.event, JobSealed)
+            and job is not None
+            and _seals(logged.event, job, count)
+        ):
+            seal = logged.event
+    return None if job is None else EndedJob(job, seal)
 
 
 def _seals(seal: JobSealed, job: JobState, before: int) -> bool:
@@ -90,7 +95,7 @@ def _seals(seal: JobSealed, job: JobState, before: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StepVerdict:
     """What a person says became of an unsure step."""
 
     verdict: Literal["happened", "not_executed"]
@@ -98,7 +103,7 @@ class Verdict:
     result: Any = None
 
 
-def continues(ended: Ended, by: str = "", settle: Mapping[str, Verdict] | None = None) -> Continues:
+def continues(ended: EndedJob, by: str = "", settle: Mapping[str, StepVerdict] | None = None) -> Continues:
     """What a continuation of a job adopts; `settle`: what `by`, who asks for it, says of its unsure steps.
 
     Raises:
@@ -119,7 +124,7 @@ def continues(ended: Ended, by: str = "", settle: Mapping[str, Verdict] | None =
     if depth > MAX_CONTINUED:
         raise NotContinuable("too_many_continued", f"more than {MAX_CONTINUED} jobs would continue each other")
     words = tuple(_words(job, by, settle or {}))
-    happened = (_said(job, word) for word in words if word.verdict == "happened")
+    happened = (_as_adopted(job, action) for action in words if action.verdict == "happened")
     adopted = [*(before.adopted if before is not None else ()), *_adopted(job), *happened]
     sealed = SealOf(event_count=seal.event_count, root=seal.root, outcome_hash=seal.outcome_hash, key_id=seal.key_id)
     return Continues(job_id=job.job_id, seal=sealed, depth=depth, adopted=tuple(adopted), settled=words)
@@ -137,42 +142,42 @@ def result_of(job: JobState, known: Continues, name: str) -> Any:
         if before is None:
             raise LookupError(name)
         return before.results[name]
-    for word in known.settled:
-        if word.node_id == one.node_id and word.verdict == "happened":
-            return word.result
+    for action in known.settled:
+        if action.node_id == one.node_id and action.verdict == "happened":
+            return action.result
     settled = job.settled_key(one.node_id)
     if settled is None or settled[1].outcome is not Settled.SUCCESS or settled[1].result_ref is not None:
         raise LookupError(name)
     return settled[1].result
 
 
-def unfounded(command: Submit, ended: Ended | None) -> str | None:
+def unfounded(command: Submit, ended: EndedJob | None) -> str | None:
     """Why a submission that continues a job can't be taken up, by that job's own stream; None where it can.
 
     Whoever wrote the command: nothing that it says of the earlier job counts before it is found there.
     """
-    said = command.continues
-    if said is None:
+    continuation = command.continues
+    if continuation is None:
         return None
-    if ended is None or ended.job.created.tenant != command.tenant or ended.job.job_id != said.job_id:
+    if ended is None or ended.job.created.tenant != command.tenant or ended.job.job_id != continuation.job_id:
         return "there is no such job"
     try:
-        settle = {one.node_id: Verdict(one.verdict, one.evidence, one.result) for one in said.settled}
+        settle = {one.node_id: StepVerdict(one.verdict, one.evidence, one.result) for one in continuation.settled}
         known = continues(ended, command.by, settle)
-        if said.model_copy(update={"uses": (), "given": ()}) != known:
+        if continuation.model_copy(update={"uses": (), "given": ()}) != known:
             return "what it adopts, or the seal that it names, is not that job's"
-        check_not_done(said, command.tenant, command.plan or {})
+        check_not_done(continuation, command.tenant, command.plan or {})
     except (NotContinuable, NotEntitled) as error:
         return error.message
     except UnresolvedReference as error:
         return str(error)
-    if command.goal is not None and not _is_asked_on(command, ended.job, said):
+    if command.goal is not None and not _is_asked_on(command, ended.job, continuation):
         return "its question is not the one that goes on from that job"
     nodes = {node["id"]: node for node in (command.plan or {}).get("nodes", ())}
     if again := [one.node_id for one in known.adopted if one.node_id in nodes]:
         return f"{', '.join(again)}: settled there, and in its plan again"
-    wrong = [use.node_id for use in said.uses if not _is_used(ended.job, known, nodes.get(use.node_id), use)]
-    wrong += [one.name for one in said.given if not _is_result(known, one)]
+    wrong = [use.node_id for use in continuation.uses if not _is_used(ended.job, known, nodes.get(use.node_id), use)]
+    wrong += [one.name for one in continuation.given if not _is_result(known, one)]
     return f"{', '.join(wrong)}: has other values than the results that they stand for" if wrong else None
 
 
@@ -181,14 +186,14 @@ def asks_on(job: JobState) -> bool:
     return job.created.goal is not None and job.created.brief is not None and job.created.brief.planning == "agent"
 
 
-def _is_asked_on(command: Submit, job: JobState, said: Continues) -> bool:
+def _is_asked_on(command: Submit, job: JobState, continues: Continues) -> bool:
     """Whether the model is asked what follows from the earlier job, towards its goal, and nothing else."""
     brief = job.created.brief
     if brief is None or not asks_on(job) or (command.goal, command.brief) != (job.created.goal, brief):
         return False
     graph = TaskGraph.model_validate(command.plan)
     try:
-        return graph == first_question(job, said, brief, graph.tools)
+        return graph == first_question(job, continues, brief, graph.tools)
     except KeyError:
         return False
 
@@ -216,7 +221,7 @@ def check_not_done(known: Continues, tenant: str, plan: Mapping[str, Any]) -> No
             raise NotContinuable("duplicate_of", message, node_id=node.id, duplicate_of=one.node_id, job_id=one.job_id)
 
 
-def done_before(job: JobState, entry: Entry, content: str) -> DuplicateOf | None:
+def done_before(job: JobState, entry: PlanEntry, content: str) -> DuplicateOf | None:
     """The effect that a job adopted, and that a call of `content` (its content key) would do again.
 
     None where there is none, or where it can be undone: equal calls of such tools are made as often as they are asked
@@ -257,7 +262,7 @@ def _is_used(job: JobState, known: Continues, node: Any, use: Use) -> bool:
         return False
 
 
-def _words(job: JobState, by: str, settle: Mapping[str, Verdict]) -> Iterator[Word]:
+def _words(job: JobState, by: str, settle: Mapping[str, StepVerdict]) -> Iterator[StepSettlement]:
     """A word about each unsure step and about no other, by somebody who may say it."""
     unsure = {node_id: key for node_id in job.entries if (key := _unsure_key(job, node_id)) is not None}
     unsaid = [node_id for node_id in unsure if node_id not in settle]
@@ -267,7 +272,7 @@ def _words(job: JobState, by: str, settle: Mapping[str, Verdict]) -> Iterator[Wo
     sure = [node_id for node_id in settle if node_id not in unsure]
     if sure:
         raise NotContinuable("not_unsure", f"{', '.join(sure)}: it is known what became of it", nodes=sure)
-    for node_id, said in sorted(settle.items()):
+    for node_id, reported in sorted(settle.items()):
         key = unsure[node_id]
         entry, state = job.entry(node_id), job.keys[key]
         refused = may_not_resolve(state, job.created.submitted_by, by)
@@ -276,27 +281,27 @@ def _words(job: JobState, by: str, settle: Mapping[str, Verdict]) -> Iterator[Wo
         if entry is None or entry.node.compensates is not None or state.partial:
             message = f"{node_id} undoes another step, or was done in part: no word makes it whole"
             raise NotContinuable("unsure", message, nodes=[node_id])
-        yield Word(
+        yield StepSettlement(
             node_id=node_id,
             idempotency_key=key,
-            invocation_id=state.n,
-            verdict=said.verdict,
-            evidence=said.evidence,
-            result=said.result if said.verdict == "happened" else None,
+            invocation_id=state.current_invocation,
+            verdict=reported.verdict,
+            evidence=reported.evidence,
+            result=reported.result if reported.verdict == "happened" else None,
         )
 
 
-def _said(job: JobState, word: Word) -> Adopted:
-    entry, started = job.entry(word.node_id), job.keys[word.idempotency_key].started
+def _as_adopted(job: JobState, action: StepSettlement) -> Adopted:
+    entry, started = job.entry(action.node_id), job.keys[action.idempotency_key].started
     guarded = started if entry is not None and entry.irreversible else None
     return Adopted(
         job_id=job.job_id,
-        node_id=word.node_id,
-        idempotency_key=word.idempotency_key,
-        invocation_id=word.invocation_id,
+        node_id=action.node_id,
+        idempotency_key=action.idempotency_key,
+        invocation_id=action.invocation_id,
         tool_name=entry.node.tool_name if entry is not None else "",
         args_hash=started.args_hash if started is not None else None,
-        result_hash=digest(word.result),
+        result_hash=digest(action.result),
         content_key=guarded.content_key if guarded is not None else None,
         occurrence=guarded.occurrence if guarded is not None else 1,
     )
@@ -345,7 +350,7 @@ def _unsure_key(job: JobState, node_id: str) -> str | None:
     return next((key for key in job.node_keys.get(node_id, ()) if _key_is_unsure(entry, job.keys[key])), None)
 
 
-def _key_is_unsure(entry: Entry, state: KeyState) -> bool:
+def _key_is_unsure(entry: PlanEntry, state: KeyState) -> bool:
     if state.outcome is Settled.SUCCESS:
         return state.partial
     denied = state.via is Via.HUMAN and state.reason != RejectReason.CANCELLED

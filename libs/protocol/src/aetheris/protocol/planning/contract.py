@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Status(StrEnum):
+class ContractStatus(StrEnum):
     """Where an execution contract stands."""
 
     PENDING = "pending"
@@ -28,18 +28,20 @@ class Trigger(StrEnum):
     TIMEOUT = "timeout"
 
 
-TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.REJECTED, Status.CANCELLED})
+TERMINAL = frozenset(
+    {ContractStatus.COMPLETED, ContractStatus.FAILED, ContractStatus.REJECTED, ContractStatus.CANCELLED}
+)
 
-TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
-    (Status.PENDING, Trigger.START): Status.RUNNING,
-    (Status.RUNNING, Trigger.SUCCEED): Status.COMPLETED,
-    (Status.RUNNING, Trigger.FAIL): Status.FAILED,
-    (Status.RUNNING, Trigger.REJECT): Status.REJECTED,
-    (Status.RUNNING, Trigger.SUSPEND): Status.WAITING,
-    (Status.RUNNING, Trigger.CANCEL): Status.CANCELLED,
-    (Status.WAITING, Trigger.RESUME): Status.RUNNING,
-    (Status.WAITING, Trigger.CANCEL): Status.CANCELLED,
-    (Status.WAITING, Trigger.TIMEOUT): Status.CANCELLED,
+TRANSITIONS: dict[tuple[ContractStatus, Trigger], ContractStatus] = {
+    (ContractStatus.PENDING, Trigger.START): ContractStatus.RUNNING,
+    (ContractStatus.RUNNING, Trigger.SUCCEED): ContractStatus.COMPLETED,
+    (ContractStatus.RUNNING, Trigger.FAIL): ContractStatus.FAILED,
+    (ContractStatus.RUNNING, Trigger.REJECT): ContractStatus.REJECTED,
+    (ContractStatus.RUNNING, Trigger.SUSPEND): ContractStatus.WAITING,
+    (ContractStatus.RUNNING, Trigger.CANCEL): ContractStatus.CANCELLED,
+    (ContractStatus.WAITING, Trigger.RESUME): ContractStatus.RUNNING,
+    (ContractStatus.WAITING, Trigger.CANCEL): ContractStatus.CANCELLED,
+    (ContractStatus.WAITING, Trigger.TIMEOUT): ContractStatus.CANCELLED,
 }
 
 
@@ -48,13 +50,13 @@ class IllegalTransition(ValueError):
 
     code = "illegal_transition"
 
-    def __init__(self, status: Status, trigger: Trigger) -> None:
+    def __init__(self, status: ContractStatus, trigger: Trigger) -> None:
         super().__init__(f"{trigger} is not possible from {status}")
         self.status = status
         self.trigger = trigger
 
 
-def advance(status: Status, trigger: Trigger) -> Status:
+def advance(status: ContractStatus, trigger: Trigger) -> ContractStatus:
     """The next state.
 
     Raises:

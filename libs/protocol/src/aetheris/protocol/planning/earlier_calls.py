@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from aetheris.protocol.base.references import REF, SECRET
-from aetheris.protocol.fold.state import Entry, JobState
+from aetheris.protocol.fold.state import JobState, PlanEntry
 from aetheris.protocol.messages.events import Continues
 from aetheris.protocol.plan.graph import Kind, TaskGraph, ToolPin
 from aetheris.protocol.plan.prompts import Brief, asking, whole
-from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
 from aetheris.protocol.planning.turns import last_turn, status_told, told_before
 
@@ -34,7 +34,7 @@ def first_question(job: JobState, known: Continues, brief: Brief, pins: Mapping[
 def earlier_calls(job: JobState, known: Continues) -> Iterator[dict[str, Any]]:
     """The calls that the model of an ended job asked for, in order, as prompts.Earlier."""
     own = {one.node_id: one.name for one in known.adopted if one.job_id == job.job_id}
-    denied = {word.node_id for word in known.settled if word.verdict == "not_executed"}
+    denied = {action.node_id for action in known.settled if action.verdict == "not_executed"}
     for node_id, entries in job.entries.items():
         entry = entries[-1]
         if entry.node.kind is not Kind.TOOL or entry.node.compensates is not None:
@@ -46,24 +46,24 @@ def earlier_calls(job: JobState, known: Continues) -> Iterator[dict[str, Any]]:
             yield call | _not_done(job, node_id, denied=node_id in denied)
 
 
-def _done(job: JobState, entry: Entry, name: str) -> dict[str, Any]:
+def _done(job: JobState, entry: PlanEntry, name: str) -> dict[str, Any]:
     settled = job.settled_key(entry.node.id)
     effect = has_effect(entry, settled[1]) if settled is not None else HasEffect.POSSIBLE
     confirmed = HasEffect.CONFIRMED if effect is HasEffect.POSSIBLE else effect  # by the word of who continues it
-    return {"outcome": Status.COMPLETED.value, "has_effect": confirmed.value, "result": whole(name)}
+    return {"outcome": ContractStatus.COMPLETED.value, "has_effect": confirmed.value, "result": whole(name)}
 
 
 def _not_done(job: JobState, node_id: str, *, denied: bool) -> dict[str, Any]:
     settled = job.settled_key(node_id)
-    said: dict[str, Any] = {"outcome": Status.CANCELLED.value, "has_effect": HasEffect.NONE.value}
+    body: dict[str, Any] = {"outcome": ContractStatus.CANCELLED.value, "has_effect": HasEffect.NONE.value}
     if denied:
-        return said | {"outcome": Status.FAILED.value, "error_message": "it was not executed: a person looked"}
+        return body | {"outcome": ContractStatus.FAILED.value, "error_message": "it was not executed: a person looked"}
     if settled is None:
-        return said | {"error_message": "it was never started"}
-    told = status_told(job, node_id)
-    if told["has_effect"] == HasEffect.CONFIRMED.value:
-        return said | {"error_message": "it was undone"}
-    return said | {name: told[name] for name in ("outcome", "error_message") if name in told}
+        return body | {"error_message": "it was never started"}
+    reported = status_told(job, node_id)
+    if reported["has_effect"] == HasEffect.CONFIRMED.value:
+        return body | {"error_message": "it was undone"}
+    return body | {name: reported[name] for name in ("outcome", "error_message") if name in reported}
 
 
 def _told_args(part: Any, own: Mapping[str, str]) -> Any:

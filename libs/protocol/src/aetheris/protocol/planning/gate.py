@@ -10,7 +10,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 
-class Word(StrEnum):
+class HumanAction(StrEnum):
     """What somebody wants to say; the value completes "may not …" and "named to …"."""
 
     APPROVE = "approve this"
@@ -34,7 +34,7 @@ class Deciders:
 
 
 def gate(
-    deciders: Deciders, who: str, word: Word, *, submitted_by: str | None = None, edited_by: str | None = None
+    deciders: Deciders, who: str, action: HumanAction, *, submitted_by: str | None = None, edited_by: str | None = None
 ) -> str | None:
     """Why `who` may not say this, as a clear sentence; None where he may.
 
@@ -42,9 +42,9 @@ def gate(
     """
     if not deciders.self_approval:
         if who == submitted_by:
-            return f"who submitted the job may not {word}: somebody else must"
-        if who == edited_by and word is Word.APPROVE:
+            return f"who submitted the job may not {action}: somebody else must"
+        if who == edited_by and action is HumanAction.APPROVE:
             return "who edited the call may not approve it: somebody else must"
     if deciders.approvers is not None and not any(fnmatchcase(who, pattern) for pattern in deciders.approvers):
-        return f"others are named to {word}"
+        return f"others are named to {action}"
     return None

@@ -8,7 +8,7 @@ from typing import Any
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.keys import canonical_args, content_key_of_canonical, key_of_canonical
 from aetheris.protocol.base.references import UnresolvedReference, resolve
-from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.events import After, BlobRef
 from aetheris.protocol.plan.graph import dependencies
 
@@ -25,7 +25,7 @@ class Invocation:
     """One logical call: a node, with its arguments resolved."""
 
     node_id: str
-    entry: Entry
+    entry: PlanEntry
     args: dict[str, Any]
     args_hash: str
     key: str
@@ -33,13 +33,13 @@ class Invocation:
     after: tuple[After, ...]
 
 
-def uses(entry: Entry) -> tuple[str, ...]:
+def uses(entry: PlanEntry) -> tuple[str, ...]:
     """The nodes whose results a node's arguments refer to."""
     refs = entry.node.refs
     return tuple(dict.fromkeys(reference.node_id for reference in refs)) if refs else ()
 
 
-def needs(entry: Entry) -> tuple[str, ...]:
+def needs(entry: PlanEntry) -> tuple[str, ...]:
     """The nodes that must be done before it."""
     return dependencies(entry.node)
 
@@ -56,7 +56,7 @@ def success(job: JobState, node_id: str) -> KeyState:
     return settled[1]
 
 
-def blobs_needed(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
+def blobs_needed(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
     """The large results that must be loaded before the node's arguments can be resolved.
 
     Raises:
@@ -68,7 +68,7 @@ def blobs_needed(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
     return (*(ref for ref in found if ref is not None), *adopted_blobs(job, entry))
 
 
-def adopted_blobs(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
+def adopted_blobs(job: JobState, entry: PlanEntry) -> tuple[BlobRef, ...]:
     """Of these, those that the job has adopted."""
     if not entry.node.adopted:
         return ()
@@ -77,7 +77,7 @@ def adopted_blobs(job: JobState, entry: Entry) -> tuple[BlobRef, ...]:
     return tuple(ref for ref in found if ref is not None)
 
 
-def adopted_results(job: JobState, entry: Entry, blobs: Blobs) -> dict[str, Any]:
+def adopted_results(job: JobState, entry: PlanEntry, blobs: Blobs) -> dict[str, Any]:
     """The results of earlier jobs that a node's arguments refer to, as they call them.
 
     Raises:
@@ -86,7 +86,9 @@ def adopted_results(job: JobState, entry: Entry, blobs: Blobs) -> dict[str, Any]
     return {one.node_id: _adopted_result(job, one.node_id, blobs) for one in entry.node.adopted}
 
 
-def invocation(job: JobState, entry: Entry, blobs: Blobs | None = None, after: tuple[After, ...] = ()) -> Invocation:
+def invocation(
+    job: JobState, entry: PlanEntry, blobs: Blobs | None = None, after: tuple[After, ...] = ()
+) -> Invocation:
     """The call that `entry` makes now; `after` is what a run's batch must prove.
 
     Raises:
@@ -99,7 +101,7 @@ def invocation(job: JobState, entry: Entry, blobs: Blobs | None = None, after: t
     return call_with(job, entry, results | adopted_results(job, entry, held) if entry.node.adopted else results, after)
 
 
-def call_with(job: JobState, entry: Entry, results: Mapping[str, Any], after: tuple[After, ...] = ()) -> Invocation:
+def call_with(job: JobState, entry: PlanEntry, results: Mapping[str, Any], after: tuple[After, ...] = ()) -> Invocation:
     """As `invocation`, with the results given (a run knows them before they are in the log)."""
     args: dict[str, Any] = resolve(entry.node.args, results)
     tool = entry.node.tool_name
@@ -129,7 +131,7 @@ def key_in_force(job: JobState, node_id: str) -> str | None:
 def is_done(job: JobState, node_id: str) -> bool:
     """Whether what depends on the node may run."""
     settled = job.settled_key(node_id)
-    return settled is not None and settled[1].st is St.SETTLED and settled[1].outcome is Settled.SUCCESS
+    return settled is not None and settled[1].status is KeyStatus.SETTLED and settled[1].outcome is Settled.SUCCESS
 
 
 def _adopted_result(job: JobState, name: str, blobs: Blobs) -> Any:

@@ -3,10 +3,10 @@
 from enum import StrEnum
 from typing import Any
 
-from aetheris.protocol.fold.state import Entry, KeyState, Settled, St
+from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.events import RejectReason
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.protocol.planning.contract import TERMINAL, Status
+from aetheris.protocol.planning.contract import TERMINAL, ContractStatus
 
 
 class HasEffect(StrEnum):
@@ -17,7 +17,7 @@ class HasEffect(StrEnum):
     POSSIBLE = "possible"
 
 
-def structured(entry: Entry, state: KeyState, status: Status, error: str | None) -> dict[str, Any]:
+def structured(entry: PlanEntry, state: KeyState, status: ContractStatus, error: str | None) -> dict[str, Any]:
     """What a model is told of a call, and guesses nothing of: {outcome, has_effect, duplicate_of, error_message}."""
     return {
         "outcome": status.value if status in TERMINAL else None,
@@ -27,37 +27,37 @@ def structured(entry: Entry, state: KeyState, status: Status, error: str | None)
     }
 
 
-def has_effect(entry: Entry, state: KeyState) -> HasEffect:
+def has_effect(entry: PlanEntry, state: KeyState) -> HasEffect:
     """Whether the call has changed the world; what is not known is possible."""
     if entry.effect_class is EffectClass.PURE:
         return HasEffect.NONE
     if state.outcome is Settled.SUCCESS:
         return HasEffect.CONFIRMED
-    nothing = state.sure if state.st is St.SETTLED else not state.live
+    nothing = state.sure if state.status is KeyStatus.SETTLED else not state.unresolved
     return HasEffect.NONE if nothing else HasEffect.POSSIBLE
 
 
-def step_status(state: KeyState, *, over: bool = False) -> Status:
+def step_status(state: KeyState, *, over: bool = False) -> ContractStatus:
     """Where the execution contract of a key stands (docs/execution-contract.md); `over`: its job has ended."""
-    if state.st is St.SETTLED:
+    if state.status is KeyStatus.SETTLED:
         return _ended(state)
-    if over and state.st is St.NONE and _was_asked_for(state):
-        return Status.CANCELLED
-    if state.st is St.PARKED or state.is_asking:
-        return Status.WAITING
-    if state.st is St.NONE:
-        return Status.WAITING if _was_asked_for(state) else Status.PENDING
-    return Status.RUNNING
+    if over and state.status is KeyStatus.NONE and _was_asked_for(state):
+        return ContractStatus.CANCELLED
+    if state.status is KeyStatus.PARKED or state.is_asking:
+        return ContractStatus.WAITING
+    if state.status is KeyStatus.NONE:
+        return ContractStatus.WAITING if _was_asked_for(state) else ContractStatus.PENDING
+    return ContractStatus.RUNNING
 
 
 def _was_asked_for(state: KeyState) -> bool:
     return state.requested is not None or state.is_waiting
 
 
-def _ended(state: KeyState) -> Status:
+def _ended(state: KeyState) -> ContractStatus:
     if state.outcome is Settled.SUCCESS:
-        return Status.COMPLETED
+        return ContractStatus.COMPLETED
     if state.outcome is Settled.FAILED:
-        return Status.CANCELLED if state.reason == RejectReason.CANCELLED else Status.FAILED
+        return ContractStatus.CANCELLED if state.reason == RejectReason.CANCELLED else ContractStatus.FAILED
     gone = (RejectReason.CANCELLED.value, RejectReason.EXPIRED.value)
-    return Status.CANCELLED if state.reason in gone else Status.REJECTED
+    return ContractStatus.CANCELLED if state.reason in gone else ContractStatus.REJECTED

@@ -215,8 +215,8 @@ def pin_of(entry: RegistryEntry) -> ToolPin:
 def graph_json(graph: TaskGraph) -> dict[str, Any]:
     """A task graph as it lies in job_created and plan_generated; its digest is the plan_hash."""
     dumped = graph.model_dump(mode="json", exclude_defaults=True)
-    for node, said in zip(graph.nodes, dumped["nodes"], strict=True):
-        said["kind"] = node.kind.value
+    for node, reported in zip(graph.nodes, dumped["nodes"], strict=True):
+        reported["kind"] = node.kind.value
     return dumped
 
 

@@ -68,8 +68,8 @@ def status_told(job: JobState, node_id: Name) -> dict[str, Any]:
         raise KeyError(node_id)
     key, state = settled
     why = f"{state.reason}: {state.detail}" if state.detail else state.reason or "failed"
-    said = structured(entry, state, step_status(state), text_of(why[:SHOWN_CHARS]))
-    known = {name: value for name, value in said.items() if value is not None}
+    body = structured(entry, state, step_status(state), text_of(why[:SHOWN_CHARS]))
+    known = {name: value for name, value in body.items() if value is not None}
     return known | {"execution_id": execution_id(job.job_id, node_id, key)}
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.references import UnresolvedReference
-from aetheris.protocol.fold.job_log import Told, fold_event
-from aetheris.protocol.fold.state import NODE_WAITS, Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.fold.job_log import LoggedEvent, fold_event
+from aetheris.protocol.fold.state import NODE_WAITS, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event, RejectReason, Via
 from aetheris.protocol.plan.graph import Kind
-from aetheris.protocol.planning.contract import TERMINAL, Status, Trigger, advance
+from aetheris.protocol.planning.contract import TERMINAL, ContractStatus, Trigger, advance
 from aetheris.protocol.planning.invocation import NotReady, invocation
 from aetheris.protocol.planning.outcome import structured
 
@@ -38,7 +38,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
+class ContractActor:
     """Who moved a contract: its role, and which one of them (an internal name, hidden from humans)."""
 
     role: str
@@ -52,11 +52,11 @@ class Transition:
     execution_id: str
     key: str
     node_id: str
-    source: Status
-    target: Status
+    source: ContractStatus
+    target: ContractStatus
     trigger: Trigger
     at: str
-    actor: Actor
+    actor: ContractActor
     event_id: str
 
     def view(self, level: Level = Level.TRANSITION) -> dict[str, Any]:
@@ -74,10 +74,10 @@ class Transition:
 
 
 @dataclass(slots=True)
-class _Course:
+class _ContractHistory:
     """How a key's contract got to where it stands."""
 
-    status: Status = Status.PENDING
+    status: ContractStatus = ContractStatus.PENDING
     moved: list[Transition] = field(default_factory=list)
     count: int = 0
     error: str | None = None
@@ -96,24 +96,26 @@ class Contracts:
     job: JobState | None = None
     counted: bool = False
     """Whether the last event did."""
-    _courses: dict[str, _Course] = field(default_factory=dict)
+    _histories: dict[str, _ContractHistory] = field(default_factory=dict)
     _planned_at: dict[str, str] = field(default_factory=dict)
 
-    def take(self, told: Told) -> Sequence[Transition]:
+    def take(self, logged: LoggedEvent) -> Sequence[Transition]:
         """Fold the job's next event; the moves that follow from it (none from a void one)."""
-        event = told.said
+        event = logged.event
         keys = _key_of(self.job, event)
-        before = _st(self.job, keys)
-        self.job, self.counted = fold_event(self.job, event, told.record.offset)
+        before = _status(self.job, keys)
+        self.job, self.counted = fold_event(self.job, event, logged.record.offset)
         if self.job is None or not self.counted or not isinstance(event, Event):
             return ()
         if isinstance(event, ev.PlanGenerated):
             for node_id in self.job.entries:
-                self._planned_at.setdefault(node_id, told.time)
+                self._planned_at.setdefault(node_id, logged.time)
         if isinstance(event, ev.JobCompleted | ev.JobFailed | ev.JobCancelled):
-            return [one for key in list(self._courses) for one in self._move(self.job, key, St.NONE, event, told)]
+            return [
+                one for key in list(self._histories) for one in self._move(self.job, key, KeyStatus.NONE, event, logged)
+            ]
         key = keys or _key_of(self.job, event)
-        return self._move(self.job, key, before, event, told) if key is not None else ()
+        return self._move(self.job, key, before, event, logged) if key is not None else ()
 
     def view(self, level: Level = Level.RESULT) -> list[dict[str, Any]]:
         """The contracts, in the order of the plan; a call that an edit replaced comes before its successor."""
@@ -121,84 +123,89 @@ class Contracts:
             return []
         return [view for entries in self.job.entries.values() for view in self._of_node(self.job, entries[-1], level)]
 
-    def status(self, key: str) -> Status:
+    def status(self, key: str) -> ContractStatus:
         """Where the contract of a key stands."""
-        course = self._courses.get(key)
-        return course.status if course is not None else Status.PENDING
+        history = self._histories.get(key)
+        return history.status if history is not None else ContractStatus.PENDING
 
     def ended(self, key: str) -> tuple[Any, str | None]:
         """(the result, the error) of a key whose contract has ended."""
-        return _result(self.job.keys[key]) if self.job is not None else None, self._courses[key].error
+        return _result(self.job.keys[key]) if self.job is not None else None, self._histories[key].error
 
-    def _move(self, job: JobState, key: str, before: St, event: Event, told: Told) -> Sequence[Transition]:
-        course = self._courses.setdefault(key, _Course())
+    def _move(
+        self, job: JobState, key: str, before: KeyStatus, event: Event, logged: LoggedEvent
+    ) -> Sequence[Transition]:
+        history = self._histories.setdefault(key, _ContractHistory())
         state = job.keys[key]
         moved = [
-            self._advance(job, key, trigger, event, told) for trigger in _triggers(course.status, state, before, event)
+            self._advance(job, key, trigger, event, logged)
+            for trigger in _triggers(history.status, state, before, event)
         ]
-        if job.terminal is not None and state.st is St.NONE and course.status is Status.WAITING:
+        if job.terminal is not None and state.status is KeyStatus.NONE and history.status is ContractStatus.WAITING:
             # approved, or asked about, behind a stop or just before it: nothing starts it any more
-            moved.append(self._advance(job, key, Trigger.CANCEL, event, told))
-        if moved and course.status in TERMINAL:
-            course.error = _error(state, event)
+            moved.append(self._advance(job, key, Trigger.CANCEL, event, logged))
+        if moved and history.status in TERMINAL:
+            history.error = _error(state, event)
         return moved
 
-    def _advance(self, job: JobState, key: str, trigger: Trigger, event: Event, told: Told) -> Transition:
-        course, node_id = self._courses[key], job.keys[key].node_id
+    def _advance(self, job: JobState, key: str, trigger: Trigger, event: Event, logged: LoggedEvent) -> Transition:
+        history, node_id = self._histories[key], job.keys[key].node_id
         transition = Transition(
             execution_id=execution_id(job.job_id, node_id, key),
             key=key,
             node_id=node_id,
-            source=course.status,
-            target=advance(course.status, trigger),
+            source=history.status,
+            target=advance(history.status, trigger),
             trigger=trigger,
-            at=told.time,
+            at=logged.time,
             actor=_actor(event),
-            event_id=told.id,
+            event_id=logged.id,
         )
-        course.add(transition)
+        history.add(transition)
         return transition
 
-    def _of_node(self, job: JobState, entry: Entry, level: Level) -> Iterator[dict[str, Any]]:
+    def _of_node(self, job: JobState, entry: PlanEntry, level: Level) -> Iterator[dict[str, Any]]:
         keys = job.node_keys.get(entry.node.id, ())
         for key in keys:
             yield self._contract(job, entry, key, job.keys[key], level)
         if not keys:
             yield self._contract(job, entry, key_to_be(job, entry), KeyState(entry.node.id), level)
 
-    def _contract(self, job: JobState, entry: Entry, key: str | None, state: KeyState, level: Level) -> dict[str, Any]:
-        course = self._courses.get(key or "") or _Course()
+    def _contract(
+        self, job: JobState, entry: PlanEntry, key: str | None, state: KeyState, level: Level
+    ) -> dict[str, Any]:
+        history = self._histories.get(key or "") or _ContractHistory()
         created_at = self._planned_at.get(entry.node.id, "")
         found: dict[str, Any] = {
             "execution_id": execution_id(job.job_id, entry.node.id, key) if key is not None else None,
             "node_id": entry.node.id,
             "action_type": ACTION_TYPES.get(entry.node.kind, entry.node.kind.value),
             "irreversible": entry.irreversible,
-            "status": course.status.value,
-            **structured(entry, state, course.status, course.error),
+            "status": history.status.value,
+            **structured(entry, state, history.status, history.error),
             "result": _result(state),
             "metadata": _metadata(entry, state),
             "created_at": created_at,
-            "updated_at": course.moved[-1].at if course.moved else created_at,
+            "updated_at": history.moved[-1].at if history.moved else created_at,
         }
         if level is not Level.RESULT:
-            found["transitions"] = [transition.view(level) for transition in course.moved]
-            found["transitions_total"] = course.count
+            found["transitions"] = [transition.view(level) for transition in history.moved]
+            found["transitions_total"] = history.count
         return found | (_request(entry, key, state) if level is Level.REQUEST else {})
 
 
-def _triggers(status: Status, state: KeyState, before: St, event: Event) -> Sequence[Trigger]:
+def _triggers(status: ContractStatus, state: KeyState, before: KeyStatus, event: Event) -> Sequence[Trigger]:
     match event:
         case ev.ToolInvocationStarted():
-            return {Status.PENDING: (Trigger.START,), Status.WAITING: (Trigger.RESUME,)}.get(status, ())
+            return {ContractStatus.PENDING: (Trigger.START,), ContractStatus.WAITING: (Trigger.RESUME,)}.get(status, ())
         case ev.ApprovalRequested() | ev.InvocationParked() | ev.JobWaiting():
-            return _suspend(status) if state.st in (St.NONE, St.PARKED) or state.is_asking else ()
+            return _suspend(status) if state.status in (KeyStatus.NONE, KeyStatus.PARKED) or state.is_asking else ()
         case ev.InvocationReopened():
             return _resume(status)
         case ev.ToolInvocationFinished() | ev.InvocationRejected() | ev.WaitCompleted():
-            if state.st is St.SETTLED and before is not St.SETTLED:
+            if state.status is KeyStatus.SETTLED and before is not KeyStatus.SETTLED:
                 return _end(status, _ending(state))
-            return _resume(status) if state.st is St.REOPENED else ()
+            return _resume(status) if state.status is KeyStatus.REOPENED else ()
         case _:
             return ()
 
@@ -212,40 +219,42 @@ def _ending(state: KeyState) -> Trigger:
     return _ENDED_BY.get(state.reason or "", Trigger.REJECT)
 
 
-def _suspend(status: Status) -> Sequence[Trigger]:
-    if status is Status.PENDING:
+def _suspend(status: ContractStatus) -> Sequence[Trigger]:
+    if status is ContractStatus.PENDING:
         return (Trigger.START, Trigger.SUSPEND)
-    return (Trigger.SUSPEND,) if status is Status.RUNNING else ()
+    return (Trigger.SUSPEND,) if status is ContractStatus.RUNNING else ()
 
 
-def _resume(status: Status) -> Sequence[Trigger]:
-    return (Trigger.RESUME,) if status is Status.WAITING else ()
+def _resume(status: ContractStatus) -> Sequence[Trigger]:
+    return (Trigger.RESUME,) if status is ContractStatus.WAITING else ()
 
 
-def _end(status: Status, ending: Trigger) -> Sequence[Trigger]:
+def _end(status: ContractStatus, ending: Trigger) -> Sequence[Trigger]:
     """What is cancelled or times out while it waits leaves from there; all else ends while it runs."""
     if status in TERMINAL:
         return ()
     if ending is Trigger.TIMEOUT:
         return (*_suspend(status), ending)
-    if ending is Trigger.CANCEL and status is Status.WAITING:
+    if ending is Trigger.CANCEL and status is ContractStatus.WAITING:
         return (ending,)
-    first = (Trigger.START,) if status is Status.PENDING else _resume(status)
+    first = (Trigger.START,) if status is ContractStatus.PENDING else _resume(status)
     return (*first, ending)
 
 
-def _actor(event: Event) -> Actor:
+def _actor(event: Event) -> ContractActor:
     match event:
         case ev.ToolInvocationStarted():
-            return Actor("executor", f"{event.worker_id}/{event.incarnation}")
+            return ContractActor("executor", f"{event.worker_id}/{event.incarnation}")
         case ev.ToolInvocationFinished():
             if event.via in (Via.EXECUTOR, Via.LATE):
-                return Actor("executor")
-            return Actor("human", event.by) if event.via is Via.HUMAN else Actor("ledger", event.via.value)
+                return ContractActor("executor")
+            return (
+                ContractActor("human", event.by) if event.via is Via.HUMAN else ContractActor("ledger", event.via.value)
+            )
         case ev.InvocationReopened() if event.by == "human":
-            return Actor("human")
+            return ContractActor("human")
         case _:
-            return Actor("ledger")
+            return ContractActor("ledger")
 
 
 def _error(state: KeyState, event: Event) -> str | None:
@@ -266,12 +275,12 @@ def _key_of(job: JobState | None, event: object) -> str | None:
     return waiting.idempotency_key if waiting is not None else None
 
 
-def _st(job: JobState | None, key: str | None) -> St:
+def _status(job: JobState | None, key: str | None) -> KeyStatus:
     state = job.keys.get(key) if job is not None and key is not None else None
-    return state.st if state is not None else St.NONE
+    return state.status if state is not None else KeyStatus.NONE
 
 
-def key_to_be(job: JobState, entry: Entry) -> str | None:
+def key_to_be(job: JobState, entry: PlanEntry) -> str | None:
     """The key of a call that nobody has asked for, where its arguments are known."""
     try:
         return invocation(job, entry).key
@@ -283,19 +292,19 @@ def _result(state: KeyState) -> Any:
     return {"$blob": state.result_ref.model_dump()} if state.result_ref is not None else state.result
 
 
-def _metadata(entry: Entry, state: KeyState) -> dict[str, Any]:
+def _metadata(entry: PlanEntry, state: KeyState) -> dict[str, Any]:
     waits = state.waits_for
     found: dict[str, Any] = {
         "tool": entry.node.tool_name,
-        "attempts": state.attempts,
+        "attempts": state.invocation_count,
         "external_id": state.external_id,
-        "parked_because": state.parked_because if state.st is St.PARKED else None,
+        "parked_because": state.parked_because if state.status is KeyStatus.PARKED else None,
         "waits_for": {"wait_type": waits.wait_type, "correlation_key": waits.correlation_key} if waits else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _request(entry: Entry, key: str | None, state: KeyState) -> dict[str, Any]:
+def _request(entry: PlanEntry, key: str | None, state: KeyState) -> dict[str, Any]:
     """The action as it was planned, and its limits."""
     node, wait = entry.node, entry.node.wait
     detail = {"kind": node.kind.value, "tool": node.tool, "arguments": node.args, "occurrence": node.occurrence}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.fold.job_log import Told, step_indexes
+from aetheris.protocol.fold.job_log import LoggedEvent, step_indexes
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectKind, Kind
@@ -17,9 +17,9 @@ class EffectLog:
     """Takes a job's events, each after it was folded."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    decisions: dict[int, Told] = field(default_factory=dict)
+    decisions: dict[int, LoggedEvent] = field(default_factory=dict)
     """Plan revision → the decision_snapshot that it came from."""
-    _decided: Told | None = None
+    _decided: LoggedEvent | None = None
     _order: Mapping[str, int] = field(default_factory=dict)
     _of_key: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _of_llm: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -28,23 +28,23 @@ class EffectLog:
     _unanswered: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     """Step → who waits for an answer about it, and since when."""
 
-    def take(self, job: JobState, told: Told, *, counts: bool) -> None:
+    def take(self, job: JobState, logged: LoggedEvent, *, counts: bool) -> None:
         """The next event; `counts` as the fold says."""
-        match told.said:
-            case ev.ToolInvocationFinished() as said if counts and said.outcome.took_effect:
-                self._finished(job, told, said)
-            case ev.CommandCommitted() as said:
-                self._committed(said)
-            case ev.JobWaiting() as said if counts and said.form is not None and said.idempotency_key is not None:
-                self._asked[said.idempotency_key] = digest(said.form)
-            case ev.WaitCompleted() as said if counts:
-                self._answered(job, told, said)
-            case ev.DecisionSnapshot() as said:
-                self._snapshot(told, said)
-            case ev.PlanGenerated() as said:
+        match logged.event:
+            case ev.ToolInvocationFinished() as event if counts and event.outcome.took_effect:
+                self._finished(job, logged, event)
+            case ev.CommandCommitted() as event:
+                self._committed(event)
+            case ev.JobWaiting() as event if counts and event.form is not None and event.idempotency_key is not None:
+                self._asked[event.idempotency_key] = digest(event.form)
+            case ev.WaitCompleted() as event if counts:
+                self._answered(job, logged, event)
+            case ev.DecisionSnapshot() as event:
+                self._snapshot(logged, event)
+            case ev.PlanGenerated() as event:
                 decided, self._decided = self._decided, None
                 if counts:
-                    self._planned(job, said, decided)
+                    self._planned(job, event, decided)
             case _:
                 pass
         self._mark_unanswered(job)
@@ -68,39 +68,39 @@ class EffectLog:
         """{job_id, effects, effects_hash}: the same bytes whenever the same events are told."""
         return {"job_id": job_id, "effects": self.rows, "effects_hash": digest(self.rows)}
 
-    def _finished(self, job: JobState, told: Told, said: ev.ToolInvocationFinished) -> None:
-        state = job.keys[said.idempotency_key]
-        tried = state.tries[said.invocation_id]
+    def _finished(self, job: JobState, logged: LoggedEvent, event: ev.ToolInvocationFinished) -> None:
+        state = job.keys[event.idempotency_key]
+        invocation = state.invocations[event.invocation_id]
         row: dict[str, Any] = {
             "job_id": job.job_id,
-            "step_index": self._order.get(said.node_id, -1),
-            "command_id": said.node_id,
+            "step_index": self._order.get(event.node_id, -1),
+            "command_id": event.node_id,
             **_called(state),
-            "output_hash": said.output_hash or "",
-            "created_at": told.time,
-            "seq": told.sequence,
-            "offset": told.record.offset,
-            "event_id": told.id,
-            "idempotency_key": said.idempotency_key,
-            "invocation_id": said.invocation_id,
-            "external_key": tried.external_key,
-            "outcome": said.outcome.value,
-            "via": said.via.value,
+            "output_hash": event.output_hash or "",
+            "created_at": logged.time,
+            "seq": logged.sequence,
+            "offset": logged.record.offset,
+            "event_id": logged.id,
+            "idempotency_key": event.idempotency_key,
+            "invocation_id": event.invocation_id,
+            "external_key": invocation.external_key,
+            "outcome": event.outcome.value,
+            "via": event.via.value,
             "committed": False,
-            "stands": state.settled_by == said.invocation_id,
+            "stands": state.settled_by == event.invocation_id,
         }
-        entry = job.entry(said.node_id)
+        entry = job.entry(event.node_id)
         row["tool_version"] = entry.tool_version if entry is not None else "1"
-        if entry is not None and entry.irreversible and said.external_id is None:
+        if entry is not None and entry.irreversible and event.external_id is None:
             row["untraceable"] = True
-        self._trace_back(row, job, said)
+        self._trace_back(row, job, event)
         self.rows.append(row)
-        self._of_key.setdefault(said.idempotency_key, []).append(row)
+        self._of_key.setdefault(event.idempotency_key, []).append(row)
 
-    def _answered(self, job: JobState, told: Told, said: ev.WaitCompleted) -> None:
+    def _answered(self, job: JobState, logged: LoggedEvent, event: ev.WaitCompleted) -> None:
         """What a human answered is an effect too: it can't be had again by asking."""
-        entry = job.entry(said.node_id) if said.node_id is not None else None
-        if entry is None or entry.node.kind is not Kind.HUMAN or said.idempotency_key is None:
+        entry = job.entry(event.node_id) if event.node_id is not None else None
+        if entry is None or entry.node.kind is not Kind.HUMAN or event.idempotency_key is None:
             return
         row: dict[str, Any] = {
             "job_id": job.job_id,
@@ -108,13 +108,13 @@ class EffectLog:
             "command_id": entry.node.id,
             "kind": EffectKind.HUMAN.value,
             "tool_name": entry.node.tool_name,
-            "input_hash": self._asked.get(said.idempotency_key, ""),
-            "output_hash": said.output_hash or "",
-            "created_at": told.time,
-            "seq": told.sequence,
-            "offset": told.record.offset,
-            "event_id": told.id,
-            "idempotency_key": said.idempotency_key,
+            "input_hash": self._asked.get(event.idempotency_key, ""),
+            "output_hash": event.output_hash or "",
+            "created_at": logged.time,
+            "seq": logged.sequence,
+            "offset": logged.record.offset,
+            "event_id": logged.id,
+            "idempotency_key": event.idempotency_key,
             "invocation_id": "",
             "external_key": "",
             "outcome": ev.Outcome.SUCCESS.value,
@@ -122,18 +122,18 @@ class EffectLog:
             "committed": True,
             "stands": True,
             "tool_version": entry.tool_version,
-            "by": said.by,
+            "by": event.by,
         }
         self._decided_by(row, job)
         self.rows.append(row)
-        self._of_key.setdefault(said.idempotency_key, []).append(row)
+        self._of_key.setdefault(event.idempotency_key, []).append(row)
 
-    def _trace_back(self, row: dict[str, Any], job: JobState, said: ev.ToolInvocationFinished) -> None:
-        if said.external_id is not None:
-            row["external_id"] = said.external_id
+    def _trace_back(self, row: dict[str, Any], job: JobState, event: ev.ToolInvocationFinished) -> None:
+        if event.external_id is not None:
+            row["external_id"] = event.external_id
         if row["kind"] == EffectKind.LLM:
-            row |= {"prompt_hash": row["input_hash"], "response_hash": row["output_hash"], **_model(said)}
-            self._of_llm[said.node_id] = row
+            row |= {"prompt_hash": row["input_hash"], "response_hash": row["output_hash"], **_model(event)}
+            self._of_llm[event.node_id] = row
             return
         self._decided_by(row, job)
 
@@ -143,20 +143,20 @@ class EffectLog:
         if decided is not None:
             row["decision_snapshot_id"] = decided.id
 
-    def _committed(self, said: ev.CommandCommitted) -> None:
-        for row in self._of_key.get(said.idempotency_key, ()):
-            row["committed"] = row["committed"] or row["output_hash"] == said.output_hash
+    def _committed(self, event: ev.CommandCommitted) -> None:
+        for row in self._of_key.get(event.idempotency_key, ()):
+            row["committed"] = row["committed"] or row["output_hash"] == event.output_hash
 
-    def _snapshot(self, told: Told, said: ev.DecisionSnapshot) -> None:
-        self._decided = told
-        row = self._of_llm.get(said.command_id)
+    def _snapshot(self, logged: LoggedEvent, event: ev.DecisionSnapshot) -> None:
+        self._decided = logged
+        row = self._of_llm.get(event.command_id)
         if row is not None:
-            row.setdefault("decision_snapshot_id", told.id)
+            row.setdefault("decision_snapshot_id", logged.id)
 
-    def _planned(self, job: JobState, said: ev.PlanGenerated, decided: Told | None) -> None:
+    def _planned(self, job: JobState, event: ev.PlanGenerated, decided: LoggedEvent | None) -> None:
         self._order = step_indexes(job)
         if decided is not None:
-            self.decisions[said.revision] = decided
+            self.decisions[event.revision] = decided
 
 
 def _called(state: KeyState) -> dict[str, Any]:
@@ -167,8 +167,8 @@ def _called(state: KeyState) -> dict[str, Any]:
     return {"kind": started.kind.value, "tool_name": started.tool_name, "input_hash": started.args_hash}
 
 
-def _model(said: ev.ToolInvocationFinished) -> dict[str, Any]:
+def _model(event: ev.ToolInvocationFinished) -> dict[str, Any]:
     """Which model answered, and what it used, where that is told."""
-    usage = dict(said.usage or {})
+    usage = dict(event.usage or {})
     model = usage.pop("model", None)
     return {name: value for name, value in (("model", model), ("usage", usage)) if value}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled
+from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import RejectReason, Via
 from aetheris.protocol.plan.graph import EffectClass
@@ -55,9 +55,9 @@ def failure_in_words(job: JobState) -> str | None:
         case _:
             return None
     left = _left(job, end.compensated or ())
-    said = " ".join("; ".join([*clauses, *left.clauses()]).split())
+    text = " ".join("; ".join([*clauses, *left.clauses()]).split())
     now = _now(job, left)
-    return f"{said}. {now}" if now else said
+    return f"{text}. {now}" if now else text
 
 
 def unknown(job: JobState) -> str | None:
@@ -89,7 +89,7 @@ def _failed(job: JobState, end: ev.JobFailed) -> Iterator[str]:
         yield "it took no effect"
 
 
-def _ended(state: KeyState, entry: Entry) -> str:
+def _ended(state: KeyState, entry: PlanEntry) -> str:
     """What became of a step's call that did not succeed."""
     node_id = state.node_id
     if state.outcome is Settled.REJECTED:
@@ -99,10 +99,10 @@ def _ended(state: KeyState, entry: Entry) -> str:
         return f"{node_id} ({_call(state, entry)}) was cancelled by a human while it was in doubt"
     if state.via is Via.HUMAN:
         return f"{node_id} ({_call(state, entry)}) was not executed, as a human found out"
-    said = state.reason or "it failed"
+    text = state.reason or "it failed"
     if state.via is Via.LEDGER:
-        return f"{node_id} ({_call(state, entry)}) was given up: {said}"
-    return f"{node_id} failed: {_call(state, entry)} said: {said}"
+        return f"{node_id} ({_call(state, entry)}) was given up: {text}"
+    return f"{node_id} failed: {_call(state, entry)} said: {text}"
 
 
 def _of_whom(state: KeyState) -> str:
@@ -119,12 +119,12 @@ def _words(text: str | None) -> str:
     return f": {text}" if text else ""
 
 
-def _call(state: KeyState, entry: Entry) -> str:
+def _call(state: KeyState, entry: PlanEntry) -> str:
     """The call by its tool, and by the key that the outside knows it by."""
-    tried = state.tries.get(state.settled_by or state.n or "")
-    sent = f", {tried.external_key}" if tried is not None else ""
-    tries = f", try {state.attempts}" if state.attempts > 1 else ""
-    return f"{entry.node.tool_name}{sent}{tries}"
+    invocation = state.invocations.get(state.settled_by or state.current_invocation or "")
+    sent = f", {invocation.external_key}" if invocation is not None else ""
+    invocations = f", try {state.invocation_count}" if state.invocation_count > 1 else ""
+    return f"{entry.node.tool_name}{sent}{invocations}"
 
 
 def _left(job: JobState, undone: Sequence[str]) -> _Left:
@@ -154,16 +154,18 @@ def _settling(job: JobState, left: _Left) -> str:
     undoing = any(entry is None or entry.node.compensates is not None for entry in entries)
     if undoing or left.partly or left.belied:
         return "; a job that ended so is not continued"
-    said = " ".join(f"--settle {state.node_id}=happened|not_executed" for state in left.doubted)
-    return f", and say what you found: aetheris continue {job.job_id} {said} --evidence TEXT"
+    text = " ".join(f"--settle {state.node_id}=happened|not_executed" for state in left.doubted)
+    return f", and say what you found: aetheris continue {job.job_id} {text} --evidence TEXT"
 
 
 def _sent(doubted: Sequence[KeyState]) -> Iterable[str]:
     """What the outside knows the calls by, each once."""
-    return dict.fromkeys(state.tries[nonce].external_key for state in doubted for nonce in state.tries)
+    return dict.fromkeys(
+        state.invocations[invocation_id].external_key for state in doubted for invocation_id in state.invocations
+    )
 
 
-def _in_question(entry: Entry | None, state: KeyState) -> bool:
+def _in_question(entry: PlanEntry | None, state: KeyState) -> bool:
     """Whether the call may have taken effect, for all that anybody has said."""
     denied = state.outcome is Settled.FAILED and state.via is Via.HUMAN and state.reason != RejectReason.CANCELLED
     if entry is None or denied or state.alarms:

@@ -9,31 +9,36 @@ from datetime import datetime
 from typing import Any
 
 from aetheris.protocol.base.conditions import BadCondition, Condition, asked_condition
-from aetheris.protocol.fold.job_log import Told, moment_of
+from aetheris.protocol.fold.job_log import LoggedEvent, moment_of
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectKind, dependencies
 from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.invocation import uses
-from aetheris.protocol.views.course import Course, Moment
+from aetheris.protocol.views.job_history import HistoryEntry, JobHistory
 
 Tree = dict[str, Any]
 """{what, title, at: {seq, id, type, time, offset} | null, facts, because: [Tree]}"""
 
 
-def origin(course: Course, row: dict[str, Any]) -> Tree:
+def origin(history: JobHistory, row: dict[str, Any]) -> Tree:
     """Why an effect of a job exists; `row` is its line in the effect log."""
     key = row["idempotency_key"]
-    moments = course.of_key.get(key, [])
-    finished = next((one.told for one in moments if one.told.id == row["event_id"]), None)
+    moments = history.by_key.get(key, [])
+    finished = next((one.logged for one in moments if one.logged.id == row["event_id"]), None)
     known_as = row.get("external_id") or row["external_key"] or f"by {row.get('by')}"
     title = f"{row['tool_name']} {known_as}"
-    because = [*_permissions(moments), *_tries(moments, row["invocation_id"]), *_open(course, row), _step(course, row)]
+    because = [
+        *_permissions(moments),
+        *_invocations(moments, row["invocation_id"]),
+        *_open(history, row),
+        _step(history, row),
+    ]
     return _tree("effect", title, finished, dict(row), because)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EffectFilter:
     """Which effects are looked for."""
 
     external_id: str | None = None
@@ -43,7 +48,7 @@ class Wanted:
     where: tuple[Condition, ...] = ()
 
     @classmethod
-    def of(cls, external_id: str | None, tool: str | None, since: str | None, where: Iterable[str]) -> "Wanted":
+    def of(cls, external_id: str | None, tool: str | None, since: str | None, where: Iterable[str]) -> "EffectFilter":
         """As it is written.
 
         Raises:
@@ -54,11 +59,11 @@ class Wanted:
             raise BadCondition("since", f"{since}: not a time (RFC 3339)")
         return cls(external_id, tool, begin, tuple(asked_condition("where", text) for text in where))
 
-    def among(self, course: Course) -> list[dict[str, Any]]:
+    def among(self, history: JobHistory) -> list[dict[str, Any]]:
         """The effects of a job that are wanted, in log order."""
-        return [row for row in course.effects.rows if self._takes(course, row)]
+        return [row for row in history.effects.rows if self._takes(history, row)]
 
-    def _takes(self, course: Course, row: dict[str, Any]) -> bool:
+    def _takes(self, history: JobHistory, row: dict[str, Any]) -> bool:
         if self.external_id not in (None, row.get("external_id"), row["external_key"]):
             return False
         if self.tool not in (None, row["tool_name"]):
@@ -66,7 +71,7 @@ class Wanted:
         written = moment_of(row["created_at"])
         if self.since is not None and (written is None or written < self.since):
             return False
-        call = course.calls.get(row["idempotency_key"])
+        call = history.calls.get(row["idempotency_key"])
         return all(call is not None and _holds(one, call.args) for one in self.where)
 
 
@@ -78,45 +83,45 @@ def _holds(condition: Condition, args: Any) -> bool:
         return False
 
 
-def planned_by(course: Course, revision: int) -> Tree:
+def planned_by(history: JobHistory, revision: int) -> Tree:
     """A plan revision, the decision that it came from, and what was asked for."""
-    told = course.plans.get(revision)
-    said = told.said if told is not None else None
+    logged = history.plans.get(revision)
+    event = logged.event if logged is not None else None
     facts: dict[str, Any] = {"revision": revision}
-    if isinstance(said, ev.PlanGenerated):
-        facts |= {"plan_hash": said.plan_hash, "planner": said.planner, "planner_version": said.planner_version}
-    decided = course.effects.decisions.get(revision)
-    above = [_decision(course, decided)] if decided is not None else [asked_for(course)]
-    return _tree("plan", f"revision {revision}", told, facts, above)
+    if isinstance(event, ev.PlanGenerated):
+        facts |= {"plan_hash": event.plan_hash, "planner": event.planner, "planner_version": event.planner_version}
+    decided = history.effects.decisions.get(revision)
+    above = [_decision(history, decided)] if decided is not None else [asked_for(history)]
+    return _tree("plan", f"revision {revision}", logged, facts, above)
 
 
-def asked_for(course: Course) -> Tree:
+def asked_for(history: JobHistory) -> Tree:
     """What the job was born with."""
-    said = course.created.said if course.created is not None else None
-    if not isinstance(said, ev.JobCreated):
-        return _tree("goal", "unknown", course.created, {}, [])
-    facts: dict[str, Any] = {"submitted_by": said.submitted_by, "tenant": said.tenant}
-    facts |= {"agent": said.agent, "session": said.session}
-    if said.brief is not None:
-        facts |= {"model": said.brief.model, "tools": list(said.brief.tools)}
-    title = said.goal if said.goal is not None else f"a plan submitted by {said.submitted_by}"
+    event = history.created.event if history.created is not None else None
+    if not isinstance(event, ev.JobCreated):
+        return _tree("goal", "unknown", history.created, {}, [])
+    facts: dict[str, Any] = {"submitted_by": event.submitted_by, "tenant": event.tenant}
+    facts |= {"agent": event.agent, "session": event.session}
+    if event.brief is not None:
+        facts |= {"model": event.brief.model, "tools": list(event.brief.tools)}
+    title = event.goal if event.goal is not None else f"a plan submitted by {event.submitted_by}"
     known = {name: value for name, value in facts.items() if value is not None}
-    return _tree("goal", title, course.created, {"job_id": said.job_id, **known}, [])
+    return _tree("goal", title, history.created, {"job_id": event.job_id, **known}, [])
 
 
-def _decision(course: Course, told: Told) -> Tree:
-    said = told.said
-    if not isinstance(said, ev.DecisionSnapshot):
-        return _tree("decision", "unknown", told, {}, [asked_for(course)])
-    summaries = {"memory_summary": said.memory_summary, "reasoning_summary": said.reasoning_summary}
-    facts = {"command_id": said.command_id} | {name: text for name, text in summaries.items() if text is not None}
-    made_by = [_used(row) for row in course.effects.rows if row["command_id"] == said.command_id and row["stands"]]
-    return _tree("decision", said.goal, told, facts, [*made_by, asked_for(course)])
+def _decision(history: JobHistory, logged: LoggedEvent) -> Tree:
+    event = logged.event
+    if not isinstance(event, ev.DecisionSnapshot):
+        return _tree("decision", "unknown", logged, {}, [asked_for(history)])
+    summaries = {"memory_summary": event.memory_summary, "reasoning_summary": event.reasoning_summary}
+    facts = {"command_id": event.command_id} | {name: text for name, text in summaries.items() if text is not None}
+    made_by = [_used(row) for row in history.effects.rows if row["command_id"] == event.command_id and row["stands"]]
+    return _tree("decision", event.goal, logged, facts, [*made_by, asked_for(history)])
 
 
-def _step(course: Course, row: dict[str, Any]) -> Tree:
-    job, node_id = course.job, row["command_id"]
-    call = course.calls.get(row["idempotency_key"])
+def _step(history: JobHistory, row: dict[str, Any]) -> Tree:
+    job, node_id = history.job, row["command_id"]
+    call = history.calls.get(row["idempotency_key"])
     entry = job.entry(node_id) if job is not None else None
     facts: dict[str, Any] = {"node_id": node_id, "step_index": row["step_index"]}
     if call is not None:
@@ -125,8 +130,8 @@ def _step(course: Course, row: dict[str, Any]) -> Tree:
         return _tree("step", node_id, None, facts, [])
     used = set(uses(entry))
     facts["depends_on"] = list(dependencies(entry.node))
-    before = [_used(one) for one in course.effects.rows if one["command_id"] in used and one["stands"]]
-    return _tree("step", node_id, None, facts, [*before, planned_by(course, _revision(job, node_id))])
+    before = [_used(one) for one in history.effects.rows if one["command_id"] in used and one["stands"]]
+    return _tree("step", node_id, None, facts, [*before, planned_by(history, _revision(job, node_id))])
 
 
 def _revision(job: JobState, node_id: str) -> int:
@@ -136,8 +141,8 @@ def _revision(job: JobState, node_id: str) -> int:
 
 def _used(row: dict[str, Any]) -> Tree:
     """An earlier effect, without its own reasons."""
-    told = ev.WaitCompleted if row["kind"] == EffectKind.HUMAN else ev.ToolInvocationFinished
-    at = {"seq": row["seq"], "id": row["event_id"], "type": told.event_type}
+    reported = ev.WaitCompleted if row["kind"] == EffectKind.HUMAN else ev.ToolInvocationFinished
+    at = {"seq": row["seq"], "id": row["event_id"], "type": reported.event_type}
     name = f" {row['external_id']}" if "external_id" in row else ""
     names = ("output_hash", "model", "usage", "prompt_hash", "response_hash")
     shown = {name: row[name] for name in names if name in row}
@@ -145,56 +150,61 @@ def _used(row: dict[str, Any]) -> Tree:
     return {"what": "used", "title": title, "at": {**at, "time": row["created_at"]}, "facts": shown, "because": []}
 
 
-def _permissions(moments: list[Moment]) -> Iterator[Tree]:
+def _permissions(moments: list[HistoryEntry]) -> Iterator[Tree]:
     for moment in moments:
-        said = moment.told.said
+        event = moment.logged.event
         if not moment.counts:
             continue
-        if isinstance(said, ev.ApprovalDecided):
-            facts = {"rule": said.rule, "comment": said.comment, "args_hash": said.args_hash}
+        if isinstance(event, ev.ApprovalDecided):
+            facts = {"rule": event.rule, "comment": event.comment, "args_hash": event.args_hash}
             known = {name: value for name, value in facts.items() if value is not None}
-            yield _tree("approval", f"{said.decision.value} by {said.approver}", moment.told, known, [])
-        elif isinstance(said, ev.PolicyAllowed):
-            yield _tree("policy", f"allowed by rule {said.rule}", moment.told, {"args_hash": said.args_hash}, [])
+            yield _tree("approval", f"{event.decision.value} by {event.approver}", moment.logged, known, [])
+        elif isinstance(event, ev.PolicyAllowed):
+            yield _tree("policy", f"allowed by rule {event.rule}", moment.logged, {"args_hash": event.args_hash}, [])
 
 
-def _tries(moments: list[Moment], nonce: str) -> Iterator[Tree]:
+def _invocations(moments: list[HistoryEntry], invocation_id: str) -> Iterator[Tree]:
     """How the effect came about, and came to be known."""
     for moment in moments:
-        said, told = moment.told.said, moment.told
+        event, logged = moment.logged.event, moment.logged
         if not moment.counts:
             continue
-        match said:
+        match event:
             case ev.ToolInvocationStarted():
-                facts = {"external_key": said.external_key, "worker_id": said.worker_id, "token": said.token}
-                mine = "" if said.invocation_id == nonce else " (another try)"
-                yield _tree("try", f"attempt {said.attempt_id}{mine}", told, facts, [])
+                facts = {"external_key": event.external_key, "worker_id": event.worker_id, "token": event.token}
+                mine = "" if event.invocation_id == invocation_id else " (another try)"
+                yield _tree("try", f"attempt {event.attempt_id}{mine}", logged, facts, [])
             case ev.InvocationInDoubt():
-                yield _tree("doubt", f"in doubt: {said.error_class}", told, {}, [])
+                yield _tree("doubt", f"in doubt: {event.error_class}", logged, {}, [])
             case ev.InvocationProbed():
-                yield _tree("probe", f"the outside says {said.answer.value}", told, {}, [])
+                yield _tree("probe", f"the outside says {event.answer.value}", logged, {}, [])
             case ev.InvocationParked():
-                yield _tree("doubt", f"parked: {said.reason}", told, {}, [])
+                yield _tree("doubt", f"parked: {event.reason}", logged, {}, [])
             case ev.InvocationReopened():
-                yield _tree("doubt", f"reopened by {said.by}", told, {}, [])
-            case ev.ToolInvocationFinished() if said.by is not None:
-                yield _tree("human", f"{said.outcome.value} says {said.by}", told, {"evidence": said.evidence}, [])
+                yield _tree("doubt", f"reopened by {event.by}", logged, {}, [])
+            case ev.ToolInvocationFinished() if event.by is not None:
+                yield _tree("human", f"{event.outcome.value} says {event.by}", logged, {"evidence": event.evidence}, [])
             case _:
                 pass
 
 
-def _open(course: Course, row: dict[str, Any]) -> Iterator[Tree]:
+def _open(history: JobHistory, row: dict[str, Any]) -> Iterator[Tree]:
     """What is asked about the effect, and nobody answers."""
-    for one in unanswered(course.job) if course.job is not None and "unanswered" in row else ():
+    for one in unanswered(history.job) if history.job is not None and "unanswered" in row else ():
         if one.node_id == row["command_id"]:
-            said = (moment.told for moment in course.moments if moment.counts and _begins(moment.told, one.waits))
-            yield _tree("confirmation", str(one), next(said, None), {"waits": one.waits, "since": one.since}, [])
+            reported = (
+                moment.logged for moment in history.moments if moment.counts and _begins(moment.logged, one.waits)
+            )
+            yield _tree("confirmation", str(one), next(reported, None), {"waits": one.waits, "since": one.since}, [])
 
 
-def _begins(told: Told, node_id: str) -> bool:
-    return isinstance(told.said, ev.JobWaiting) and (told.said.wait_type, told.said.node_id) == ("verifier", node_id)
+def _begins(logged: LoggedEvent, node_id: str) -> bool:
+    return isinstance(logged.event, ev.JobWaiting) and (logged.event.wait_type, logged.event.node_id) == (
+        "verifier",
+        node_id,
+    )
 
 
-def _tree(what: str, title: str, told: Told | None, facts: dict[str, Any], because: list[Tree]) -> Tree:
-    at = told.named() if told is not None else None
+def _tree(what: str, title: str, logged: LoggedEvent | None, facts: dict[str, Any], because: list[Tree]) -> Tree:
+    at = logged.named() if logged is not None else None
     return {"what": what, "title": title, "at": at, "facts": facts, "because": because}

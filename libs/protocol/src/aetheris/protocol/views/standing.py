@@ -6,12 +6,12 @@ from typing import Any
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.rules import unsure
 from aetheris.protocol.fold.start import is_stopped
-from aetheris.protocol.fold.state import Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import EffectClass, dependencies
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.planning.confirmation import unanswered
-from aetheris.protocol.planning.contract import Status
+from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.failure import failure_in_words, unknown
 
@@ -75,7 +75,9 @@ def to_start(job: JobState) -> Iterator[tuple[str, str]]:
         node, found = entries[-1].node, _counting_key(job, entries[-1].node.id)
         if node.tool is None or node.id in job.finished or is_stopped(job, entries[-1]):
             continue
-        untouched = found is None or (found[1].st in (St.NONE, St.REOPENED) and not found[1].is_asking)
+        untouched = found is None or (
+            found[1].status in (KeyStatus.NONE, KeyStatus.REOPENED) and not found[1].is_asking
+        )
         if untouched and all(earlier in job.finished for earlier in dependencies(node)):
             yield node.id, node.tool
 
@@ -87,30 +89,35 @@ def opened_by(job: JobState, worker_id: str) -> list[dict[str, Any]]:
             "job_id": job.job_id,
             "node_id": state.node_id,
             "tool": state.started.tool_name if state.started is not None else None,
-            "state": state.st.value,
-            "incarnation": state.tries[nonce].incarnation,
+            "state": state.status.value,
+            "incarnation": state.invocations[invocation_id].incarnation,
         }
         for state in job.keys.values()
-        if state.st is not St.SETTLED
-        for nonce in sorted(state.live)
-        if state.tries[nonce].worker_id == worker_id
+        if state.status is not KeyStatus.SETTLED
+        for invocation_id in sorted(state.unresolved)
+        if state.invocations[invocation_id].worker_id == worker_id
     ]
 
 
-def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
+def step_view(job: JobState, entry: PlanEntry) -> dict[str, Any]:
     """Where one step stands."""
     node = entry.node
-    step: dict[str, Any] = {"node_id": node.id, "tool": node.tool_name, "state": Status.PENDING.value, "attempts": 0}
+    step: dict[str, Any] = {
+        "node_id": node.id,
+        "tool": node.tool_name,
+        "state": ContractStatus.PENDING.value,
+        "attempts": 0,
+    }
     found = _counting_key(job, node.id)
     finished = job.finished.get(node.id)
     if found is not None:
         key, state = found
         step["state"] = step_status(state, over=job.terminal is not None).value
-        step["attempts"] = state.attempts
+        step["attempts"] = state.invocation_count
         step["execution_id"] = execution_id(job.job_id, node.id, key)
         step["external_id"] = state.external_id
         step["request_id"] = request_id(job.job_id, node.id, key, state.asks) if _asks(job, entry, state) else None
-        step["reason"] = state.parked_because if state.st is St.PARKED else state.reason
+        step["reason"] = state.parked_because if state.status is KeyStatus.PARKED else state.reason
         step["via"] = state.via.value if state.via is not None else None
     if finished is not None:
         step["result_type"] = finished.result_type
@@ -120,20 +127,20 @@ def step_view(job: JobState, entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in step.items() if value is not None}
 
 
-def _asks(job: JobState, entry: Entry, state: KeyState) -> bool:
+def _asks(job: JobState, entry: PlanEntry, state: KeyState) -> bool:
     """Whether a human may answer: the call waits for his approval, or the step is a form."""
     is_form = state.is_waiting and state.waits_for is not None and state.waits_for.form is not None
     return (state.is_asking or is_form) and job.terminal is None and not is_stopped(job, entry)
 
 
-def _effect(job: JobState, entry: Entry) -> str | None:
+def _effect(job: JobState, entry: PlanEntry) -> str | None:
     """none, confirmed or possible; None for what leaves no effect anywhere."""
     if entry.effect_class is EffectClass.PURE:
         return None
     states = [job.keys[key] for key in job.node_keys.get(entry.node.id, ())]
     if any(state.outcome is Settled.SUCCESS or state.alarms for state in states):
         return "confirmed"
-    return "possible" if any(state.live and not (state.outcome and state.sure) for state in states) else "none"
+    return "possible" if any(state.unresolved and not (state.outcome and state.sure) for state in states) else "none"
 
 
 def _counting_key(job: JobState, node_id: str) -> tuple[str, KeyState] | None:
@@ -159,7 +166,7 @@ def _why(job: JobState) -> str | None:
             f"{parked.node_id} is parked ({parked.parked_because}): whether it took effect is not known. "
             "Resolve it with evidence: happened, not_executed or retry"
         )
-    doubted = next((state for state in job.keys.values() if state.st is St.STARTED and state.in_doubt), None)
+    doubted = next((state for state in job.keys.values() if state.status is KeyStatus.STARTED and state.in_doubt), None)
     if doubted is not None:
         return f"{doubted.node_id} is in doubt ({doubted.in_doubt}): whether it took effect is being found out"
     if ("resolve", None) in job.open_waits:
@@ -184,10 +191,12 @@ def _why(job: JobState) -> str | None:
 
 def _waits(job: JobState) -> bool:
     """Whether it goes on only when something comes, and nothing else of it runs."""
-    if any(state.st in (St.STARTED, St.REOPENED) and not state.is_asking for state in job.keys.values()):
+    if any(
+        state.status in (KeyStatus.STARTED, KeyStatus.REOPENED) and not state.is_asking for state in job.keys.values()
+    ):
         return False
     return bool(job.open_waits) or _parked(job) is not None
 
 
 def _parked(job: JobState) -> KeyState | None:
-    return next((state for state in job.keys.values() if state.st is St.PARKED), None)
+    return next((state for state in job.keys.values() if state.status is KeyStatus.PARKED), None)

@@ -3,39 +3,39 @@
 from typing import Any
 
 from aetheris.protocol.base.keys import job_key, trace_id
-from aetheris.protocol.fold.state import Entry, JobState, KeyState
+from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.invocation import uses
-from aetheris.protocol.views.course import Course, Moment, about
 from aetheris.protocol.views.execution_trace import execution_trace
+from aetheris.protocol.views.job_history import HistoryEntry, JobHistory, about
 from aetheris.protocol.views.provenance import asked_for, planned_by
 from aetheris.protocol.views.standing import job_view, step_view
 
 
-def trace_of(course: Course) -> dict[str, Any]:
+def trace_of(history: JobHistory) -> dict[str, Any]:
     """{job, decisions, graph: {nodes, edges}, steps, events, effects, execution_trace}; {} for an unborn job."""
-    job = course.job
-    if job is None or course.created is None:
+    job = history.job
+    if job is None or history.created is None:
         return {}
-    view = job_view(job, course.created.time)
+    view = job_view(job, history.created.time)
     return {
         "job": {name: value for name, value in view.items() if name != "steps"}
         | {"trace_id": trace_id(job_key(job.job_id))},
-        "decisions": _decisions(course, job),
+        "decisions": _decisions(history, job),
         "graph": _graph(job),
-        "steps": _steps(course, job),
-        "events": [_line(moment) for moment in course.moments],
-        "effects": course.effects.rows,
-        "execution_trace": execution_trace(moment.told for moment in course.moments),
+        "steps": _steps(history, job),
+        "events": [_line(moment) for moment in history.moments],
+        "effects": history.effects.rows,
+        "execution_trace": execution_trace(moment.logged for moment in history.moments),
     }
 
 
-def _decisions(course: Course, job: JobState) -> dict[str, Any]:
+def _decisions(history: JobHistory, job: JobState) -> dict[str, Any]:
     """Downwards: what was asked for, what was decided for it, which plan came of that, with which nodes."""
-    root = _without_reasons(asked_for(course))
-    for revision in sorted(course.plans):
-        plan = planned_by(course, revision)
+    root = _without_reasons(asked_for(history))
+    for revision in sorted(history.plans):
+        plan = planned_by(history, revision)
         above = root
         for reason in plan["because"]:
             if reason["what"] == "decision":
@@ -66,7 +66,7 @@ def _graph(job: JobState) -> dict[str, Any]:
     }
 
 
-def _node(job: JobState, entry: Entry) -> dict[str, Any]:
+def _node(job: JobState, entry: PlanEntry) -> dict[str, Any]:
     step = step_view(job, entry)
     return {
         "node_id": entry.node.id,
@@ -78,7 +78,7 @@ def _node(job: JobState, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _edges(entry: Entry) -> list[dict[str, Any]]:
+def _edges(entry: PlanEntry) -> list[dict[str, Any]]:
     used = set(uses(entry))
     return [
         {"from": node_id, "to": entry.node.id, "carries": "result" if node_id in used else "order"}
@@ -86,76 +86,76 @@ def _edges(entry: Entry) -> list[dict[str, Any]]:
     ]
 
 
-def _steps(course: Course, job: JobState) -> list[dict[str, Any]]:
-    of_node: dict[str, list[Moment]] = {}
-    for moment in course.moments:
-        node_id = about(moment.told.said)
+def _steps(history: JobHistory, job: JobState) -> list[dict[str, Any]]:
+    of_node: dict[str, list[HistoryEntry]] = {}
+    for moment in history.moments:
+        node_id = about(moment.logged.event)
         if node_id is not None:
             of_node.setdefault(node_id, []).append(moment)
-    return [_step(course, job, found[-1], of_node.get(node_id, [])) for node_id, found in job.entries.items()]
+    return [_step(history, job, found[-1], of_node.get(node_id, [])) for node_id, found in job.entries.items()]
 
 
-def _step(course: Course, job: JobState, entry: Entry, moments: list[Moment]) -> dict[str, Any]:
+def _step(history: JobHistory, job: JobState, entry: PlanEntry, moments: list[HistoryEntry]) -> dict[str, Any]:
     return {
         **step_view(job, entry),
         "tool_version": entry.tool_version,
-        "keys": [_key(course, key, job.keys[key]) for key in job.node_keys.get(entry.node.id, ())],
+        "keys": [_key(history, key, job.keys[key]) for key in job.node_keys.get(entry.node.id, ())],
         "events": [_line(moment) for moment in moments],
     }
 
 
-def _key(course: Course, key: str, state: KeyState) -> dict[str, Any]:
-    call = course.calls.get(key)
-    found: dict[str, Any] = {"idempotency_key": key, "trace_id": trace_id(key), "state": state.st.value}
+def _key(history: JobHistory, key: str, state: KeyState) -> dict[str, Any]:
+    call = history.calls.get(key)
+    found: dict[str, Any] = {"idempotency_key": key, "trace_id": trace_id(key), "state": state.status.value}
     if call is not None:
         found["args"] = call.args
     if state.result_hash is not None:
         found["output_hash"] = state.result_hash
         found |= {"result": state.result} if state.result_ref is None else {"result_ref": state.result_ref.sha256}
     found["tries"] = [
-        {"invocation_id": nonce, "external_key": tried.external_key, "worker_id": tried.worker_id}
-        for nonce, tried in state.tries.items()
+        {"invocation_id": invocation_id, "external_key": invocation.external_key, "worker_id": invocation.worker_id}
+        for invocation_id, invocation in state.invocations.items()
     ]
     if state.alarms:
         found["alarms"] = list(state.alarms)
     return found
 
 
-def _line(moment: Moment) -> dict[str, Any]:
+def _line(moment: HistoryEntry) -> dict[str, Any]:
     """An event in a list: what it is, and the words that tell it from others of its type."""
-    return {**moment.told.named(), "counts": moment.counts, "says": _says(moment.told.said)}
+    return {**moment.logged.named(), "counts": moment.counts, "says": _says(moment.logged.event)}
 
 
-def _says(said: Any) -> str:
-    match said:
+def _says(reported: Any) -> str:
+    match reported:
         case ev.ToolInvocationStarted():
-            return f"{said.node_id}: {said.tool_name}, {said.external_key}"
+            return f"{reported.node_id}: {reported.tool_name}, {reported.external_key}"
         case ev.ToolInvocationFinished():
-            reason = f": {said.error}" if said.error else ""
-            return f"{said.node_id}: {said.outcome.value} via {said.via.value}{reason}"
+            reason = f": {reported.error}" if reported.error else ""
+            return f"{reported.node_id}: {reported.outcome.value} via {reported.via.value}{reason}"
         case ev.NodeFinished():
-            return f"{said.node_id}: {said.result_type}"
+            return f"{reported.node_id}: {reported.result_type}"
         case ev.ApprovalDecided():
-            return f"{said.node_id}: {said.decision.value} by {said.approver}"
+            return f"{reported.node_id}: {reported.decision.value} by {reported.approver}"
         case ev.PolicyAllowed():
-            return f"{said.node_id}: rule {said.rule}"
+            return f"{reported.node_id}: rule {reported.rule}"
         case ev.InvocationRejected():
-            return f"{said.node_id}: {said.reason.value}"
+            return f"{reported.node_id}: {reported.reason.value}"
         case ev.InvocationInDoubt():
-            return f"{said.node_id}: {said.error_class}"
+            return f"{reported.node_id}: {reported.error_class}"
         case ev.InvocationProbed():
-            return f"{said.node_id}: {said.answer.value}"
+            return f"{reported.node_id}: {reported.answer.value}"
         case ev.InvocationParked():
-            return f"{said.node_id}: {said.reason}"
+            return f"{reported.node_id}: {reported.reason}"
         case ev.InvocationReopened():
-            return f"{said.node_id}: by {said.by}"
+            return f"{reported.node_id}: by {reported.by}"
         case ev.WorkerEnded():
-            return f"{said.worker_id}: {said.how}"
+            return f"{reported.worker_id}: {reported.how}"
         case ev.JobStopping() | ev.CancelRequested():
-            return f"{said.reason or ''}"
+            return f"{reported.reason or ''}"
         case ev.ViolationFound():
-            return f"{said.rule}: {said.message}"
+            return f"{reported.rule}: {reported.message}"
         case ev.JobFailed():
-            return said.error
+            return reported.error
         case _:
-            return about(said) or ""
+            return about(reported) or ""

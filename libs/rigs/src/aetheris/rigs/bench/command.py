@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from aetheris.cli.console import CommandError, Exit, Json, errors_as_exits, fields, print_json, progress
-from aetheris.rigs.bench.measuring import NotMeasured
+from aetheris.rigs.bench.measurement import NotMeasured
 from aetheris.rigs.bench.runner import Variant, run
 from aetheris.rigs.bench.workloads import workload as workload_of
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.rigs.bench.measuring import JobNotCompleted
+from aetheris.rigs.bench.measurement import JobNotCompleted
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.log.interface import Reader
 

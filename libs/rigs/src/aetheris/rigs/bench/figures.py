@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aetheris.rigs.bench.notes import Note, first_after, gaps_ms, percentile, repeats
-from aetheris.rigs.bench.usage import Memory
+from aetheris.rigs.bench.usage import MemoryUse
 from aetheris.rigs.bench.workloads import Workload
 
 
 @dataclass(frozen=True)
-class Crash:
+class CrashTimes:
     """Monotonic ns: the signal is sent; the process is gone; the last job is seen to have ended."""
 
     killed_ns: int
@@ -26,8 +26,8 @@ class Measured:
     wall_s: float
     job_s: tuple[float, ...]
     cpu_s: Mapping[str, float] = field(default_factory=dict[str, float])
-    memory: Mapping[str, Memory] = field(default_factory=dict[str, Memory])
-    crash: Crash | None = None
+    memory: Mapping[str, MemoryUse] = field(default_factory=dict[str, MemoryUse])
+    crash: CrashTimes | None = None
 
 
 def report(workload: Workload, measured: Measured, notes: Iterable[Note]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def report(workload: Workload, measured: Measured, notes: Iterable[Note]) -> dic
     return shown if measured.crash is None else shown | recovery(measured.crash, calls)
 
 
-def recovery(crash: Crash, notes: Iterable[Note]) -> dict[str, Any]:
+def recovery(crash: CrashTimes, notes: Iterable[Note]) -> dict[str, Any]:
     """Seconds from the kill to the next entry of the tool, and to the end of the last job."""
     first = first_after(notes, crash.gone_ns)
     return {

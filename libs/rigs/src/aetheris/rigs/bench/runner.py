@@ -18,7 +18,7 @@ from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import State
 from aetheris.rigs.bench.completions import Completions, completions
-from aetheris.rigs.bench.measuring import JobNotCompleted, NotMeasured, kill, measure_all, notes_in
+from aetheris.rigs.bench.measurement import JobNotCompleted, NotMeasured, kill, measure_all, notes_in
 from aetheris.rigs.bench.workloads import WARM_UP, Workload
 from aetheris.sdk.client import AsyncClient
 

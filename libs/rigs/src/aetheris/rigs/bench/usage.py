@@ -9,7 +9,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """MiB: `rss` counts a page that processes share once for each of them, `pss` its part."""
 
     rss: float
@@ -25,7 +25,7 @@ def cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
     return {name: sum(map(_time_of, _family(pid, children, set(pids.values())))) for name, pid in pids.items()}
 
 
-def memory(pids: Mapping[str, int]) -> dict[str, Memory]:
+def memory(pids: Mapping[str, int]) -> dict[str, MemoryUse]:
     """What each process holds now, without its descendants; nothing of one that has ended."""
     return {name: parse_rollup(_read(pid, "smaps_rollup")) for name, pid in pids.items()}
 
@@ -39,10 +39,10 @@ def parse_stat(stat: str) -> tuple[int, float]:
     return int(fields[1]), sum(map(int, fields[11:15])) / _TICKS_PER_S
 
 
-def parse_rollup(rollup: str) -> Memory:
+def parse_rollup(rollup: str) -> MemoryUse:
     """The lines Rss and Pss, in kB there."""
     sizes = {words[0]: int(words[1]) for words in map(str.split, rollup.splitlines()) if words[0] in ("Rss:", "Pss:")}
-    return Memory(sizes.get("Rss:", 0) / 1024, sizes.get("Pss:", 0) / 1024)
+    return MemoryUse(sizes.get("Rss:", 0) / 1024, sizes.get("Pss:", 0) / 1024)
 
 
 def _family(pid: int, children: Mapping[int, list[int]], named: set[int]) -> Iterator[int]:

@@ -20,11 +20,11 @@ Run = Callable[[Path, int], Mapping[str, Any]]
 """Runs one seed in a folder; its report, with `holds`."""
 
 
-class OtherTermsError(Exception):
+class OtherSettingsError(Exception):
     """What is there was begun with other numbers; its seeds would not compare."""
 
 
-class Terms(BaseModel):
+class CampaignSettings(BaseModel):
     """What every seed of a campaign has in common."""
 
     model_config = ConfigDict(frozen=True)
@@ -35,7 +35,7 @@ class Terms(BaseModel):
 
 
 class _State(BaseModel):
-    terms: Terms
+    terms: CampaignSettings
     reports: dict[int, dict[str, Any]] = {}
 
 
@@ -44,7 +44,7 @@ class Campaign:
     """The seeds of a folder."""
 
     folder: Path
-    terms: Terms
+    terms: CampaignSettings
 
     def go(self, seeds: range, run: Run) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Each seed with its report, run where it has not been yet; the folder of one that holds is removed.
@@ -69,9 +69,9 @@ class Campaign:
         except FileNotFoundError:
             return _State(terms=self.terms)
         except ValidationError:
-            raise OtherTermsError(f"{self.folder / STATE} is no campaign's") from None
+            raise OtherSettingsError(f"{self.folder / STATE} is no campaign's") from None
         if state.terms != self.terms:
-            raise OtherTermsError(f"{self.folder} was begun with {state.terms}")
+            raise OtherSettingsError(f"{self.folder} was begun with {state.terms}")
         return state
 
     def _save(self, state: _State) -> None:

@@ -21,7 +21,7 @@ from aetheris.cli.console import (
 )
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.rigs.chaos import report
-from aetheris.rigs.chaos.campaign import Campaign, OtherTermsError, Terms
+from aetheris.rigs.chaos.campaign import Campaign, CampaignSettings, OtherSettingsError
 from aetheris.rigs.chaos.runner import run
 from aetheris.sdk.client import ApiError
 
@@ -43,8 +43,8 @@ def chaos(
     with errors_as_exits(as_json=as_json), tempfile.TemporaryDirectory(prefix="aetheris-chaos-") as temporary:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of each outage that we make
         if seeds > 1:
-            terms = Terms(jobs=jobs, kills=kills, brokers=brokers)
-            _campaign(Campaign(data or Path(temporary), terms), range(seed, seed + seeds), as_json=as_json)
+            context = CampaignSettings(jobs=jobs, kills=kills, brokers=brokers)
+            _campaign(Campaign(data or Path(temporary), context), range(seed, seed + seeds), as_json=as_json)
             return
         folder = _empty(data) if data is not None else Path(temporary)
         try:
@@ -64,16 +64,16 @@ def _campaign(campaign: Campaign, seeds: range, *, as_json: bool) -> None:
     Raises:
         CommandError: the folder is another campaign's.
     """
-    terms, holds = campaign.terms, True
+    context, holds = campaign.terms, True
 
     def one(folder: Path, seed: int) -> Mapping[str, Any]:
         try:
             outcome = run(
-                folder, jobs=terms.jobs, kills=terms.kills, seed=seed, progress=progress, brokers=terms.brokers
+                folder, jobs=context.jobs, kills=context.kills, seed=seed, progress=progress, brokers=context.brokers
             )
         except (ApiError, TimeoutError, EmbeddedError) as error:
             return {"holds": False, "seed": seed, "failed_to_run": f"{type(error).__name__}: {error}"}
-        return report.as_json(outcome, seed=seed, jobs=terms.jobs)
+        return report.as_json(outcome, seed=seed, jobs=context.jobs)
 
     try:
         for seed, found in campaign.go(seeds, one):
@@ -82,7 +82,7 @@ def _campaign(campaign: Campaign, seeds: range, *, as_json: bool) -> None:
                 print_json_line(found)
             else:
                 fields([(f"seed {seed}", report.in_short(found))])
-    except OtherTermsError as error:
+    except OtherSettingsError as error:
         raise CommandError(Exit.BAD_INPUT, "other_campaign", str(error), field="--data") from None
     end(Exit.HOLDS if holds else Exit.FAILED)
 

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from aetheris.cli.embedded.plan import Part, log_path
+from aetheris.cli.embedded.plan import ProcessSpec, log_path
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, spawn
-from aetheris.rigs.chaos.outside import until
+from aetheris.rigs.chaos.external_server import until
 from aetheris.rigs.chaos.quorum import controller, leader_of
-from aetheris.rigs.chaos.schedule import OUTSIDE, Fault, Kind, Struck
-from aetheris.rigs.chaos.system import System
+from aetheris.rigs.chaos.schedule import OUTSIDE, FaultKind, ScheduledFault, Struck
+from aetheris.rigs.chaos.system import ChaosSystem
 from aetheris.runtime.redis.client import Redis, RedisUnavailable
 
 RUNS_WITHIN_S = 30.0
@@ -38,16 +38,16 @@ class _Lasting:
 
 
 @dataclass
-class Faults:
+class FaultInjector:
     """The hand that strikes. Call `tick` often."""
 
-    system: System
+    system: ChaosSystem
     struck: list[Struck] = field(default_factory=list[Struck])
     _lasting: list[_Lasting] = field(default_factory=list[_Lasting])
     _extras: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, subprocess.Popen[bytes]])
     _leaving: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
-    def strike(self, fault: Fault) -> Struck:
+    def strike(self, fault: ScheduledFault) -> Struck:
         """Carry one out; what lasts goes on in the background."""
         reason = self._impossible(fault)
         now_s = time.monotonic()
@@ -88,47 +88,47 @@ class Faults:
         for child in (*self._extras.values(), *self._leaving):
             end(child, 0.0)
 
-    def _carry_out(self, fault: Fault) -> None:
+    def _carry_out(self, fault: ScheduledFault) -> None:
         match fault.kind:
-            case Kind.KILL:
+            case FaultKind.KILL:
                 os.kill(self._pid(fault.target), signal.SIGKILL)
-            case Kind.PAUSE:
+            case FaultKind.PAUSE:
                 self._pause(fault)
-            case Kind.FLUSH:
+            case FaultKind.FLUSH:
                 self._flush()
-            case Kind.LOSE_TAIL:
+            case FaultKind.LOSE_TAIL:
                 self._lose_tail(fault.amount)
-            case Kind.KILL_BROKER:
+            case FaultKind.KILL_BROKER:
                 self._kill_broker(fault.target or self.system.brokers[0])
-            case Kind.KILL_LEADER | Kind.KILL_CONTROLLER:
+            case FaultKind.KILL_LEADER | FaultKind.KILL_CONTROLLER:
                 self._kill_broker(self._in_charge(fault))
-            case Kind.STOP_LEADER | Kind.STOP_CONTROLLER:
+            case FaultKind.STOP_LEADER | FaultKind.STOP_CONTROLLER:
                 pid = self._pid(self._in_charge(fault))
                 os.kill(pid, signal.SIGSTOP)
                 self._last(fault.lasts_s, lambda: _wake(pid), self._brokers_are_back)
-            case Kind.ROLLING:
+            case FaultKind.ROLLING:
                 self._last(0.0, _nothing, self._brokers_are_back)
                 for name in self.system.brokers:
                     self._restart_broker(name)
-            case Kind.ADD | Kind.REMOVE:
-                self._scale(add=fault.kind is Kind.ADD)
-            case Kind.SLOW:
+            case FaultKind.ADD | FaultKind.REMOVE:
+                self._scale(add=fault.kind is FaultKind.ADD)
+            case FaultKind.SLOW:
                 self._slow(fault.target, fault.amount)
                 self._last(fault.lasts_s, lambda: self._slow(fault.target, 0.0))
-            case Kind.RESET:
+            case FaultKind.RESET:
                 self._reset(fault.target, on=True)
                 self._last(fault.lasts_s, lambda: self._reset(fault.target, on=False))
-            case Kind.ON_THE_WIRE:
+            case FaultKind.ON_THE_WIRE:
                 self.system.proxy.late(OUTSIDE, fault.amount)
                 self._last(fault.lasts_s, lambda: self._kill_with_requests_under_way(fault.target))
-            case Kind.FULL_DISK:
+            case FaultKind.FULL_DISK:
                 filler = _filled(self.system.broker_folder)
                 self._last(fault.lasts_s, lambda: filler.unlink(missing_ok=True), self._brokers_are_back)
-            case Kind.WRONG_CLOCK | Kind.BORN_WRONG:
+            case FaultKind.WRONG_CLOCK | FaultKind.BORN_WRONG:
                 clock = self.system.clock(fault.target)
                 clock.write_text(f"{fault.amount:+.0f}s\n")
                 self._last(fault.lasts_s, lambda: _set_right(clock))
-                if fault.kind is Kind.BORN_WRONG:
+                if fault.kind is FaultKind.BORN_WRONG:
                     os.kill(self._pid(fault.target), signal.SIGKILL)
 
     def _kill_with_requests_under_way(self, target: str) -> None:
@@ -139,14 +139,14 @@ class Faults:
                 os.kill(pid, signal.SIGKILL)
         self.system.proxy.late(OUTSIDE, 0.0)
 
-    def _impossible(self, fault: Fault) -> str | None:
-        if fault.kind in (Kind.WRONG_CLOCK, Kind.BORN_WRONG) and not self.system.has_clocks:
+    def _impossible(self, fault: ScheduledFault) -> str | None:
+        if fault.kind in (FaultKind.WRONG_CLOCK, FaultKind.BORN_WRONG) and not self.system.has_clocks:
             return "libfaketime is not installed"
-        if fault.kind is Kind.FULL_DISK and not self.system.has_disk:
+        if fault.kind is FaultKind.FULL_DISK and not self.system.has_disk:
             return "only root can give the broker a small disk of its own"
         return None
 
-    def _pause(self, fault: Fault) -> None:
+    def _pause(self, fault: ScheduledFault) -> None:
         pid = self._pid(fault.target)
         os.kill(pid, signal.SIGSTOP)
         self._last(fault.lasts_s, lambda: _wake(pid))
@@ -231,10 +231,10 @@ class Faults:
         with suppress(TimeoutError):
             until(is_back, BROKER_BACK_WITHIN_S)
 
-    def _in_charge(self, fault: Fault) -> str:
+    def _in_charge(self, fault: ScheduledFault) -> str:
         """The broker that leads the partition, or whose controller is in charge; the first where nobody says."""
         addresses = self.system.addresses()
-        if fault.kind in (Kind.KILL_CONTROLLER, Kind.STOP_CONTROLLER):
+        if fault.kind in (FaultKind.KILL_CONTROLLER, FaultKind.STOP_CONTROLLER):
             node = asyncio.run(controller(addresses))
             name = self.system.brokers[0] if node is None else self.system.brokers[node - 1]
         else:
@@ -263,7 +263,7 @@ async def _flush(url: str) -> None:
         await redis.close()
 
 
-def _renamed(part: Part, name: str) -> Part:
+def _renamed(part: ProcessSpec, name: str) -> ProcessSpec:
     env = {**part.env, "AETHERIS_WORKER_ID": name, "AETHERIS_HEALTH_PORT": str(free_port())}
     return replace(part, name=name, env=env)
 

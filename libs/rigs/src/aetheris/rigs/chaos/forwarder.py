@@ -191,9 +191,9 @@ async def _forward(addresses: Mapping[str, tuple[Address, Address]]) -> None:
     where = {name: _entrance(addresses[name][0], server) for name, server in servers.items()}
     sys.stdout.write(json.dumps(where) + "\n")
     sys.stdout.flush()
-    told = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
-    while line := await told.readline():
+    reported = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reported), sys.stdin)
+    while line := await reported.readline():
         order = json.loads(line)
         route = routes[order["route"]]
         route.delay_s, route.resetting, route.late_s = order["delay_s"], order["resetting"], order["late_s"]

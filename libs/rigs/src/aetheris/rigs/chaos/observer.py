@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, birth
+from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_event
@@ -23,7 +23,7 @@ _STOP_WITHIN_S = 10.0
 
 
 @dataclass
-class Seen:
+class ObservedJob:
     """A job: its fold, and its events with when each was read, in seconds of the monotonic clock."""
 
     state: JobState
@@ -31,11 +31,11 @@ class Seen:
 
 
 @dataclass
-class Observer:
+class JobsObserver:
     """Folds jobs.events and workers as they come; both are read by other threads, under the lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    jobs: dict[str, Seen] = field(default_factory=dict[str, Seen])
+    jobs: dict[str, ObservedJob] = field(default_factory=dict[str, ObservedJob])
     names: Names = field(default_factory=Names)
     """Who has ended, and how that is known."""
 
@@ -62,13 +62,13 @@ class Observer:
             apply(seen.state, event, record.offset)
             seen.events.append((now_s, event))
         elif isinstance(event, ev.JobCreated):
-            self.jobs[event.job_id] = Seen(birth(event, record.offset), [(now_s, event)])
+            self.jobs[event.job_id] = ObservedJob(create_job(event, record.offset), [(now_s, event)])
 
 
 @contextmanager
-def observing(kafka: str) -> Generator[Observer]:
+def observing(kafka: str) -> Generator[JobsObserver]:
     """Read along from the log's beginning, for as long as the block lasts, through every outage of the broker."""
-    observer, stop = Observer(), threading.Event()
+    observer, stop = JobsObserver(), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(_observe(kafka, observer, stop)), daemon=True)
     thread.start()
     try:
@@ -78,7 +78,7 @@ def observing(kafka: str) -> Generator[Observer]:
         thread.join(_STOP_WITHIN_S)
 
 
-async def _observe(kafka: str, observer: Observer, stop: threading.Event) -> None:
+async def _observe(kafka: str, observer: JobsObserver, stop: threading.Event) -> None:
     positions: dict[Place, int] = {}
     while not stop.is_set():
         with suppress(LogError, OSError, TimeoutError):
@@ -86,7 +86,7 @@ async def _observe(kafka: str, observer: Observer, stop: threading.Event) -> Non
         await asyncio.sleep(_AGAIN_S)
 
 
-async def _read(kafka: str, positions: dict[Place, int], observer: Observer, stop: threading.Event) -> None:
+async def _read(kafka: str, positions: dict[Place, int], observer: JobsObserver, stop: threading.Event) -> None:
     log = KafkaLog(kafka)
     await log.start()
     try:
@@ -108,7 +108,7 @@ async def _read(kafka: str, positions: dict[Place, int], observer: Observer, sto
         await log.stop()
 
 
-async def _follow(reader: Reader, positions: dict[Place, int], observer: Observer, stop: threading.Event) -> None:
+async def _follow(reader: Reader, positions: dict[Place, int], observer: JobsObserver, stop: threading.Event) -> None:
     while not stop.is_set():
         for place, records in (await reader.poll(_POLL_S)).items():
             observer.take(records)

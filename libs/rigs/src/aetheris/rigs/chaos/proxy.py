@@ -24,7 +24,7 @@ class Proxy:
     def slow(self, route: str, delay_s: float) -> None:
         """Every answer is so late from now on."""
         self._delays_s[route] = delay_s
-        self._tell(route)
+        self._report(route)
 
     def reset(self, route: str, *, on: bool) -> None:
         """Whether a connection is reset as its next answer comes."""
@@ -32,14 +32,14 @@ class Proxy:
             self._resetting.add(route)
         else:
             self._resetting.discard(route)
-        self._tell(route)
+        self._report(route)
 
     def late(self, route: str, late_s: float) -> None:
         """Every request stays so long on the wire from now on, and arrives even if its sender has died."""
         self._late_s[route] = late_s
-        self._tell(route)
+        self._report(route)
 
-    def _tell(self, route: str) -> None:
+    def _report(self, route: str) -> None:
         order = {
             "route": route,
             "delay_s": self._delays_s.get(route, 0.0),

@@ -10,8 +10,8 @@ from statistics import median
 
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
-from aetheris.rigs.chaos.observer import Seen
-from aetheris.rigs.chaos.schedule import Kind, Struck
+from aetheris.rigs.chaos.observer import ObservedJob
+from aetheris.rigs.chaos.schedule import FaultKind, Struck
 from aetheris.runtime.process.installation import process_of
 
 EXECUTOR = "executor"
@@ -42,11 +42,11 @@ class Recovery:
         return max(self.missed_s)
 
 
-def recoveries(seen: Mapping[str, Seen], struck: Sequence[Struck]) -> list[Recovery]:
+def recoveries(seen: Mapping[str, ObservedJob], struck: Sequence[Struck]) -> list[Recovery]:
     """One for each kind of service that was killed and missed, the executor first."""
     missed: dict[str, list[float]] = {EXECUTOR: []}
     for one in struck:
-        if one.fault.kind is Kind.KILL and one.left_out is None:
+        if one.fault.kind is FaultKind.KILL and one.left_out is None:
             service = one.target.rpartition("-")[0]
             missed.setdefault(service, []).extend(
                 _of_calls(seen, one) if service == EXECUTOR else _of_service(seen, one, _TAKES[service])
@@ -54,7 +54,7 @@ def recoveries(seen: Mapping[str, Seen], struck: Sequence[Struck]) -> list[Recov
     return [Recovery(service, tuple(times)) for service, times in missed.items() if times]
 
 
-def _of_calls(seen: Mapping[str, Seen], kill: Struck) -> Iterator[float]:
+def _of_calls(seen: Mapping[str, ObservedJob], kill: Struck) -> Iterator[float]:
     for job in seen.values():
         for key in _open_at(job, kill):
             ends = (at_s for at_s, event in job.events if at_s > kill.begun_s and _moves(event, key))
@@ -62,7 +62,7 @@ def _of_calls(seen: Mapping[str, Seen], kill: Struck) -> Iterator[float]:
                 yield ended_s - kill.begun_s
 
 
-def _open_at(job: Seen, kill: Struck) -> list[str]:
+def _open_at(job: ObservedJob, kill: Struck) -> list[str]:
     """The keys of the calls that the killed executor was at."""
     at_work: dict[str, str] = {}
     for at_s, event in job.events:
@@ -79,7 +79,7 @@ def _moves(event: Event, key: str) -> bool:
     return isinstance(event, _MOVES) and event.idempotency_key == key
 
 
-def _of_service(seen: Mapping[str, Seen], kill: Struck, takes: tuple[type[Event], ...]) -> list[float]:
+def _of_service(seen: Mapping[str, ObservedJob], kill: Struck, takes: tuple[type[Event], ...]) -> list[float]:
     signs = [
         at_s for job in seen.values() for at_s, event in job.events if at_s > kill.begun_s and isinstance(event, takes)
     ]

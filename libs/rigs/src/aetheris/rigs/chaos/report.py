@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from aetheris.rigs.chaos.recovery import EXECUTOR
-from aetheris.rigs.chaos.runner import Outcome
-from aetheris.rigs.chaos.schedule import LEASE_TTL_S, Kind, Struck
+from aetheris.rigs.chaos.runner import ChaosOutcome
+from aetheris.rigs.chaos.schedule import LEASE_TTL_S, FaultKind, Struck
 
 
-def as_json(outcome: Outcome, *, seed: int, jobs: int) -> dict[str, Any]:
+def as_json(outcome: ChaosOutcome, *, seed: int, jobs: int) -> dict[str, Any]:
     """For programs."""
     faults = [
         {**asdict(one.fault), **asdict(one), "fault": None, "kind": one.fault.kind.value} for one in outcome.struck
@@ -39,7 +39,7 @@ def in_short(found: Mapping[str, Any]) -> str:
     return ", ".join([f"{held}: {counts}", *wrong])
 
 
-def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]]:
+def lines(outcome: ChaosOutcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]]:
     """Names and values, in the order in which they are read."""
     found = outcome.verdict
     struck = [one for one in outcome.struck if one.left_out is None]
@@ -89,11 +89,11 @@ def lines(outcome: Outcome, *, seed: int, jobs: int) -> Iterator[tuple[str, Any]
 
 def _name(one: Struck) -> str:
     """The kind; of a bad connection also to whom."""
-    to = f" to {one.target}" if one.fault.kind in (Kind.SLOW, Kind.RESET) else ""
+    to = f" to {one.target}" if one.fault.kind in (FaultKind.SLOW, FaultKind.RESET) else ""
     return one.fault.kind.value + to
 
 
-def _left_out(outcome: Outcome) -> dict[str, str]:
+def _left_out(outcome: ChaosOutcome) -> dict[str, str]:
     reasons = {one.left_out for one in outcome.struck if one.left_out is not None}
     return {
         reason: _counted(one.fault.kind.value for one in outcome.struck if one.left_out == reason)

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 from aetheris.cli.embedded.jars import Progress
 from aetheris.protocol.messages.events import Event
-from aetheris.rigs.chaos.faults import Faults
-from aetheris.rigs.chaos.observer import Observer, observing
-from aetheris.rigs.chaos.outside import Outside, running_outside
+from aetheris.rigs.chaos.external_server import ExternalServer, running_external_server
+from aetheris.rigs.chaos.faults import FaultInjector
+from aetheris.rigs.chaos.observer import JobsObserver, observing
 from aetheris.rigs.chaos.recovery import Recovery, recoveries
-from aetheris.rigs.chaos.schedule import Fault, JobPlan, Struck, faults, job_plans
-from aetheris.rigs.chaos.system import System, running
+from aetheris.rigs.chaos.schedule import JobPlan, ScheduledFault, Struck, faults, job_plans
+from aetheris.rigs.chaos.system import ChaosSystem, running
 from aetheris.rigs.chaos.tools import REFUSES, TOOLS
-from aetheris.rigs.chaos.verdict import Verdict, has_done, is_settled, verdict
-from aetheris.sdk.client import ApiError, Conflict, Goal, NotFound, Unreachable
+from aetheris.rigs.chaos.verdict import ChaosVerdict, has_done, is_settled, verdict
+from aetheris.sdk.client import ApiError, Conflict, Goal, ResourceNotFound, Unreachable
 
 TOOLS_KNOWN_WITHIN_S = 60.0
 SUBMIT_WITHIN_S = 120.0
@@ -38,10 +38,10 @@ _LOOK_EVERY_S = 0.02
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChaosOutcome:
     """A run's verdict and what was done."""
 
-    verdict: Verdict
+    verdict: ChaosVerdict
     struck: Sequence[Struck]
     recoveries: Sequence[Recovery]
     reads: int
@@ -49,7 +49,7 @@ class Outcome:
     has_models: bool = True
 
 
-def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress, brokers: int = 1) -> Outcome:
+def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress, brokers: int = 1) -> ChaosOutcome:
     """Start a system on the folder, hurt it, wait until it is quiet, count.
 
     Raises:
@@ -57,33 +57,35 @@ def run(data: Path, *, jobs: int, kills: int, seed: int, progress: Progress, bro
     """
     begun_s = time.monotonic()
     with (
-        running_outside(data / "outside") as outside,
-        running(data, urlsplit(outside.url).port or 0, progress, brokers) as system,
+        running_external_server(data / "outside") as external,
+        running(data, urlsplit(external.url).port or 0, progress, brokers) as system,
         observing(system.state().kafka) as observer,
     ):
-        hand = Faults(system)
+        hand = FaultInjector(system)
         try:
-            course = _Course(system, outside, observer, hand, progress)
-            course.await_tools()
-            course.storm(faults(seed, kills, jobs, brokers), job_plans(seed, jobs))
-            course.quiesce()
+            history = _ChaosRun(system, external, observer, hand, progress)
+            history.await_tools()
+            history.storm(faults(seed, kills, jobs, brokers), job_plans(seed, jobs))
+            history.quiesce()
         finally:
             hand.close()
-        found = verdict(course.jobs, observer.jobs, observer.names, outside.effects(), hand.struck)
-        found.unproven += course.unproven()
+        found = verdict(history.jobs, observer.jobs, observer.names, external.effects(), hand.struck)
+        found.unproven += history.unproven()
         _keep(data / HISTORIES, found.looked_at, observer)
         recovered = recoveries(observer.jobs, hand.struck)
         took_s = time.monotonic() - begun_s
-        return Outcome(found, hand.struck, recovered, outside.reads(), took_s, system.has_models)
+        return ChaosOutcome(found, hand.struck, recovered, external.reads(), took_s, system.has_models)
 
 
-def _keep(folder: Path, jobs: Iterable[str], observer: Observer) -> None:
+def _keep(folder: Path, jobs: Iterable[str], observer: JobsObserver) -> None:
     """The events of these jobs, each with when it was read."""
     folder.mkdir(exist_ok=True)
     for job_id in jobs:
         seen = observer.jobs.get(job_id)
-        told = [] if seen is None else [f"{at_s:.3f} {event.event_type} {_json(event)}" for at_s, event in seen.events]
-        (folder / job_id).write_text("\n".join([*told, ""]))
+        reported = (
+            [] if seen is None else [f"{at_s:.3f} {event.event_type} {_json(event)}" for at_s, event in seen.events]
+        )
+        (folder / job_id).write_text("\n".join([*reported, ""]))
 
 
 def _json(event: Event) -> str:
@@ -91,11 +93,11 @@ def _json(event: Event) -> str:
 
 
 @dataclass
-class _Course:
-    system: System
-    outside: Outside
-    observer: Observer
-    hand: Faults
+class _ChaosRun:
+    system: ChaosSystem
+    external: ExternalServer
+    observer: JobsObserver
+    hand: FaultInjector
     progress: Progress
     jobs: dict[str, JobPlan] = field(default_factory=dict[str, JobPlan])
     errands: dict[str, JobPlan] = field(default_factory=dict[str, JobPlan])
@@ -106,7 +108,7 @@ class _Course:
         """The gateway learns of tools from the log, a moment after an executor has announced them."""
         self._wait(self._tools_known, TOOLS_KNOWN_WITHIN_S)
 
-    def storm(self, struck: Sequence[Fault], plans: Sequence[JobPlan]) -> None:
+    def storm(self, struck: Sequence[ScheduledFault], plans: Sequence[JobPlan]) -> None:
         """Before each fault comes its share of the jobs: every one of them finds work under way."""
         submitted = 0
         for fault in struck:
@@ -116,7 +118,7 @@ class _Course:
             submitted = max(submitted, share)
             self._await_effects(fault.after_effects)
             done = self.hand.strike(fault)
-            self._tell(done)
+            self._report(done)
         for plan in plans[submitted:]:
             self._submit(plan)
 
@@ -129,10 +131,10 @@ class _Course:
         except TimeoutError:
             waits_for = [*self.hand.restless(), *(f"{part} is not ready" for part in self.system.unready())]
             raise TimeoutError(f"not quiet within {QUIET_WITHIN_S:.0f} s: {', '.join(waits_for)}") from None
-        heard, since_s = -1, time.monotonic()
+        observed, since_s = -1, time.monotonic()
         while (open_jobs := self._open()) and time.monotonic() < since_s + UNMOVED_S:
-            if (now_heard := self._heard()) != heard:
-                heard, since_s = now_heard, time.monotonic()
+            if (now_heard := self._observed()) != observed:
+                observed, since_s = now_heard, time.monotonic()
             self._attend()
             time.sleep(_LOOK_EVERY_S)
         self.progress("quiet", f"{len(open_jobs)} jobs are open" if open_jobs else "every job has ended or waits")
@@ -207,15 +209,15 @@ class _Course:
 
     def _await_effects(self, further: int) -> None:
         """Return after so many further effects, or once nothing happens any more."""
-        wanted = self.outside.count() + further
+        wanted = self.external.count() + further
         seen, since_s = -1, time.monotonic()
-        while (now_seen := self.outside.count()) < wanted and time.monotonic() < since_s + _LONGEST_LULL_S:
+        while (now_seen := self.external.count()) < wanted and time.monotonic() < since_s + _LONGEST_LULL_S:
             if now_seen != seen:
                 seen, since_s = now_seen, time.monotonic()
             self._attend()
             time.sleep(_LOOK_EVERY_S)
 
-    def _tell(self, done: Struck) -> None:
+    def _report(self, done: Struck) -> None:
         what = f"{done.fault.kind.value} {done.target}".rstrip()
         self.progress(f"fault {done.fault.number}", f"{what}: left out, {done.left_out}" if done.left_out else what)
 
@@ -224,14 +226,14 @@ class _Course:
             known = self.observer.jobs
             return [job for job in self.jobs if not is_settled(known[job].state if job in known else None)]
 
-    def _heard(self) -> int:
+    def _observed(self) -> int:
         with self.observer.lock:
             return sum(len(seen.events) for seen in self.observer.jobs.values())
 
     def _tools_known(self) -> bool:
         try:
             return {tool["name"] for tool in self.system.client.tools()} >= {REFUSES, *TOOLS.values()}
-        except (Unreachable, NotFound):
+        except (Unreachable, ResourceNotFound):
             return False
 
     def _wait(self, holds: Callable[[], bool], deadline_s: float) -> None:

@@ -35,7 +35,7 @@ SHORTEST_PAUSE_S = SESSION_S + LEASE_TTL_S
 _RETRY = {"max_attempts": 100, "backoff_s": 0.1, "max_backoff_s": 2.0}
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What is done to the system."""
 
     KILL = "kill -9"
@@ -58,32 +58,38 @@ class Kind(StrEnum):
     ROLLING = "brokers restarted one after the other"
 
 
-AMONG_BROKERS = (Kind.KILL_LEADER, Kind.STOP_LEADER, Kind.KILL_CONTROLLER, Kind.STOP_CONTROLLER, Kind.ROLLING)
+AMONG_BROKERS = (
+    FaultKind.KILL_LEADER,
+    FaultKind.STOP_LEADER,
+    FaultKind.KILL_CONTROLLER,
+    FaultKind.STOP_CONTROLLER,
+    FaultKind.ROLLING,
+)
 """Where there are several brokers."""
 
-WEIGHTS: Mapping[Kind, int] = {
-    Kind.KILL: 25,
-    Kind.PAUSE: 14,
-    Kind.FLUSH: 7,
-    Kind.LOSE_TAIL: 7,
-    Kind.KILL_BROKER: 5,
-    Kind.ADD: 5,
-    Kind.REMOVE: 5,
-    Kind.SLOW: 8,
-    Kind.RESET: 9,
-    Kind.ON_THE_WIRE: 6,
-    Kind.FULL_DISK: 1,
-    Kind.WRONG_CLOCK: 4,
-    Kind.BORN_WRONG: 4,
+WEIGHTS: Mapping[FaultKind, int] = {
+    FaultKind.KILL: 25,
+    FaultKind.PAUSE: 14,
+    FaultKind.FLUSH: 7,
+    FaultKind.LOSE_TAIL: 7,
+    FaultKind.KILL_BROKER: 5,
+    FaultKind.ADD: 5,
+    FaultKind.REMOVE: 5,
+    FaultKind.SLOW: 8,
+    FaultKind.RESET: 9,
+    FaultKind.ON_THE_WIRE: 6,
+    FaultKind.FULL_DISK: 1,
+    FaultKind.WRONG_CLOCK: 4,
+    FaultKind.BORN_WRONG: 4,
 }
 """Of a hundred."""
 
-BROKER_WEIGHTS: Mapping[Kind, int] = {
-    Kind.KILL_LEADER: 8,
-    Kind.STOP_LEADER: 12,
-    Kind.KILL_CONTROLLER: 5,
-    Kind.STOP_CONTROLLER: 8,
-    Kind.ROLLING: 2,
+BROKER_WEIGHTS: Mapping[FaultKind, int] = {
+    FaultKind.KILL_LEADER: 8,
+    FaultKind.STOP_LEADER: 12,
+    FaultKind.KILL_CONTROLLER: 5,
+    FaultKind.STOP_CONTROLLER: 8,
+    FaultKind.ROLLING: 2,
 }
 """Beside those, where there are several brokers."""
 
@@ -91,14 +97,14 @@ BROKER_SESSION_S = 4.0
 """A broker that is silent for longer leads nothing any more."""
 
 ONCE = (
-    *((kind, route) for kind in (Kind.SLOW, Kind.RESET) for route in ROUTES),
-    *((kind, None) for kind in Kind if kind not in (Kind.SLOW, Kind.RESET, *AMONG_BROKERS)),
+    *((kind, route) for kind in (FaultKind.SLOW, FaultKind.RESET) for route in ROUTES),
+    *((kind, None) for kind in FaultKind if kind not in (FaultKind.SLOW, FaultKind.RESET, *AMONG_BROKERS)),
 )
 """Each kind comes once, and bad connections once on each route, before any comes twice."""
 
 
 @dataclass(frozen=True)
-class Fault:
+class ScheduledFault:
     """One fault: after so many further effects (or a while without any), on that target, for so long.
 
     `amount`: SLOW seconds an answer is late; ON_THE_WIRE
@@ -106,7 +112,7 @@ class Fault:
     """
 
     number: int
-    kind: Kind
+    kind: FaultKind
     target: str = ""
     after_effects: int = 0
     lasts_s: float = 0.0
@@ -117,7 +123,7 @@ class Fault:
 class Struck:
     """A fault as it was carried out: on whom, from when to when (monotonic seconds); `left_out` says why it wasn't."""
 
-    fault: Fault
+    fault: ScheduledFault
     target: str
     begun_s: float
     ended_s: float | None = None
@@ -146,7 +152,7 @@ class JobPlan:
         return f"chaos-{self.number}"
 
 
-def faults(seed: int, count: int, jobs: int, brokers: int = 1) -> tuple[Fault, ...]:
+def faults(seed: int, count: int, jobs: int, brokers: int = 1) -> tuple[ScheduledFault, ...]:
     """The faults, in their order."""
     rng = Random(f"faults {seed}")  # noqa: S311 - reproducible, not secret
     once = list(ONCE)
@@ -227,44 +233,44 @@ def tag(job: int, effect_class: EffectClass) -> str:
     return f"{job}/{effect_class.value}"
 
 
-def _fault(rng: Random, number: int, kind: Kind, route: str | None, most_effects: int) -> Fault:
+def _fault(rng: Random, number: int, kind: FaultKind, route: str | None, most_effects: int) -> ScheduledFault:
     after = rng.randint(0, most_effects)
     match kind:
-        case Kind.KILL:
-            return Fault(number, kind, rng.choice(SERVICES), after)
-        case Kind.PAUSE:
-            return Fault(number, kind, rng.choice(PAUSABLE), after, SHORTEST_PAUSE_S * rng.uniform(1.1, 1.8))
-        case Kind.LOSE_TAIL:
-            return Fault(number, kind, "", after, amount=rng.uniform(0.05, 0.5))
-        case Kind.SLOW:
+        case FaultKind.KILL:
+            return ScheduledFault(number, kind, rng.choice(SERVICES), after)
+        case FaultKind.PAUSE:
+            return ScheduledFault(number, kind, rng.choice(PAUSABLE), after, SHORTEST_PAUSE_S * rng.uniform(1.1, 1.8))
+        case FaultKind.LOSE_TAIL:
+            return ScheduledFault(number, kind, "", after, amount=rng.uniform(0.05, 0.5))
+        case FaultKind.SLOW:
             target = route or rng.choice(ROUTES)
             late_s = rng.uniform(0.2, 6.0) if target == OUTSIDE else rng.uniform(0.02, 1.0)
-            return Fault(number, kind, target, after, rng.uniform(1.0, 3.0), late_s)
-        case Kind.RESET:
-            return Fault(number, kind, route or rng.choice(ROUTES), after, rng.uniform(0.1, 1.0))
-        case Kind.ON_THE_WIRE:
+            return ScheduledFault(number, kind, target, after, rng.uniform(1.0, 3.0), late_s)
+        case FaultKind.RESET:
+            return ScheduledFault(number, kind, route or rng.choice(ROUTES), after, rng.uniform(0.1, 1.0))
+        case FaultKind.ON_THE_WIRE:
             victim = f"executor-{rng.randrange(EXECUTORS)}"
-            return Fault(number, kind, victim, after, rng.uniform(0.5, 2.0), rng.uniform(1.0, LATEST_S))
-        case Kind.FULL_DISK:
-            return Fault(number, kind, "kafka", after, rng.uniform(1.0, 3.0))
-        case Kind.WRONG_CLOCK | Kind.BORN_WRONG:
+            return ScheduledFault(number, kind, victim, after, rng.uniform(0.5, 2.0), rng.uniform(1.0, LATEST_S))
+        case FaultKind.FULL_DISK:
+            return ScheduledFault(number, kind, "kafka", after, rng.uniform(1.0, 3.0))
+        case FaultKind.WRONG_CLOCK | FaultKind.BORN_WRONG:
             off_s = rng.choice((-1, 1)) * rng.choice((90, 3_600, 86_400, 30 * 86_400))
-            return Fault(number, kind, rng.choice(SERVICES), after, rng.uniform(2.0, 6.0), off_s)
+            return ScheduledFault(number, kind, rng.choice(SERVICES), after, rng.uniform(2.0, 6.0), off_s)
         case _:
-            return Fault(number, kind, "", after)
+            return ScheduledFault(number, kind, "", after)
 
 
-def _among(rng: Random, fault: Fault, brokers: int) -> Fault:
+def _among(rng: Random, fault: ScheduledFault, brokers: int) -> ScheduledFault:
     """Which of several brokers a fault meets: by name, or by the partition that it leads."""
     if brokers == 1:
         return fault
     match fault.kind:
-        case Kind.KILL_BROKER:
+        case FaultKind.KILL_BROKER:
             return replace(fault, target=f"{KAFKA}-{rng.randint(1, brokers)}")
-        case Kind.KILL_LEADER | Kind.STOP_LEADER:
+        case FaultKind.KILL_LEADER | FaultKind.STOP_LEADER:
             lasts_s = BROKER_SESSION_S * rng.uniform(1.2, 2.5)
             return replace(fault, target=str(rng.randrange(PARTITIONS)), lasts_s=lasts_s)
-        case Kind.STOP_CONTROLLER:
+        case FaultKind.STOP_CONTROLLER:
             return replace(fault, lasts_s=BROKER_SESSION_S * rng.uniform(1.2, 2.5))
         case _:
             return fault

@@ -19,7 +19,7 @@ from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.errors import NotRunningError
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.kafka import Tuning
-from aetheris.cli.embedded.plan import Part, PartState, Plan, State
+from aetheris.cli.embedded.plan import PartState, Plan, ProcessSpec, State
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.services import Service, with_counts
 from aetheris.cli.embedded.valkey import Valkey
@@ -40,7 +40,7 @@ _FAKETIME = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/
 
 
 @dataclass(frozen=True)
-class System:
+class ChaosSystem:
     """What runs on the data folder; `left_out` says which faults this machine can't make, and why."""
 
     data: Path
@@ -68,7 +68,7 @@ class System:
         """A process of the supervisor's."""
         return self.state().parts[name]
 
-    def template(self) -> Part:
+    def template(self) -> ProcessSpec:
         """How an executor is started."""
         return next(part for part in Plan.load(self.data).parts if part.name == "executor-0")
 
@@ -96,7 +96,7 @@ class System:
 
 
 @contextmanager
-def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1) -> Generator[System]:
+def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1) -> Generator[ChaosSystem]:
     """Everything up, two executors, and down again at the end.
 
     What the services reach lies behind a forwarder; the supervisor, and who counts, go past it.
@@ -130,7 +130,7 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
                 Client(gateway.url, _approver(data), transport=httpx.HTTPTransport()) as approver,
             ):
                 has_models = find_spec(MODELS) is not None
-                yield System(data, client, proxy, library is not None, has_disk, has_models, approver, names)
+                yield ChaosSystem(data, client, proxy, library is not None, has_disk, has_models, approver, names)
         finally:
             with suppress(NotRunningError):
                 lifecycle.down(data)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx
 
 from aetheris.cli import local
-from aetheris.rigs.chaos.outside import Outside, running_outside
+from aetheris.rigs.chaos.external_server import ExternalServer, running_external_server
 from aetheris.rigs.demo.kills import DemoError
 from aetheris.rigs.demo.paid import tag_of
 from aetheris.rigs.demo.progress import Say
@@ -19,10 +19,10 @@ from aetheris.rigs.demo.stage import (
     ASK_AGAIN_S,
     END_WITHIN_S,
     await_status,
-    tell,
+    report,
     verified_with_seal,
 )
-from aetheris.rigs.demo.system import System, check_free, running
+from aetheris.rigs.demo.system import DemoSystem, check_free, running
 from aetheris.sdk.client import Action, Client, Conflict, Forbidden, Unreachable
 
 PAYEE, ASKED, CHANGED = "Northwind", 5_000, 500
@@ -31,7 +31,7 @@ BLACKOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ApproveOutcome:
     """What the demo has shown; answers are HTTP statuses."""
 
     own_approval: int
@@ -56,14 +56,14 @@ def run(data: Path | None, keep: bool) -> int:
         data: folder of the log and the servers' data; None: a temporary one, removed afterwards.
         keep: leave Aetheris running, to look at the job.
     """
-    return tell(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep)
+    return report(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep)
 
 
-def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
+def _play(folder: Path, say: Say, *, keep: bool) -> ApproveOutcome:
     check_free(folder)
     _write_tokens(folder)
     say.headline("The outside: a bank that makes every payout it is asked for, and drops no repeat")
-    with running_outside(folder / "demo" / f"bank-{uuid4().hex[:8]}") as bank:
+    with running_external_server(folder / "demo" / f"bank-{uuid4().hex[:8]}") as bank:
         env = {
             "AETHERIS_TOOLS": "aetheris.rigs.demo.payouts",
             "AETHERIS_POLICY": str(Path(__file__).with_name("approve_policy.toml")),
@@ -83,7 +83,7 @@ def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
             return _answer(system, bank, job_id, request, own, say)
 
 
-def _ask(system: System, say: Say) -> tuple[str, str]:
+def _ask(system: DemoSystem, say: Say) -> tuple[str, str]:
     say.headline(f"An agent wants to pay {ASKED} units to {PAYEE}")
     node = {"id": "pay", "tool": "payout", "args": {"to": PAYEE, "amount": ASKED}}
     job_id = system.submit({"nodes": [node]}, f"demo-{uuid4()}")
@@ -95,7 +95,7 @@ def _ask(system: System, say: Say) -> tuple[str, str]:
     return job_id, request
 
 
-def _answer(system: System, bank: Outside, job_id: str, request: str, own: int, say: Say) -> Outcome:  # noqa: PLR0917  what the first half of the story has left
+def _answer(system: DemoSystem, bank: ExternalServer, job_id: str, request: str, own: int, say: Say) -> ApproveOutcome:  # noqa: PLR0917  what the first half of the story has left
     say.headline("Everything is started again on the same folder")
     if _await_request(system, job_id) != request:
         raise DemoError("the job asks for something else than before")
@@ -110,8 +110,8 @@ def _answer(system: System, bank: Outside, job_id: str, request: str, own: int, 
         say.step(f"{EDITOR}, who changed it, approves it herself: {edit}")
         stale = _refused(approver, request, "approve")
         say.step(f"{APPROVER} still has the old form open, and approves {ASKED}: {stale}")
-        said = approver.respond(new, "approve", comment="as agreed")
-        say.step(f"{APPROVER} approves {CHANGED}: {said.event}")
+        reported = approver.respond(new, "approve", comment="as agreed")
+        say.step(f"{APPROVER} approves {CHANGED}: {reported.event}")
         await_status(system, job_id, "completed")
         say.step(f"the approval is sent once more: {_repeated(approver, new)}")
         replayed = _refused(approver, new, "reject")
@@ -119,10 +119,10 @@ def _answer(system: System, bank: Outside, job_id: str, request: str, own: int, 
     payouts = tuple(effect["tag"] for effect in bank.effects())
     say.step(f"the job has completed. The bank's book: {', '.join(payouts)}")
     verified = bool(verified_with_seal(system, job_id)["ok"])
-    return Outcome(own, edit, stale, replayed, payouts, verified)
+    return ApproveOutcome(own, edit, stale, replayed, payouts, verified)
 
 
-def _await_request(system: System, job_id: str) -> str:
+def _await_request(system: DemoSystem, job_id: str) -> str:
     """Raises: DemoError: nothing is asked."""
     deadline = time.monotonic() + END_WITHIN_S
     while time.monotonic() < deadline:
@@ -153,7 +153,7 @@ def _repeated(client: Client, request: str) -> str:
 
 
 @contextmanager
-def _client(system: System, who: str) -> Generator[Client]:
+def _client(system: DemoSystem, who: str) -> Generator[Client]:
     where = local.target(system.data, who)
     with ExitStack() as stack:
         yield stack.enter_context(Client(where.url, where.token, transport=httpx.HTTPTransport()))
@@ -172,7 +172,7 @@ def _write_tokens(folder: Path) -> None:
     )
 
 
-def _show(outcome: Outcome, say: Say) -> None:
+def _show(outcome: ApproveOutcome, say: Say) -> None:
     rows = [
         ("the submitter approves himself", str(outcome.own_approval), "403"),
         ("who changed the call approves it", str(outcome.own_edit), "403"),

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from aetheris.rigs.demo.external_systems import DemoExternalSystems, EffectCounts
 from aetheris.rigs.demo.gate import Gate
 from aetheris.rigs.demo.naive import CRASHES
-from aetheris.rigs.demo.outside import Counts, OutsideWorld
 from aetheris.rigs.demo.progress import Say
-from aetheris.rigs.demo.system import System
+from aetheris.rigs.demo.system import DemoSystem
 
 EXECUTOR, LEDGER = "executor-0", "ledger-0"
 CALL_WITHIN_S = 60.0
@@ -20,18 +20,18 @@ class DemoError(Exception):
 
 
 @dataclass(frozen=True)
-class Call:
+class KilledCall:
     """A call of the job: in words, its server, its bytes, and what counts its effect (a lookup has none)."""
 
     name: str
     server: str
     bytes: bytes
-    effects: Callable[[Counts], int] | None = None
+    effects: Callable[[EffectCounts], int] | None = None
 
 
 CALLS = (
-    Call("order lookup", "stripe", b"GET /v1/charges"),
-    *(Call(crash.effect, crash.server, crash.call, crash.effects) for crash in CRASHES),
+    KilledCall("order lookup", "stripe", b"GET /v1/charges"),
+    *(KilledCall(crash.effect, crash.server, crash.call, crash.effects) for crash in CRASHES),
 )
 
 
@@ -58,8 +58,8 @@ class Torment:
     learns what happened. Only then is the process killed.
     """
 
-    system: System
-    world: OutsideWorld
+    system: DemoSystem
+    external: DemoExternalSystems
     gates: Mapping[str, Gate]
     order_id: str
     say: Say
@@ -91,10 +91,10 @@ class Torment:
                 self._before(following)
         return self.done
 
-    def _before(self, call: Call) -> None:
+    def _before(self, call: KilledCall) -> None:
         self.gates[call.server].hold_before(call.bytes)
 
-    def _await(self, gate: Gate, call: Call, job_id: str) -> None:
+    def _await(self, gate: Gate, call: KilledCall, job_id: str) -> None:
         if not gate.wait_held(CALL_WITHIN_S):
             raise DemoError(f"no {call.name} within {CALL_WITHIN_S:.0f} s: {self._standing(job_id)}")
         if self._killed_at is not None:
@@ -102,9 +102,9 @@ class Torment:
             self.done.recovered_s.append(took_s)
             self.say.detail(f"recovered, and at work again after {took_s:.1f} s")
 
-    def _await_effect(self, call: Call) -> None:
+    def _await_effect(self, call: KilledCall) -> None:
         deadline = time.monotonic() + CALL_WITHIN_S
-        while call.effects is not None and call.effects(self.world.counts(self.order_id)) == 0:
+        while call.effects is not None and call.effects(self.external.counts(self.order_id)) == 0:
             if time.monotonic() > deadline:
                 raise DemoError(f"the {call.name} took no effect at its server")
             time.sleep(_LOOK_EVERY_S)
@@ -115,7 +115,7 @@ class Torment:
         self.done.executor += 1
         self.say.kill(f"kill -9 {pid} (executor): {moment}")
 
-    def _hurt_more(self, call: Call) -> None:
+    def _hurt_more(self, call: KilledCall) -> None:
         """While nobody yet knows what the call did."""
         if call.name == "refund":
             self.system.flush_redis()

@@ -4,14 +4,14 @@ import time
 from dataclasses import dataclass
 from uuid import uuid4
 
-from aetheris.rigs.chaos.outside import Outside
+from aetheris.rigs.chaos.external_server import ExternalServer
 from aetheris.rigs.demo import naive_loop
 from aetheris.rigs.demo.kills import CALL_WITHIN_S, EXECUTOR, DemoError
 from aetheris.rigs.demo.paid import payment_of
 from aetheris.rigs.demo.progress import Say
 from aetheris.rigs.demo.settings import UNDER_WAY_S
 from aetheris.rigs.demo.stage import ASK_AGAIN_S, END_WITHIN_S, await_status, settled_by, verified_with_seal
-from aetheris.rigs.demo.system import System
+from aetheris.rigs.demo.system import DemoSystem
 from aetheris.sdk.client import JobEvent
 
 NAIVE_ORDER, ORDER = "o-1001", "o-1002"
@@ -32,21 +32,21 @@ class Paid:
         return self == Paid(1, "probe", ("not_found", "found"), verified=True)
 
 
-def naive(bank: Outside, say: Say) -> int:
+def naive(bank: ExternalServer, say: Say) -> int:
     """How often a loop pays that looks first."""
     held = bank.hold_before(NAIVE_ORDER)
-    tries = naive_loop.pay(bank.url, NAIVE_ORDER)
+    count = naive_loop.pay(bank.url, NAIVE_ORDER)
     say.kill("a payment is slow on its way; the loop waits for it no longer, looks, finds nothing, and pays again")
     held.unlink()
     bank.wait_for(2, payment_of(NAIVE_ORDER))
     payments = bank.count(payment_of(NAIVE_ORDER))
     say.step(
-        f"it tried {tries} times, looked before each, and says it is done: {payments} payment(s) in the bank's book"
+        f"it tried {count} times, looked before each, and says it is done: {payments} payment(s) in the bank's book"
     )
     return payments
 
 
-def on_aetheris(system: System, bank: Outside, say: Say) -> Paid:
+def on_aetheris(system: DemoSystem, bank: ExternalServer, say: Say) -> Paid:
     """The same, and the sender is killed. Raises: DemoError: it does not go on in time."""
     held = bank.hold_before(ORDER)
     plan = {"nodes": [{"id": "pay", "tool": "pay", "args": {"order": ORDER}}]}
@@ -74,7 +74,7 @@ def on_aetheris(system: System, bank: Outside, say: Say) -> Paid:
     return paid
 
 
-def _await_event(system: System, job_id: str, kind: str) -> None:
+def _await_event(system: DemoSystem, job_id: str, kind: str) -> None:
     deadline = time.monotonic() + END_WITHIN_S
     while not _events(system, job_id, kind):
         if time.monotonic() > deadline:
@@ -82,5 +82,5 @@ def _await_event(system: System, job_id: str, kind: str) -> None:
         time.sleep(ASK_AGAIN_S)
 
 
-def _events(system: System, job_id: str, kind: str) -> list[JobEvent]:
+def _events(system: DemoSystem, job_id: str, kind: str) -> list[JobEvent]:
     return [event for event in system.client.events(job_id) if event.type == kind]

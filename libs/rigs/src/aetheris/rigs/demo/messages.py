@@ -19,7 +19,7 @@ from aetheris.sdk.toolkits import http, smtp
 def send_mail(ctx: ToolContext, to: str, text: str) -> Result:
     """Mail somebody; the mailbox can be asked for the Message-ID."""
     host, _, port = os.environ["DEMO_SMTP"].rpartition(":")
-    sent = smtp.send_now(ctx, smtp.Server(host, int(port)), letter(to, text))
+    sent = smtp.send_now(ctx, smtp.SmtpServer(host, int(port)), letter(to, text))
     return Result({"sent_to": to}, sent, [smtp.sent(sent)])
 
 

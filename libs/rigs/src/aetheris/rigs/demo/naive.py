@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aetheris.rigs.demo.external_systems import DemoExternalSystems, EffectCounts
 from aetheris.rigs.demo.gate import Gate
-from aetheris.rigs.demo.outside import Counts, OutsideWorld
 
 WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
-class Crash:
+class NaiveCrash:
     """Where an agent is killed: the call in words, its server, its bytes, what counts its effect."""
 
     effect: str
     server: str
     call: bytes
-    effects: Callable[[Counts], int]
+    effects: Callable[[EffectCounts], int]
     variable: str
     address: str
 
@@ -31,17 +31,22 @@ class Crash:
 
 
 CRASHES = (
-    Crash("refund", "stripe", b"POST /v1/refunds", lambda has: has.refunds, "DEMO_STRIPE_URL", "http://127.0.0.1:{}"),
-    Crash("mail", "smtp", b"\r\n.\r\n", lambda has: has.mails, "DEMO_SMTP", "127.0.0.1:{}"),
-    Crash(
+    NaiveCrash(
+        "refund", "stripe", b"POST /v1/refunds", lambda has: has.refunds, "DEMO_STRIPE_URL", "http://127.0.0.1:{}"
+    ),
+    NaiveCrash("mail", "smtp", b"\r\n.\r\n", lambda has: has.mails, "DEMO_SMTP", "127.0.0.1:{}"),
+    NaiveCrash(
         "issue", "tracker", b"POST /rest/data/issue", lambda has: has.issues, "DEMO_TRACKER_URL", "http://127.0.0.1:{}"
     ),
 )
 
 
 def run_naive(
-    world: OutsideWorld, folder: Path, order_id: str, on_kill: Callable[[Crash], None] = lambda _crash: None
-) -> Counts:
+    external: DemoExternalSystems,
+    folder: Path,
+    order_id: str,
+    on_kill: Callable[[NaiveCrash], None] = lambda _crash: None,
+) -> EffectCounts:
     """Run the agent to its end with a kill in each call; gives what the outside has of the order.
 
     Each kill comes when the effect is there and its answer is still on the way. Started again, the agent goes on
@@ -53,19 +58,19 @@ def run_naive(
     """
     folder.mkdir(parents=True, exist_ok=True)
     for crash in CRASHES:
-        _run_and_kill(world, folder, order_id, crash)
+        _run_and_kill(external, folder, order_id, crash)
         on_kill(crash)
-    _run_to_the_end(world, folder, order_id)
-    return world.counts(order_id)
+    _run_to_the_end(external, folder, order_id)
+    return external.counts(order_id)
 
 
-def _run_and_kill(world: OutsideWorld, folder: Path, order_id: str, crash: Crash) -> None:
-    before = crash.effects(world.counts(order_id))
-    with Gate(world.ports[crash.server]) as gate:
+def _run_and_kill(external: DemoExternalSystems, folder: Path, order_id: str, crash: NaiveCrash) -> None:
+    before = crash.effects(external.counts(order_id))
+    with Gate(external.ports[crash.server]) as gate:
         gate.hold_after(crash.call)
-        agent = _start(folder, order_id, {**world.env, **crash.through(gate.port)})
+        agent = _start(folder, order_id, {**external.env, **crash.through(gate.port)})
         try:
-            _wait_for_effect(agent, lambda: crash.effects(world.counts(order_id)) > before)
+            _wait_for_effect(agent, lambda: crash.effects(external.counts(order_id)) > before)
         finally:
             agent.kill()
             agent.wait()
@@ -81,8 +86,8 @@ def _wait_for_effect(agent: subprocess.Popen[bytes], seen: Callable[[], bool]) -
         time.sleep(0.01)
 
 
-def _run_to_the_end(world: OutsideWorld, folder: Path, order_id: str) -> None:
-    agent = _start(folder, order_id, world.env)
+def _run_to_the_end(external: DemoExternalSystems, folder: Path, order_id: str) -> None:
+    agent = _start(folder, order_id, external.env)
     try:
         agent.wait(WITHIN_S)
     except subprocess.TimeoutExpired:

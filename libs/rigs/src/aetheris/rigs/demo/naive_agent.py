@@ -73,13 +73,13 @@ def run_agent(progress: Path, order_id: str) -> None:
 
 
 def _with_retries(step: Step, where: Places, so_far: Mapping[str, Any]) -> Any:
-    for tried in range(TRIES):
+    for invocation in range(TRIES):
         try:
             return step(where, so_far)
         except (httpx.HTTPError, smtplib.SMTPException, OSError):
-            if tried == TRIES - 1:
+            if invocation == TRIES - 1:
                 raise
-            time.sleep(0.1 * 2**tried)
+            time.sleep(0.1 * 2**invocation)
     return None
 
 

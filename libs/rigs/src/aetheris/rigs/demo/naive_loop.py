@@ -47,13 +47,13 @@ def pay(url: str, order: str) -> int:
 
 
 def _until_it_works(call: Callable[[], None]) -> int:
-    for tried in range(1, TRIES + 1):
+    for invocation in range(1, TRIES + 1):
         try:
             call()
         except (httpx.HTTPError, smtplib.SMTPException, OSError):
-            if tried == TRIES:
+            if invocation == TRIES:
                 raise
-            time.sleep(0.1 * 2**tried)
+            time.sleep(0.1 * 2**invocation)
         else:
-            return tried
+            return invocation
     raise AssertionError("unreachable")

@@ -12,14 +12,14 @@ from uuid import uuid4
 from aetheris.cli import streamfile
 from aetheris.cli.streamfile import Stream
 from aetheris.proofs import Violation
+from aetheris.rigs.demo.external_systems import DemoExternalSystems, EffectCounts, ExternalSystemError
 from aetheris.rigs.demo.gate import Gate
 from aetheris.rigs.demo.kills import Kills, Torment
-from aetheris.rigs.demo.naive import CRASHES, Crash, run_naive
-from aetheris.rigs.demo.outside import Counts, OutsideError, OutsideWorld
+from aetheris.rigs.demo.naive import CRASHES, NaiveCrash, run_naive
 from aetheris.rigs.demo.progress import Say
 from aetheris.rigs.demo.servers import MissingServerError
-from aetheris.rigs.demo.stage import await_status, tell, verified_with_seal
-from aetheris.rigs.demo.system import System, check_free, running
+from aetheris.rigs.demo.stage import await_status, report, verified_with_seal
+from aetheris.rigs.demo.system import DemoSystem, check_free, running
 from aetheris.rigs.demo.tamper import complaint, forge, judge
 from aetheris.runtime.redis.client import RedisUnavailable
 
@@ -28,9 +28,9 @@ NAIVE_ORDER, ORDER = "o-1001", "o-1002"
 AMOUNT = 4200  # cents
 CUSTOMER = "ada@example.org"
 
-TWICE, ONCE = Counts(2, 2, 2), Counts(1, 1, 1)
+TWICE, ONCE = EffectCounts(2, 2, 2), EffectCounts(1, 1, 1)
 
-_EXPECTED = (OutsideError, MissingServerError, RedisUnavailable)
+_EXPECTED = (ExternalSystemError, MissingServerError, RedisUnavailable)
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RefundOutcome:
     """What the demo has shown."""
 
-    naive: Counts
-    aetheris: Counts
+    naive: EffectCounts
+    aetheris: EffectCounts
     kills: Kills
     proof: Proof
 
@@ -70,55 +70,55 @@ def run(data: Path | None, keep: bool) -> int:
         data: folder of the log, the servers' data and their logs; None: a temporary one, removed afterwards.
         keep: leave Aetheris running, to look at the job.
     """
-    return tell(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep, expected=_EXPECTED)
+    return report(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep, expected=_EXPECTED)
 
 
-def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
+def _play(folder: Path, say: Say, *, keep: bool) -> RefundOutcome:
     check_free(folder)
     shop = folder / "demo"
     shutil.rmtree(shop, ignore_errors=True)  # of an earlier run on this folder
     say.headline("The outside: a payment server (localstripe), a mail server (aiosmtpd), an issue tracker (Roundup)")
     say.step("starting them; they are real servers that know nothing of Aetheris, and none of them drops repeats")
-    with OutsideWorld(shop / "outside") as world:
+    with DemoExternalSystems(shop / "outside") as external:
         for order_id in (NAIVE_ORDER, ORDER):
-            world.place_order(order_id, AMOUNT, CUSTOMER)
+            external.place_order(order_id, AMOUNT, CUSTOMER)
         say.step(f"a customer has paid {AMOUNT / 100:.2f} EUR each for orders {NAIVE_ORDER} and {ORDER}")
         say.detail("the job for each: look the order up, refund it, mail a receipt, file an issue; once, not twice")
-        naive = _naive(world, shop / "naive", say)
-        with _gates(world) as gates:
-            return _on_aetheris(folder, world, gates, naive, say, keep=keep)
+        naive = _naive(external, shop / "naive", say)
+        with _gates(external) as gates:
+            return _on_aetheris(folder, external, gates, naive, say, keep=keep)
 
 
-def _naive(world: OutsideWorld, folder: Path, say: Say) -> Counts:
+def _naive(external: DemoExternalSystems, folder: Path, say: Say) -> EffectCounts:
     say.headline(f"Order {NAIVE_ORDER}: a naive agent with retries and a progress file")
 
-    def told(crash: Crash) -> None:
+    def told(crash: NaiveCrash) -> None:
         say.kill(f"kill -9: its {crash.effect} had landed, the answer was on the way; it is started again")
 
-    counts = run_naive(world, folder, NAIVE_ORDER, told)
+    counts = run_naive(external, folder, NAIVE_ORDER, told)
     say.step(f"it says it is done. Its servers have: {_words(counts)}")
     return counts
 
 
 def _on_aetheris(
-    folder: Path, world: OutsideWorld, gates: Mapping[str, Gate], naive: Counts, say: Say, *, keep: bool
-) -> Outcome:
+    folder: Path, external: DemoExternalSystems, gates: Mapping[str, Gate], naive: EffectCounts, say: Say, *, keep: bool
+) -> RefundOutcome:
     say.headline(f"Order {ORDER}: the same job on Aetheris")
     say.step("starting Kafka, Valkey and the five services (the first time, Kafka is downloaded)")
-    with running(folder, {**world.env, **_through(gates)}, say, keep=keep) as system:
-        torment = Torment(system, world, gates, ORDER, say)
+    with running(folder, {**external.env, **_through(gates)}, say, keep=keep) as system:
+        torment = Torment(system, external, gates, ORDER, say)
         torment.begin()
         job_id = system.submit(_plan(), f"demo-{uuid4()}")
         say.step(f"submitted as job {job_id}")
         say.detail("the executor makes the calls; the ledger says which may be made; what they know lies in Kafka")
         kills = torment.run(job_id)
         await_status(system, job_id, "completed")
-        counts = world.counts(ORDER)
+        counts = external.counts(ORDER)
         say.step(f"the job has completed. The servers have: {_words(counts)}")
-        return Outcome(naive, counts, kills, _prove(system, job_id, folder / "demo", say))
+        return RefundOutcome(naive, counts, kills, _prove(system, job_id, folder / "demo", say))
 
 
-def _prove(system: System, job_id: str, folder: Path, say: Say) -> Proof:
+def _prove(system: DemoSystem, job_id: str, folder: Path, say: Say) -> Proof:
     say.headline("Proof: anyone can check the job's history")
     online = verified_with_seal(system, job_id)
     say.step(f"verify: {_verdict(bool(online['ok']))}, {online['event_count']} events, sealed and signed")
@@ -141,10 +141,10 @@ def _write(stream: Stream, path: Path) -> None:
 
 
 @contextmanager
-def _gates(world: OutsideWorld) -> Generator[Mapping[str, Gate]]:
+def _gates(external: DemoExternalSystems) -> Generator[Mapping[str, Gate]]:
     """One in front of each server, open until a moment is to be made."""
     with ExitStack() as stack:
-        yield {crash.server: stack.enter_context(Gate(world.ports[crash.server])) for crash in CRASHES}
+        yield {crash.server: stack.enter_context(Gate(external.ports[crash.server])) for crash in CRASHES}
 
 
 def _through(gates: Mapping[str, Gate]) -> dict[str, str]:
@@ -158,7 +158,7 @@ def _plan() -> dict[str, Any]:
     return json.loads(PLAN.read_text())
 
 
-def _show(outcome: Outcome, say: Say) -> None:
+def _show(outcome: RefundOutcome, say: Say) -> None:
     naive, aetheris, kills, proof = outcome.naive, outcome.aetheris, outcome.kills, outcome.proof
     named = ", names the event" if proof.complaint is not None else ", names no event"
     rows = [
@@ -182,5 +182,5 @@ def _verdict(ok: bool) -> str:
     return "holds" if ok else "fails"
 
 
-def _words(counts: Counts) -> str:
+def _words(counts: EffectCounts) -> str:
     return f"{counts.refunds} refund(s), {counts.mails} mail(s), {counts.issues} issue(s)"

@@ -15,7 +15,7 @@ import httpx
 from aetheris.cli.embedded.errors import EmbeddedError
 from aetheris.rigs.demo.kills import DemoError
 from aetheris.rigs.demo.progress import Say
-from aetheris.rigs.demo.system import System
+from aetheris.rigs.demo.system import DemoSystem
 from aetheris.sdk.client import ApiError, Job, Unreachable
 
 END_WITHIN_S = 60.0
@@ -37,7 +37,7 @@ class Shown(Protocol):
 Outcome = TypeVar("Outcome", bound=Shown)
 
 
-def tell(
+def report(
     data: Path | None,
     play: Callable[[Path, Say], Outcome],
     show: Callable[[Outcome, Say], None],
@@ -91,7 +91,7 @@ def folder_for(data: Path | None) -> Generator[Folder]:
             shutil.rmtree(made.path, ignore_errors=True)
 
 
-def verified_with_seal(system: System, job_id: str) -> Mapping[str, Any]:
+def verified_with_seal(system: DemoSystem, job_id: str) -> Mapping[str, Any]:
     """Raises: DemoError: no seal in time."""
     deadline = time.monotonic() + END_WITHIN_S
     while time.monotonic() < deadline:
@@ -103,7 +103,7 @@ def verified_with_seal(system: System, job_id: str) -> Mapping[str, Any]:
     raise DemoError("the verifier has not sealed the job")
 
 
-def settled_by(system: System, job_id: str, node_id: str) -> str:
+def settled_by(system: DemoSystem, job_id: str, node_id: str) -> str:
     """By what way the one success of a step came into the log."""
     ways = [
         event.data["via"]
@@ -113,7 +113,7 @@ def settled_by(system: System, job_id: str, node_id: str) -> str:
     return ", ".join(ways)
 
 
-def await_status(system: System, job_id: str, status: str) -> Job:
+def await_status(system: DemoSystem, job_id: str, status: str) -> Job:
     """The job, once it has come to rest as told. Raises: DemoError: it rests otherwise, or not in time."""
     deadline = time.monotonic() + END_WITHIN_S
     while (job := system.job(job_id)) is None or job.status in GOING_ON:

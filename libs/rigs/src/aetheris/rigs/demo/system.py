@@ -32,7 +32,7 @@ _ASK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True)
-class System:
+class DemoSystem:
     """What runs on the data folder."""
 
     data: Path
@@ -113,7 +113,7 @@ def check_free(data: Path) -> None:
 
 
 @contextmanager
-def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Generator[System]:
+def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Generator[DemoSystem]:
     """Everything up, and down again at the end unless it is to be kept; `env` is for the tools.
 
     Raises:
@@ -127,7 +127,7 @@ def running(data: Path, env: Mapping[str, str], say: Say, *, keep: bool) -> Gene
             lifecycle.up(data, progress=lambda part, what: say.detail(f"{part}: {what}"))
             gateway = local.target(data)
         client = Client(gateway.url, gateway.token, transport=httpx.HTTPTransport())  # past any proxy
-        yield System(data, stack.enter_context(client))
+        yield DemoSystem(data, stack.enter_context(client))
 
 
 def _down(data: Path) -> None:

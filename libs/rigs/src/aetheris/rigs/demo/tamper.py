@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, replace
 
 from aetheris.cli.streamfile import Stream
-from aetheris.proofs import RawRecord, Report, Violation, verify
+from aetheris.proofs import ProofReport, RawRecord, Violation, verify
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ def forge(stream: Stream, event_type: str, node_id: str, amount: int) -> Forgery
     return Forgery(forged, found.header("ce_id").decode(), text.decode(), (digit + text[1:]).decode())
 
 
-def judge(stream: Stream) -> Report:
+def judge(stream: Stream) -> ProofReport:
     """Verify it here: nothing is asked but the records."""
     return verify(stream.raw(), keys=stream.keys)
 
 
-def complaint(report: Report, event_id: str) -> Violation | None:
+def complaint(report: ProofReport, event_id: str) -> Violation | None:
     """What the report has against that event; None if it doesn't name it."""
     return next((broken for broken in report.violations if broken.event_id == event_id), None)
 

@@ -71,7 +71,7 @@ def send_receipt(ctx: ToolContext, to: str, order_id: str, amount: int, currency
     mail["Subject"] = f"Your refund for order {order_id}"
     mail.set_content(f"We have refunded {amount / 100:.2f} {currency.upper()}.\n")
     where = places()
-    sent = smtp.send_now(ctx, smtp.Server(where.smtp_host, where.smtp_port), mail)
+    sent = smtp.send_now(ctx, smtp.SmtpServer(where.smtp_host, where.smtp_port), mail)
     return Result({"sent_to": to, "order_id": order_id}, sent, [_mailed(sent, ctx.external_key)])
 
 

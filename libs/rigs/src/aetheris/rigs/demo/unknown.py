@@ -14,15 +14,15 @@ from aetheris.cli.embedded.environment import alone
 from aetheris.cli.embedded.ports import free_port
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.cli.local import APPROVER
-from aetheris.rigs.chaos.outside import Outside, running_outside, until
+from aetheris.rigs.chaos.external_server import ExternalServer, running_external_server, until
 from aetheris.rigs.demo import late, naive_loop, servers
+from aetheris.rigs.demo.external_systems import answers_as_mail_server
 from aetheris.rigs.demo.gate import Gate
 from aetheris.rigs.demo.kills import DemoError
-from aetheris.rigs.demo.outside import answers_as_mail_server
 from aetheris.rigs.demo.progress import Say
 from aetheris.rigs.demo.servers import MissingServerError
-from aetheris.rigs.demo.stage import await_status, settled_by, tell, verified_with_seal
-from aetheris.rigs.demo.system import System, check_free, running
+from aetheris.rigs.demo.stage import await_status, report, settled_by, verified_with_seal
+from aetheris.rigs.demo.system import DemoSystem, check_free, running
 
 CUSTOMER = "ada@example.org"
 NAIVE_TEXT, TEXT = "Order o-1001 is on its way", "Order o-1002 is on its way"
@@ -32,7 +32,7 @@ _START_WITHIN_S, _STOP_WITHIN_S = 60.0, 3.0
 
 
 @dataclass(frozen=True)
-class Counts:
+class UnknownCounts:
     """Effects as the outside has them."""
 
     mails: int
@@ -53,11 +53,11 @@ class Late:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class UnknownOutcome:
     """What the demo has shown; `mail_by` and `call_by` say what settled each call."""
 
-    naive: Counts
-    aetheris: Counts
+    naive: UnknownCounts
+    aetheris: UnknownCounts
     mail_by: str
     call_by: str
     waited: bool
@@ -67,7 +67,7 @@ class Outcome:
     @property
     def as_promised(self) -> bool:
         """Two of each by the loop, one of each on Aetheris: by a probe, and by a human who was waited for."""
-        counts = (self.naive, self.aetheris) == (Counts(2, 2), Counts(1, 1))
+        counts = (self.naive, self.aetheris) == (UnknownCounts(2, 2), UnknownCounts(1, 1))
         settled = (self.mail_by, self.call_by) == ("probe", "human") and self.waited
         return counts and settled and self.verified and self.late.as_promised
 
@@ -77,15 +77,15 @@ class ExternalSystems:
     """A mail server and a webhook, each behind a gate that can drop a link; and a bank."""
 
     maildir: Path
-    hook: Outside
-    bank: Outside
+    hook: ExternalServer
+    bank: ExternalServer
     mail_gate: Gate
     hook_gate: Gate
 
-    def counts(self, text: str) -> Counts:
+    def counts(self, text: str) -> UnknownCounts:
         """What arrived of a message."""
         received = mailbox.Maildir(self.maildir, create=False) if self.maildir.exists() else ()
-        return Counts(sum(mail["Subject"] == text for mail in received), self.hook.count(text))
+        return UnknownCounts(sum(mail["Subject"] == text for mail in received), self.hook.count(text))
 
     @property
     def hook_url(self) -> str:
@@ -105,10 +105,10 @@ def run(data: Path | None, keep: bool) -> int:
         data: folder of the log and the servers' data; None: a temporary one, removed afterwards.
         keep: leave Aetheris running, to look at the job.
     """
-    return tell(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep, expected=_EXPECTED)
+    return report(data, lambda folder, say: _play(folder, say, keep=keep), _show, keep=keep, expected=_EXPECTED)
 
 
-def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
+def _play(folder: Path, say: Say, *, keep: bool) -> UnknownOutcome:
     check_free(folder)
     shutil.rmtree(folder / "demo", ignore_errors=True)  # of an earlier run on this folder
     say.headline(
@@ -130,7 +130,7 @@ def _play(folder: Path, say: Say, *, keep: bool) -> Outcome:
             return _on_aetheris(system, external, naive, paid, say=say)
 
 
-def _naive(external: ExternalSystems, say: Say) -> Counts:
+def _naive(external: ExternalSystems, say: Say) -> UnknownCounts:
     say.headline("A naive loop: on an error, try again")
     external.lose_links()
     mails = naive_loop.mail("127.0.0.1", external.mail_gate.port, CUSTOMER, NAIVE_TEXT)
@@ -142,7 +142,9 @@ def _naive(external: ExternalSystems, say: Say) -> Counts:
     return counts
 
 
-def _on_aetheris(system: System, external: ExternalSystems, naive: Counts, paid: int, *, say: Say) -> Outcome:
+def _on_aetheris(
+    system: DemoSystem, external: ExternalSystems, naive: UnknownCounts, paid: int, *, say: Say
+) -> UnknownOutcome:
     external.lose_links()
     mail = {"id": "mail", "tool": "send_mail", "args": {"to": CUSTOMER, "text": TEXT}}
     call = {"id": "call", "tool": "call_webhook", "args": {"text": TEXT}, "depends_on": ["mail"]}
@@ -165,7 +167,7 @@ def _on_aetheris(system: System, external: ExternalSystems, naive: Counts, paid:
     verified = bool(verified_with_seal(system, job_id)["ok"])
     say.headline("A payment that is slow on its way, and an executor that is killed meanwhile")
     paid_late = Late(paid, late.on_aetheris(system, external.bank, say))
-    return Outcome(naive, counts, mail_by, call_by, waited, verified, paid_late)
+    return UnknownOutcome(naive, counts, mail_by, call_by, waited, verified, paid_late)
 
 
 _TOLD = {
@@ -176,13 +178,13 @@ _TOLD = {
 }
 
 
-def _await_human(system: System, job_id: str) -> bool:
+def _await_human(system: DemoSystem, job_id: str) -> bool:
     """Whether the step that nobody heard of is what waits. Raises: DemoError: the job does not wait in time."""
     job = await_status(system, job_id, "waiting")
     return any(step.node_id == "call" and step.state == "waiting" for step in job.steps)
 
 
-def _resolve(system: System, job_id: str, evidence: str) -> None:
+def _resolve(system: DemoSystem, job_id: str, evidence: str) -> None:
     """By the command that a human has. Raises: DemoError: it was not taken."""
     argv = [sys.executable, "-m", "aetheris.cli", "resolve", job_id, "--node", "call", "--happened"]
     settled = [*argv, "--evidence", evidence, "--as", APPROVER, "--data", str(system.data)]
@@ -199,8 +201,8 @@ def _external_systems(folder: Path) -> Generator[ExternalSystems]:
     try:
         until(lambda: answers_as_mail_server(port), _START_WITHIN_S)
         with (
-            running_outside(folder / "webhook") as hook,
-            running_outside(folder / "bank") as bank,
+            running_external_server(folder / "webhook") as hook,
+            running_external_server(folder / "bank") as bank,
             Gate(port) as mail_gate,
             Gate(int(hook.url.rpartition(":")[2])) as hook_gate,
         ):
@@ -209,7 +211,7 @@ def _external_systems(folder: Path) -> Generator[ExternalSystems]:
         end(server, _STOP_WITHIN_S)
 
 
-def _show(outcome: Outcome, say: Say) -> None:
+def _show(outcome: UnknownOutcome, say: Say) -> None:
     paid = outcome.late.aetheris
     rows = [
         ("mails in the mailbox", str(outcome.naive.mails), str(outcome.aetheris.mails)),
@@ -223,5 +225,5 @@ def _show(outcome: Outcome, say: Say) -> None:
     say.table(("counted at the other side", "naive loop", "Aetheris"), rows)
 
 
-def _words(counts: Counts) -> str:
+def _words(counts: UnknownCounts) -> str:
     return f"{counts.mails} mail(s) in the mailbox, {counts.calls} call(s) in the webhook's book"

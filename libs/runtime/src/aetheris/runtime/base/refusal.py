@@ -8,7 +8,7 @@ REFUSAL = "refuses to run"
 """The event in the log that says why, under `reason`."""
 
 
-class Refused(Exception):
+class StartRefused(Exception):
     """The surroundings are unsafe or incomplete; the message is for the operator, and logged as it stands."""
 
     code = "refused"
@@ -16,27 +16,27 @@ class Refused(Exception):
     """Whether it may pass without anybody changing this process's settings or files: another start makes sense."""
 
 
-class SettingInvalid(Refused):
+class SettingInvalid(StartRefused):
     """An environment variable has a value that its setting doesn't take."""
 
     code = "setting_invalid"
 
 
-class WorkerIdTaken(Refused):
+class WorkerIdTaken(StartRefused):
     """Somebody else lives under this worker_id, or may: the message says what to do."""
 
     code = "worker_id_taken"
     passes = True
 
 
-class ToolsRefused(Refused):
+class ToolsRefused(StartRefused):
     """Tools that are named can't be loaded: mend the module that the message names, then start again."""
 
     code = "tools_refused"
 
 
-def refusal(error: BaseException) -> Refused | None:
+def refusal(error: BaseException) -> StartRefused | None:
     """The refusal in an error or a group of errors, if there is one."""
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := refusal(inner)) is not None), None)
-    return error if isinstance(error, Refused) else None
+    return error if isinstance(error, StartRefused) else None

@@ -16,8 +16,8 @@ import structlog
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from aetheris.runtime.base.refusal import Refused
-from aetheris.runtime.blobs.store import BlobMissing, BlobRef, Blobs, BlobsUnreachable, S3Place, path_of
+from aetheris.runtime.base.refusal import StartRefused
+from aetheris.runtime.blobs.store import BlobMissing, BlobName, Blobs, BlobsUnreachable, S3Place, path_of
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CHECK_WITHIN_S = 5
@@ -34,7 +34,7 @@ _REFUSED = re.compile(r"status code: (?:3\d\d|40[0134])\b")
 _log = structlog.get_logger(__name__)
 
 
-class BlobsRefused(Refused):
+class BlobsRefused(StartRefused):
     """The bucket is not there, or not for us."""
 
     code = "blobs_refused"
@@ -70,7 +70,7 @@ class S3Blobs(Blobs):
                 raise BlobsRefused(f"{rule}: {_reason(error)}") from None
             _log.warning("the store of blobs does not answer", reason=_reason(error))
 
-    async def _keep(self, ref: BlobRef, data: bytes) -> None:
+    async def _keep(self, ref: BlobName, data: bytes) -> None:
         path = path_of(ref.sha256)
         with _asked():
             try:

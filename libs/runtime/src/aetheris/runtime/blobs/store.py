@@ -19,7 +19,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<prefix>(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*)/?")
 
 
-class BlobRef(NamedTuple):
+class BlobName(NamedTuple):
     """What names a blob: hex SHA-256 of its bytes, and their number."""
 
     sha256: str
@@ -72,17 +72,17 @@ def s3_place(url: str) -> S3Place:
 class Blobs(ABC):
     """A content-addressed store: `ab/abcdef…`."""
 
-    async def put(self, data: bytes) -> BlobRef:
+    async def put(self, data: bytes) -> BlobName:
         """Keep `data`; it is kept when this returns, whole or not at all. Again is the same.
 
         Raises:
             BlobsUnreachable: it may or may not be kept.
         """
-        ref = BlobRef(hashlib.sha256(data).hexdigest(), len(data))
+        ref = BlobName(hashlib.sha256(data).hexdigest(), len(data))
         await self._keep(ref, data)
         return ref
 
-    async def get(self, ref: BlobRef) -> bytes:
+    async def get(self, ref: BlobName) -> bytes:
         """The blob's bytes.
 
         Raises:
@@ -114,7 +114,7 @@ class Blobs(ABC):
         """
 
     @abstractmethod
-    async def _keep(self, ref: BlobRef, data: bytes) -> None:
+    async def _keep(self, ref: BlobName, data: bytes) -> None:
         """Write it, unless it is there; raises BlobsUnreachable."""
 
     @abstractmethod
@@ -131,7 +131,7 @@ class FolderBlobs(Blobs):
     async def check(self) -> None:
         """Nothing to see: it is made when it is first written to."""
 
-    async def _keep(self, ref: BlobRef, data: bytes) -> None:
+    async def _keep(self, ref: BlobName, data: bytes) -> None:
         try:
             await asyncio.to_thread(self._write, ref, data)
         except OSError as error:
@@ -148,7 +148,7 @@ class FolderBlobs(Blobs):
     def _path(self, sha256: str) -> Path:
         return self._folder / path_of(sha256)
 
-    def _write(self, ref: BlobRef, data: bytes) -> None:
+    def _write(self, ref: BlobName, data: bytes) -> None:
         path = self._path(ref.sha256)
         if not path.exists() or path.stat().st_size != ref.size:
             path.parent.mkdir(parents=True, exist_ok=True)

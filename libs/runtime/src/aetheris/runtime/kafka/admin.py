@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError, for_code
 
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.base.clock import Clock, SystemClock
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.kafka.tls import secured
 from aetheris.runtime.log.interface import LogUnreachable
 
@@ -47,7 +47,7 @@ _KNOWN_WITHIN_S = 10.0
 _LOOK_AGAIN_S = 0.2
 
 
-class BrokerRefused(Refused):
+class BrokerRefused(StartRefused):
     """The brokers could lose or reorder what was acknowledged; the message names the keys to set."""
 
     code = "broker_refused"

@@ -16,8 +16,8 @@ from aetheris.protocol.base.records import Draft, Group
 from aetheris.runtime.kafka import wire
 from aetheris.runtime.kafka.batches import HEADER_BYTES, pack
 from aetheris.runtime.kafka.brokers import Brokers
-from aetheris.runtime.kafka.connection import Address, Connection, Disconnected
-from aetheris.runtime.log.interface import MAX_GROUP_BYTES, AppendRefused, LogUnreachable, Place, Refusal, Written
+from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection
+from aetheris.runtime.log.interface import MAX_GROUP_BYTES, AppendRefused, LogUnreachable, Place, RefusedGroup, Written
 from aetheris.runtime.log.partitioning import place_of, weigh
 
 _log = structlog.get_logger(__name__)
@@ -39,7 +39,7 @@ class _Ticket:
 
     def __init__(self, groups: int) -> None:
         self.left = groups
-        self.refusals: list[Refusal] = []
+        self.refusals: list[RefusedGroup] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(self) -> None:
@@ -52,7 +52,7 @@ class _Ticket:
             self.done.set_result(None)
 
     def refuse(self, group: Group, why: str) -> None:
-        self.refusals.append(Refusal(group, why))
+        self.refusals.append(RefusedGroup(group, why))
         self.settle()
 
 
@@ -109,11 +109,11 @@ class _Lane:
             self.batch = pack(self.drafts, self.time_ms, producer.id, producer.epoch, sequence)
         return self.batch
 
-    def written(self, said: wire.Produced) -> Written | None:
+    def written(self, answer: wire.Produced) -> Written | None:
         """Where the batch lies, if that is known."""
-        if said.first < 0:
+        if answer.first < 0:
             return None
-        return Written(self.place, said.first, self.time_ms if said.time_ms < 0 else said.time_ms, self.drafts)
+        return Written(self.place, answer.first, self.time_ms if answer.time_ms < 0 else answer.time_ms, self.drafts)
 
     def settle(self) -> None:
         """The batch is acknowledged."""
@@ -150,7 +150,7 @@ class _Producer:
         self.leaders: dict[Place, Address] = {}
         self.seeking = False
         """Leaders are being asked for."""
-        self.connections: dict[Address, Connection] = {}
+        self.connections: dict[Address, KafkaConnection] = {}
         self.busy: set[Address] = set()
         """Brokers that have a request to answer, or to which a connection is being made."""
 
@@ -197,7 +197,7 @@ class KafkaAppender:
         Raises:
             LogUnreachable: no broker answers.
         """
-        self._producer = await self._born()
+        self._producer = await self._new_producer()
 
     async def stop(self, deadline_s: float = 5.0) -> None:
         """Write what is queued, as far as the deadline allows, and disconnect."""
@@ -234,7 +234,7 @@ class KafkaAppender:
         self._flush_soon()
         await ticket.done
 
-    def tell(self, listener: Callable[[Written], None]) -> None:
+    def report(self, listener: Callable[[Written], None]) -> None:
         """Call `listener` with what is acknowledged; see `aetheris.runtime.log.interface.Appender`."""
         self._listener = listener
 
@@ -298,7 +298,7 @@ class KafkaAppender:
             else:
                 self._send(producer, address, connection, lanes)
 
-    def _send(self, producer: _Producer, address: Address, connection: Connection, lanes: Iterable[_Lane]) -> None:
+    def _send(self, producer: _Producer, address: Address, connection: KafkaConnection, lanes: Iterable[_Lane]) -> None:
         batches: dict[Place, bytes] = {}
         sent: list[_Lane] = []
         for lane in lanes:
@@ -334,14 +334,14 @@ class KafkaAppender:
         if producer is not self._producer:
             return
         try:
-            said = {} if error else wire.produced(answer.result())
+            produced = {} if error else wire.produced(answer.result())
         except wire.Malformed:
-            said = {}
+            produced = {}
         again = False
         doubtful: list[_Lane] = []
         why = ""
         for lane in sent:
-            of_it = said.get(lane.place, _LOST if error else _UNKNOWN)
+            of_it = produced.get(lane.place, _LOST if error else _UNKNOWN)
             lane.in_flight = False
             if of_it.error in _WRITTEN:
                 self._pass_on(lane.written(of_it))
@@ -417,12 +417,12 @@ class KafkaAppender:
     async def _renew(self) -> None:
         while self._producer is None:
             try:
-                self._producer = await self._born()
+                self._producer = await self._new_producer()
             except LogUnreachable:
                 await asyncio.sleep(_RETRY_PAUSE_S)
         self._flush_soon()
 
-    async def _born(self) -> _Producer:
+    async def _new_producer(self) -> _Producer:
         """By whichever broker answers."""
         why = "no answer"
         with suppress(TimeoutError):
@@ -441,7 +441,7 @@ class KafkaAppender:
                     await asyncio.sleep(_RETRY_PAUSE_S)
         raise LogUnreachable(f"no producer id: {why}")
 
-    async def _ask_for_id(self, connection: Connection) -> tuple[int, int, int]:
+    async def _ask_for_id(self, connection: KafkaConnection) -> tuple[int, int, int]:
         """The error code, the id and its epoch; a broker that does not answer soon is not waited for."""
         try:
             async with asyncio.timeout(_ID_S):

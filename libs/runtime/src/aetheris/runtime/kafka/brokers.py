@@ -8,7 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
-from aetheris.runtime.kafka.connection import Address, Connection, Disconnected, connect
+from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection, connect
 from aetheris.runtime.kafka.tls import secured
 from aetheris.runtime.log.interface import LogUnreachable, Place
 
@@ -91,7 +91,7 @@ class Brokers:
         """The brokers that are known."""
         return [(broker.host, broker.port) for broker in self._started().cluster.brokers()]
 
-    async def any(self) -> Connection:
+    async def any(self) -> KafkaConnection:
         """A new connection to some broker, at each call to the next: one that is stopped takes connections as well.
 
         Raises:
@@ -109,7 +109,7 @@ class Brokers:
         self.doubt()
         raise LogUnreachable(f"no broker at {self._bootstrap}")
 
-    async def connect(self, address: Address) -> Connection:
+    async def connect(self, address: Address) -> KafkaConnection:
         """A new connection to a broker.
 
         Raises:

@@ -19,7 +19,7 @@ class Disconnected(Exception):
     """The connection can't be had, or broke: whether a request under way took effect is unknown."""
 
 
-class Connection(asyncio.Protocol):
+class KafkaConnection(asyncio.Protocol):
     """Made by `connect`; once it is lost it stays so."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
                 answer.set_exception(Disconnected("the connection was lost"))
 
 
-async def connect(address: Address, tls: SSLContext | None) -> Connection:
+async def connect(address: Address, tls: SSLContext | None) -> KafkaConnection:
     """A new connection.
 
     Raises:
@@ -106,7 +106,7 @@ async def connect(address: Address, tls: SSLContext | None) -> Connection:
     host, port = address
     try:
         async with asyncio.timeout(_CONNECT_S):
-            _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port, ssl=tls)
+            _, connection = await asyncio.get_running_loop().create_connection(KafkaConnection, host, port, ssl=tls)
     except (OSError, TimeoutError) as error:
         raise Disconnected(f"no connection to {host}:{port}: {type(error).__name__}") from None
     return connection

@@ -149,7 +149,7 @@ class KafkaMembership:
         """aiokafka revokes: whoever reads these stops before others get them."""
         gone, self._ours = self._ours & frozenset(partitions), frozenset()
         if gone and self._revoked is not None:
-            await self._told(self._revoked, gone)
+            await self._report(self._revoked, gone)
 
     async def unclaimed(self) -> None:
         """Before it joins again: where another process is in its place it never does, and `keep` raises.
@@ -184,7 +184,7 @@ class KafkaMembership:
         self._silence(places)
         self._ours = numbers.pop()
         if self._assigned is not None:
-            await self._told(self._assigned, self._ours)
+            await self._report(self._assigned, self._ours)
 
     def _remember(self) -> None:
         coordinator: Any = self._joined()._coordinator  # pyright: ignore[reportPrivateUsage]  it shows the id nowhere
@@ -199,7 +199,7 @@ class KafkaMembership:
         for place in places:
             consumer.seek(place, 0)
 
-    async def _told(self, listener: Listener, partitions: frozenset[int]) -> None:
+    async def _report(self, listener: Listener, partitions: frozenset[int]) -> None:
         try:
             await listener(partitions)
         except Exception as error:  # noqa: BLE001  aiokafka would swallow it; keep() raises it

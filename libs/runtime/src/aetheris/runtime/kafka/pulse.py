@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from aetheris.runtime.kafka.brokers import Brokers
-from aetheris.runtime.kafka.connection import Address, Connection, Disconnected
+from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection
 from aetheris.runtime.kafka.wire import Api
 
 EVERY_S = 1.0
@@ -21,7 +21,7 @@ class Pulse:
         self._brokers = brokers
         self._every_s = every_s
         self._within_s = within_s
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, KafkaConnection] = {}
         self._answered: dict[Address, bool] = {}
 
     def unready(self) -> str | None:

@@ -11,7 +11,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.runtime.kafka import wire
 from aetheris.runtime.kafka.batches import Damaged, unpack
 from aetheris.runtime.kafka.brokers import Brokers
-from aetheris.runtime.kafka.connection import Address, Connection, Disconnected
+from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection
 from aetheris.runtime.log.interface import GAP_BELIEVED_S, Batch, LogGap, LogUnreachable, Place
 
 _RETRY_PAUSE_S = 0.1
@@ -45,8 +45,8 @@ class _Source:
         self.address = address
         self.places: list[Place] = []
         """What is wanted of it."""
-        self.connection: Connection | None = None
-        self.under_way: asyncio.Future[bytes] | asyncio.Task[Connection] | None = None
+        self.connection: KafkaConnection | None = None
+        self.under_way: asyncio.Future[bytes] | asyncio.Task[KafkaConnection] | None = None
         self.due_s = 0.0
         """When its answer is given up, whoever leads."""
         self.doubt_s = 0.0
@@ -65,7 +65,7 @@ class _Source:
         return self.under_way is not None and self.connection is not None and place not in self.sent
 
     def ask(
-        self, connection: Connection, positions: Mapping[Place, int], limits: wire.Limits
+        self, connection: KafkaConnection, positions: Mapping[Place, int], limits: wire.FetchLimits
     ) -> "asyncio.Future[bytes]":
         """Send a fetch."""
         if not self.session.epoch:
@@ -86,7 +86,7 @@ class _Source:
         asked = self.under_way
         if asked is not None and not asked.cancel() and not asked.cancelled() and asked.exception() is None:
             answer = asked.result()
-            if isinstance(answer, Connection):
+            if isinstance(answer, KafkaConnection):
                 answer.close()
         if self.connection is not None:
             self.connection.close()
@@ -100,7 +100,7 @@ class KafkaReader:
 
     def __init__(self, brokers: Brokers, max_wait_s: float) -> None:
         self._brokers = brokers
-        self._limits = wire.Limits(max(1, round(max_wait_s * 1000)))
+        self._limits = wire.FetchLimits(max(1, round(max_wait_s * 1000)))
         self._started = False
         self._positions: dict[Place, int] = {}
         self._paused: set[Place] = set()
@@ -195,7 +195,7 @@ class KafkaReader:
             source.under_way = None
             try:
                 answer = done.result()
-                if isinstance(answer, Connection):
+                if isinstance(answer, KafkaConnection):
                     source.connection = answer
                 else:
                     self._note(source, answer)

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 
 
-class TlsUnusable(Refused):
+class TlsUnusable(StartRefused):
     """The files of AETHERIS_KAFKA_CA, _CERT and _KEY can't be used."""
 
     code = "tls_unusable"

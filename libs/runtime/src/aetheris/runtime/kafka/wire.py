@@ -138,7 +138,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Limits:
+class FetchLimits:
     """Of an answer: how long the broker waits for its first record, and how much it may hold at most, in bytes."""
 
     wait_ms: int
@@ -146,7 +146,7 @@ class Limits:
     most_of_a_place: int = 1024 * 1024
 
 
-def fetch(session: Session, moved: Mapping[Place, int], left: Iterable[Place], limits: Limits) -> bytes:
+def fetch(session: Session, moved: Mapping[Place, int], left: Iterable[Place], limits: FetchLimits) -> bytes:
     """Asks for records from the offsets of `moved` on, and for those of the session's other places; none of `left`."""
     topics, forgotten = _by_topic(moved), _by_topic(left)
     parts = [
@@ -168,7 +168,7 @@ def fetch(session: Session, moved: Mapping[Place, int], left: Iterable[Place], l
 
 
 @dataclass(slots=True)
-class Part:
+class FetchedPartition:
     """What a fetch found in one place: an error, or record batches."""
 
     place: Place
@@ -176,7 +176,7 @@ class Part:
     batches: bytes
 
 
-def fetched(answer: bytes) -> tuple[int, int, list[Part]]:
+def fetched(answer: bytes) -> tuple[int, int, list[FetchedPartition]]:
     """(error, the session's number, what was found).
 
     Raises:
@@ -186,7 +186,7 @@ def fetched(answer: bytes) -> tuple[int, int, list[Part]]:
     return found_error, number, list(_parts(answer, _FETCHED.size, topics))
 
 
-def _parts(answer: bytes, at: int, topics: int) -> Iterator[Part]:
+def _parts(answer: bytes, at: int, topics: int) -> Iterator[FetchedPartition]:
     for _ in range(topics):
         topic, count, at = _topic(answer, at)
         for _ in range(count):
@@ -197,7 +197,7 @@ def _parts(answer: bytes, at: int, topics: int) -> Iterator[Part]:
             end = at + max(size, 0)
             if end > len(answer):
                 raise Malformed("a fetch's records end too soon")
-            yield Part((topic, partition), code, answer[at:end])
+            yield FetchedPartition((topic, partition), code, answer[at:end])
             at = end
 
 

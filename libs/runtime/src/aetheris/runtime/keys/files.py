@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from aetheris.protocol.base.signing import Certificate, is_certified, key_id_of, read_certificate
 from aetheris.protocol.base.writers import Party
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.keys.signing import raw_public_key, verify
 
 ROOT = "root.pem"
 _FOR_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class KeyUnusable(Refused):
+class KeyUnusable(StartRefused):
     """A private key or its certificate can't be used: the message names the file and why."""
 
     code = "key_unusable"
@@ -112,8 +112,8 @@ def _once(path: Path) -> None:
         make_key(path)
 
 
-def _encoded(said: Mapping[str, Any]) -> bytes:
-    return json.dumps(said, indent=2).encode() + b"\n"
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, indent=2).encode() + b"\n"
 
 
 def _make(path: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ _STRETCH_WAIT_S = 0.01
 _RETRY_PAUSE_S = 0.1
 
 
-class History:
+class JobLogReader:
     """A few readers that stay connected, so that a job is read in milliseconds."""
 
     def __init__(self, log: Log, topic: Topic = Topic.JOBS_EVENTS, readers: int = 2) -> None:

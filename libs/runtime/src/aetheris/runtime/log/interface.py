@@ -53,7 +53,7 @@ class MixedGroup(LogError):
 
 
 @dataclass(slots=True)
-class Refusal:
+class RefusedGroup:
     """A group that was not written, and the error's name that the brokers gave."""
 
     group: Group
@@ -65,7 +65,7 @@ class AppendRefused(LogError):
 
     code = "append_refused"
 
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
+    def __init__(self, refusals: Sequence[RefusedGroup]) -> None:
         self.refusals = tuple(refusals)
         named = sorted({(one.group[0].topic, one.why) for one in self.refusals})
         super().__init__("; ".join(f"{topic}: {why}" for topic, why in named))
@@ -146,7 +146,7 @@ class Appender(Protocol):
         """
         ...
 
-    def tell(self, listener: Callable[[Written], None]) -> None:
+    def report(self, listener: Callable[[Written], None]) -> None:
         """From now on call `listener`, and no other, with what is acknowledged, before its `append` returns.
 
         Not with everything: of a batch whose first acknowledgement was lost, the place may not be known.

@@ -66,8 +66,8 @@ def read_line(value: bytes) -> JobLine:
         ValueError: what came from the log was no line.
     """
     if len(value) == _PACKED.size:
-        end, birth, digest = _PACKED.unpack(value)
-        return JobLine(birth, digest.hex(), _ENDS[end])
+        end, creation, digest = _PACKED.unpack(value)
+        return JobLine(creation, digest.hex(), _ENDS[end])
     entry = JobIndexEntry.model_validate_json(value)
     return JobLine(entry.birth, entry.request_hash, entry.status, entry.requests, entry.paused)
 

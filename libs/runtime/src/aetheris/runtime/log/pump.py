@@ -181,7 +181,7 @@ class Pump:
         if least_s or most_s:
             self._napping = True
             await asyncio.sleep(least_s)
-            await self._rings(most_s - least_s)
+            await self._wakes_up(most_s - least_s)
             self._napping = False
         self._rung.clear()
 
@@ -189,7 +189,7 @@ class Pump:
         self._unread = {place: at for place, at in self._unread.items() if at > self._positions.get(place, at)}
         return bool(self._unread)
 
-    async def _rings(self, within_s: float) -> None:
+    async def _wakes_up(self, within_s: float) -> None:
         if within_s > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):

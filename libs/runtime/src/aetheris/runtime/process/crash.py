@@ -73,7 +73,7 @@ class CrashPoints:
         if self._is_ordered(point, tool) if self.orders is not None else self._is_meant(point, tool):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    async def unheard(self, tool: str) -> None:
+    async def unobserved(self, tool: str) -> None:
         """Before the acknowledgement of a `started` is heard: never, where its reader is to die of `after_started`."""
         if self._names("after_started", tool):
             await asyncio.get_running_loop().create_future()

@@ -21,7 +21,7 @@ class Health:
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
-        self._told: dict[str, Callable[[], object]] = {}
+        self._reported: dict[str, Callable[[], object]] = {}
         self._connections = Connections(_MOST_CONNECTIONS, _MOST_CONNECTIONS)
         self._listener: Listener | None = None
 
@@ -29,9 +29,9 @@ class Health:
         """Let readiness depend on `check`; it must not block."""
         self._checks[name] = check
 
-    def tell(self, name: str, ask: Callable[[], object]) -> None:
+    def report(self, name: str, ask: Callable[[], object]) -> None:
         """Show what `ask` says in /readyz, for information; it must not block, and be JSON."""
-        self._told[name] = ask
+        self._reported[name] = ask
 
     def unready(self) -> Mapping[str, str]:
         """What isn't ready, and why; empty if everything is. Without any check it is still starting."""
@@ -79,8 +79,8 @@ class Health:
             return 200, {"alive": True}
         if path == b"/readyz":
             reasons = self.unready()
-            told = {name: ask() for name, ask in self._told.items()}
-            return (503 if reasons else 200), {"ready": not reasons, "unready": reasons, **told}
+            reported = {name: ask() for name, ask in self._reported.items()}
+            return (503 if reasons else 200), {"ready": not reasons, "unready": reasons, **reported}
         return 404, {"error": {"code": "not_found", "message": "there are /livez and /readyz", "details": {}}}
 
 

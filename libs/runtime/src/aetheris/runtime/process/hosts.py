@@ -39,10 +39,10 @@ class KnownHosts:
         await send({"type": "http.response.body", "body": _BODY})
 
     def _known(self, scope: Scope) -> bool:
-        said = [value for name, value in scope["headers"] if name == b"host"]
-        if len(said) != 1:
+        reported = [value for name, value in scope["headers"] if name == b"host"]
+        if len(reported) != 1:
             return False
-        host = _without_port(said[0].decode("latin-1").lower())
+        host = _without_port(reported[0].decode("latin-1").lower())
         server = scope.get("server")
         return host in self._names or host.endswith(self._below) or (server is not None and host == _shown(server[0]))
 

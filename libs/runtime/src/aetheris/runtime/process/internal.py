@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 from aetheris.runtime.process.key_file import write_once
 
 _SCHEME = "Aetheris"
@@ -25,7 +25,7 @@ _SKEW_S = 30
 _KEY_BYTES = 32
 
 
-class InternalKeyMissing(Refused):
+class InternalKeyMissing(StartRefused):
     """No key is shared with the other service: set AETHERIS_INTERNAL_KEY to a file with 32 random bytes in hex."""
 
     code = "internal_key_missing"
@@ -66,8 +66,8 @@ class InternalKey:
     def authorization(self, tenant: str, path: str, now: datetime) -> str:
         """The header that lets `path` be asked for a tenant."""
         claims = {"tenant": tenant, "path": path, "until": int(now.timestamp()) + _LASTS_S}
-        said = _base64(json.dumps(claims).encode())
-        return f"{_SCHEME} {said}.{_base64(self._signature(said))}"
+        text = _base64(json.dumps(claims).encode())
+        return f"{_SCHEME} {text}.{_base64(self._signature(text))}"
 
     def tenant(self, authorization: str | None, path: str, now: datetime) -> str:
         """Whom it is asked for.
@@ -76,17 +76,17 @@ class InternalKey:
             NotInternal: the header isn't ours, is of another path, or its time is not now.
         """
         scheme, _, word = (authorization or "").partition(" ")
-        said, _, signature = word.partition(".")
-        if scheme != _SCHEME or not hmac.compare_digest(_base64(self._signature(said)).encode(), signature.encode()):
+        text, _, signature = word.partition(".")
+        if scheme != _SCHEME or not hmac.compare_digest(_base64(self._signature(text)).encode(), signature.encode()):
             raise NotInternal
-        claims: dict[str, Any] = json.loads(_bytes(said))
+        claims: dict[str, Any] = json.loads(_bytes(text))
         left_s = claims["until"] - now.timestamp()
         if claims["path"] != path or not -_SKEW_S < left_s < _LASTS_S + _SKEW_S:
             raise NotInternal
         return str(claims["tenant"])
 
-    def _signature(self, said: str) -> bytes:
-        return hmac.digest(self._key, _DOMAIN + said.encode(), hashlib.sha256)
+    def _signature(self, text: str) -> bytes:
+        return hmac.digest(self._key, _DOMAIN + text.encode(), hashlib.sha256)
 
 
 def kept_in(data: Path) -> Path:

@@ -13,7 +13,7 @@ import structlog
 import uvloop
 from pydantic_settings import BaseSettings
 
-from aetheris.runtime.base.refusal import AGAIN_STATUS, REFUSAL, REFUSED_STATUS, Refused, refusal
+from aetheris.runtime.base.refusal import AGAIN_STATUS, REFUSAL, REFUSED_STATUS, StartRefused, refusal
 from aetheris.runtime.process.settings import load
 
 S = TypeVar("S", bound=BaseSettings)
@@ -52,7 +52,7 @@ def settings_for(kind: type[S], *, service: str) -> S:
     configure_logging(service)
     try:
         return load(kind)
-    except Refused as refused:
+    except StartRefused as refused:
         _log_refusal(refused)
         sys.exit(REFUSED_STATUS)
 
@@ -142,7 +142,7 @@ def _status(ended: "asyncio.Future[None]") -> int:
     return _CRASHED
 
 
-def _log_refusal(refused: Refused) -> None:
+def _log_refusal(refused: StartRefused) -> None:
     structlog.get_logger(__name__).error(REFUSAL, code=refused.code, reason=str(refused))
 
 

@@ -70,7 +70,7 @@ class _Kept:
             if self._lock is not None:
                 self._lock.hold(incarnation)
         except OSError as error:
-            _tell(error)
+            _report(error)
 
 
 async def _taken(path: Path, name: str, clock: Clock, stop: asyncio.Event) -> Lock | None:
@@ -86,9 +86,9 @@ async def _taken(path: Path, name: str, clock: Clock, stop: asyncio.Event) -> Lo
             await clock.sleep(_PAUSE_S)
         return Lock(descriptor)
     except OSError as error:
-        _tell(error)
+        _report(error)
         return None
 
 
-def _tell(error: OSError) -> None:
+def _report(error: OSError) -> None:
     _log.warning("the data folder keeps no lock: a successor waits for the session", error=type(error).__name__)

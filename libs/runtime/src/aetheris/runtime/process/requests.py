@@ -86,8 +86,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._within(self._bounds.head_s)
 
     def on_headers_complete(self) -> None:
-        said = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if said > self._bounds.head_bytes:
+        reported = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if reported > self._bounds.head_bytes:
             self._too_large = True
             raise _HeadTooLarge
         self._beside_body = 0

@@ -9,9 +9,9 @@ from ssl import SSLContext
 import structlog
 
 from aetheris.runtime.base.clock import Clock, SystemClock
-from aetheris.runtime.blobs.loading import BlobTraffic
 from aetheris.runtime.blobs.location import blobs_at
 from aetheris.runtime.blobs.store import Blobs
+from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.kafka.admin import check_broker, ensure_topics
 from aetheris.runtime.kafka.log import KafkaLog
 from aetheris.runtime.kafka.tls import tls_context
@@ -20,9 +20,9 @@ from aetheris.runtime.process.health import Health
 from aetheris.runtime.process.lifecycle import Stopped
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.process.withheld import Withheld
-from aetheris.runtime.redis.bell import Bell
 from aetheris.runtime.redis.client import Redis
-from aetheris.runtime.redis.safekeeping import check_store
+from aetheris.runtime.redis.store_check import check_store
+from aetheris.runtime.redis.wake_up import WakeUp
 from aetheris.runtime.telemetry.metrics import Metrics
 from aetheris.runtime.telemetry.tracer import Telemetry
 
@@ -45,7 +45,7 @@ class Runtime:
     withheld: Withheld
     """Appends too; where the brokers refuse a record for what it holds, only that record's job waits."""
     redis: Redis
-    bell: Bell
+    wake_up: WakeUp
     blobs: Blobs
     traffic: BlobTraffic
     """The same store, for whoever may not wait for it."""
@@ -98,13 +98,13 @@ async def runtime(
         blobs = blobs_at(settings.blobs, settings.data)
         await blobs.check()
         traffic = BlobTraffic(blobs, SystemClock())
-        health.tell("blobs_away", traffic.told)
+        health.report("blobs_away", traffic.reported)
         health.add("service", lambda: "is stopping" if stop.is_set() else None)
         health.add("brokers", pulse.unready)
         health.add("log", lambda: _why_stuck(appender))
-        health.tell("refused", withheld.told)
+        health.report("refused", withheld.reported)
         health.add("redis", redis.unready)
-        bell = Bell(redis)
+        wake_up = WakeUp(redis)
         yield Runtime(
             service,
             settings,
@@ -112,7 +112,7 @@ async def runtime(
             appender,
             withheld,
             redis,
-            bell,
+            wake_up,
             blobs,
             traffic,
             telemetry,

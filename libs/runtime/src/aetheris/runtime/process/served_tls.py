@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from aetheris.runtime.base.refusal import Refused
+from aetheris.runtime.base.refusal import StartRefused
 
 _LOOK_S = 1.0
 """Between two looks at the files, at most."""
@@ -17,7 +17,7 @@ _LOOK_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class HttpTlsUnusable(Refused):
+class HttpTlsUnusable(StartRefused):
     """The files of AETHERIS_HTTP_CERT, AETHERIS_HTTP_KEY or AETHERIS_CA can't be used."""
 
     code = "http_tls_unusable"

@@ -8,7 +8,7 @@ import structlog
 
 from aetheris.protocol.base.records import Draft, Group
 from aetheris.runtime.base.clock import Clock
-from aetheris.runtime.log.interface import AppendRefused, GroupTooLarge, Refusal, Writer
+from aetheris.runtime.log.interface import AppendRefused, GroupTooLarge, RefusedGroup, Writer
 from aetheris.runtime.log.partitioning import weigh
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 
@@ -20,7 +20,7 @@ MOST_KEPT = 10_000
 _SHOWN = 20
 
 
-async def write_all(writer: Writer, groups: Sequence[Group]) -> Sequence[Refusal]:
+async def write_all(writer: Writer, groups: Sequence[Group]) -> Sequence[RefusedGroup]:
     """Append every group that can be written; those that can't, by the brokers' word or for their size."""
     try:
         await writer.append(groups)
@@ -28,7 +28,7 @@ async def write_all(writer: Writer, groups: Sequence[Group]) -> Sequence[Refusal
         return refused.refusals
     except GroupTooLarge:  # nothing was written
         sizes = [(group, _fits(group)) for group in groups]
-        too_large = [Refusal(group, GroupTooLarge.__name__) for group, fits in sizes if not fits]
+        too_large = [RefusedGroup(group, GroupTooLarge.__name__) for group, fits in sizes if not fits]
         return [*too_large, *await write_all(writer, [group for group, fits in sizes if fits])]
     return ()
 
@@ -63,7 +63,7 @@ class Withheld:
         for refusal in await write_all(self._writer, groups):
             self.keep(refusal)
 
-    def keep(self, refusal: Refusal) -> None:
+    def keep(self, refusal: RefusedGroup) -> None:
         """Offer it again, later and later; what is too large for any batch only waits to be seen."""
         first = refusal.group[0]
         name = _name(first)
@@ -79,7 +79,7 @@ class Withheld:
         if self._offering is None:
             self._offering = asyncio.create_task(self._offer())
 
-    def told(self) -> Mapping[str, object]:
+    def reported(self) -> Mapping[str, object]:
         """How many groups wait, and some of them."""
         shown = [
             {"job_id": key.decode(errors="replace"), "topic": topic, "reason": one.why}

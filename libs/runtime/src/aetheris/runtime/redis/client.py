@@ -7,7 +7,7 @@ from typing import Any
 
 import hiredis
 
-from aetheris.runtime.redis.resp import Command, Connection, address_of, connect
+from aetheris.runtime.redis.resp import Command, RedisConnection, address_of, connect
 
 
 class RedisUnavailable(Exception):
@@ -24,8 +24,8 @@ class Redis:
         self._deadline_s = deadline_s
         self._failure: str | None = None
         self._asking: asyncio.Future[None] | None = None
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
+        self._connection: RedisConnection | None = None
+        self._connecting: asyncio.Task[RedisConnection] | None = None
 
     async def pipeline(
         self, commands: Sequence[Command], deadline_s: float | None = None, *, refusals: bool = False
@@ -52,16 +52,16 @@ class Redis:
         self._failure = None
         return replies
 
-    async def listen(self, channel: str, heard: Callable[[], None]) -> None:
+    async def listen(self, channel: str, woken: Callable[[], None]) -> None:
         """Call `heard` at every message of a channel, until the connection of its own ends.
 
         Raises:
             RedisUnavailable: Redis can't be reached, or refuses.
         """
-        connection: Connection | None = None
+        connection: RedisConnection | None = None
         try:
             async with asyncio.timeout(self._deadline_s):
-                connection = await connect(self._address, lambda _message: heard())
+                connection = await connect(self._address, lambda _message: woken())
                 await connection.ask([("SUBSCRIBE", channel)])
             await connection.lost
         except (hiredis.HiredisError, OSError, TimeoutError) as error:
@@ -101,7 +101,7 @@ class Redis:
         if self._connection is not None:
             self._connection.close()
 
-    async def _connected(self, within_s: float) -> Connection:
+    async def _connected(self, within_s: float) -> RedisConnection:
         """The connection that whoever came first is making."""
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect())
@@ -109,7 +109,7 @@ class Redis:
         async with asyncio.timeout(within_s):
             return await asyncio.shield(self._connecting)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> RedisConnection:
         try:
             async with asyncio.timeout(self._deadline_s):
                 self._connection = await connect(self._address)
@@ -119,7 +119,7 @@ class Redis:
 
     @staticmethod
     async def _exchange(
-        connection: Connection, commands: Sequence[Command], within_s: float, *, refusals: bool
+        connection: RedisConnection, commands: Sequence[Command], within_s: float, *, refusals: bool
     ) -> list[Any]:
         """A server that doesn't answer in time is left: everybody's replies come in turn, so all would wait."""
         asked = connection.ask(commands, refusals=refusals)
@@ -130,7 +130,7 @@ class Redis:
             deadline.cancel()
 
 
-def _seen(task: "asyncio.Task[Connection]") -> None:
+def _seen(task: "asyncio.Task[RedisConnection]") -> None:
     """Whoever waited for it may have given up before it failed."""
     if not task.cancelled():
         task.exception()

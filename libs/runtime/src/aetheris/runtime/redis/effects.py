@@ -7,12 +7,12 @@ from aetheris.runtime.redis.client import Redis
 from aetheris.runtime.redis.resp import Command
 
 
-class Effect(NamedTuple):
+class EffectEntry(NamedTuple):
     """What one try (its nonce) of a key returned, as JSON bytes."""
 
     job_id: str
     idempotency_key: str
-    nonce: str
+    invocation_id: str
     value: bytes
 
 
@@ -23,7 +23,7 @@ class EffectStore:
         self._redis = redis
         self._ttl_ms = round(ttl_s * 1000)
 
-    async def put(self, effects: Sequence[Effect], deadline_s: float | None = None) -> None:
+    async def put(self, effects: Sequence[EffectEntry], deadline_s: float | None = None) -> None:
         """Keep all of them, in one pipeline.
 
         Raises:
@@ -32,7 +32,7 @@ class EffectStore:
         commands: list[Command] = []
         for effect in effects:
             name = _name(effect.job_id, effect.idempotency_key)
-            commands.append(("HSET", name, effect.nonce, effect.value))
+            commands.append(("HSET", name, effect.invocation_id, effect.value))
             commands.append(("PEXPIRE", name, self._ttl_ms))
         await self._redis.pipeline(commands, deadline_s)
 
@@ -43,7 +43,7 @@ class EffectStore:
             RedisUnavailable: not within the deadline.
         """
         replies = await self._redis.pipeline([("HGETALL", _name(job_id, key)) for job_id, key in keys], refusals=True)
-        return [_by_nonce(reply) for reply in replies]
+        return [_by_invocation(reply) for reply in replies]
 
     async def drop(self, keys: Sequence[tuple[str, str]]) -> None:
         """Forget the effects of these keys: they are settled in the log.
@@ -59,8 +59,11 @@ def _name(job_id: str, key: str) -> str:
     return f"aetheris:effect:{job_id}:{key}"
 
 
-def _by_nonce(reply: list[bytes] | Exception) -> dict[str, bytes]:
+def _by_invocation(reply: list[bytes] | Exception) -> dict[str, bytes]:
     """HGETALL's flat reply: nonce, value, nonce, value, …; refused where the name holds something else."""
     if isinstance(reply, Exception):
         return {}
-    return {nonce.decode(errors="replace"): value for nonce, value in zip(reply[::2], reply[1::2], strict=True)}
+    return {
+        invocation_id.decode(errors="replace"): value
+        for invocation_id, value in zip(reply[::2], reply[1::2], strict=True)
+    }

@@ -24,7 +24,7 @@ class Quarantined:
     """In a row."""
 
     @property
-    def said(self) -> str:
+    def reported(self) -> str:
         """In words, for who waits for it."""
         return f"tool {self.tool} is in quarantine until {self.until}: its last {self.failures} calls failed"
 
@@ -32,7 +32,7 @@ class Quarantined:
 _SHOWN = TypeAdapter(tuple[Quarantined, ...])
 
 
-class Quarantines:
+class QuarantineStore:
     """A line for each partition: all of its tools that are in quarantine."""
 
     def __init__(self, redis: Redis) -> None:

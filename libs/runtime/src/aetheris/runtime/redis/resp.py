@@ -25,7 +25,7 @@ class BadRedisUrl(ValueError):
 
 
 @dataclass(frozen=True)
-class Address:
+class RedisAddress:
     """Where a server is, and what it asks for first."""
 
     path: str | None
@@ -35,7 +35,7 @@ class Address:
     greeting: tuple[Command, ...]
 
 
-def address_of(url: str) -> Address:
+def address_of(url: str) -> RedisAddress:
     """redis://[user:password@]host[:port][/db], rediss://… (with ssl_ca_certs, ssl_certfile, ssl_keyfile), unix://path[?db=n].
 
     Raises:
@@ -62,7 +62,7 @@ def address_of(url: str) -> Address:
     if number:
         greeting.append(("SELECT", number))
     path = unquote(parts.path) if parts.scheme == "unix" else None
-    return Address(path, host, port, _tls(options) if parts.scheme == "rediss" else None, tuple(greeting))
+    return RedisAddress(path, host, port, _tls(options) if parts.scheme == "rediss" else None, tuple(greeting))
 
 
 def _tls(options: dict[str, str]) -> ssl.SSLContext:
@@ -104,7 +104,7 @@ class _Exchange:
         return True
 
 
-class Connection(asyncio.Protocol):
+class RedisConnection(asyncio.Protocol):
     """Shared by all who ask: each exchange gets its own replies, by its turn. Any doubt about that closes it."""
 
     def __init__(self, pushed: Callable[[Any], None] | None = None) -> None:
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
 
-async def connect(address: Address, pushed: Callable[[Any], None] | None = None) -> Connection:
+async def connect(address: RedisAddress, pushed: Callable[[Any], None] | None = None) -> RedisConnection:
     """A connection that has greeted; `pushed` gets what nobody asked for (subscriptions).
 
     Raises:
@@ -180,10 +180,10 @@ async def connect(address: Address, pushed: Callable[[Any], None] | None = None)
     """
     loop = asyncio.get_running_loop()
     if address.path is not None:
-        _, connection = await loop.create_unix_connection(lambda: Connection(pushed), address.path)
+        _, connection = await loop.create_unix_connection(lambda: RedisConnection(pushed), address.path)
     else:
         _, connection = await loop.create_connection(
-            lambda: Connection(pushed), address.host, address.port, ssl=address.tls
+            lambda: RedisConnection(pushed), address.host, address.port, ssl=address.tls
         )
     greeted = False
     try:

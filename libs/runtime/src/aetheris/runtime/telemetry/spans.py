@@ -10,7 +10,7 @@ Value = str | int | float | bool
 Attributes = Mapping[str, Value]
 
 
-class Kind(IntEnum):
+class SpanKind(IntEnum):
     """A span's role, with OTLP's numbers."""
 
     INTERNAL = 1
@@ -20,7 +20,7 @@ class Kind(IntEnum):
     CONSUMER = 5
 
 
-class Place(NamedTuple):
+class SpanContext(NamedTuple):
     """A span, as others name it: the 16 bytes of its trace's id, the 8 of its own."""
 
     trace_id: bytes
@@ -72,11 +72,11 @@ class RecordedSpan(Span):
         self,
         deliver: "Deliver",
         name: str,
-        place: Place,
+        place: SpanContext,
         parent_id: bytes,
         *,
-        kind: Kind,
-        links: Sequence[Place],
+        kind: SpanKind,
+        links: Sequence[SpanContext],
         attributes: Attributes | None,
         start_ns: int,
     ) -> None:

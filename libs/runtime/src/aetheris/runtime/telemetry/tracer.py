@@ -16,7 +16,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from aetheris.protocol.base.keys import job_key
-from aetheris.runtime.telemetry.spans import Attributes, Deliver, Kind, Place, RecordedSpan, Span
+from aetheris.runtime.telemetry.spans import Attributes, Deliver, RecordedSpan, Span, SpanContext, SpanKind
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
@@ -86,16 +86,16 @@ class Telemetry:
             return False
         return zlib.crc32(job_id.encode()) < self._threshold if wanted is None else wanted
 
-    def traceparent(self, of: Traced) -> bytes | None:
+    def traceparent(self, subject: Traced) -> bytes | None:
         """The root context of a trace, for drafts; None if its job isn't sampled."""
-        return root_traceparent(of.key) if self.sampled(of.job_id, of.wanted) else None
+        return root_traceparent(subject.key) if self.sampled(subject.job_id, subject.wanted) else None
 
     def span(
         self,
-        of: Traced,
+        subject: Traced,
         name: str,
         *,
-        kind: Kind = Kind.INTERNAL,
+        kind: SpanKind = SpanKind.INTERNAL,
         parent: bytes | None = None,
         attributes: Attributes | None = None,
         links: Sequence[str] = (),
@@ -107,21 +107,21 @@ class Telemetry:
         `parent` is a traceparent (of another trace: becomes a link), `links` are keys of other traces, `root`
         makes it the trace's root span, `always` takes it although the job isn't sampled.
         """
-        if self._deliver is None or not (always or self.sampled(of.job_id, of.wanted)):
+        if self._deliver is None or not (always or self.sampled(subject.job_id, subject.wanted)):
             return _NOTHING
-        place, above, linked = _placed(of.key, parent, links, root=root)
+        place, above, linked = _placed(subject.key, parent, links, root=root)
         return RecordedSpan(
             self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=time_ns()
         )
 
     def record(
         self,
-        of: Traced,
+        subject: Traced,
         name: str,
         start_ns: int,
         end_ns: int,
         *,
-        kind: Kind = Kind.INTERNAL,
+        kind: SpanKind = SpanKind.INTERNAL,
         parent: bytes | None = None,
         attributes: Attributes | None = None,
         links: Sequence[str] = (),
@@ -133,9 +133,9 @@ class Telemetry:
 
         What fails or is in doubt is recorded `always`; `error` is the error's class.
         """
-        if self._deliver is None or not (always or self.sampled(of.job_id, of.wanted)):
+        if self._deliver is None or not (always or self.sampled(subject.job_id, subject.wanted)):
             return None
-        place, above, linked = _placed(of.key, parent, links, root=root)
+        place, above, linked = _placed(subject.key, parent, links, root=root)
         span = RecordedSpan(
             self._deliver, name, place, above, kind=kind, links=linked, attributes=attributes, start_ns=start_ns
         )
@@ -152,7 +152,7 @@ class Telemetry:
 
 def _placed(
     key: str, parent: bytes | None, links: Sequence[str], *, root: bool
-) -> tuple[Place, bytes, Sequence[Place]]:
+) -> tuple[SpanContext, bytes, Sequence[SpanContext]]:
     """Where a span of a key's trace belongs: its own place, what is above it (nothing: empty), and what it links to."""
     top = _root(key)
     linked = [_root(one) for one in links]
@@ -165,10 +165,10 @@ def _placed(
             linked.append(came)
     if root:
         return top, b"", linked
-    return Place(top.trace_id, os.urandom(8)), above, linked
+    return SpanContext(top.trace_id, os.urandom(8)), above, linked
 
 
-def _root(key: str) -> Place:
+def _root(key: str) -> SpanContext:
     """Where a key's trace begins; what a stranger's record gives for a key, and is none, is hashed."""
     try:
         ids = bytes.fromhex(key[:48])
@@ -176,10 +176,10 @@ def _root(key: str) -> Place:
         ids = b""
     if len(ids) != _IDS_BYTES:
         ids = hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:_IDS_BYTES]
-    return Place(ids[:16], ids[16:])
+    return SpanContext(ids[:16], ids[16:])
 
 
-def _place(traceparent: bytes) -> Place | None:
+def _place(traceparent: bytes) -> SpanContext | None:
     """What a traceparent of W3C's version 00 names; None if it isn't one."""
     if len(traceparent) != 55 or traceparent[:3] != b"00-" or traceparent[35:53:17] != b"--":
         return None
@@ -187,4 +187,4 @@ def _place(traceparent: bytes) -> Place | None:
         trace_id, span_id = unhexlify(traceparent[3:35]), unhexlify(traceparent[36:52])
     except ValueError:
         return None
-    return Place(trace_id, span_id) if any(trace_id) and any(span_id) else None
+    return SpanContext(trace_id, span_id) if any(trace_id) and any(span_id) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from aetheris.protocol.base.checkpoints import BadPiece, Chain, Reached, Span, read
+from aetheris.protocol.base.checkpoints import BadPiece, Chain, CheckpointSpan, Reached, read
 from aetheris.protocol.base.records import Record
 from aetheris.runtime.log.interface import Log, Place
 from aetheris.runtime.log.replay import replay
@@ -53,23 +53,25 @@ class Checkpoints:
         Raises:
             LogGap: the topic doesn't have `begin`.
         """
-        values: dict[Span, Record] = {}
+        values: dict[CheckpointSpan, Record] = {}
         async for records in replay(self._log, self.place, begin, end):
             self.take(records)
             values.update(_named(records))
             await asyncio.sleep(0)
         return self.loaded(values, mark, log_end)
 
-    def loaded(self, values: Mapping[Span, Record], mark: int, log_end: int) -> Loaded:
+    def loaded(self, values: Mapping[CheckpointSpan, Record], mark: int, log_end: int) -> Loaded:
         """As `load`, of the pieces that were taken; `values` are their records."""
         start, found = mark, dict[str, Reached]()
-        for job_id, birth in sorted(self._chains, key=lambda one: one[1]):
-            if birth >= min(mark, log_end) or job_id in found:
+        for job_id, creation_offset in sorted(self._chains, key=lambda one: one[1]):
+            if creation_offset >= min(mark, log_end) or job_id in found:
                 continue
-            reached = self._chains[job_id, birth].reached(log_end)
+            reached = self._chains[job_id, creation_offset].reached(log_end)
             if reached is None:
-                _log.warning("no whole checkpoint: the job is read from its birth", job_id=job_id, birth=birth)
-                start = min(start, birth)
+                _log.warning(
+                    "no whole checkpoint: the job is read from its birth", job_id=job_id, birth=creation_offset
+                )
+                start = min(start, creation_offset)
             else:
                 start = min(start, reached.as_of + 1)
                 found[job_id] = reached
@@ -78,51 +80,51 @@ class Checkpoints:
     def take(self, records: Iterable[Record]) -> None:
         """Pieces, and deletions of pieces, as they come in the topic; what can't be used counts as none."""
         for span, record in _named(records):
-            of = (span.job_id, span.birth)
-            chain = self._chains.get(of) or self._begin(of)
-            self._reached.pop(of, None)
+            place = (span.job_id, span.creation_offset)
+            chain = self._chains.get(place) or self._begin(place)
+            self._reached.pop(place, None)
             if not record.value:
                 chain.drop(span)
             else:
                 self._check(chain, span, record)
             if not chain.spans():
-                del self._chains[of]
+                del self._chains[place]
                 self._names[span.job_id.encode()] -= 1
 
     def mark(self, live: Live) -> int | None:
         """The lowest offset of the authority that is still needed for these jobs; None if nothing is."""
-        return min((self._needed(job_id, birth) for job_id, birth in live), default=None)
+        return min((self._needed(job_id, creation_offset) for job_id, creation_offset in live), default=None)
 
-    def reached(self, job_id: str, birth: int) -> Reached | None:
+    def reached(self, job_id: str, creation_offset: int) -> Reached | None:
         """How far a job's history is known from its pieces."""
-        of = (job_id, birth)
-        if of not in self._chains:
+        place = (job_id, creation_offset)
+        if place not in self._chains:
             return None
-        if of not in self._reached:
-            self._reached[of] = self._chains[of].reached()
-        return self._reached[of]
+        if place not in self._reached:
+            self._reached[place] = self._chains[place].reached()
+        return self._reached[place]
 
     def has(self, key: bytes) -> bool:
         """Whether there are pieces of the job with this record key."""
         return self._names[key] > 0
 
-    def chain(self, job_id: str, birth: int) -> Chain | None:
+    def chain(self, job_id: str, creation_offset: int) -> Chain | None:
         """A job's pieces."""
-        return self._chains.get((job_id, birth))
+        return self._chains.get((job_id, creation_offset))
 
     def chains(self) -> list[Chain]:
         """All that there are."""
         return list(self._chains.values())
 
-    def _begin(self, of: tuple[str, int]) -> Chain:
-        self._names[of[0].encode()] += 1
-        return self._chains.setdefault(of, Chain(*of))
+    def _begin(self, place: tuple[str, int]) -> Chain:
+        self._names[place[0].encode()] += 1
+        return self._chains.setdefault(place, Chain(*place))
 
-    def _needed(self, job_id: str, birth: int) -> int:
-        reached = self.reached(job_id, birth) if self._chains else None
-        return birth if reached is None else reached.as_of + 1
+    def _needed(self, job_id: str, creation_offset: int) -> int:
+        reached = self.reached(job_id, creation_offset) if self._chains else None
+        return creation_offset if reached is None else reached.as_of + 1
 
-    def _check(self, chain: Chain, span: Span, record: Record) -> None:
+    def _check(self, chain: Chain, span: CheckpointSpan, record: Record) -> None:
         try:
             chain.put(read(record, self._authority[0]))
         except BadPiece as error:
@@ -130,18 +132,18 @@ class Checkpoints:
             chain.distrust(span)
 
     def _histories(
-        self, found: Iterable[Reached], values: Mapping[Span, Record], start: int
+        self, found: Iterable[Reached], values: Mapping[CheckpointSpan, Record], start: int
     ) -> Iterator[Sequence[Record]]:
         for reached in found:
             pieces = (read(values[span], self._authority[0]) for span in reached.path if span.after < start - 1)
             yield [one for piece in pieces for one in piece.records if one.offset < start]
 
 
-def _named(records: Iterable[Record]) -> Iterator[tuple[Span, Record]]:
+def _named(records: Iterable[Record]) -> Iterator[tuple[CheckpointSpan, Record]]:
     """Those whose key names a span."""
     for record in records:
         try:
-            span = Span.of(record.key)
+            span = CheckpointSpan.of(record.key)
         except BadPiece:
             continue
         yield span, record

@@ -16,7 +16,7 @@ from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.settings import RuntimeSettings
 from aetheris.runtime.telemetry.metrics import Metric, Metrics
 from aetheris.runtime.worker.handler import Cadence, HandlerFactory, Inputs, PartitionHandler
-from aetheris.runtime.worker.partition import Partition, Surroundings
+from aetheris.runtime.worker.partition import PartitionDependencies, WorkerPartition
 
 __all__ = ["Cadence", "HandlerFactory", "Inputs", "Pace", "PartitionHandler", "PartitionWorker"]
 
@@ -75,8 +75,8 @@ class PartitionWorker:
             )
             for cadence in sorted({inputs.cadence(topic) for topic in inputs.topics})
         }
-        appender.tell(self._pumps[inputs.authority_cadence].written)
-        self._partitions: dict[int, Partition] = {}
+        appender.report(self._pumps[inputs.authority_cadence].written)
+        self._partitions: dict[int, WorkerPartition] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._committed: dict[Place, int] = {}
         self._joined = False
@@ -172,7 +172,7 @@ class PartitionWorker:
         self._joined = True
         _log.info("assigned", partitions=sorted(numbers))
         for number in numbers - self._partitions.keys():
-            self._partitions[number] = Partition(number, self._factory(number), self._surroundings())
+            self._partitions[number] = WorkerPartition(number, self._factory(number), self._surroundings())
             self._tasks[number] = self._watched(self._partitions[number].run())
 
     async def _revoked(self, numbers: frozenset[int]) -> None:
@@ -214,7 +214,7 @@ class PartitionWorker:
                 partition.refresh_offers()
             await self._commit(partitions)
 
-    async def _commit(self, partitions: Sequence[Partition]) -> None:
+    async def _commit(self, partitions: Sequence[WorkerPartition]) -> None:
         offers = {place: at for partition in partitions for place, at in partition.offers.items()}
         changed = {place: at for place, at in offers.items() if self._committed.get(place) != at}
         if not changed:
@@ -237,8 +237,8 @@ class PartitionWorker:
         if partition is not None:
             partition.take(place, records)
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self) -> PartitionDependencies:
+        return PartitionDependencies(
             log=self._log,
             appender=self._appender,
             membership=self._membership,

@@ -19,12 +19,12 @@ from aetheris.runtime.log.interface import (
     LogUnreachable,
     Membership,
     Place,
-    Refusal,
+    RefusedGroup,
 )
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import write_all
 from aetheris.runtime.worker.ages import Ages
-from aetheris.runtime.worker.checkpointing import Checkpointer
+from aetheris.runtime.worker.checkpointer import Checkpointer
 from aetheris.runtime.worker.checkpoints import Checkpoints, Loaded
 from aetheris.runtime.worker.handler import Inputs, PartitionHandler
 
@@ -39,7 +39,7 @@ _PORTION = 400
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PartitionDependencies:
     """What every partition of a worker shares."""
 
     log: Log
@@ -55,10 +55,10 @@ class Surroundings:
     release: Callable[[Sequence[Place]], None]
 
 
-class Partition:
+class WorkerPartition:
     """A handler, its queue, and how far it has come."""
 
-    def __init__(self, number: int, handler: PartitionHandler, around: Surroundings) -> None:
+    def __init__(self, number: int, handler: PartitionHandler, around: PartitionDependencies) -> None:
         self.number = number
         self.restored = False
         self.offers: dict[Place, int] = {}
@@ -136,7 +136,7 @@ class Partition:
         self._due = due_s
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.create_task(self._ring_at(due_s))
+        self._timer = asyncio.create_task(self._wake_up_at(due_s))
 
     def quarantine(self, record: Record, reason: str) -> bool:
         """Keep an undecodable record for the DLQ: appended before anything that lies behind it is committed.
@@ -303,7 +303,7 @@ class Partition:
         if topic == self._authority[0]:
             if self._checkpoints is not None:
                 return self._checkpoints.mark(self._handler.live())
-            return min((birth for _, birth in self._handler.live()), default=None)
+            return min((creation_offset for _, creation_offset in self._handler.live()), default=None)
         if topic == self._around.inputs.checkpoints:
             return None
         low = self._handler.low_water(topic)
@@ -311,11 +311,11 @@ class Partition:
             return low
         return max(low, self._ages[topic].held_from(self._around.clock.now().timestamp() * 1000))
 
-    def _checkpoints_of(self, around: Surroundings) -> Checkpoints | None:
+    def _checkpoints_of(self, around: PartitionDependencies) -> Checkpoints | None:
         topic = around.inputs.checkpoints
         return Checkpoints(around.log, self._places[topic], self._authority) if topic is not None else None
 
-    def _checkpointer_of(self, around: Surroundings) -> Checkpointer | None:
+    def _checkpointer_of(self, around: PartitionDependencies) -> Checkpointer | None:
         if self._checkpoints is None or not around.inputs.checkpoint_every:
             return None
         return Checkpointer(
@@ -325,10 +325,10 @@ class Partition:
             self._checkpoints,
             authority=self._authority,
             every=around.inputs.checkpoint_every,
-            tell=self._handler.checkpointed,
+            report=self._handler.checkpointed,
         )
 
-    async def _ring_at(self, due_s: float) -> None:
+    async def _wake_up_at(self, due_s: float) -> None:
         # uvloop's timers are up to a millisecond early: a turn before the time would not tick, and none would follow
         while (left_s := due_s - self._around.clock.monotonic()) > 0:
             await self._around.clock.sleep(max(left_s, _TIMER_RESOLUTION_S))
@@ -340,7 +340,7 @@ class Partition:
             for refusal in await write_all(self._around.appender, groups):
                 await self._quarantine_briefly(refusal)
 
-    async def _quarantine_briefly(self, refusal: Refusal) -> None:
+    async def _quarantine_briefly(self, refusal: RefusedGroup) -> None:
         """A letter that the brokers refuse: without its value, which still lies where the record came from."""
         (letter,) = refusal.group
         reason = (("dlq_omitted", refusal.why.encode()),)

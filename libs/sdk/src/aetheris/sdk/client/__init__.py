@@ -23,14 +23,22 @@ from aetheris.protocol.api import (
     PauseInForce,
     Reconciled,
     Responded,
-    Step,
+    StepView,
     Submitted,
     Verdict,
 )
 from aetheris.sdk.client.asynchronous import AsyncClient
 from aetheris.sdk.client.blocking import Client
 from aetheris.sdk.client.calls import Goal, Level
-from aetheris.sdk.client.errors import ApiError, BadRequest, Conflict, Forbidden, NotFound, Unauthorized, Unreachable
+from aetheris.sdk.client.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    ResourceNotFound,
+    Unauthorized,
+    Unreachable,
+)
 from aetheris.sdk.client.event_walk import ENDS
 
 __all__ = [
@@ -53,11 +61,11 @@ __all__ = [
     "JobPage",
     "JobSummary",
     "Level",
-    "NotFound",
     "PauseInForce",
     "Reconciled",
+    "ResourceNotFound",
     "Responded",
-    "Step",
+    "StepView",
     "Submitted",
     "Unauthorized",
     "Unreachable",

@@ -25,7 +25,7 @@ from aetheris.protocol.api import (
     Verdict,
 )
 from aetheris.sdk.client import calls, event_walk
-from aetheris.sdk.client.calls import TIMEOUT_S, Call, Goal, Level
+from aetheris.sdk.client.calls import TIMEOUT_S, ApiCall, Goal, Level
 from aetheris.sdk.client.errors import Unreachable, checked, good, unreachable
 from aetheris.sdk.client.event_walk import EARLY_END, EventWalk
 
@@ -91,7 +91,7 @@ class AsyncClient:
 
     async def job(self, job_id: str, *, wait_s: int | None = None) -> Job:
         """How a job stands: now, or when it has ended or `wait_s` seconds (60 at most) are over; raises ApiError."""
-        return Job.model_validate(await self._send(Call("GET", f"/jobs/{job_id}", wait_s=wait_s)))
+        return Job.model_validate(await self._send(ApiCall("GET", f"/jobs/{job_id}", wait_s=wait_s)))
 
     async def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
@@ -137,7 +137,7 @@ class AsyncClient:
 
     async def request(self, request_id: str) -> HumanRequest:
         """A request with its form, and how it stands; raises ApiError."""
-        return HumanRequest.model_validate(await self._send(Call("GET", f"/ecs/status/{request_id}")))
+        return HumanRequest.model_validate(await self._send(ApiCall("GET", f"/ecs/status/{request_id}")))
 
     async def respond(
         self, request_id: str, action: Action, *, data: Mapping[str, Any] | None = None, comment: str | None = None
@@ -155,7 +155,7 @@ class AsyncClient:
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
         """The events with `seq` above `after` that are there now; raises ApiError."""
-        call = Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})
+        call = ApiCall("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})
         return [JobEvent.model_validate(event) for event in await self._send(call)]
 
     async def follow(
@@ -186,34 +186,34 @@ class AsyncClient:
 
     async def contracts(self, job_id: str, level: Level = "result") -> list[Contract]:
         """The execution contracts of a job; raises ApiError."""
-        answer = await self._send(Call("GET", f"/jobs/{job_id}/contracts", params={"level": level}))
+        answer = await self._send(ApiCall("GET", f"/jobs/{job_id}/contracts", params={"level": level}))
         return list(ContractList.model_validate(answer).contracts)
 
     async def verify(self, job_id: str) -> dict[str, Any]:
         """The verifier's proof; raises ApiError."""
-        return await self._send(Call("GET", f"/jobs/{job_id}/verify"))
+        return await self._send(ApiCall("GET", f"/jobs/{job_id}/verify"))
 
     async def raw_stream(self, job_id: str) -> dict[str, Any]:
         """A job's raw stream, to be checked by oneself: {job_id, keys, records}; raises ApiError."""
-        return await self._send(Call("GET", f"/jobs/{job_id}/stream"))
+        return await self._send(ApiCall("GET", f"/jobs/{job_id}/stream"))
 
     async def evidence(self, job_id: str) -> bytes:
         """The evidence bundle of a sealed job, a zip; raises ApiError (Conflict: it isn't sealed, or doesn't hold)."""
-        return await self._send_raw(Call("GET", f"/jobs/{job_id}/evidence"))
+        return await self._send_raw(ApiCall("GET", f"/jobs/{job_id}/evidence"))
 
     async def inclusion(self, job_id: str) -> str:
         """A tlog-proof that a job's seal is in the log of seals; raises ApiError."""
-        answer = await self._send_raw(Call("GET", f"/jobs/{job_id}/inclusion"))
+        answer = await self._send_raw(ApiCall("GET", f"/jobs/{job_id}/inclusion"))
         return answer.decode()
 
     async def checkpoint(self) -> str:
         """The signed state of the log of seals; raises ApiError."""
-        answer = await self._send_raw(Call("GET", "/seals/checkpoint"))
+        answer = await self._send_raw(ApiCall("GET", "/seals/checkpoint"))
         return answer.decode()
 
     async def consistency(self, old: int) -> str:
         """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
-        answer = await self._send_raw(Call("GET", "/seals/consistency", params={"old": old}))
+        answer = await self._send_raw(ApiCall("GET", "/seals/consistency", params={"old": old}))
         return answer.decode()
 
     async def replay(self, job_id: str, *, to: str | None = None, steps: bool = False) -> dict[str, Any]:
@@ -222,15 +222,15 @@ class AsyncClient:
 
     async def effects(self, job_id: str) -> dict[str, Any]:
         """The effect log: {job_id, effects, effects_hash}; raises ApiError."""
-        return await self._send(Call("GET", f"/jobs/{job_id}/effects"))
+        return await self._send(ApiCall("GET", f"/jobs/{job_id}/effects"))
 
     async def ledger(self, job_id: str) -> dict[str, Any]:
         """Each call as the ledger holds it, and what made it so: {job_id, calls}; raises ApiError."""
-        return await self._send(Call("GET", f"/jobs/{job_id}/ledger"))
+        return await self._send(ApiCall("GET", f"/jobs/{job_id}/ledger"))
 
     async def trace(self, job_id: str) -> dict[str, Any]:
         """Decision tree, dependency graph, steps, events, effects; raises ApiError."""
-        return await self._send(Call("GET", f"/jobs/{job_id}/trace"))
+        return await self._send(ApiCall("GET", f"/jobs/{job_id}/trace"))
 
     async def why(
         self,
@@ -248,7 +248,7 @@ class AsyncClient:
 
     async def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""
-        answer = await self._send(Call("GET", "/tools"))
+        answer = await self._send(ApiCall("GET", "/tools"))
         return answer["tools"]
 
     async def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
@@ -257,29 +257,29 @@ class AsyncClient:
 
     async def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
-        answer = await self._send(Call("GET", "/models"))
+        answer = await self._send(ApiCall("GET", "/models"))
         return answer["models"]
 
     async def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
-        answer = await self._send(Call("GET", "/workers"))
+        answer = await self._send(ApiCall("GET", "/workers"))
         return answer["workers"]
 
     async def worker(self, worker_id: str) -> dict[str, Any]:
         """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
-        return await self._send(Call("GET", f"/workers/{worker_id}"))
+        return await self._send(ApiCall("GET", f"/workers/{worker_id}"))
 
     async def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
         """Say that who lives under a name can act no more; raises ApiError (Conflict: nobody lives under it)."""
         return await self._send(calls.end_worker(worker_id, evidence, incarnation))
 
-    async def _send(self, call: Call) -> Any:
+    async def _send(self, call: ApiCall) -> Any:
         return checked(await self._answer(call))
 
-    async def _send_raw(self, call: Call) -> bytes:
+    async def _send_raw(self, call: ApiCall) -> bytes:
         return good(await self._answer(call)).content
 
-    async def _answer(self, call: Call) -> httpx.Response:
+    async def _answer(self, call: ApiCall) -> httpx.Response:
         try:
             return await self._http.request(call.method, call.path, **call.arguments())
         except httpx.TransportError as error:

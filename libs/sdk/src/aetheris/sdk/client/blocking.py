@@ -24,7 +24,7 @@ from aetheris.protocol.api import (
     Verdict,
 )
 from aetheris.sdk.client import calls, event_walk
-from aetheris.sdk.client.calls import TIMEOUT_S, Call, Goal, Level
+from aetheris.sdk.client.calls import TIMEOUT_S, ApiCall, Goal, Level
 from aetheris.sdk.client.errors import Unreachable, checked, good, unreachable
 from aetheris.sdk.client.event_walk import EARLY_END, EventWalk
 
@@ -88,7 +88,7 @@ class Client:
 
     def job(self, job_id: str, *, wait_s: int | None = None) -> Job:
         """How a job stands: now, or when it has ended or `wait_s` seconds (60 at most) are over; raises ApiError."""
-        return Job.model_validate(self._send(Call("GET", f"/jobs/{job_id}", wait_s=wait_s)))
+        return Job.model_validate(self._send(ApiCall("GET", f"/jobs/{job_id}", wait_s=wait_s)))
 
     def cancel(self, job_id: str, *, reason: str | None = None, compensate: bool = False) -> Commanded:
         """Ask a job to stop; raises ApiError (Conflict: it has ended)."""
@@ -134,7 +134,7 @@ class Client:
 
     def request(self, request_id: str) -> HumanRequest:
         """A request with its form, and how it stands; raises ApiError."""
-        return HumanRequest.model_validate(self._send(Call("GET", f"/ecs/status/{request_id}")))
+        return HumanRequest.model_validate(self._send(ApiCall("GET", f"/ecs/status/{request_id}")))
 
     def respond(
         self, request_id: str, action: Action, *, data: Mapping[str, Any] | None = None, comment: str | None = None
@@ -150,7 +150,7 @@ class Client:
 
     def events(self, job_id: str, *, after: int = 0, limit: int = 10_000) -> list[JobEvent]:
         """The events with `seq` above `after` that are there now; raises ApiError."""
-        call = Call("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})
+        call = ApiCall("GET", f"/jobs/{job_id}/events", params={"after": after, "limit": limit})
         return [JobEvent.model_validate(event) for event in self._send(call)]
 
     def follow(
@@ -180,34 +180,34 @@ class Client:
 
     def contracts(self, job_id: str, level: Level = "result") -> list[Contract]:
         """The execution contracts of a job; raises ApiError."""
-        answer = self._send(Call("GET", f"/jobs/{job_id}/contracts", params={"level": level}))
+        answer = self._send(ApiCall("GET", f"/jobs/{job_id}/contracts", params={"level": level}))
         return list(ContractList.model_validate(answer).contracts)
 
     def verify(self, job_id: str) -> dict[str, Any]:
         """The verifier's proof; raises ApiError."""
-        return self._send(Call("GET", f"/jobs/{job_id}/verify"))
+        return self._send(ApiCall("GET", f"/jobs/{job_id}/verify"))
 
     def raw_stream(self, job_id: str) -> dict[str, Any]:
         """A job's raw stream, to be checked by oneself: {job_id, keys, records}; raises ApiError."""
-        return self._send(Call("GET", f"/jobs/{job_id}/stream"))
+        return self._send(ApiCall("GET", f"/jobs/{job_id}/stream"))
 
     def evidence(self, job_id: str) -> bytes:
         """The evidence bundle of a sealed job, a zip; raises ApiError (Conflict: it isn't sealed, or doesn't hold)."""
-        return self._send_raw(Call("GET", f"/jobs/{job_id}/evidence"))
+        return self._send_raw(ApiCall("GET", f"/jobs/{job_id}/evidence"))
 
     def inclusion(self, job_id: str) -> str:
         """A tlog-proof that a job's seal is in the log of seals; raises ApiError."""
-        answer = self._send_raw(Call("GET", f"/jobs/{job_id}/inclusion"))
+        answer = self._send_raw(ApiCall("GET", f"/jobs/{job_id}/inclusion"))
         return answer.decode()
 
     def checkpoint(self) -> str:
         """The signed state of the log of seals; raises ApiError."""
-        answer = self._send_raw(Call("GET", "/seals/checkpoint"))
+        answer = self._send_raw(ApiCall("GET", "/seals/checkpoint"))
         return answer.decode()
 
     def consistency(self, old: int) -> str:
         """A proof that the log of seals only grew since it had `old` leaves; raises ApiError."""
-        answer = self._send_raw(Call("GET", "/seals/consistency", params={"old": old}))
+        answer = self._send_raw(ApiCall("GET", "/seals/consistency", params={"old": old}))
         return answer.decode()
 
     def replay(self, job_id: str, *, to: str | None = None, steps: bool = False) -> dict[str, Any]:
@@ -216,15 +216,15 @@ class Client:
 
     def effects(self, job_id: str) -> dict[str, Any]:
         """The effect log: {job_id, effects, effects_hash}; raises ApiError."""
-        return self._send(Call("GET", f"/jobs/{job_id}/effects"))
+        return self._send(ApiCall("GET", f"/jobs/{job_id}/effects"))
 
     def ledger(self, job_id: str) -> dict[str, Any]:
         """Each call as the ledger holds it, and what made it so: {job_id, calls}; raises ApiError."""
-        return self._send(Call("GET", f"/jobs/{job_id}/ledger"))
+        return self._send(ApiCall("GET", f"/jobs/{job_id}/ledger"))
 
     def trace(self, job_id: str) -> dict[str, Any]:
         """Decision tree, dependency graph, steps, events, effects; raises ApiError."""
-        return self._send(Call("GET", f"/jobs/{job_id}/trace"))
+        return self._send(ApiCall("GET", f"/jobs/{job_id}/trace"))
 
     def why(
         self,
@@ -242,7 +242,7 @@ class Client:
 
     def tools(self) -> list[dict[str, Any]]:
         """The registered tools, newest version each; raises ApiError."""
-        answer = self._send(Call("GET", "/tools"))
+        answer = self._send(ApiCall("GET", "/tools"))
         return answer["tools"]
 
     def release_tool(self, name: str, *, reason: str) -> dict[str, Any]:
@@ -251,29 +251,29 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """The registered models; raises ApiError."""
-        answer = self._send(Call("GET", "/models"))
+        answer = self._send(ApiCall("GET", "/models"))
         return answer["models"]
 
     def workers(self) -> list[dict[str, Any]]:
         """Every worker's name and who lives under it; raises ApiError."""
-        answer = self._send(Call("GET", "/workers"))
+        answer = self._send(ApiCall("GET", "/workers"))
         return answer["workers"]
 
     def worker(self, worker_id: str) -> dict[str, Any]:
         """A name with what it has open in this tenant's jobs, as far as that is known; raises ApiError."""
-        return self._send(Call("GET", f"/workers/{worker_id}"))
+        return self._send(ApiCall("GET", f"/workers/{worker_id}"))
 
     def end_worker(self, worker_id: str, *, evidence: str, incarnation: str | None = None) -> dict[str, Any]:
         """Say that who lives under a name can act no more; raises ApiError (Conflict: nobody lives under it)."""
         return self._send(calls.end_worker(worker_id, evidence, incarnation))
 
-    def _send(self, call: Call) -> Any:
+    def _send(self, call: ApiCall) -> Any:
         return checked(self._answer(call))
 
-    def _send_raw(self, call: Call) -> bytes:
+    def _send_raw(self, call: ApiCall) -> bytes:
         return good(self._answer(call)).content
 
-    def _answer(self, call: Call) -> httpx.Response:
+    def _answer(self, call: ApiCall) -> httpx.Response:
         try:
             return self._http.request(call.method, call.path, **call.arguments())
         except httpx.TransportError as error:

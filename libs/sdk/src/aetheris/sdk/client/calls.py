@@ -42,7 +42,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """One request."""
 
     method: str
@@ -87,22 +87,22 @@ def submit(
     idempotency_key: str | None,
     *,
     wait_s: int | None,
-) -> Call:
+) -> ApiCall:
     """POST /jobs."""
     asked = plan.body() if isinstance(plan, Goal) else {"plan": dict(plan)}
     body = asked | _given(agent=agent, session=session, options=dict(options) if options else None)
     headers = {"idempotency-key": idempotency_key} if idempotency_key is not None else {}
-    return Call("POST", "/jobs", body, headers=headers, wait_s=wait_s)
+    return ApiCall("POST", "/jobs", body, headers=headers, wait_s=wait_s)
 
 
-def jobs(status: str | None, cursor: str | None, limit: int) -> Call:
+def jobs(status: str | None, cursor: str | None, limit: int) -> ApiCall:
     """GET /jobs."""
-    return Call("GET", "/jobs", params=_given(status=status, cursor=cursor, limit=limit))
+    return ApiCall("GET", "/jobs", params=_given(status=status, cursor=cursor, limit=limit))
 
 
-def reconcile(job_id: str) -> Call:
+def reconcile(job_id: str) -> ApiCall:
     """POST /jobs/{id}/reconcile."""
-    return Call("POST", f"/jobs/{job_id}/reconcile")
+    return ApiCall("POST", f"/jobs/{job_id}/reconcile")
 
 
 def continue_job(
@@ -110,81 +110,81 @@ def continue_job(
     plan: Mapping[str, Any] | None,
     options: Mapping[str, Any] | None,
     settle: Mapping[str, Mapping[str, Any]] | None,
-) -> Call:
+) -> ApiCall:
     """POST /jobs/{id}/continue."""
     body = _given(
         plan=dict(plan) if plan is not None else None,
         options=dict(options) if options else None,
-        settle={name: dict(said) for name, said in settle.items()} if settle else None,
+        settle={name: dict(fields) for name, fields in settle.items()} if settle else None,
     )
-    return Call("POST", f"/jobs/{job_id}/continue", body)
+    return ApiCall("POST", f"/jobs/{job_id}/continue", body)
 
 
-def cancel(job_id: str, reason: str | None, compensate: bool) -> Call:
+def cancel(job_id: str, reason: str | None, compensate: bool) -> ApiCall:
     """POST /jobs/{id}/cancel."""
-    return Call("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
+    return ApiCall("POST", f"/jobs/{job_id}/cancel", _given(reason=reason, compensate=compensate))
 
 
-def pause(job_id: str, reason: str | None) -> Call:
+def pause(job_id: str, reason: str | None) -> ApiCall:
     """POST /jobs/{id}/pause."""
-    return Call("POST", f"/jobs/{job_id}/pause", _given(reason=reason))
+    return ApiCall("POST", f"/jobs/{job_id}/pause", _given(reason=reason))
 
 
-def resume(job_id: str, reason: str | None) -> Call:
+def resume(job_id: str, reason: str | None) -> ApiCall:
     """POST /jobs/{id}/resume."""
-    return Call("POST", f"/jobs/{job_id}/resume", _given(reason=reason))
+    return ApiCall("POST", f"/jobs/{job_id}/resume", _given(reason=reason))
 
 
-def cancel_contract(job_id: str, execution_id: str, reason: str | None) -> Call:
+def cancel_contract(job_id: str, execution_id: str, reason: str | None) -> ApiCall:
     """POST /jobs/{id}/contracts/{execution_id}/cancel."""
-    return Call("POST", f"/jobs/{job_id}/contracts/{execution_id}/cancel", _given(reason=reason))
+    return ApiCall("POST", f"/jobs/{job_id}/contracts/{execution_id}/cancel", _given(reason=reason))
 
 
-def signal(job_id: str, correlation_key: str, payload: Any) -> Call:
+def signal(job_id: str, correlation_key: str, payload: Any) -> ApiCall:
     """POST /jobs/{id}/signal."""
-    return Call("POST", f"/jobs/{job_id}/signal", {"correlation_key": correlation_key, "payload": payload})
+    return ApiCall("POST", f"/jobs/{job_id}/signal", {"correlation_key": correlation_key, "payload": payload})
 
 
-def approvals(cursor: str | None, limit: int) -> Call:
+def approvals(cursor: str | None, limit: int) -> ApiCall:
     """GET /approvals."""
-    return Call("GET", "/approvals", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
+    return ApiCall("GET", "/approvals", params={"limit": limit} | ({"cursor": cursor} if cursor else {}))
 
 
-def respond(request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None) -> Call:
+def respond(request_id: str, action: Action, data: Mapping[str, Any] | None, comment: str | None) -> ApiCall:
     """POST /ecs/respond."""
     body: dict[str, Any] = {"request_id": request_id, "action": action}
     if data:
         body["data"] = dict(data)
     if comment is not None:
         body["comment"] = comment
-    return Call("POST", "/ecs/respond", body)
+    return ApiCall("POST", "/ecs/respond", body)
 
 
-def resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> Call:
+def resolve(job_id: str, execution_id: str, verdict: Verdict, evidence: str, result: Any) -> ApiCall:
     """POST /jobs/{id}/contracts/{execution_id}/resolve."""
     path = f"/jobs/{job_id}/contracts/{execution_id}/resolve"
-    return Call("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
+    return ApiCall("POST", path, _given(verdict=verdict, evidence=evidence, result=result))
 
 
-def release_tool(name: str, reason: str) -> Call:
+def release_tool(name: str, reason: str) -> ApiCall:
     """POST /tools/{name}/release."""
-    return Call("POST", f"/tools/{name}/release", {"reason": reason})
+    return ApiCall("POST", f"/tools/{name}/release", {"reason": reason})
 
 
-def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> Call:
+def end_worker(worker_id: str, evidence: str, incarnation: str | None) -> ApiCall:
     """POST /workers/{worker_id}/end."""
-    return Call("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))
+    return ApiCall("POST", f"/workers/{worker_id}/end", _given(evidence=evidence, incarnation=incarnation))
 
 
-def replay(job_id: str, to: str | None, steps: bool) -> Call:
+def replay(job_id: str, to: str | None, steps: bool) -> ApiCall:
     """GET /jobs/{id}/replay."""
-    return Call("GET", f"/jobs/{job_id}/replay", params=_given(to=to, steps=1 if steps else None))
+    return ApiCall("GET", f"/jobs/{job_id}/replay", params=_given(to=to, steps=1 if steps else None))
 
 
-def why(where: Sequence[str], **asked: str | None) -> Call:
+def why(where: Sequence[str], **asked: str | None) -> ApiCall:
     """GET /effects."""
     asked = _given(where=list(where) or None, **asked)
-    return Call("GET", "/effects", params=asked)
+    return ApiCall("GET", "/effects", params=asked)
 
 
 def _given(**values: Any) -> dict[str, Any]:

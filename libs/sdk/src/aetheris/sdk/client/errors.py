@@ -43,7 +43,7 @@ class Forbidden(ApiError):
     """Known, and not the one who may: such as who submitted a job, asked to approve it."""
 
 
-class NotFound(ApiError):
+class ResourceNotFound(ApiError):
     """No such job, contract or route."""
 
 
@@ -73,7 +73,7 @@ _ERRORS: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
-    404: NotFound,
+    404: ResourceNotFound,
     409: Conflict,
     429: TooMany,
     503: Unreachable,
@@ -92,10 +92,10 @@ def checked(answer: httpx.Response) -> Any:
         raise ApiError("bad_answer", f"HTTP {answer.status_code} without JSON: is this a gateway?") from None
     if answer.status_code < 400:
         return body
-    said: dict[str, Any] = cast("dict[str, Any]", body).get("error", {}) if isinstance(body, dict) else {}
+    fields: dict[str, Any] = cast("dict[str, Any]", body).get("error", {}) if isinstance(body, dict) else {}
     kind = _ERRORS.get(answer.status_code, ApiError)
-    message = said.get("message", f"HTTP {answer.status_code}")
-    raise kind(said.get("code", "http_error"), message, said.get("details"))
+    message = fields.get("message", f"HTTP {answer.status_code}")
+    raise kind(fields.get("code", "http_error"), message, fields.get("details"))
 
 
 def good(answer: httpx.Response) -> httpx.Response:

@@ -45,7 +45,7 @@ def put(ctx: ToolContext, root: Path, name: str, content: bytes, *, if_match: st
         if found == wanted:
             _note(root, ctx)
         elif found != if_match:
-            raise _not_as_said(root, ctx, found)
+            raise _not_as_reported(root, ctx, found)
         else:
             _note(root, ctx)
             _replace(path, content)
@@ -66,7 +66,7 @@ def delete(ctx: ToolContext, root: Path, name: str, *, if_match: str) -> StateCh
             _note(root, ctx)
             path.unlink()
         elif found is not None or not _noted(root, ctx):
-            raise _not_as_said(root, ctx, found)
+            raise _not_as_reported(root, ctx, found)
     return StateChange(TYPE, name, "delete", etag=if_match)
 
 
@@ -98,7 +98,7 @@ def inside(root: Path, name: str) -> Path:
     return path
 
 
-def _not_as_said(root: Path, ctx: ToolContext, found: str | None) -> Exception:
+def _not_as_reported(root: Path, ctx: ToolContext, found: str | None) -> Exception:
     if _noted(root, ctx):
         return FileChanged()
     return Failed("there is no such file" if found is None else "the file is another than was said")

@@ -129,7 +129,7 @@ async def put(
             raise
         there = await store.get(ctx, bucket, key)
         if there is None or there.headers.get(_MARKER) != ctx.external_key:
-            raise _not_as_said(error.status, if_match) from None
+            raise _not_as_reported(error.status, if_match) from None
         answer = there
     return wanted.result(answer)
 
@@ -198,7 +198,7 @@ async def _write_note(ctx: ToolContext, store: Store, wanted: _Put) -> None:
         raise NotExecuted(f"nothing was put: {type(error).__name__}") from None
 
 
-def _not_as_said(status: int, if_match: str | None) -> Exception:
+def _not_as_reported(status: int, if_match: str | None) -> Exception:
     if status == _BUSY:
         return NotExecuted("somebody else writes the object")
     return Failed("there is such an object already" if if_match is None else "the object is another than was said")

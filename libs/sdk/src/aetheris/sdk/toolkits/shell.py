@@ -129,7 +129,7 @@ async def _run(  # noqa: PLR0917  what `run` was given, whole
 ) -> Printed:
     remains.unsure()  # what a program starts may leave its session
     remaining_s = ctx.remaining()
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
     locale = "given" if "LC_CTYPE" in env else "own"
     try:
         async with asyncio.timeout(LONGEST_WAIT_S if math.isinf(remaining_s) else remaining_s):
@@ -146,9 +146,9 @@ async def _run(  # noqa: PLR0917  what `run` was given, whole
             os.close(tell)
             tell = -1
             printed = await _ended(process, stdin, largest)
-        unstarted = os.read(told, 100)
+        unstarted = os.read(reported, 100)
     finally:
-        os.close(told)
+        os.close(reported)
         if tell >= 0:
             os.close(tell)
     if unstarted:

@@ -33,7 +33,7 @@ _WIRE = policy.SMTP.clone(max_line_length=998)  # RFC 5322 §2.1.1; a folded Mes
 
 
 @dataclass(frozen=True)
-class Server:
+class SmtpServer:
     """Where mail is handed in; TLS by STARTTLS, where it is asked for, before the password."""
 
     host: str
@@ -72,7 +72,7 @@ def _quoted(character: str) -> str:
     return "+" if character == ":" else "".join(f"={byte:02X}" for byte in character.encode())
 
 
-async def send(ctx: ToolContext, server: Server, mail: EmailMessage) -> str:
+async def send(ctx: ToolContext, server: SmtpServer, mail: EmailMessage) -> str:
     """Hand one mail in, to every address of To, Cc and Bcc or to none; gives its Message-ID.
 
     Raises:
@@ -83,7 +83,7 @@ async def send(ctx: ToolContext, server: Server, mail: EmailMessage) -> str:
     return await asyncio.to_thread(send_now, ctx, server, mail)
 
 
-def send_now(ctx: ToolContext, server: Server, mail: EmailMessage) -> str:
+def send_now(ctx: ToolContext, server: SmtpServer, mail: EmailMessage) -> str:
     """The same, for tools that aren't async."""
     del mail["Message-ID"]
     mail["Message-ID"] = message_id(ctx.external_key)
@@ -184,8 +184,8 @@ def _folder(box: Imap, wait_s: float) -> Generator[imaplib.IMAP4]:
 
 
 def _answered(answer: tuple[str, list[Any]]) -> list[Any]:
-    said, data = answer
-    if said != "OK":
+    text, data = answer
+    if text != "OK":
         raise MailboxUnclear("the IMAP server says no")
     return data
 
@@ -204,7 +204,7 @@ def _envelope(mail: EmailMessage) -> tuple[str, list[str]]:
     return from_[0], to
 
 
-def _connected(server: Server, timeout_s: float) -> smtplib.SMTP:
+def _connected(server: SmtpServer, timeout_s: float) -> smtplib.SMTP:
     try:
         connection = smtplib.SMTP(server.host, server.port, timeout=timeout_s)
     except (OSError, smtplib.SMTPException) as error:

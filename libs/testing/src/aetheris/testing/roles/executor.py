@@ -15,11 +15,18 @@ from aetheris.protocol.messages.events import Event
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
-from aetheris.testing.faults import Armed, Moment
-from aetheris.testing.topics import Entry, Reader, Topics
+from aetheris.testing.faults import Armed, FaultMoment
+from aetheris.testing.topics import Entry, TopicReader, Topics
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.partition import Partition, ReadBack, Taken, Told, Try, Worker
-from aetheris.tool_executor.tools import Calls
+from aetheris.tool_executor.core.partition import (
+    DeclaredInvocation,
+    NodeReport,
+    Partition,
+    ReadBack,
+    ReceivedGrant,
+    Worker,
+)
+from aetheris.tool_executor.tool_calls import Calls
 
 UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
 """As the real edge, it passes over what decides nothing about who may run."""
@@ -33,7 +40,7 @@ class Killed(Exception):
     """A fault struck: this life of the executor has ended."""
 
 
-class Executor:
+class InMemoryExecutor:
     """One name, and one life after another: who is killed is replaced at once, and the log says that he has ended."""
 
     def __init__(self, topics: Topics, name: str, calls: Calls, faults: Armed, made: Made) -> None:
@@ -50,11 +57,11 @@ class Executor:
         if not self._reader.has_more():
             return False
         for entry in self._reader.take(Topic.JOBS_EVENTS):
-            told = self._evolve(entry)
-            if told is not None:
-                self._returned.append(told)
+            reported = self._evolve(entry)
+            if reported is not None:
+                self._returned.append(reported)
         for entry in self._reader.take(Topic.TOOLS_GRANTS):
-            self._core.receive(Taken(entry.body, entry.id, entry.record.offset))
+            self._core.receive(ReceivedGrant(entry.body, entry.id, entry.record.offset))
         for failure in self._core.unjudged.take():
             raise failure.error
         return True
@@ -74,7 +81,7 @@ class Executor:
         life = self._topics.fresh("life")
         self._returned: list[ReadBack] = []
         self._core = Partition(Worker(self._name, life), self._calls.refuses, self._calls.kind)
-        self._reader = Reader(self._topics, (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS))
+        self._reader = TopicReader(self._topics, (Topic.JOBS_EVENTS, Topic.TOOLS_GRANTS))
         for entry in self._reader.take(Topic.JOBS_EVENTS):
             self._evolve(entry)
         ended = tuple(Ended(incarnation=one, how=LOCK) for one in self._lived)
@@ -88,48 +95,50 @@ class Executor:
             return None
         return self._core.evolve(entry.body, entry.record.offset)
 
-    def _take_up(self, taken: Taken) -> None:
+    def _take_up(self, taken: ReceivedGrant) -> None:
         verdict = self._core.judge(taken, self._topics.fresh("try"))
-        if isinstance(verdict, Try):
+        if isinstance(verdict, DeclaredInvocation):
             self._append([verdict.started])
             if verdict.refusal is not None:
                 self._append([reports.failed(verdict.started, verdict.refusal.outcome, verdict.refusal.error)])
         self._core.discharge(taken)
 
-    async def _clear(self, told: ReadBack) -> None:
+    async def _clear(self, reported: ReadBack) -> None:
         """Call what won, unless something that was read with it forbids that."""
-        reason = self._core.why_not(told.tried) if told.won else None
+        reason = self._core.why_not(reported.invocation) if reported.won else None
         if reason is not None:
-            self._append([reports.not_executed(told.tried.started, reason)])
-        elif told.won:
-            await self._perform(told.tried)
+            self._append([reports.not_executed(reported.invocation.started, reason)])
+        elif reported.won:
+            await self._perform(reported.invocation)
 
-    async def _perform(self, tried: Try) -> None:
-        tool = tried.started.tool_name
-        if self._faults.strikes(Moment.BEFORE_CALL, tool):
+    async def _perform(self, invocation: DeclaredInvocation) -> None:
+        tool = invocation.started.tool_name
+        if self._faults.strikes(FaultMoment.BEFORE_CALL, tool):
             raise Killed
-        self._made[tried.started.job_id, tool] += 1
-        said = await self._calls.make(tried.invocation, _context(tried))
-        if self._faults.strikes(Moment.AFTER_CALL, tool):
+        self._made[invocation.started.job_id, tool] += 1
+        outcome = await self._calls.make(invocation.call, _context(invocation))
+        if self._faults.strikes(FaultMoment.AFTER_CALL, tool):
             raise Killed
-        if self._faults.strikes(Moment.ANSWER, tool):
-            said = InDoubt(ConnectionResetError.__name__, returned=True)
-        events = _report(tried, said)
-        following = self._following(tried, said)
+        if self._faults.strikes(FaultMoment.ANSWER, tool):
+            outcome = InDoubt(ConnectionResetError.__name__, returned=True)
+        events = _report(invocation, outcome)
+        following = self._following(invocation, outcome)
         if following is None:
             self._append(events)
         else:
             self._core.claim(following)
             self._append(events, [following.started])
 
-    def _following(self, tried: Try, said: Said) -> Try | None:
+    def _following(self, invocation: DeclaredInvocation, reply: Said) -> DeclaredInvocation | None:
         """The next try of the run, with what this one returned."""
-        if not isinstance(said, Succeeded) or said.partial:
+        if not isinstance(reply, Succeeded) or reply.partial:
             return None
-        run = tried.run
-        run.told[run.taken.grant.nodes[run.place]] = Told(tried.nonce, digest(said.result), said.result)
+        run = invocation.run
+        run.reports[run.taken.grant.nodes[run.place]] = NodeReport(
+            invocation.invocation_id, digest(reply.result), reply.result
+        )
         found = self._core.follow(run, self._topics.fresh("try"))
-        return found if isinstance(found, Try) else None
+        return found if isinstance(found, DeclaredInvocation) else None
 
     def _append(self, *parts: Sequence[Event]) -> None:
         """One group: what is said of one try, and perhaps of the next."""
@@ -141,8 +150,8 @@ class Executor:
         self._topics.append(Topic.JOBS_EVENTS, *group)
 
 
-def _context(tried: Try) -> ToolContext:
-    started = tried.started
+def _context(invocation: DeclaredInvocation) -> ToolContext:
+    started = invocation.started
     return ToolContext(
         external_key=started.external_key,
         attempt=started.attempt_id,
@@ -153,10 +162,10 @@ def _context(tried: Try) -> ToolContext:
     )
 
 
-def _report(tried: Try, said: Said) -> Sequence[Event]:
-    match said:
+def _report(invocation: DeclaredInvocation, reply: Said) -> Sequence[Event]:
+    match reply:
         case Succeeded():
-            result = recordable.result(said.result)[0]
-            return reports.succeeded(tried, said, digest(result), result)
+            result = recordable.result(reply.result)[0]
+            return reports.succeeded(invocation, reply, digest(result), result)
         case Retryable() | Permanent() | InDoubt():
-            return (reports.unsuccessful(tried, said),)
+            return (reports.unsuccessful(invocation, reply),)

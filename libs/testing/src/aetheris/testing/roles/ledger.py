@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from aetheris.ledger.core.decisions import Ask, Decision, Emit, Facts, Grant, Now
-from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.ledger.core.policy import Policy
 from aetheris.ledger.settings import LedgerSettings
@@ -12,16 +12,16 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages.commands import Ended, RegistryEntry, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
-from aetheris.testing.topics import START, Reader, Topics
+from aetheris.testing.topics import START, TopicReader, Topics
 
 
-class Ledger:
+class InMemoryLedger:
     """The ledger of the only partition; leases are held by who runs, and no effect store is there to look into."""
 
     def __init__(self, topics: Topics, policy: Policy, registry: Mapping[str, RegistryEntry]) -> None:
         self._topics = topics
-        self._reader = Reader(topics, (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS))
-        self._workers = Reader(topics, (Topic.WORKERS,))
+        self._reader = TopicReader(topics, (Topic.JOBS_EVENTS, Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS))
+        self._workers = TopicReader(topics, (Topic.WORKERS,))
         self._ended: dict[WorkerLife, Ended] = {}
         self._names = Names()
 
@@ -30,8 +30,8 @@ class Ledger:
             return entry if entry is not None and entry.version == version else None
 
         limits = LedgerSettings.model_construct().limits()
-        terms = Terms(policy, limits, lambda: topics.fresh("lease"), lambda: 0.5, registered)
-        self._core = Partition(terms, self._ended)
+        context = DecisionContext(policy, limits, lambda: topics.fresh("lease"), lambda: 0.5, registered)
+        self._core = Partition(context, self._ended)
         self._core.restored(self._now())
 
     def turn(self) -> bool:

@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from aetheris.planner.core.decisions import Append, Fact, Index, Output, Request
+from aetheris.planner.core.decisions import Append, IndexUpdate, NewEvent, NodesRequest, Output
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
 from aetheris.protocol.messages.events import Event
-from aetheris.testing.topics import Entry, Reader, Topics
+from aetheris.testing.topics import Entry, TopicReader, Topics
 
 
-class Planner:
+class InMemoryPlanner:
     """The planner of the only partition."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._reader = Reader(topics, (Topic.JOBS_EVENTS, Topic.JOBS_COMMANDS))
+        self._reader = TopicReader(topics, (Topic.JOBS_EVENTS, Topic.JOBS_COMMANDS))
         self._index: dict[str, JobIndexEntry] = {}
         self._core = Partition(self._index.get)
 
@@ -50,13 +50,13 @@ class Planner:
         match output:
             case Append():
                 self._topics.append(Topic.JOBS_EVENTS, *map(_identified, output.facts))
-            case Request():
+            case NodesRequest():
                 self._topics.append(Topic.TOOLS_REQUESTS, (self._topics.fresh("request"), output.body))
-            case Index():
+            case IndexUpdate():
                 self._index[output.entry.job_id] = output.entry
             case _:
                 raise TypeError("results lie in the log itself: nothing is loaded")
 
 
-def _identified(one: Fact) -> tuple[str, Event]:
+def _identified(one: NewEvent) -> tuple[str, Event]:
     return event_id(one.event.job_id, one.event.event_type, *one.cause), one.event

@@ -11,18 +11,18 @@ from aetheris.sdk.context import ProbeContext
 from aetheris.sdk.invoke import ask_probe
 from aetheris.sdk.loader import Toolbox
 from aetheris.sdk.outcomes import Found, NotFound, Unknown
-from aetheris.testing.topics import Reader, Topics
+from aetheris.testing.topics import TopicReader, Topics
 
 PROBE_TIMEOUT_S = 30.0
 
 
-class Verifier:
+class InMemoryVerifier:
     """Answers whether a call took effect; seals and confirmations are not made here."""
 
     def __init__(self, topics: Topics, toolbox: Toolbox) -> None:
         self._topics = topics
         self._toolbox = toolbox
-        self._reader = Reader(topics, (Topic.VERIFICATIONS,))
+        self._reader = TopicReader(topics, (Topic.VERIFICATIONS,))
         self._answered: set[str] = set()
 
     async def turn(self) -> bool:
@@ -45,13 +45,13 @@ class Verifier:
             invocation_id=question.invocation_id,
             external_key=question.external_key,
             ask=question.ask,
-            **_said(answer),
+            **_reported(answer),
         )
         cause = f"{question.invocation_id} {question.ask}"
         self._topics.append(Topic.JOBS_EVENTS, (event_id(question.job_id, probed.event_type, cause), probed))
 
 
-def _said(answer: Found | NotFound | Unknown) -> dict[str, Any]:
+def _reported(answer: Found | NotFound | Unknown) -> dict[str, Any]:
     match answer:
         case Found():
             return {

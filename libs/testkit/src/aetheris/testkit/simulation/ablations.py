@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import Any
 
 from aetheris.ledger.core import settlement
-from aetheris.ledger.core.memory import Started, Step, Terms
-from aetheris.ledger.core.settlement import Key
-from aetheris.protocol.fold.state import Entry, JobState, KeyState, St
-from aetheris.tool_executor.core.partition import Try
+from aetheris.ledger.core.live_jobs import CurrentInvocation, DecisionContext, TimedDecision
+from aetheris.ledger.core.settlement import JobKey
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
+from aetheris.tool_executor.core.partition import DeclaredInvocation
 
 Replace = Callable[[Any], Any]
 """From the real function, the one in its place."""
@@ -47,8 +47,8 @@ def _without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_birth_in_read_back(_: Callable[..., Any]) -> Callable[..., Any]:
-    def born(core: Any, tried: Try) -> Any:
-        return core.jobs.get(tried.started.job_id)
+    def born(core: Any, invocation: DeclaredInvocation) -> Any:
+        return core.jobs.get(invocation.started.job_id)
 
     return born
 
@@ -64,8 +64,8 @@ def _new_attempt_on_reclaim(real: Callable[..., Any]) -> Callable[..., Any]:
     """The external key changes because a lease ran out, without a proof."""
 
     def reopen(state: KeyState) -> None:
-        if state.live:
-            state.x += 1
+        if state.unresolved:
+            state.external_attempt += 1
         real(state)
 
     return reopen
@@ -74,7 +74,7 @@ def _new_attempt_on_reclaim(real: Callable[..., Any]) -> Callable[..., Any]:
 def _stopped_by_revision(_: Callable[..., Any]) -> Callable[..., Any]:
     """A later revision escapes the stop, whatever it adds."""
 
-    def is_stopped(job: JobState, _entry: Entry) -> bool:
+    def is_stopped(job: JobState, _entry: PlanEntry) -> bool:
         return job.stopping is not None and job.revision <= job.stopping.up_to_revision
 
     return is_stopped
@@ -83,11 +83,13 @@ def _stopped_by_revision(_: Callable[..., Any]) -> Callable[..., Any]:
 def _not_found_is_final(real: Callable[..., Any]) -> Callable[..., Any]:
     """Reopens on the first "not found", whether or not the try may still act."""
 
-    def probe(of: Key, tried: Started, entry: Entry, terms: Terms, now_s: float) -> Step:
-        if tried.absent_s is None or of.state.st is not St.STARTED:
-            return real(of, tried, entry, terms, now_s)
-        doubted = settlement.in_doubt(of, tried.cause or "lease_expired")
-        return Step((settlement.reopened(of, "probe", ({"not_found": True},), *doubted),), now_s + 1)
+    def probe(
+        job_key: JobKey, invocation: CurrentInvocation, entry: PlanEntry, context: DecisionContext, now_s: float
+    ) -> TimedDecision:
+        if invocation.absent_s is None or job_key.state.status is not KeyStatus.STARTED:
+            return real(job_key, invocation, entry, context, now_s)
+        doubted = settlement.in_doubt(job_key, invocation.cause or "lease_expired")
+        return TimedDecision((settlement.reopened(job_key, "probe", ({"not_found": True},), *doubted),), now_s + 1)
 
     return probe
 
@@ -112,8 +114,8 @@ def _further_than_read(real: Callable[..., Any]) -> Callable[..., Any]:
 def _always_returned(real: Callable[..., Any]) -> Callable[..., Any]:
     """A timeout says as much as an exception, though its call acts on."""
 
-    def in_doubt(tried: Try, error_class: str, *, returned: bool) -> Any:
-        return real(tried, error_class, returned=returned or bool(error_class))
+    def in_doubt(invocation: DeclaredInvocation, error_class: str, *, returned: bool) -> Any:
+        return real(invocation, error_class, returned=returned or bool(error_class))
 
     return in_doubt
 
@@ -121,9 +123,9 @@ def _always_returned(real: Callable[..., Any]) -> Callable[..., Any]:
 def _never_tired(real: Callable[..., Any]) -> Callable[..., Any]:
     """A question that got no answer is not counted."""
 
-    def note_unknown(tried: Started, terms: Terms, now_s: float) -> None:
-        real(tried, terms, now_s)
-        tried.unknowns = 1
+    def note_unknown(invocation: CurrentInvocation, context: DecisionContext, now_s: float) -> None:
+        real(invocation, context, now_s)
+        invocation.unknowns = 1
 
     return note_unknown
 
@@ -169,7 +171,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         600,
         {
             "aetheris.tool_executor.core.partition.Partition._in_force": _without_birth_in_executor,
-            "aetheris.tool_executor.core.partition.Partition._born": _without_birth_in_read_back,
+            "aetheris.tool_executor.core.partition.Partition._created": _without_birth_in_read_back,
             "aetheris.ledger.core.node_requests._in_force": _without_birth_in_ledger,
         },
     ),
@@ -241,7 +243,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         100,
         {
             "aetheris.protocol.fold.rules.why_void": _also_ended,
-            "aetheris.testkit.simulation.actors.executor.Executor._is_own": _always(value=False),
+            "aetheris.testkit.simulation.actors.executor.SimulatedExecutor._is_own": _always(value=False),
         },
     ),
     Ablation(
@@ -250,7 +252,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         100,
         {
             "aetheris.ledger.core.doubt.note_unknown": _never_tired,
-            "aetheris.ledger.core.tries.note_unknown": _never_tired,
+            "aetheris.ledger.core.invocations.note_unknown": _never_tired,
         },
     ),
     Ablation(
@@ -299,7 +301,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         "with a list of no requests",
         "open requests are in the list of jobs",
         300,
-        {"aetheris.planner.core.progress.Progress.open_requests": _no_requests},
+        {"aetheris.planner.core.progress.JobProgress.open_requests": _no_requests},
     ),
     Ablation(
         "with a pause that only its readers keep",

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from aetheris.protocol.base.checkpoints import TYPE, UNBORN, Span, cut, write
+from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, cut, write
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.worker.checkpoints import Checkpoints, Live
 from aetheris.testkit.memory import MemoryLog
 from aetheris.testkit.simulation.log import Entry, record_of
-from aetheris.testkit.simulation.surroundings import Surroundings
+from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
 PLACE = (str(Topic.CHECKPOINTS), 0)
 AUTHORITY = (str(Topic.JOBS_EVENTS), 0)
@@ -21,7 +21,7 @@ Evolve = Callable[[Entry], object]
 class SimCheckpoints:
     """What one process knows of them."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: SimulationSurroundings) -> None:
         self._around = around
         self._known = Checkpoints(MemoryLog(1), PLACE, AUTHORITY)
         self._taken = 0
@@ -30,7 +30,7 @@ class SimCheckpoints:
     def load(self, mark: int) -> tuple[int, Sequence[Entry]]:
         """Where a restart reads on, and what of live jobs lies below: of nothing else it is told."""
         self.take()
-        values = {Span.of(record.key): record for record in self._around.pieces}
+        values = {CheckpointSpan.of(record.key): record for record in self._around.pieces}
         events = self._around.log.topics[Topic.JOBS_EVENTS]
         loaded = self._known.loaded(values, mark, len(events))
         return loaded.start, [events[record.offset] for history in loaded.histories for record in history]
@@ -51,25 +51,25 @@ class SimCheckpoints:
         if self._rounds % ROUNDS:
             return
         jobs = dict(live)
-        for job_id, birth in jobs.items():
-            self._around.pieces.extend(self._piece(job_id, birth, position - 1))
+        for job_id, creation_offset in jobs.items():
+            self._around.pieces.extend(self._piece(job_id, creation_offset, position - 1))
         self.take()
-        gone: list[Span] = []
+        gone: list[CheckpointSpan] = []
         for chain in self._known.chains():
-            is_live = jobs.get(chain.job_id) == chain.birth or chain.birth >= position
+            is_live = jobs.get(chain.job_id) == chain.creation_offset or chain.creation_offset >= position
             gone += chain.superseded() if is_live else chain.spans()
         self._around.pieces.extend(Record(*PLACE, 0, 0, span.key, (), b"") for span in gone)
 
-    def _piece(self, job_id: str, birth: int, as_of: int) -> Iterator[Record]:
-        reached = self._known.reached(job_id, birth)
+    def _piece(self, job_id: str, creation_offset: int, as_of: int) -> Iterator[Record]:
+        reached = self._known.reached(job_id, creation_offset)
         if reached is not None and reached.as_of >= as_of:
             return
-        after, root = (birth - 1, UNBORN) if reached is None else (reached.filled, reached.root)
+        after, root = (creation_offset - 1, UNBORN) if reached is None else (reached.filled, reached.root)
         held = self._around.log.topics[Topic.JOBS_EVENTS][after + 1 : as_of + 1]
         records = [
             record_of(Topic.JOBS_EVENTS, one.record.offset, one.id, one.body)
             for one in held
             if one.body.job_id == job_id
         ]
-        piece = cut(Span(job_id, birth, after, as_of), root, records)
+        piece = cut(CheckpointSpan(job_id, creation_offset, after, as_of), root, records)
         yield Record(*PLACE, 0, 0, piece.span.key, (("ce_type", TYPE),), write(piece))

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aetheris.proofs import RawRecord, Report, verify
+from aetheris.proofs import ProofReport, RawRecord, verify
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import JobState, KeyState, Settled, St, birth
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
 from aetheris.protocol.messages.events import (
     TERMINAL,
     ApprovalDecided,
@@ -30,8 +30,8 @@ from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, undo_id
 from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
 from aetheris.protocol.views.standing import job_view
+from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.log import Entry, record_of
-from aetheris.testkit.simulation.world import Call, Effect, Outside
 
 Life = tuple[str, str]
 """worker_id, incarnation"""
@@ -49,7 +49,7 @@ class Broken(Exception):
         self.rule = rule
 
 
-class Observer:
+class SimulationObserver:
     """Folds the log as it grows, and remembers where the facts lie that a call needs before it."""
 
     def __init__(self) -> None:
@@ -73,37 +73,39 @@ class Observer:
         job = self.jobs.get(event.job_id)
         if job is None:
             if isinstance(event, JobCreated):
-                self.jobs[event.job_id] = birth(event, offset)
+                self.jobs[event.job_id] = create_job(event, offset)
             return
         apply(job, event, offset)
         self._note(event, offset)
 
-    def sent(self, call: Call) -> None:
+    def sent(self, call: ExternalCall) -> None:
         """A call goes out: one under each nonce, declared before, with what it needs before that."""
-        started = self._started.get(call.nonce)
-        if call.nonce in self._sent:
-            raise Broken("one_send_per_nonce", f"{call.nonce} of {call.node_id} is sent twice")
-        self._sent.add(call.nonce)
+        started = self._started.get(call.invocation_id)
+        if call.invocation_id in self._sent:
+            raise Broken("one_send_per_nonce", f"{call.invocation_id} of {call.node_id} is sent twice")
+        self._sent.add(call.invocation_id)
         if started is None:
-            raise Broken("declared_before_sent", f"{call.nonce} of {call.node_id} has no started in the log")
-        at = self._started_at[call.nonce]
+            raise Broken("declared_before_sent", f"{call.invocation_id} of {call.node_id} has no started in the log")
+        at = self._started_at[call.invocation_id]
         undoes = self._undoes.get((call.job_id, call.node_id), -1)
         for stop, up_to in self._stops.get(call.job_id, ()):
             if stop < at and (up_to is None or undoes <= up_to):
-                raise Broken("nothing_starts_after_a_stop", f"{call.nonce} of {call.node_id} at {at}, stop at {stop}")
+                raise Broken(
+                    "nothing_starts_after_a_stop", f"{call.invocation_id} of {call.node_id} at {at}, stop at {stop}"
+                )
         if len([place for place in self._pauses.get(call.job_id, ()) if place < at]) % 2:
-            raise Broken("nothing_starts_behind_a_pause", f"{call.nonce} of {call.node_id} at {at}")
+            raise Broken("nothing_starts_behind_a_pause", f"{call.invocation_id} of {call.node_id} at {at}")
         if call.irreversible and not self._allowed_at.get(call.key, at) < at:
-            raise Broken("irreversible_only_when_allowed", f"{call.nonce} of {call.node_id} at {at}")
+            raise Broken("irreversible_only_when_allowed", f"{call.invocation_id} of {call.node_id} at {at}")
 
-    def believed(self, effects: Iterable[Effect], lies: Collection[Life]) -> int:
+    def believed(self, effects: Iterable[ExternalEffect], lies: Collection[Life]) -> int:
         """Calls cleared before the log had a human's word, with his name, that their sender had ended; it was false."""
         return sum(
             1
             for call in (effect.call for effect in effects)
             if call.life in lies
             and self._said.get((call.job_id, *call.life))
-            and self._started_at[call.nonce] < self.jobs[call.job_id].ended_workers[call.life]
+            and self._started_at[call.invocation_id] < self.jobs[call.job_id].ended_workers[call.life]
         )
 
     def _note(self, event: Event, offset: int) -> None:
@@ -143,10 +145,10 @@ class Observer:
 
 
 def check_effect(
-    effect: Effect,
-    outside: Outside,
+    effect: ExternalEffect,
+    external: SimulatedExternalSystem,
     retries: Mapping[tuple[str, str], int],
-    observer: Observer,
+    observer: SimulationObserver,
     *,
     lies: Collection[Life],
     scope: DuplicateScope,
@@ -154,16 +156,16 @@ def check_effect(
     """At most once, where the world stands now; `lies`: who lived, though a human said that they had ended."""
     call = effect.call
     node = (call.job_id, call.node_id)
-    effects = outside.of_node(*node)
+    effects = external.of_node(*node)
     if call.effect_class is EffectClass.IDEMPOTENT:
         if len({(one.call.external_key, one.call.args) for one in effects}) > 1:
             raise Broken("one_key_and_arguments_per_node", f"{node} took effect under {_keys(effects)}")
     elif len(effects) > 1 + retries.get(node, 0) + observer.believed(effects, lies):
         raise Broken("at_most_once", f"{node} ({call.effect_class}) took effect {len(effects)} times: {_keys(effects)}")
     if call.irreversible and scope != "job":
-        _check_elsewhere(call, outside, sum(retries.values()) + observer.believed(outside.effects, lies))
+        _check_elsewhere(call, external, sum(retries.values()) + observer.believed(external.effects, lies))
     if call.irreversible or (call.node_id.startswith(TURN) and call.effect_class is not EffectClass.PURE):
-        _check_same(call, outside, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
+        _check_same(call, external, sum(count for (job_id, _), count in retries.items() if job_id == call.job_id))
 
 
 NeverBegun = Callable[[str, Life, str], bool]
@@ -185,28 +187,30 @@ class Rest:
     """Of a call whose plan says nothing of it."""
 
 
-def check_end(observer: Observer, outside: Outside, expected: Iterable[str], rest: Rest) -> None:
+def check_end(
+    observer: SimulationObserver, external: SimulatedExternalSystem, expected: Iterable[str], rest: Rest
+) -> None:
     """What must hold when nothing moves any more."""
     for job_id in expected:
         job = observer.jobs.get(job_id)
         if job is None:
             raise Broken("stuck", f"{job_id} was never born")
-        parked = any(state.st is St.PARKED for state in job.keys.values())
+        parked = any(state.status is KeyStatus.PARKED for state in job.keys.values())
         waits = parked or ("resolve", None) in job.open_waits
         waits = (waits and not rest.resolved) or (not rest.decided and _asks(job))
         waits = waits or _waits_for_another(job, observer.jobs)
         if job.terminal is None and not waits:
             raise Broken("stuck", f"{job_id} neither ends nor waits for a human")
         for key, state in job.keys.items():
-            _check_result(job, key, state, outside)
-            _check_sure(job, key, state, outside)
+            _check_result(job, key, state, external)
+            _check_sure(job, key, state, external)
             _check_open(job, state, decided=rest.decided)
             _check_strays(job, state, rest.never_begun)
             if rest.mended:
                 _check_settleable(job, state, rest.max_tries)
         _check_named(job)
         if isinstance(job.terminal, JobCompleted):
-            _check_nothing_lost(job, outside)
+            _check_nothing_lost(job, external)
         if isinstance(job.terminal, JobFailed):
             _check_undone(job)
 
@@ -221,16 +225,16 @@ def _waits_for_another(job: JobState, jobs: Mapping[str, JobState]) -> bool:
     return any(jobs[name.partition("/")[0]].terminal is None for name in named)
 
 
-def check_folds(observer: Observer, folds: Iterable[tuple[str, Mapping[str, JobState]]]) -> None:
+def check_folds(observer: SimulationObserver, folds: Iterable[tuple[str, Mapping[str, JobState]]]) -> None:
     """All who have folded the same prefix say the same."""
     for name, jobs in folds:
         for job_id, job in jobs.items():
             known = observer.jobs[job_id]
-            if job.birth == known.birth and _essence(job) != _essence(known):
+            if job.creation_offset == known.creation_offset and _essence(job) != _essence(known):
                 raise Broken("folds_agree", f"{name} folds {job_id} otherwise")
 
 
-def check_proofs(entries: Sequence[Entry], observer: Observer, outside: Outside) -> None:
+def check_proofs(entries: Sequence[Entry], observer: SimulationObserver, external: SimulatedExternalSystem) -> None:
     """The proofs over the final history find nothing but what the world really holds."""
     histories: dict[str, list[RawRecord]] = {}
     for entry in entries:
@@ -239,44 +243,44 @@ def check_proofs(entries: Sequence[Entry], observer: Observer, outside: Outside)
             raw = RawRecord(record.offset, record.key, record.headers, record.value)
             histories.setdefault(entry.body.job_id, []).append(raw)
     for job_id, records in histories.items():
-        _check_report(observer.jobs[job_id], verify(records), outside)
+        _check_report(observer.jobs[job_id], verify(records), external)
 
 
-def _check_report(job: JobState, report: Report, outside: Outside) -> None:
+def _check_report(job: JobState, report: ProofReport, external: SimulatedExternalSystem) -> None:
     for found in report.violations:
-        if found.rule in TRUTHS and _is_true(job, found.rule, outside):
+        if found.rule in TRUTHS and _is_true(job, found.rule, external):
             continue
         raise Broken(f"proofs.{found.rule}", f"{job.job_id}, offset {found.offset}: {found.message}")
 
 
-def _is_true(job: JobState, rule: str, outside: Outside) -> bool:
+def _is_true(job: JobState, rule: str, external: SimulatedExternalSystem) -> bool:
     least = 2 if rule == "second_success" else 1
-    return any(len(outside.results.get((job.job_id, node_id), ())) >= least for node_id in job.entries)
+    return any(len(external.results.get((job.job_id, node_id), ())) >= least for node_id in job.entries)
 
 
-def _check_same(call: Call, outside: Outside, retried: int) -> None:
+def _check_same(call: ExternalCall, external: SimulatedExternalSystem, retried: int) -> None:
     """The same call by meaning, whichever node makes it: one that is irreversible, or that a model asked for."""
     same = {
         one.call.node_id
-        for one in outside.effects
+        for one in external.effects
         if (one.call.job_id, one.call.content) == (call.job_id, call.content)
     }
     if len(same) > 1 + retried:
         raise Broken("same_call_once", f"{call.job_id}: {sorted(same)} are the same call")
 
 
-def _check_elsewhere(call: Call, outside: Outside, more: int) -> None:
+def _check_elsewhere(call: ExternalCall, external: SimulatedExternalSystem, more: int) -> None:
     """The same call by meaning in jobs that share a session, or a tenant."""
-    same = {(one.call.job_id, one.call.node_id) for one in outside.effects if one.call.content == call.content}
+    same = {(one.call.job_id, one.call.node_id) for one in external.effects if one.call.content == call.content}
     if len(same) > 1 + more:
         raise Broken("same_call_once_in_all_jobs", f"{sorted(same)} are the same call")
 
 
-def _check_sure(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
+def _check_sure(job: JobState, key: str, state: KeyState, external: SimulatedExternalSystem) -> None:
     """Sure that there is no effect means that there is none, and that none is on its way."""
-    if state.st is not St.SETTLED or state.outcome is Settled.SUCCESS or not state.sure:
+    if state.status is not KeyStatus.SETTLED or state.outcome is Settled.SUCCESS or not state.sure:
         return
-    calls = [*(effect.call for effect in outside.effects), *(call for call in outside.under_way if call.may_land)]
+    calls = [*(effect.call for effect in external.effects), *(call for call in external.under_way if call.may_land)]
     if any(call.key == key and call.effect_class is not EffectClass.PURE for call in calls):
         raise Broken("sure_means_sure", f"{job.job_id} {state.node_id} ({key[:8]}) took effect, and is said not to")
 
@@ -285,31 +289,36 @@ def _check_open(job: JobState, state: KeyState, *, decided: bool) -> None:
     """When all humans have answered, nothing is asked any more; what is parked says why."""
     if decided and job.terminal is None and job.stopping is None and (state.is_asking or state.is_waiting):
         raise Broken("answers_count", f"{job.job_id} {state.node_id} still waits for an answer that was given")
-    if state.st is St.PARKED and not state.parked_because:
+    if state.status is KeyStatus.PARKED and not state.parked_because:
         raise Broken("parked_says_why", f"{job.job_id} {state.node_id}")
 
 
 def _check_strays(job: JobState, state: KeyState, never_begun: NeverBegun) -> None:
     """Who was cut off before a call, and is there again, says so: no human is asked about it."""
-    if state.st is not St.PARKED or job.terminal is not None:
+    if state.status is not KeyStatus.PARKED or job.terminal is not None:
         return
-    tried = state.tries.get(state.n or "")
-    if tried is not None and never_begun(job.job_id, (tried.worker_id, tried.incarnation), state.n or ""):
-        raise Broken("a_stray_is_reported", f"{job.job_id} {state.node_id}: {state.n} was never made, and is parked")
+    invocation = state.invocations.get(state.current_invocation or "")
+    if invocation is not None and never_begun(
+        job.job_id, (invocation.worker_id, invocation.incarnation), state.current_invocation or ""
+    ):
+        raise Broken(
+            "a_stray_is_reported",
+            f"{job.job_id} {state.node_id}: {state.current_invocation} was never made, and is parked",
+        )
 
 
 def _check_settleable(job: JobState, state: KeyState, max_tries: int) -> None:
     """Nothing is left to a human that could be found out without him: whose tries can act no more is asked about."""
     entry = job.entry(state.node_id)
-    if state.st is not St.PARKED or entry is None:
+    if state.status is not KeyStatus.PARKED or entry is None:
         return
     most = entry.node.retry.max_attempts if entry.node.retry is not None else max_tries
-    if state.attempts >= most:
+    if state.invocation_count >= most:
         return
     over = all(
-        nonce in state.returned or (tried.worker_id, tried.incarnation) in job.ended_workers
-        for nonce, tried in state.tries.items()
-        if nonce in state.live
+        invocation_id in state.returned or (invocation.worker_id, invocation.incarnation) in job.ended_workers
+        for invocation_id, invocation in state.invocations.items()
+        if invocation_id in state.unresolved
     )
     if entry.effect_class is not EffectClass.OPAQUE and over:
         raise Broken("parked_in_vain", f"{job.job_id} {state.node_id}: {state.parked_because}")
@@ -317,33 +326,33 @@ def _check_settleable(job: JobState, state: KeyState, max_tries: int) -> None:
 
 def _check_named(job: JobState) -> None:
     """A job that waits for a human says for what, and what he may do."""
-    parked = next((state for state in job.keys.values() if state.st is St.PARKED), None)
+    parked = next((state for state in job.keys.values() if state.status is KeyStatus.PARKED), None)
     if job.terminal is not None or (parked is None and ("resolve", None) not in job.open_waits):
         return
     view = job_view(job, "")
     steps = {step["node_id"]: step for step in view["steps"]}
-    said = str(view.get("why", ""))
-    told = parked is None or (parked.node_id in said and "execution_id" in steps[parked.node_id])
-    if view["status"] != "waiting" or not told or not ("Resolve" in said or "cancel" in said):
-        raise Broken("who_can_end_it_is_named", f"{job.job_id}: {view['status']}, {said}")
+    text = str(view.get("why", ""))
+    reported = parked is None or (parked.node_id in text and "execution_id" in steps[parked.node_id])
+    if view["status"] != "waiting" or not reported or not ("Resolve" in text or "cancel" in text):
+        raise Broken("who_can_end_it_is_named", f"{job.job_id}: {view['status']}, {text}")
 
 
-def _check_result(job: JobState, key: str, state: KeyState, outside: Outside) -> None:
+def _check_result(job: JobState, key: str, state: KeyState, external: SimulatedExternalSystem) -> None:
     if state.outcome is not Settled.SUCCESS or state.waits_for is not None:
         return
-    answered: list[Any] = outside.results.get((job.job_id, state.node_id), [])
+    answered: list[Any] = external.results.get((job.job_id, state.node_id), [])
     if state.result not in answered:
         raise Broken("recorded_results_happened", f"{job.job_id} {state.node_id} ({key[:8]}) by {state.via}")
 
 
-def _check_nothing_lost(job: JobState, outside: Outside) -> None:
+def _check_nothing_lost(job: JobState, external: SimulatedExternalSystem) -> None:
     for node_id in job.entries:
         entry = job.entry(node_id)
         pure = entry is None or entry.effect_class is EffectClass.PURE
         if job.created.goal is not None and took_nothing(job, node_id):
-            if outside.of_node(job.job_id, node_id):
+            if external.of_node(job.job_id, node_id):
                 raise Broken("a_model_is_told_what_is_so", f"{job.job_id}: {node_id} took effect after all")
-        elif not pure and not outside.of_node(job.job_id, node_id):
+        elif not pure and not external.of_node(job.job_id, node_id):
             raise Broken("no_call_lost", f"{job.job_id} is completed, but {node_id} never took effect")
 
 
@@ -376,10 +385,10 @@ def _essence(job: JobState) -> tuple[Any, ...]:
         job.compensations,
         job.ended_workers,
         job.gone,
-        job.nonces,
+        job.invocation_keys,
         job.keys,
     )
 
 
-def _keys(effects: Sequence[Effect]) -> str:
-    return ", ".join(f"{one.call.external_key} by {one.call.nonce}" for one in effects)
+def _keys(effects: Sequence[ExternalEffect]) -> str:
+    return ", ".join(f"{one.call.external_key} by {one.call.invocation_id}" for one in effects)

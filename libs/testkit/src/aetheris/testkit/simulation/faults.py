@@ -5,47 +5,47 @@ from dataclasses import dataclass
 
 from aetheris.ledger.core.policy import PolicyEffect
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.state import Entry, Settled, St
+from aetheris.protocol.fold.state import KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.commands import WorkerEntry
 from aetheris.protocol.plan.graph import RUNNABLE
 from aetheris.testkit.simulation.actors.human import Human
-from aetheris.testkit.simulation.checks import Observer
-from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.checks import SimulationObserver
+from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
+from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.scenario import CONFIRMED, SIGNAL, TTL_S, revised
 from aetheris.testkit.simulation.stores import effect_bytes
-from aetheris.testkit.simulation.surroundings import Surroundings
-from aetheris.testkit.simulation.world import Call, Course
+from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
 COMMANDS = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS)
 BAD_COURSES = (
-    Course.ANSWER_LOST,
-    Course.LATE,
-    Course.REQUEST_LOST,
-    Course.RESET,
-    Course.LATE,
-    Course.RESET,
-    Course.REFUSED,
-    Course.FAILED,
-    Course.PARTIAL,
-    Course.ORPHANED,
-    Course.ORPHANED,
+    CallFate.ANSWER_LOST,
+    CallFate.LATE,
+    CallFate.REQUEST_LOST,
+    CallFate.RESET,
+    CallFate.LATE,
+    CallFate.RESET,
+    CallFate.REFUSED,
+    CallFate.FAILED,
+    CallFate.PARTIAL,
+    CallFate.ORPHANED,
+    CallFate.ORPHANED,
 )
 
 
 @dataclass(slots=True)
-class Faults:
+class SimulatedFaults:
     """Strikes; `count` is how often it has."""
 
-    parts: Sequence[Surroundings]
+    parts: Sequence[SimulationSurroundings]
     processes: Processes
     human: Human
-    observer: Observer
+    observer: SimulationObserver
     pass_time: Callable[[float], object]
     count: int = 0
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> SimulationSurroundings:
         """What all partitions share."""
         return self.parts[0]
 
@@ -61,9 +61,9 @@ class Faults:
 
     def call_goes_wrong(self) -> str | None:
         """The next call is lost, late, refused, or fails."""
-        course = self.around.tape.pick(BAD_COURSES)
-        self.around.courses.append(course)
-        return f"the next call: {course.name}"
+        history = self.around.tape.pick(BAD_COURSES)
+        self.around.fates.append(history)
+        return f"the next call: {history.name}"
 
     def executor_crashes(self) -> str | None:
         """At any point between a decision and its effect."""
@@ -99,7 +99,7 @@ class Faults:
             return None
         name = self.around.tape.pick(found).worker.worker_id
         entry = WorkerEntry(worker_id=name, live=self.around.fresh("other"))
-        self.around.log.adrift(Batch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
+        self.around.log.adrift(WholeBatch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
         return f"another host starts as {name}"
 
     def ledger_crashes(self) -> str | None:
@@ -225,7 +225,7 @@ class Faults:
         if not entries:
             return None
         entry = entries[-1 - self.around.tape.below(len(entries))]
-        part.log.adrift(Batch(topic, ((entry.id, entry.body),)))
+        part.log.adrift(WholeBatch(topic, ((entry.id, entry.body),)))
         return f"{type(entry.body).__name__} {entry.record.offset} comes again"
 
     def birth_comes_again(self) -> str | None:
@@ -234,9 +234,9 @@ class Faults:
         if not jobs:
             return None
         job = self.around.tape.pick(jobs)
-        at, log = job.birth, self.parts[self.around.scenario.number_of(job.job_id)].log
+        at, log = job.creation_offset, self.parts[self.around.scenario.number_of(job.job_id)].log
         pair = tuple((entry.id, entry.body) for entry in log.topics[Topic.JOBS_EVENTS][at : at + 2])
-        log.adrift(Batch(Topic.JOBS_EVENTS, pair))
+        log.adrift(WholeBatch(Topic.JOBS_EVENTS, pair))
         return f"the birth at {at} comes again"
 
     def step_is_called_off(self) -> str | None:
@@ -254,7 +254,9 @@ class Faults:
             (job, key)
             for job in self.observer.jobs.values()
             for key, state in job.keys.items()
-            if job.terminal is None and state.st is St.NONE and (state.is_asking or state.decision is not None)
+            if job.terminal is None
+            and state.status is KeyStatus.NONE
+            and (state.is_asking or state.decision is not None)
         ]
         if not keys:
             return None
@@ -274,13 +276,13 @@ class Faults:
         """Outside, by somebody else, when its call is settled."""
         done = [
             effect.call
-            for effect in self.around.outside.effects
+            for effect in self.around.external.effects
             if effect.call.tool in CONFIRMED and self._is_settled(effect.call)
         ]
         if not done:
             return None
         call = self.around.tape.pick(done)
-        self.around.outside.deleted.add(call.external_key)
+        self.around.external.deleted.add(call.external_key)
         return f"what {call.node_id} of {call.job_id} did is deleted outside"
 
     def stored_effect_is_spoilt(self) -> str | None:
@@ -288,15 +290,15 @@ class Faults:
         stored = self.around.redis.stored()
         if not stored:
             return None
-        key, nonce, events = self.around.tape.pick(stored)
+        key, invocation_id, events = self.around.tape.pick(stored)
         value = effect_bytes(events)
         spoilt = self.around.tape.pick((b"\xff", b"{}", value.replace(b'"v":', b'"w":'), effect_bytes(stored[0][2])))
         if spoilt == value:
             return None
-        self.around.redis.spoil(key, nonce, spoilt)
-        for one in [one for one in self.processes.executors if one.is_at(nonce)]:
+        self.around.redis.spoil(key, invocation_id, spoilt)
+        for one in [one for one in self.processes.executors if one.is_at(invocation_id)]:
             self.processes.crash(one)
-        return f"the stored effect of {nonce} is spoilt"
+        return f"the stored effect of {invocation_id} is spoilt"
 
     def clock_jumps(self) -> str | None:
         """A ledger's time of day is set, an hour either way; its monotonic clock is not."""
@@ -306,7 +308,7 @@ class Faults:
         ledger.clock.wall_off_s += self.around.tape.pick((-3600.0, 3600.0))
         return f"the clock of {ledger.name} jumps"
 
-    def _is_settled(self, call: Call) -> bool:
+    def _is_settled(self, call: ExternalCall) -> bool:
         job = self.observer.jobs[call.job_id]
         state = job.keys.get(call.key)
         return state is not None and state.outcome is Settled.SUCCESS
@@ -348,49 +350,49 @@ class Faults:
         self.human.revise(job, revised(job.entries[node_id][-1]))
         return f"{node_id} of {job.job_id} gets other arguments"
 
-    def _is_asked_about(self, entry: Entry) -> bool:
+    def _is_asked_about(self, entry: PlanEntry) -> bool:
         verdict = self.around.scenario.policy.verdict(entry.node.tool_name, entry.irreversible, dict)
         return verdict.effect is PolicyEffect.APPROVAL
 
 
-Kind = Callable[[Faults], str | None]
+Kind = Callable[[SimulatedFaults], str | None]
 
 _KINDS: tuple[Kind, ...] = (
-    Faults.call_goes_wrong,
-    Faults.executor_crashes,
-    Faults.call_goes_wrong,
-    Faults.ledger_crashes,
-    Faults.executor_is_paused,
-    Faults.planner_crashes,
-    Faults.call_goes_wrong,
-    Faults.executor_is_taken_over,
-    Faults.redis_is_flushed,
-    Faults.executor_crashes,
-    Faults.ledger_becomes_zombie,
-    Faults.time_passes,
-    Faults.executor_is_paused,
-    Faults.planner_becomes_zombie,
-    Faults.message_comes_again,
-    Faults.executor_is_revoked,
-    Faults.partition_moves,
-    Faults.birth_comes_again,
-    Faults.executor_starts_late,
-    Faults.executor_starts_late,
-    Faults.redis_falls_silent,
-    Faults.verifier_crashes,
-    Faults.job_is_cancelled,
-    Faults.plan_is_revised,
-    Faults.message_comes_again,
-    Faults.call_goes_wrong,
-    Faults.step_is_called_off,
-    Faults.yes_is_taken_back,
-    Faults.signal_comes,
-    Faults.effect_is_deleted,
-    Faults.stored_effect_is_spoilt,
-    Faults.clock_jumps,
-    Faults.executor_is_lost,
-    Faults.human_errs_about_a_worker,
-    Faults.name_is_taken_again,
-    Faults.job_is_paused,
-    Faults.job_is_paused,
+    SimulatedFaults.call_goes_wrong,
+    SimulatedFaults.executor_crashes,
+    SimulatedFaults.call_goes_wrong,
+    SimulatedFaults.ledger_crashes,
+    SimulatedFaults.executor_is_paused,
+    SimulatedFaults.planner_crashes,
+    SimulatedFaults.call_goes_wrong,
+    SimulatedFaults.executor_is_taken_over,
+    SimulatedFaults.redis_is_flushed,
+    SimulatedFaults.executor_crashes,
+    SimulatedFaults.ledger_becomes_zombie,
+    SimulatedFaults.time_passes,
+    SimulatedFaults.executor_is_paused,
+    SimulatedFaults.planner_becomes_zombie,
+    SimulatedFaults.message_comes_again,
+    SimulatedFaults.executor_is_revoked,
+    SimulatedFaults.partition_moves,
+    SimulatedFaults.birth_comes_again,
+    SimulatedFaults.executor_starts_late,
+    SimulatedFaults.executor_starts_late,
+    SimulatedFaults.redis_falls_silent,
+    SimulatedFaults.verifier_crashes,
+    SimulatedFaults.job_is_cancelled,
+    SimulatedFaults.plan_is_revised,
+    SimulatedFaults.message_comes_again,
+    SimulatedFaults.call_goes_wrong,
+    SimulatedFaults.step_is_called_off,
+    SimulatedFaults.yes_is_taken_back,
+    SimulatedFaults.signal_comes,
+    SimulatedFaults.effect_is_deleted,
+    SimulatedFaults.stored_effect_is_spoilt,
+    SimulatedFaults.clock_jumps,
+    SimulatedFaults.executor_is_lost,
+    SimulatedFaults.human_errs_about_a_worker,
+    SimulatedFaults.name_is_taken_again,
+    SimulatedFaults.job_is_paused,
+    SimulatedFaults.job_is_paused,
 )

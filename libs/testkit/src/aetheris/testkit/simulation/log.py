@@ -23,7 +23,7 @@ TIME = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WholeBatch:
     """Records of one topic that are written whole or not at all, each with its ce_id."""
 
     topic: Topic
@@ -32,19 +32,19 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    batch: Batch
+    batch: WholeBatch
     acknowledge: Callable[[], None]
 
 
 @dataclass(slots=True, eq=False)
-class Writer:
+class SimulatedWriter:
     """A producer: keeps the order of what it writes to a topic, and waits for acknowledgements."""
 
     name: str
     queues: dict[Topic, deque[_Pending]] = field(default_factory=dict[Topic, "deque[_Pending]"])
     unacknowledged: int = 0
 
-    def append(self, batches: Sequence[Batch], then: Callable[[], None] | None = None) -> None:
+    def append(self, batches: Sequence[WholeBatch], then: Callable[[], None] | None = None) -> None:
         """Send; `then` is called when all of it is acknowledged."""
         left = len(batches)
 
@@ -85,20 +85,20 @@ class SimLog:
         self._tape = tape
         self._landed = landed
         self._codec = codec
-        self._writers: list[Writer] = []
+        self._writers: list[SimulatedWriter] = []
 
-    def writer(self, name: str) -> Writer:
+    def writer(self, name: str) -> SimulatedWriter:
         """A new producer."""
-        made = Writer(name)
+        made = SimulatedWriter(name)
         self._writers.append(made)
         return made
 
-    def under_way(self) -> list[tuple[Writer, Topic]]:
+    def under_way(self) -> list[tuple[SimulatedWriter, Topic]]:
         """What may land next; a batch never overtakes another of the same writer and topic."""
         self._writers = [writer for writer in self._writers if writer.name or writer.waiting()]
         return [(writer, topic) for writer in self._writers for topic in writer.waiting()]
 
-    def land(self, writer: Writer, topic: Topic) -> None:
+    def land(self, writer: SimulatedWriter, topic: Topic) -> None:
         """The broker takes the writer's next batch; its acknowledgement may be lost, then it comes once more."""
         pending = writer.queues[topic].popleft()
         self._write(pending.batch)
@@ -107,11 +107,11 @@ class SimLog:
             self.adrift(pending.batch)
         pending.acknowledge()
 
-    def adrift(self, batch: Batch) -> None:
+    def adrift(self, batch: WholeBatch) -> None:
         """A batch that nobody waits for; it lands some time."""
         self.writer("").append([batch])
 
-    def crash(self, writer: Writer) -> None:
+    def crash(self, writer: SimulatedWriter) -> None:
         """The process is gone: of what it had sent a part still lands, some time; nobody waits for it."""
         writer.name = ""
         for topic, queue in writer.queues.items():
@@ -122,7 +122,7 @@ class SimLog:
         """The offset of the next record."""
         return len(self.topics[topic])
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: WholeBatch) -> None:
         entries = self.topics[batch.topic]
         fresh: list[Entry] = []
         for id_, body in batch.bodies:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """`broken` is empty where every promise held, and `rule` names it where one did not."""
 
     seed: int

@@ -7,13 +7,13 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import LOCK
 from aetheris.protocol.messages.commands import Ended, WorkerEntry
 from aetheris.testkit.simulation.actors import executor, ledger, planner, verifier
-from aetheris.testkit.simulation.actors.executor import Executor
-from aetheris.testkit.simulation.actors.ledger import Ledger
-from aetheris.testkit.simulation.actors.planner import Planner
-from aetheris.testkit.simulation.actors.verifier import Verifier
-from aetheris.testkit.simulation.log import Batch
-from aetheris.testkit.simulation.surroundings import Action, Surroundings
-from aetheris.testkit.simulation.world import Call, Course
+from aetheris.testkit.simulation.actors.executor import SimulatedExecutor
+from aetheris.testkit.simulation.actors.ledger import SimulatedLedger
+from aetheris.testkit.simulation.actors.planner import SimulatedPlanner
+from aetheris.testkit.simulation.actors.verifier import SimulatedVerifier
+from aetheris.testkit.simulation.external_system import CallFate, ExternalCall
+from aetheris.testkit.simulation.log import WholeBatch
+from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 from aetheris.tool_executor.core.partition import Worker
 
 WORKERS = 2
@@ -24,44 +24,44 @@ WORKERS = 2
 class Processes:
     """All processes of a run; the last planner and ledger own the partition, earlier ones are zombies."""
 
-    parts: tuple[Surroundings, ...]
+    parts: tuple[SimulationSurroundings, ...]
     """By partition."""
-    planners: list[Planner] = field(default_factory=list[Planner])
-    ledgers: list[Ledger] = field(default_factory=list[Ledger])
-    executors: list[Executor] = field(default_factory=list[Executor])
-    verifiers: list[Verifier] = field(default_factory=list[Verifier])
+    planners: list[SimulatedPlanner] = field(default_factory=list[SimulatedPlanner])
+    ledgers: list[SimulatedLedger] = field(default_factory=list[SimulatedLedger])
+    executors: list[SimulatedExecutor] = field(default_factory=list[SimulatedExecutor])
+    verifiers: list[SimulatedVerifier] = field(default_factory=list[SimulatedVerifier])
     unproven: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
     """Lives that have ended and left nothing that could prove it."""
     _names: list[str] = field(default_factory=lambda: [f"w{number + 1}" for number in range(WORKERS)])
-    _orphans: dict[str, list[Call]] = field(default_factory=dict[str, list[Call]])
+    _orphans: dict[str, list[ExternalCall]] = field(default_factory=dict[str, list[ExternalCall]])
     """Name → calls that are still made by what its last life had started."""
     _lived: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    _down: list[Action] = field(default_factory=list[Action])
+    _down: list[ScheduledAction] = field(default_factory=list[ScheduledAction])
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> SimulationSurroundings:
         """What all partitions share."""
         return self.parts[0]
 
-    def actions(self) -> Iterator[Action]:
+    def actions(self) -> Iterator[ScheduledAction]:
         """What any process may do next."""
         for actors in (self.executors, self.ledgers, self.planners, self.verifiers):
             for actor in actors:
                 yield from actor.actions()
 
-    def returns(self) -> list[Action]:
+    def returns(self) -> list[ScheduledAction]:
         """What brings somebody back: a restart, a wake-up, the end of a zombie."""
         held = [f"{name} starts" for name in self._orphans if self.around.locks == "inherited"]
         found = [action for action in self._down if action.name not in held]
         for name in [name for name, calls in self._orphans.items() if not any(call.may_land for call in calls)]:
-            found.append(Action(f"what {name} had started ends", lambda name=name: self.end_orphans(name)))
+            found.append(ScheduledAction(f"what {name} had started ends", lambda name=name: self.end_orphans(name)))
         for actor in (*self.executors, *self.ledgers, *self.planners):
             if actor.paused:
-                found.append(Action(f"{actor.name} wakes up", lambda actor=actor: self._wake(actor)))
+                found.append(ScheduledAction(f"{actor.name} wakes up", lambda actor=actor: self._wake(actor)))
         for zombies in (self.planners, self.ledgers):
             for zombie in zombies:
                 if not zombie.owner and not zombie.paused:
-                    found.append(Action(f"{zombie.name} ends", lambda zombie=zombie: self.end(zombie)))
+                    found.append(ScheduledAction(f"{zombie.name} ends", lambda zombie=zombie: self.end(zombie)))
         return found
 
     def start_all(self) -> None:
@@ -73,67 +73,69 @@ class Processes:
         for part in self.parts:
             self.start_verifier(part)
 
-    def start_planner(self, part: Surroundings) -> None:
+    def start_planner(self, part: SimulationSurroundings) -> None:
         """A planner that takes the partition over."""
         for one in self.planners_of(part):
             one.owner = False
-        self.planners.append(Planner(part, self._name(planner.ROLE), self._start(part, planner.ROLE)))
+        self.planners.append(SimulatedPlanner(part, self._name(planner.ROLE), self._start(part, planner.ROLE)))
 
-    def start_ledger(self, part: Surroundings) -> None:
+    def start_ledger(self, part: SimulationSurroundings) -> None:
         """A ledger that takes the partition over."""
         for one in self.ledgers_of(part):
             one.owner = False
-        self.ledgers.append(Ledger(part, self._name(ledger.ROLE), self._start(part, ledger.ROLE), self.is_held))
+        self.ledgers.append(
+            SimulatedLedger(part, self._name(ledger.ROLE), self._start(part, ledger.ROLE), self.is_held)
+        )
 
-    def start_verifier(self, part: Surroundings) -> None:
+    def start_verifier(self, part: SimulationSurroundings) -> None:
         """A verifier."""
-        self.verifiers.append(Verifier(part, self._name(verifier.ROLE)))
+        self.verifiers.append(SimulatedVerifier(part, self._name(verifier.ROLE)))
 
-    def planners_of(self, part: Surroundings) -> list[Planner]:
+    def planners_of(self, part: SimulationSurroundings) -> list[SimulatedPlanner]:
         """The partition's, zombies too."""
         return [one for one in self.planners if one.around is part]
 
-    def ledgers_of(self, part: Surroundings) -> list[Ledger]:
+    def ledgers_of(self, part: SimulationSurroundings) -> list[SimulatedLedger]:
         """The partition's, zombies too."""
         return [one for one in self.ledgers if one.around is part]
 
-    def start_executor(self, worker_id: str, parts: Sequence[Surroundings] | None = None) -> None:
+    def start_executor(self, worker_id: str, partitions: Sequence[SimulationSurroundings] | None = None) -> None:
         """An executor that takes partitions over, all or one; its incarnation proves that the one before has ended."""
         self._down = [action for action in self._down if action.name != f"{worker_id} starts"]
         worker, begun = self._announce(worker_id), dict[str, set[str]]()
-        for part in self._some() if parts is None else parts:
+        for part in self._some() if partitions is None else partitions:
             self._give(part, worker, begun)
 
-    def start_late_executor(self, part: Surroundings, start: int) -> None:
+    def start_late_executor(self, part: SimulationSurroundings, start: int) -> None:
         """One more that reads the partition, and doesn't know it from its beginning."""
         worker = self._announce(self.around.fresh("late"))
-        self.executors.append(Executor(part, worker, start, self, owner=False, grants=0))
+        self.executors.append(SimulatedExecutor(part, worker, start, self, owner=False, grants=0))
 
-    def move(self, actor: Executor, to: Executor, *, in_time: bool) -> None:
+    def move(self, actor: SimulatedExecutor, to: SimulatedExecutor, *, in_time: bool) -> None:
         """A partition goes from a process to another that lives, or back to the same; each keeps what else it has."""
         actor.close(in_time=in_time)
         self._give(actor.around, to.worker, to.begun)
 
-    def processes(self, actor: Executor) -> list[Executor]:
+    def processes(self, actor: SimulatedExecutor) -> list[SimulatedExecutor]:
         """All partitions of its process."""
         return [one for one in self.executors if one.worker == actor.worker]
 
-    def crash(self, actor: Planner | Ledger | Verifier | Executor) -> None:
+    def crash(self, actor: SimulatedPlanner | SimulatedLedger | SimulatedVerifier | SimulatedExecutor) -> None:
         """It is gone at once; what it had sent may still arrive. It comes back some time."""
         self.end(actor)
         match actor:
-            case Planner() if actor.owner:
+            case SimulatedPlanner() if actor.owner:
                 self._later("a planner starts", lambda: self.start_planner(actor.around))
-            case Ledger() if actor.owner:
+            case SimulatedLedger() if actor.owner:
                 self._later("a ledger starts", lambda: self.start_ledger(actor.around))
-            case Verifier():
+            case SimulatedVerifier():
                 self._later("a verifier starts", lambda: self.start_verifier(actor.around))
-            case Executor() if actor.worker.worker_id in self._names:
+            case SimulatedExecutor() if actor.worker.worker_id in self._names:
                 self._later(f"{actor.worker.worker_id} starts", lambda: self.start_executor(actor.worker.worker_id))
             case _:
                 pass
 
-    def lose(self, actor: Executor) -> None:
+    def lose(self, actor: SimulatedExecutor) -> None:
         """It is gone with its folder: nobody can prove it, and another name takes its place."""
         lost, other = actor.worker.worker_id, self.around.fresh("w")
         self._names = [other if name == lost else name for name in self._names]
@@ -141,16 +143,16 @@ class Processes:
         self.end(actor)
         self._later(f"{other} starts", lambda: self.start_executor(other))
 
-    def stand_down(self, actor: Executor) -> None:
+    def stand_down(self, actor: SimulatedExecutor) -> None:
         """It has read that it was declared ended: it acts no more, and starts again as another."""
         if actor in self.executors:
             self.around.say(f"    {actor.name} reads that it has ended")
             self.crash(actor)
 
-    def leave_children(self, actor: Executor) -> None:
+    def leave_children(self, actor: SimulatedExecutor) -> None:
         """It crashes, and what it had started lives on and acts; it holds the lock as well."""
         sent = [call for one in self.processes(actor) for call in one.sent]
-        calls = [call for call in sent if call.course is Course.ORPHANED and call.may_land]
+        calls = [call for call in sent if call.fate is CallFate.ORPHANED and call.may_land]
         self.crash(actor)
         for call in calls:
             call.gone, call.lands_until_s = False, float("inf")
@@ -161,9 +163,9 @@ class Processes:
         for call in self._orphans.pop(name):
             call.cut_off(self.around.now_s)
 
-    def end(self, actor: Planner | Ledger | Verifier | Executor) -> None:
+    def end(self, actor: SimulatedPlanner | SimulatedLedger | SimulatedVerifier | SimulatedExecutor) -> None:
         """It is gone, for good; an executor in all its partitions."""
-        if isinstance(actor, Executor):
+        if isinstance(actor, SimulatedExecutor):
             for one in self.processes(actor):
                 one.around.log.crash(one.writer)
                 self.executors.remove(one)
@@ -171,27 +173,27 @@ class Processes:
             return
         actor.around.log.crash(actor.writer)
         match actor:
-            case Planner():
+            case SimulatedPlanner():
                 self.planners.remove(actor)
-            case Ledger():
+            case SimulatedLedger():
                 self.ledgers.remove(actor)
-            case Verifier():
+            case SimulatedVerifier():
                 self.verifiers.remove(actor)
 
-    def pause(self, actor: Planner | Ledger | Executor) -> None:
+    def pause(self, actor: SimulatedPlanner | SimulatedLedger | SimulatedExecutor) -> None:
         """It stops in the middle of whatever it does, and knows nothing of it."""
-        for one in self.processes(actor) if isinstance(actor, Executor) else (actor,):
+        for one in self.processes(actor) if isinstance(actor, SimulatedExecutor) else (actor,):
             one.paused = True
-            if isinstance(one, Executor):
+            if isinstance(one, SimulatedExecutor):
                 for key in one.held_keys():
                     self.around.redis.lease(key, self.around.now_s)
 
-    def never_begun(self, job_id: str, life: tuple[str, str], nonce: str) -> bool:
+    def never_begun(self, job_id: str, life: tuple[str, str], invocation_id: str) -> bool:
         """Whether this life has the job's partition, awaits nothing of the try, and never made the call."""
         number = self.around.scenario.number_of(job_id)
         held = [one for one in self.executors if one.around.number == number and one.owner and not one.closed]
         return any(
-            (one.worker.worker_id, one.worker.incarnation) == life and nonce not in one.begun.get(job_id, ())
+            (one.worker.worker_id, one.worker.incarnation) == life and invocation_id not in one.begun.get(job_id, ())
             for one in held
         )
 
@@ -218,11 +220,11 @@ class Processes:
         held = self._orphans if self.around.locks == "inherited" else ()
         return next((name for name in self._names if not self._lives(name) and name not in held), None)
 
-    def _wake(self, actor: Planner | Ledger | Executor) -> None:
-        for one in self.processes(actor) if isinstance(actor, Executor) else (actor,):
+    def _wake(self, actor: SimulatedPlanner | SimulatedLedger | SimulatedExecutor) -> None:
+        for one in self.processes(actor) if isinstance(actor, SimulatedExecutor) else (actor,):
             one.paused = False
 
-    def _some(self) -> Sequence[Surroundings]:
+    def _some(self) -> Sequence[SimulationSurroundings]:
         """All partitions, or one of them; and those that nobody has."""
         if len(self.parts) == 1:
             return self.parts
@@ -230,11 +232,11 @@ class Processes:
         taken = self.around.tape.pick((self.parts, *((part,) for part in self.parts)))
         return [part for part in self.parts if part in taken or part in left]
 
-    def _left(self) -> list[Surroundings]:
+    def _left(self) -> list[SimulationSurroundings]:
         owned = {one.around.number for one in self.executors if one.owner and not one.closed}
         return [part for part in self.parts if part.number not in owned]
 
-    def _give(self, part: Surroundings, worker: Worker, begun: dict[str, set[str]]) -> None:
+    def _give(self, part: SimulationSurroundings, worker: Worker, begun: dict[str, set[str]]) -> None:
         for one in self.executors:
             if one.around is part:
                 one.owner = False
@@ -242,16 +244,16 @@ class Processes:
         if held:
             held[0].owner = True  # it had not noticed that it was not
             return
-        made = Executor(part, worker, self._start(part, executor.ROLE), self, begun=begun)
+        made = SimulatedExecutor(part, worker, self._start(part, executor.ROLE), self, begun=begun)
         self.executors.append(made)
         if made.has_ended:
             self.stand_down(made)
 
     def _later(self, name: str, start: Callable[[], None]) -> None:
-        action = Action(name, lambda: self._restart(action, start))
+        action = ScheduledAction(name, lambda: self._restart(action, start))
         self._down.append(action)
 
-    def _restart(self, action: Action, start: Callable[[], None]) -> None:
+    def _restart(self, action: ScheduledAction, start: Callable[[], None]) -> None:
         if action in self._down:
             self._down.remove(action)
             start()
@@ -259,7 +261,7 @@ class Processes:
     def _name(self, role: str) -> str:
         return self.around.fresh(f"{role}-")
 
-    def _start(self, part: Surroundings, role: str) -> int:
+    def _start(self, part: SimulationSurroundings, role: str) -> int:
         """Where a restarted service begins to fold: at its mark, or further back."""
         mark = part.group(role).start(Topic.JOBS_EVENTS)
         return 0 if self.around.tape.chance(0.3) else mark
@@ -270,10 +272,10 @@ class Processes:
         ended = tuple(Ended(incarnation=one, how=LOCK) for one in former)
         entry = WorkerEntry(worker_id=worker_id, live=incarnation, ended=ended)
         former.append(incarnation)
-        self.around.log.adrift(Batch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
+        self.around.log.adrift(WholeBatch(Topic.WORKERS, ((self.around.fresh("worker-"), entry),)))
         return Worker(worker_id, incarnation)
 
-    def _end_executor(self, actor: Executor) -> None:
+    def _end_executor(self, actor: SimulatedExecutor) -> None:
         """Its leases last one TTL at most; its requests are on their way, or never left."""
         for key in actor.held_keys():
             self.around.redis.lease(key, self.around.now_s)

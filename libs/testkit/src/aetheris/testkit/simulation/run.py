@@ -10,23 +10,23 @@ from aetheris.testkit.simulation.ablations import NONE, Ablation
 from aetheris.testkit.simulation.actors.human import Human
 from aetheris.testkit.simulation.checks import (
     Broken,
-    Observer,
     Rest,
+    SimulationObserver,
     check_effect,
     check_end,
     check_folds,
     check_proofs,
 )
-from aetheris.testkit.simulation.faults import Faults
+from aetheris.testkit.simulation.external_system import EARLY, RAISES, ExternalCall, SimulatedExternalSystem
+from aetheris.testkit.simulation.faults import SimulatedFaults
 from aetheris.testkit.simulation.log import Entry, SimLog
-from aetheris.testkit.simulation.outcome import Outcome
+from aetheris.testkit.simulation.outcome import RunOutcome
 from aetheris.testkit.simulation.processes import Processes
 from aetheris.testkit.simulation.scenario import TTL_S, Lasting, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
-from aetheris.testkit.simulation.surroundings import Action, Surroundings
+from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 from aetheris.testkit.simulation.tape import Tape
 from aetheris.testkit.simulation.words import check_listed, check_words
-from aetheris.testkit.simulation.world import EARLY, RAISES, Call, Outside
 
 LONGEST = 4000
 """Actions after which a run that has not come to rest counts as stuck."""
@@ -38,14 +38,14 @@ WRITTEN_OUT = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobsOutcome(Outcome):
+class JobsOutcome(RunOutcome):
     """Of the services of a system: the choices that were made, and in how many actions."""
 
     steps: int
     tape: tuple[int, ...]
 
 
-class Run:
+class SimulationRun:
     """A log, a world, and everybody in it."""
 
     def __init__(
@@ -54,19 +54,19 @@ class Run:
         self.steps = 0
         self._longest = longest
         self.tape = tape
-        self.observer = Observer()
-        self.outside = Outside()
+        self.observer = SimulationObserver()
+        self.external = SimulatedExternalSystem()
         log = SimLog(tape, self._landed, codec=codec)
         scenario = draw_scenario(tape)
         redis = SimRedis(TTL_S)
-        self.around = Surroundings(tape, scenario, log, redis, self.outside, self.observer.sent, gate, locks)
+        self.around = SimulationSurroundings(tape, scenario, log, redis, self.external, self.observer.sent, gate, locks)
         others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
         self.parts = (self.around, *others)
         self.processes = Processes(self.parts)
         self.human = Human(self.parts, self.observer.jobs, self.processes.unproven)
-        self.faults = Faults(self.parts, self.processes, self.human, self.observer, self._pass_time)
+        self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
 
-    def _beside(self, number: int, *, codec: bool) -> Surroundings:
+    def _beside(self, number: int, *, codec: bool) -> SimulationSurroundings:
         log = SimLog(self.tape, self._landed, codec=codec, beside=self.around.log)
         return self.around.beside(number, log)
 
@@ -86,11 +86,11 @@ class Run:
         self._storm()
         self._calm()
         expected = [one.job_id for one in self.around.scenario.submissions]
-        check_end(self.observer, self.outside, expected, self._rest())
+        check_end(self.observer, self.external, expected, self._rest())
         check_words(self.human.words, self.around.progress.passed_over, self.observer.jobs)
         check_listed(self.observer.jobs, self.around.index)
         self._check_folds()
-        check_proofs(self.events(), self.observer, self.outside)
+        check_proofs(self.events(), self.observer, self.external)
 
     def _rest(self) -> Rest:
         scenario, lasting = self.around.scenario, self.around.lasting
@@ -123,7 +123,7 @@ class Run:
         for part in self.parts:
             part.log.calm = True
         self.around.redis.up = True
-        self.around.courses.clear()
+        self.around.fates.clear()
         self.processes.heal()
         rests_from_s = self.around.now_s
         while self._step(0.0) or not self._at_rest():
@@ -141,7 +141,7 @@ class Run:
     def _over(self) -> bool:
         jobs = self.observer.jobs
         done = len(jobs) == len(self.around.scenario.submissions) and all(job.terminal for job in jobs.values())
-        return done and not any(call.may_land for call in self.outside.under_way)
+        return done and not any(call.may_land for call in self.external.under_way)
 
     def _step(self, impatience: float) -> bool:
         """One action; False where there was none."""
@@ -159,20 +159,20 @@ class Run:
         self._check_judged()
         return True
 
-    def _actions(self) -> Iterator[Action]:
+    def _actions(self) -> Iterator[ScheduledAction]:
         for part in self.parts:
             for writer, topic in part.log.under_way():
-                yield Action("", lambda log=part.log, w=writer, t=topic: log.land(w, t))
-        for call in self.outside.under_way:
+                yield ScheduledAction("", lambda log=part.log, w=writer, t=topic: log.land(w, t))
+        for call in self.external.under_way:
             if call.may_land and call.lands_from_s <= self.around.now_s:
-                yield Action(f"{call.nonce} takes effect", lambda call=call: self._land(call))
-            if not call.answered and (call.landed or call.gone or call.course in EARLY):
-                yield Action(f"{call.nonce} is answered", lambda call=call: self._answer(call))
+                yield ScheduledAction(f"{call.invocation_id} takes effect", lambda call=call: self._land(call))
+            if not call.answered and (call.landed or call.gone or call.fate in EARLY):
+                yield ScheduledAction(f"{call.invocation_id} is answered", lambda call=call: self._answer(call))
         yield from self.processes.actions()
         yield from self.human.actions()
         yield from self.processes.returns()
         if not self.around.redis.up:
-            yield Action("Redis is back", self._redis_returns)
+            yield ScheduledAction("Redis is back", self._redis_returns)
 
     # what happens
 
@@ -185,23 +185,23 @@ class Run:
             if isinstance(entry.body, JobIndexEntry):
                 self.around.index[entry.body.job_id] = entry.body
             if self.around.progress.trace is not None:
-                self.around.say(f"    {topic.split('.')[2]}[{entry.record.offset}] {told(entry)}")
+                self.around.say(f"    {topic.split('.')[2]}[{entry.record.offset}] {history_text(entry)}")
 
-    def _land(self, call: Call) -> None:
-        effect = self.outside.land(call)
-        self.outside.settle()
+    def _land(self, call: ExternalCall) -> None:
+        effect = self.external.land(call)
+        self.external.settle()
         if effect is not None:
             scope = self.around.scenario.scope
-            check_effect(effect, self.outside, self.human.retries, self.observer, lies=self.human.lies, scope=scope)
+            check_effect(effect, self.external, self.human.retries, self.observer, lies=self.human.lies, scope=scope)
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: ExternalCall) -> None:
         call.answered = True
-        if call.course in RAISES:
+        if call.fate in RAISES:
             call.cut_off(self.around.now_s)
         for executor in self.processes.executors:
             if executor.answer(call):
                 break
-        self.outside.settle()
+        self.external.settle()
 
     def _redis_returns(self) -> None:
         self.around.redis.up = True
@@ -209,7 +209,7 @@ class Run:
     def _pass_time(self, extra_s: float) -> bool:
         """To the next time at which anything is due; False where nothing ever is."""
         dues = [due_s for ledger in self.processes.ledgers if (due_s := ledger.due_s()) is not None]
-        on_the_way = [call for call in self.outside.under_way if call.may_land]
+        on_the_way = [call for call in self.external.under_way if call.may_land]
         dues += [at for call in on_the_way for at in (call.lands_from_s, call.lands_until_s)]
         due_s = min((due_s for due_s in dues if due_s > self.around.now_s and due_s != float("inf")), default=None)
         if due_s is None and not extra_s:
@@ -257,7 +257,7 @@ def simulate(
     """Run a seed, or a recorded tape of it; whatever a core raises counts as a broken promise too."""
     codec = seed % WRITTEN_OUT == 0
     tape = Tape(seed) if recorded is None else Tape(recorded=recorded)
-    run = Run(tape, gate=ablation.gate, locks=ablation.locks, codec=codec, longest=longest)
+    run = SimulationRun(tape, gate=ablation.gate, locks=ablation.locks, codec=codec, longest=longest)
     run.around.progress.trace = [] if traced else None
     broken, rule = "", ""
     try:
@@ -281,7 +281,7 @@ def simulate(
     )
 
 
-def told(entry: Entry) -> str:
+def history_text(entry: Entry) -> str:
     """A record in short."""
     body = entry.body
     kind = getattr(body, "event_type", None) or getattr(body, "type_name", "")

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from aetheris.ledger.core.limits import Limits, QuarantineLimits
+from aetheris.ledger.core.limits import LedgerLimits, QuarantineLimits
 from aetheris.ledger.core.policy import Policy, parse
-from aetheris.protocol.fold.state import Entry
+from aetheris.protocol.fold.state import PlanEntry
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import Confirmation, DuplicateScope, JobOptions, TaskGraph, ToolPin
 from aetheris.protocol.plan.prompts import Brief, first_graph
 from aetheris.protocol.plan.prompts import Limits as AgentLimits
 from aetheris.protocol.planning.schemas import graph_json
+from aetheris.testkit.simulation.external_system import SETTLES_S
 from aetheris.testkit.simulation.tape import Tape
-from aetheris.testkit.simulation.world import SETTLES_S
 
 TENANT = "acme"
 TTL_S = 5.0
@@ -116,7 +116,7 @@ class Scenario:
 
     submissions: tuple[Submit, ...]
     policy: Policy
-    limits: Limits
+    limits: LedgerLimits
     humans_resolve: bool
     """Whether a human answers for parked calls in the end."""
     faults: int
@@ -173,8 +173,8 @@ def _submit(job_id: str, plan: dict[str, Any], **more: Any) -> Submit:
     return Submit(job_id=job_id, by="ann", tenant=TENANT, session="s", request_hash=f"r-{job_id}", plan=plan, **more)
 
 
-def _limits(tape: Tape) -> Limits:
-    return Limits(
+def _limits(tape: Tape) -> LedgerLimits:
+    return LedgerLimits(
         lease_ttl_s=TTL_S,
         end_wait_s=2 * TTL_S,
         probe_wait_s=6.0,
@@ -225,7 +225,7 @@ def _node(tape: Tape, name: str, tool: str, before: str | None, *, alike: float)
     return node
 
 
-def revised(entry: Entry) -> dict[str, Any]:
+def revised(entry: PlanEntry) -> dict[str, Any]:
     """A diff that gives a node other arguments."""
     changed = entry.node.model_copy(update={"args": entry.node.args | {"note": "revised"}})
     return {"tools": {}, "nodes": graph_json(TaskGraph(nodes=(changed,)))["nodes"]}

@@ -50,23 +50,30 @@ class SimRedis:
         self._locks[key] = (owner, now_s + self.ttl_s)
         return True
 
-    def put(self, key: str, nonce: str, events: Sequence[Event]) -> None:
+    def put(self, key: str, invocation_id: str, events: Sequence[Event]) -> None:
         """Keep what a try returned."""
         if self.up:
-            self._effects.setdefault(key, {})[nonce] = tuple(events)
+            self._effects.setdefault(key, {})[invocation_id] = tuple(events)
 
     def find(self, key: str) -> Mapping[str, bytes]:
         """nonce → what was kept, as JSON."""
         held = self._effects.get(key, {})
-        return {nonce: self._spoilt.get((key, nonce)) or effect_bytes(events) for nonce, events in held.items()}
+        return {
+            invocation_id: self._spoilt.get((key, invocation_id)) or effect_bytes(events)
+            for invocation_id, events in held.items()
+        }
 
-    def spoil(self, key: str, nonce: str, value: bytes) -> None:
+    def spoil(self, key: str, invocation_id: str, value: bytes) -> None:
         """Somebody has written something else in the place of an effect."""
-        self._spoilt[key, nonce] = value
+        self._spoilt[key, invocation_id] = value
 
     def stored(self) -> list[tuple[str, str, tuple[Event, ...]]]:
         """Key, nonce and events of every effect."""
-        return [(key, nonce, events) for key, held in self._effects.items() for nonce, events in held.items()]
+        return [
+            (key, invocation_id, events)
+            for key, held in self._effects.items()
+            for invocation_id, events in held.items()
+        ]
 
     def drop(self, key: str) -> None:
         """Forget the effects of a key."""

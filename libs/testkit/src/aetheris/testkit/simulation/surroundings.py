@@ -8,28 +8,28 @@ from typing import NamedTuple, Protocol
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import CancelContract, JobIndexEntry
+from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, SimulatedExternalSystem
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.scenario import Lasting, Scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.tape import Tape
-from aetheris.testkit.simulation.world import Call, Course, Outside
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Action(NamedTuple):
+class ScheduledAction(NamedTuple):
     """Something that may happen next."""
 
     name: str
     do: Callable[[], None]
 
 
-class Actor(Protocol):
+class SimulatedActor(Protocol):
     """A process, or a human."""
 
     name: str
 
-    def actions(self) -> Iterable[Action]:
+    def actions(self) -> Iterable[ScheduledAction]:
         """What it may do next."""
         ...
 
@@ -46,7 +46,7 @@ class Offsets:
 
 
 @dataclass(slots=True)
-class Progress:
+class RunProgress:
     """How far a run has come."""
 
     now_s: float = 0.0
@@ -58,15 +58,15 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class SimulationSurroundings:
     """One partition of a run; `now_s` is the true time, which no actor sees."""
 
     tape: Tape
     scenario: Scenario
     log: SimLog
     redis: SimRedis
-    outside: Outside
-    sent: Callable[[Call], None]
+    external: SimulatedExternalSystem
+    sent: Callable[[ExternalCall], None]
     """Told of every call before it goes out."""
     gate: str = "log"
     """What clears a call: `log` (the read-back); for ablations `none` or `redis`."""
@@ -74,15 +74,15 @@ class Surroundings:
     """Who holds the lock on a worker's name: its children too; for an ablation `own`."""
     number: int = 0
     """The partition's."""
-    progress: Progress = field(default_factory=Progress)
+    progress: RunProgress = field(default_factory=RunProgress)
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
     pieces: list[Record] = field(default_factory=list[Record])
     """The topic of checkpoints."""
-    courses: list[Course] = field(default_factory=list[Course])
+    fates: list[CallFate] = field(default_factory=list[CallFate])
     """What is to become of the next calls, the last one first; the others go well."""
 
-    def beside(self, number: int, log: SimLog) -> "Surroundings":
+    def beside(self, number: int, log: SimLog) -> "SimulationSurroundings":
         """Another partition of the same run."""
         return replace(self, number=number, log=log, offsets={}, pieces=[])
 
@@ -121,18 +121,18 @@ class Surroundings:
 
 
 @dataclass(slots=True)
-class Clock:
+class SkewedClock:
     """An actor's own clocks: both run true, neither shows the truth."""
 
     skew_s: float
     wall_off_s: float = 0.0
     """How far its time of day has been set since it was started."""
 
-    def mono_s(self, around: Surroundings) -> float:
+    def mono_s(self, around: SimulationSurroundings) -> float:
         """Its monotonic clock."""
         return around.now_s + self.skew_s
 
-    def wall(self, around: Surroundings) -> datetime:
+    def wall(self, around: SimulationSurroundings) -> datetime:
         """Its time of day."""
         return START + timedelta(seconds=around.now_s - self.skew_s / 7 + self.wall_off_s)
 
@@ -141,15 +141,15 @@ class Clock:
         return mono_s - self.skew_s
 
 
-def draw_clock(tape: Tape) -> Clock:
+def draw_clock(tape: Tape) -> SkewedClock:
     """A clock that is off by up to a minute and more."""
-    return Clock(float(tape.below(100)))
+    return SkewedClock(float(tape.below(100)))
 
 
-class Reader:
+class SimulatedReader:
     """Positions in topics."""
 
-    def __init__(self, around: Surroundings, positions: Mapping[Topic, int]) -> None:
+    def __init__(self, around: SimulationSurroundings, positions: Mapping[Topic, int]) -> None:
         self.positions = dict(positions)
         self._around = around
 

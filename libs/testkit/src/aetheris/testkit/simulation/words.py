@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from aetheris.gateway.core import requests
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages.commands import (
     Cancel,
     CancelContract,
@@ -31,10 +31,10 @@ def check_words(words: Iterable[JobCommand], passed_over: Iterable[CancelContrac
         state = _of(jobs[cancel.job_id], cancel.execution_id)
         if state is not None and state.outcome is not Settled.REJECTED and not state.cancel_requested:
             raise Broken("a_cancel_leaves_its_mark", f"{cancel.job_id}: {state.node_id} went on as if nothing was said")
-    for word in words:
-        job = jobs.get(word.job_id)
-        if job is not None and job.terminal is None and _is_ignored(word, job):
-            raise Broken("a_word_is_heard", f"{job.job_id}: {type(word).__name__} by {word.by}")
+    for command in words:
+        job = jobs.get(command.job_id)
+        if job is not None and job.terminal is None and _is_ignored(command, job):
+            raise Broken("a_word_is_heard", f"{job.job_id}: {type(command).__name__} by {command.by}")
 
 
 def check_listed(jobs: Jobs, index: Mapping[str, JobIndexEntry]) -> bool:
@@ -60,21 +60,21 @@ def is_asked(job: JobState, state: KeyState) -> bool:
     return job.terminal is None and job.stopping is None and (state.is_asking or is_form)
 
 
-def _is_ignored(word: JobCommand, job: JobState) -> bool:
-    match word:
+def _is_ignored(command: JobCommand, job: JobState) -> bool:
+    match command:
         case Cancel():
             return job.cancel is None
         case Pause():
-            return word.number > job.pauses and job.cancel is None
+            return command.number > job.pauses and job.cancel is None
         case Resume():
-            return job.paused is not None and job.pauses == word.number
+            return job.paused is not None and job.pauses == command.number
         case Signal():
-            return word.correlation_key not in job.signals and _waits_for(job, word.correlation_key)
+            return command.correlation_key not in job.signals and _waits_for(job, command.correlation_key)
         case CancelContract():
-            return is_unheard(word, job)
+            return is_unheard(command, job)
         case Resolve():
-            state = _of(job, word.execution_id)
-            return state is not None and state.st is St.PARKED
+            state = _of(job, command.execution_id)
+            return state is not None and state.status is KeyStatus.PARKED
         case _:
             return False
 
@@ -84,8 +84,8 @@ def is_unheard(cancel: CancelContract, job: JobState) -> bool:
     state = _of(job, cancel.execution_id)
     if state is None or job.terminal is not None or state.cancel_requested:
         return False
-    asked_for = state.st is not St.NONE or state.requested is not None or state.is_waiting
-    return state.st is not St.SETTLED and asked_for
+    asked_for = state.status is not KeyStatus.NONE or state.requested is not None or state.is_waiting
+    return state.status is not KeyStatus.SETTLED and asked_for
 
 
 def _waits_for(job: JobState, name: str) -> bool:

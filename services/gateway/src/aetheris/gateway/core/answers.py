@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.gateway.core.wire import payload_of
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import event_type_of
-from aetheris.protocol.fold.state import Entry, JobState, KeyState, St
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.planning.approvals import may_not_accept, may_not_resolve
-from aetheris.protocol.planning.contract import TERMINAL, Status
+from aetheris.protocol.planning.contract import TERMINAL, ContractStatus
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.contracts import key_to_be
 
@@ -24,8 +24,8 @@ def stands_against_cancel(job: JobState, *, compensate: bool) -> bool:
         Conflict: the job has ended otherwise, or was cancelled with another word on compensation.
     """
     if job.cancel is not None and job.cancel.compensate is not compensate:
-        said = "with compensation" if job.cancel.compensate else "without compensation"
-        raise Conflict("illegal_transition", f"the job was cancelled {said}", compensate=job.cancel.compensate)
+        text = "with compensation" if job.cancel.compensate else "without compensation"
+        raise ConflictProblem("illegal_transition", f"the job was cancelled {text}", compensate=job.cancel.compensate)
     if job.terminal is not None and not isinstance(job.terminal, ev.JobCancelled):
         raise ended(job.terminal.event_type)
     return job.terminal is not None or job.cancel is not None
@@ -40,7 +40,7 @@ def check_pausable(job: JobState) -> None:
     if job.terminal is not None:
         raise ended(job.terminal.event_type)
     if job.cancel is not None:
-        raise Conflict("illegal_transition", "the job was cancelled: what that undoes goes on")
+        raise ConflictProblem("illegal_transition", "the job was cancelled: what that undoes goes on")
 
 
 def pause_to_end(job: JobState) -> int:
@@ -52,13 +52,13 @@ def pause_to_end(job: JobState) -> int:
     if job.terminal is not None:
         raise ended(job.terminal.event_type)
     if job.paused is None:
-        raise Conflict("illegal_transition", "the job is not paused")
+        raise ConflictProblem("illegal_transition", "the job is not paused")
     return job.paused.number
 
 
-def ended(event_type: str) -> Conflict:
+def ended(event_type: str) -> ConflictProblem:
     """The refusal of what only a live job can do."""
-    return Conflict("illegal_transition", f"the job has ended: {event_type}", event=event_type)
+    return ConflictProblem("illegal_transition", f"the job has ended: {event_type}", event=event_type)
 
 
 def key_to_resolve(job: JobState, execution: str) -> str | None:
@@ -69,16 +69,16 @@ def key_to_resolve(job: JobState, execution: str) -> str | None:
     """
     key = _key_of(job, execution)
     if key is None and _is_to_be(job, execution):
-        raise Conflict("illegal_transition", "the step is pending", state=Status.PENDING.value)
+        raise ConflictProblem("illegal_transition", "the step is pending", state=ContractStatus.PENDING.value)
     return key
 
 
-def contract_status(job: JobState, execution: str) -> Status | None:
+def contract_status(job: JobState, execution: str) -> ContractStatus | None:
     """Where an execution contract stands; None if the job has no such contract."""
     key = _key_of(job, execution)
     if key is not None:
         return step_status(job.keys[key], over=job.terminal is not None)
-    return Status.PENDING if _is_to_be(job, execution) else None
+    return ContractStatus.PENDING if _is_to_be(job, execution) else None
 
 
 def _key_of(job: JobState, execution: str) -> str | None:
@@ -103,12 +103,12 @@ def key_to_call_off(job: JobState, execution: str) -> str | None:
         return None
     state = job.keys[key]
     status = step_status(state, over=job.terminal is not None)
-    if status not in (Status.RUNNING, Status.WAITING):
+    if status not in (ContractStatus.RUNNING, ContractStatus.WAITING):
         message = f"the step is {status.value}: it can't be cancelled"
-        raise Conflict("illegal_transition", message, state=status.value)
+        raise ConflictProblem("illegal_transition", message, state=status.value)
     decided = state.decision
-    if state.st is St.NONE and decided is not None and decided.decision is not ev.Decision.APPROVE:
-        raise Conflict("illegal_transition", "the step was answered: it is about to end")
+    if state.status is KeyStatus.NONE and decided is not None and decided.decision is not ev.Decision.APPROVE:
+        raise ConflictProblem("illegal_transition", "the step was answered: it is about to end")
     return key
 
 
@@ -119,9 +119,13 @@ def check_resolvable(state: KeyState, verdict: str) -> None:
         Conflict: it is settled, or its try may still report.
     """
     status = step_status(state)
-    if status in TERMINAL or state.st is St.NONE or (state.st is not St.PARKED and verdict != "happened"):
+    if (
+        status in TERMINAL
+        or state.status is KeyStatus.NONE
+        or (state.status is not KeyStatus.PARKED and verdict != "happened")
+    ):
         message = f"the step is {status.value}: only what is parked in doubt can be resolved"
-        raise Conflict("illegal_transition", message, state=status.value)
+        raise ConflictProblem("illegal_transition", message, state=status.value)
 
 
 def check_resolver(job: JobState, state: KeyState, by: str) -> None:
@@ -132,7 +136,7 @@ def check_resolver(job: JobState, state: KeyState, by: str) -> None:
     """
     refused = may_not_resolve(state, job.created.submitted_by, by)
     if refused is not None:
-        raise Forbidden("not_an_approver", refused)
+        raise ForbiddenProblem("not_an_approver", refused)
 
 
 def signal_received(job: JobState, correlation_key: str, payload: Any, by: str) -> ev.SignalReceived | None:
@@ -147,11 +151,11 @@ def signal_received(job: JobState, correlation_key: str, payload: Any, by: str) 
     if asked is not None and asked.correlation_key == correlation_key:
         refused = may_not_accept(asked, job.created.submitted_by, by)
         if refused is not None:
-            raise Forbidden("not_an_approver", refused)
+            raise ForbiddenProblem("not_an_approver", refused)
         return None
     waiter = next((entries[-1].node.id for entries in job.entries.values() if _awaits(entries, correlation_key)), None)
     if waiter is None:
-        raise BadRequest("unknown_key", "correlation_key", "no node of the plan waits for it")
+        raise BadRequestProblem("unknown_key", "correlation_key", "no node of the plan waits for it")
     stands = job.signals.get(correlation_key)
     if stands is not None:
         if not _same(stands.payload, payload):
@@ -160,13 +164,13 @@ def signal_received(job: JobState, correlation_key: str, payload: Any, by: str) 
     if job.terminal is not None:
         raise ended(job.terminal.event_type)
     if job.stopping is not None and job.revision <= job.stopping.up_to_revision:
-        raise Conflict("illegal_transition", "the job is stopping")
+        raise ConflictProblem("illegal_transition", "the job is stopping")
     if job.settled_key(waiter) is not None:
-        raise Conflict("illegal_transition", f"{waiter} waits no more")
+        raise ConflictProblem("illegal_transition", f"{waiter} waits no more")
     return None
 
 
-def _awaits(entries: list[Entry], correlation_key: str) -> bool:
+def _awaits(entries: list[PlanEntry], correlation_key: str) -> bool:
     wait = entries[-1].node.wait
     return wait is not None and wait.key == correlation_key
 
@@ -175,13 +179,13 @@ def _same(one: Any, other: Any) -> bool:
     return recordable.result(one)[1] == recordable.result(other)[1]
 
 
-def _used(correlation_key: str) -> Conflict:
+def _used(correlation_key: str) -> ConflictProblem:
     message = "this key was signalled with another payload"
-    return Conflict("signal_conflict", message, correlation_key=correlation_key)
+    return ConflictProblem("signal_conflict", message, correlation_key=correlation_key)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ObservedEvent:
     """What an event says to one who waits for the answer to a command."""
 
     event_type: str
@@ -195,11 +199,11 @@ class Heard:
     outcome: str | None = None
 
 
-def heard(record: Record) -> Heard:
+def observed_event(record: Record) -> ObservedEvent:
     """The part of an event that answers a command; what can't be read answers none."""
     payload = payload_of(record)
     fields = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
-    return Heard(
+    return ObservedEvent(
         event_type_of(record),
         fields.get("caused_by"),
         fields.get("idempotency_key"),
@@ -212,7 +216,7 @@ def heard(record: Record) -> Heard:
     )
 
 
-def answers_cancel(command_id: str, event: Heard) -> bool:
+def answers_cancel(command_id: str, event: ObservedEvent) -> bool:
     """Whether the event grants the cancel.
 
     Raises:
@@ -223,20 +227,20 @@ def answers_cancel(command_id: str, event: Heard) -> bool:
     return event.caused_by == command_id or event.event_type in ("cancel_requested", "job_cancelled")
 
 
-def answers_pause(event_type: str, number: int, event: Heard) -> bool:
+def answers_pause(event_type: str, number: int, event: ObservedEvent) -> bool:
     """Whether the event begins, or ends, the pause of that number, whoever said so.
 
     Raises:
         Conflict: the job was cancelled, or ended, first.
     """
     if event.event_type == "cancel_requested":
-        raise Conflict("illegal_transition", "the job was cancelled")
+        raise ConflictProblem("illegal_transition", "the job was cancelled")
     if event.event_type in ("job_completed", "job_failed", "job_cancelled"):
         raise ended(event.event_type)
     return event.event_type == event_type and event.number == number
 
 
-def answers_signal(correlation_key: str, payload: Any, event: Heard) -> bool:
+def answers_signal(correlation_key: str, payload: Any, event: ObservedEvent) -> bool:
     """Whether the event says that the signal, or one that is the same, is in the inbox.
 
     Raises:
@@ -251,7 +255,7 @@ def answers_signal(correlation_key: str, payload: Any, event: Heard) -> bool:
     return False
 
 
-def answers_resolve(command_id: str, key: str, event: Heard) -> bool:
+def answers_resolve(command_id: str, key: str, event: ObservedEvent) -> bool:
     """Whether the event settles the step as the human said.
 
     Raises:
@@ -261,7 +265,9 @@ def answers_resolve(command_id: str, key: str, event: Heard) -> bool:
         return True
     moved = ("tool_invocation_finished", "invocation_reopened", "invocation_rejected", "wait_completed")
     if event.idempotency_key == key and event.event_type in moved:
-        raise Conflict("illegal_transition", f"the step was moved by {event.event_type} first", event=event.event_type)
+        raise ConflictProblem(
+            "illegal_transition", f"the step was moved by {event.event_type} first", event=event.event_type
+        )
     return False
 
 
@@ -273,7 +279,7 @@ class StepCancelled:
     goes_on: bool = False
     """The step has moved since it was read, and has not ended: what would have ended it is void, the request counts."""
 
-    def settles(self, command_id: str, event: Heard) -> bool:
+    def settles(self, command_id: str, event: ObservedEvent) -> bool:
         """Whether the event ends the step as asked, or keeps it from another try.
 
         Raises:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.core.problems import BadRequestProblem
 from aetheris.protocol import api
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.canonical import InvalidArgs, canonical, parse
@@ -16,7 +16,7 @@ MAX_PAYLOAD_BYTES = 64 * 1024
 """Of a signal: it lies in the log twice, and in the arguments of whoever refers to it."""
 
 Loc = Iterable[int | str]
-Kind = TypeVar("Kind", bound=api.Body)
+Kind = TypeVar("Kind", bound=api.RequestModel)
 
 
 def read(kind: type[Kind], raw: bytes) -> Kind:
@@ -32,7 +32,7 @@ def read_signal(raw: bytes) -> api.SignalBody:
     """The body of a signal, whose payload is small; raises BadRequest."""
     wanted = read(api.SignalBody, raw)
     if len(canonical(wanted.payload)) > MAX_PAYLOAD_BYTES:
-        raise BadRequest("bad_request", "payload", f"larger than {MAX_PAYLOAD_BYTES // 1024} KiB")
+        raise BadRequestProblem("bad_request", "payload", f"larger than {MAX_PAYLOAD_BYTES // 1024} KiB")
     return wanted
 
 
@@ -46,11 +46,11 @@ def parsed(raw: bytes) -> tuple[dict[str, Any], bytes]:
         value: Any = parse(raw) if raw else {}
         canonised = canonical(value)
     except InvalidArgs as error:
-        raise BadRequest(error.code, _dotted(error.field), error.rule) from None
+        raise BadRequestProblem(error.code, _dotted(error.field), error.rule) from None
     if recordable.is_deep(value):
-        raise BadRequest(InvalidArgs.code, "body", f"nested deeper than {recordable.MAX_DEPTH} levels")
+        raise BadRequestProblem(InvalidArgs.code, "body", f"nested deeper than {recordable.MAX_DEPTH} levels")
     if not isinstance(value, dict):
-        raise BadRequest("bad_request", "body", "must be a JSON object")
+        raise BadRequestProblem("bad_request", "body", "must be a JSON object")
     return cast("dict[str, Any]", value), canonised
 
 
@@ -62,15 +62,15 @@ def validated(kind: type[Kind], body: dict[str, Any]) -> Kind:
         raise invalid(error) from None
 
 
-def invalid(error: ValidationError, within: str = "", code: str = "bad_request") -> BadRequest:
+def invalid(error: ValidationError, within: str = "", code: str = "bad_request") -> BadRequestProblem:
     """The refusal of what a model refuses, naming the first field."""
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    return BadRequest(code, field_path(first["loc"], within) or "body", first["msg"])
+    return BadRequestProblem(code, field_path(first["loc"], within) or "body", first["msg"])
 
 
-def plan_too_large(limit: int = MAX_PLAN_BYTES) -> BadRequest:
+def plan_too_large(limit: int = MAX_PLAN_BYTES) -> BadRequestProblem:
     """The refusal of a plan, or of a body that no plan needs; `limit` in bytes."""
-    return BadRequest("invalid_plan", "plan", f"larger than {limit // 1024} KiB")
+    return BadRequestProblem("invalid_plan", "plan", f"larger than {limit // 1024} KiB")
 
 
 def field_path(loc: Loc, within: str = "") -> str:

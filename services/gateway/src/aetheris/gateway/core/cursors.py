@@ -7,26 +7,26 @@ import base64
 import binascii
 import hashlib
 
-from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.core.problems import BadRequestProblem
 
 _TAG_BYTES = 8
 _MAX_CHARS = 1024
 
 
-def cursor_at(place: str, tenant: str, of: str) -> str:
+def cursor_at(place: str, tenant: str, subject: str) -> str:
     """The cursor that leads on behind `place` in a tenant's list; `of` names the list."""
-    return base64.urlsafe_b64encode(_tag(tenant, of) + place.encode()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(_tag(tenant, subject) + place.encode()).decode().rstrip("=")
 
 
-def place_at(cursor: str, tenant: str, of: str) -> str:
+def place_at(cursor: str, tenant: str, subject: str) -> str:
     """The place that a cursor of this list leads on from.
 
     Raises:
         BadRequest: it is none, or another list's, or another tenant's.
     """
     found = _decoded(cursor)
-    if found[:_TAG_BYTES] != _tag(tenant, of):
-        raise BadRequest("bad_request", "cursor", "is none that this list gave: take `cursor` of its last page")
+    if found[:_TAG_BYTES] != _tag(tenant, subject):
+        raise BadRequestProblem("bad_request", "cursor", "is none that this list gave: take `cursor` of its last page")
     return found[_TAG_BYTES:].decode(errors="replace")
 
 
@@ -35,8 +35,8 @@ def of_tenant(tenant: str) -> str:
     return f"{len(tenant.encode())}:{tenant}"
 
 
-def _tag(tenant: str, of: str) -> bytes:
-    return hashlib.sha256(f"{of} {of_tenant(tenant)}".encode()).digest()[:_TAG_BYTES]
+def _tag(tenant: str, subject: str) -> bytes:
+    return hashlib.sha256(f"{subject} {of_tenant(tenant)}".encode()).digest()[:_TAG_BYTES]
 
 
 def _decoded(cursor: str) -> bytes:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aetheris.gateway.core import answers
-from aetheris.gateway.core.answers import Heard
+from aetheris.gateway.core.answers import ObservedEvent
 from aetheris.gateway.core.caller import Caller
-from aetheris.gateway.core.problems import NotBegun, NotFound
+from aetheris.gateway.core.problems import NotBegun, NotFoundProblem
 from aetheris.protocol.api import CancelBody, Commanded, PauseInForce, ReasonBody, ResolveBody, SignalBody
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages.commands import (
@@ -25,7 +25,7 @@ from aetheris.protocol.views import standing
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobSnapshot:
     """A job as its log says up to the offset `end`; `state` is None before its birth."""
 
     job_id: str
@@ -33,7 +33,7 @@ class Seen:
     end: int
 
     @property
-    def born(self) -> JobState:
+    def begun(self) -> JobState:
         """The job; raises NotBegun."""
         if self.state is None:
             raise NotBegun
@@ -52,20 +52,20 @@ class Send:
     """A command to append; which event answers it (of its ce_id), and the answer, as far as it is known before."""
 
     command: JobCommand
-    settles: Callable[[str, Heard], bool]
+    settles: Callable[[str, ObservedEvent], bool]
     answer: Commanded
 
-    def answered(self, command_id: str, event: Heard | None) -> Commanded:
+    def answered(self, command_id: str, event: ObservedEvent | None) -> Commanded:
         """The answer, with the event that came; None if none came in time."""
         event_type = event.event_type if event is not None else None
         return self.answer.model_copy(update={"event": event_type, "command_id": command_id})
 
 
 Decision = Stands | Send
-Decide = Callable[[Caller, Seen], Decision]
+Decide = Callable[[Caller, JobSnapshot], Decision]
 
 
-def cancel(wanted: CancelBody, caller: Caller, job: Seen) -> Decision:
+def cancel(wanted: CancelBody, caller: Caller, job: JobSnapshot) -> Decision:
     """Ask a job to stop; before its birth too."""
     if job.state is not None and answers.stands_against_cancel(job.state, compensate=wanted.compensate):
         return Stands(Commanded(job_id=job.job_id, status=standing.job_status(job.state)))
@@ -75,29 +75,29 @@ def cancel(wanted: CancelBody, caller: Caller, job: Seen) -> Decision:
     return Send(command, answers.answers_cancel, Commanded(job_id=job.job_id, status="cancelling"))
 
 
-def pause(wanted: ReasonBody, caller: Caller, job: Seen) -> Decision:
+def pause(wanted: ReasonBody, caller: Caller, job: JobSnapshot) -> Decision:
     """Keep a job from starting anything."""
-    state, found = job.born, Commanded(job_id=job.job_id, status="paused")
+    state, found = job.begun, Commanded(job_id=job.job_id, status="paused")
     answers.check_pausable(state)
     if state.paused is not None:
-        said = PauseInForce.model_validate(standing.pause_view(state.paused))
-        return Stands(found.model_copy(update={"event": "job_paused", "command_id": None, "paused": said}))
+        reported = PauseInForce.model_validate(standing.pause_view(state.paused))
+        return Stands(found.model_copy(update={"event": "job_paused", "command_id": None, "paused": reported}))
     number = state.pauses + 1
     command = Pause(job_id=job.job_id, by=caller.name, tenant=caller.tenant, number=number, reason=wanted.reason)
     return Send(command, lambda _, event: answers.answers_pause("job_paused", number, event), found)
 
 
-def resume(wanted: ReasonBody, caller: Caller, job: Seen) -> Decision:
+def resume(wanted: ReasonBody, caller: Caller, job: JobSnapshot) -> Decision:
     """End the pause that a job is in."""
-    number = answers.pause_to_end(job.born)
+    number = answers.pause_to_end(job.begun)
     command = Resume(job_id=job.job_id, by=caller.name, tenant=caller.tenant, number=number, reason=wanted.reason)
     found = Commanded(job_id=job.job_id, status="running")
     return Send(command, lambda _, event: answers.answers_pause("job_resumed", number, event), found)
 
 
-def resolve(execution_id: str, wanted: ResolveBody, caller: Caller, job: Seen) -> Decision:
+def resolve(execution_id: str, wanted: ResolveBody, caller: Caller, job: JobSnapshot) -> Decision:
     """Hand on what a human found out about a parked step."""
-    state = job.born
+    state = job.begun
     key = _known(answers.key_to_resolve(state, execution_id))
     answers.check_resolvable(state.keys[key], wanted.verdict)
     answers.check_resolver(state, state.keys[key], caller.name)
@@ -117,9 +117,9 @@ def resolve(execution_id: str, wanted: ResolveBody, caller: Caller, job: Seen) -
     return Send(command, lambda command_id, event: answers.answers_resolve(command_id, key, event), found)
 
 
-def call_off(execution_id: str, wanted: ReasonBody, caller: Caller, job: Seen) -> Decision:
+def call_off(execution_id: str, wanted: ReasonBody, caller: Caller, job: JobSnapshot) -> Decision:
     """Cancel one step; what is under way is settled first."""
-    state, found = job.born, Commanded(job_id=job.job_id, execution_id=execution_id)
+    state, found = job.begun, Commanded(job_id=job.job_id, execution_id=execution_id)
     key = _known(answers.key_to_call_off(state, execution_id))
     if state.keys[key].cancel_requested:
         return Stands(found.model_copy(update={"event": "invocation_cancel_requested", "command_id": None}))
@@ -134,11 +134,11 @@ def call_off(execution_id: str, wanted: ReasonBody, caller: Caller, job: Seen) -
     return Send(command, answers.StepCancelled(key).settles, found)
 
 
-def signal(wanted: SignalBody, caller: Caller, job: Seen) -> Decision:
+def signal(wanted: SignalBody, caller: Caller, job: JobSnapshot) -> Decision:
     """Put a signal into a job's inbox."""
     name, payload = wanted.correlation_key, wanted.payload
     found = Commanded(job_id=job.job_id, correlation_key=name)
-    stands = answers.signal_received(job.born, name, payload, caller.name)
+    stands = answers.signal_received(job.begun, name, payload, caller.name)
     if stands is not None:
         return Stands(found.model_copy(update={"event": stands.event_type, "command_id": stands.command_id}))
     command = Signal(
@@ -154,5 +154,5 @@ def signal(wanted: SignalBody, caller: Caller, job: Seen) -> Decision:
 
 def _known(key: str | None) -> str:
     if key is None:
-        raise NotFound("unknown_contract", "this job has no such execution contract")
+        raise NotFoundProblem("unknown_contract", "this job has no such execution contract")
     return key

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from urllib.request import parse_http_list
 
-from aetheris.gateway.core.problems import BadRequest
+from aetheris.gateway.core.problems import BadRequestProblem
 
 LONGEST_WAIT_S = 60
 """A longer wait is cut to this: whoever wants more asks again."""
@@ -23,6 +23,6 @@ def wait_s(headers: Iterable[str]) -> int | None:
         if name.strip().lower() == "wait":
             seconds = value.strip().strip('"')
             if not re.fullmatch(r"[0-9]{1,9}", seconds):
-                raise BadRequest("bad_request", "Prefer", "wait must be whole seconds, such as wait=30")
+                raise BadRequestProblem("bad_request", "Prefer", "wait must be whole seconds, such as wait=30")
             return min(int(seconds), LONGEST_WAIT_S)
     return None

@@ -31,7 +31,7 @@ class Problem(Exception):
         return {"error": {"code": self.code, "message": self.message, "details": self.details}}
 
 
-class BadRequest(Problem):
+class BadRequestProblem(Problem):
     """Bad input; nothing was appended."""
 
     status = 400
@@ -41,7 +41,7 @@ class BadRequest(Problem):
         self.field = field
 
 
-class Unauthorized(Problem):
+class UnauthorizedProblem(Problem):
     """No bearer token, or none that is known."""
 
     status = 401
@@ -50,19 +50,19 @@ class Unauthorized(Problem):
         super().__init__("unauthorized", "send a known token: Authorization: Bearer …")
 
 
-class Forbidden(Problem):
+class ForbiddenProblem(Problem):
     """Known, and not the one who may."""
 
     status = 403
 
 
-class NotFound(Problem):
+class NotFoundProblem(Problem):
     """No such thing, or not this tenant's."""
 
     status = 404
 
 
-class Conflict(Problem):
+class ConflictProblem(Problem):
     """What stands contradicts the request."""
 
     status = 409

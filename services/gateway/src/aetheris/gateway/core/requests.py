@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from aetheris.gateway.core.answers import Heard, contract_status, ended
-from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden, NotFound
+from aetheris.gateway.core.answers import ObservedEvent, contract_status, ended
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem, NotFoundProblem
 from aetheris.protocol.api import Action, RequestStanding, Responded
 from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.fold.start import is_stopped
-from aetheris.protocol.fold.state import JobState, KeyState, Settled, St
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, answers
@@ -30,7 +30,7 @@ Requested = ev.ApprovalRequested | ev.JobWaiting
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HumanResponse:
     """What somebody says to a request."""
 
     request_id: str
@@ -94,52 +94,52 @@ def _asked_about(state: KeyState) -> Iterator[tuple[Requested, KeyState]]:
         yield requested, replace(state, requested=requested, decision=decision)
 
 
-def unknown() -> NotFound:
+def unknown() -> NotFoundProblem:
     """The refusal of what names no request."""
-    return NotFound("unknown_request", "there is no such request")
+    return NotFoundProblem("unknown_request", "there is no such request")
 
 
-def not_asked(job: JobState | None, request: str) -> NotFound | Conflict:
+def not_asked(job: JobState | None, request: str) -> NotFoundProblem | ConflictProblem:
     """The refusal of an answer to what was never asked: a contract may have the id that a request about it would."""
     status = contract_status(job, contract_of(request)) if job is not None else None
     if status is None:
         return unknown()
-    return Conflict("illegal_transition", f"the step is {status.value}, and asks nobody", state=status.value)
+    return ConflictProblem("illegal_transition", f"the step is {status.value}, and asks nobody", state=status.value)
 
 
-def check(question: Question, said: Answer, schema: Schema | None) -> None:
+def check(question: Question, response: HumanResponse, schema: Schema | None) -> None:
     """Whether the answer fits the form, by whoever may give it.
 
     Raises:
         BadRequest: naming the field.
         Forbidden: somebody else may answer.
     """
-    refused = may_not_answer(question.asked, said.action, question.submitted_by, said.by)
+    refused = may_not_answer(question.asked, response.action, question.submitted_by, response.by)
     if refused is not None:
-        raise Forbidden("not_an_approver", refused)
+        raise ForbiddenProblem("not_an_approver", refused)
     try:
         if isinstance(question.asked, ev.ApprovalRequested):
-            _check_approval(question.asked, said, schema)
+            _check_approval(question.asked, response, schema)
         else:
-            _check_form(question, said)
+            _check_form(question, response)
     except AnswerRefused as error:
         field = "data" if error.field == "data" else f"data.{error.field}"
-        raise BadRequest(error.code, field, error.rule) from None
+        raise BadRequestProblem(error.code, field, error.rule) from None
 
 
-def _check_approval(asked: ev.ApprovalRequested, said: Answer, schema: Schema | None) -> None:
-    if said.action != "edit":
-        if said.data:
+def _check_approval(asked: ev.ApprovalRequested, response: HumanResponse, schema: Schema | None) -> None:
+    if response.action != "edit":
+        if response.data:
             raise AnswerRefused("data", "only an edit changes something")
         return
     if asked.generation > 1:
         raise AnswerRefused("data", "what was tried already is approved as it is, or rejected")
     if schema is None:
         raise AnswerRefused("data", "the schema that the tool was pinned with is not registered any more")
-    edited(asked, schema, said.data)
+    edited(asked, schema, response.data)
 
 
-def check_edit(job: JobState, question: Question, said: Answer, schema: Schema) -> None:
+def check_edit(job: JobState, question: Question, response: HumanResponse, schema: Schema) -> None:
     """Whether an edit makes a call that the step never had; the answer fits the form.
 
     Raises:
@@ -148,32 +148,34 @@ def check_edit(job: JobState, question: Question, said: Answer, schema: Schema) 
     asked = question.asked
     if not isinstance(asked, ev.ApprovalRequested):
         return
-    args = edited(asked, schema, said.data)
+    args = edited(asked, schema, response.data)
     before = had_before(job, asked.node_id, question.tool, args)
     if before is not None:
-        raise Conflict("edited_back", before, request_id=said.request_id)
+        raise ConflictProblem("edited_back", before, request_id=response.request_id)
     done = edited_to(job, asked.node_id, args)
     if done is not None:
         message = f"{done.node_id} of {done.job_id}, which the job continues, did just that: it is not done again"
-        raise Conflict("duplicate_of", message, duplicate_of=done.node_id, job_id=done.job_id)
+        raise ConflictProblem("duplicate_of", message, duplicate_of=done.node_id, job_id=done.job_id)
 
 
-def _check_form(question: Question, said: Answer) -> None:
-    if said.action == "edit":
-        raise BadRequest("bad_request", "action", "a form of the plan is answered with approve, or refused with reject")
-    if said.action == "approve":
-        answers(fields_in(question.form), said.data)
-    elif said.data:
+def _check_form(question: Question, response: HumanResponse) -> None:
+    if response.action == "edit":
+        raise BadRequestProblem(
+            "bad_request", "action", "a form of the plan is answered with approve, or refused with reject"
+        )
+    if response.action == "approve":
+        answers(fields_in(question.form), response.data)
+    elif response.data:
         raise AnswerRefused("data", "a refusal has none")
 
 
-def stands(job: JobState, question: Question, state: KeyState, said: Answer) -> ev.Event | None:
+def stands(job: JobState, question: Question, state: KeyState, response: HumanResponse) -> ev.Event | None:
     """The same answer, where it was given before; None where the request is open.
 
     Raises:
         Conflict: another answer stands, nobody answered in time, or the job goes on no more.
     """
-    if state.rejected_by is not None and (state.rejected_by, "reject") == (said.by, said.action):
+    if state.rejected_by is not None and (state.rejected_by, "reject") == (response.by, response.action):
         return ev.InvocationRejected(
             job_id=job.job_id,
             node_id=state.node_id,
@@ -182,17 +184,19 @@ def stands(job: JobState, question: Question, state: KeyState, said: Answer) -> 
         )
     given = _given(state, question)
     if given is not None:
-        if not _same(given, question, said):
+        if not _same(given, question, response):
             raise _answered(given)
         return given
-    if state.st is not St.NONE and not state.is_asking:
+    if state.status is not KeyStatus.NONE and not state.is_asking:
         status = step_status(state)
-        raise Conflict("illegal_transition", f"the step is {status.value}: {state.reason or 'started'}", state=status)
+        raise ConflictProblem(
+            "illegal_transition", f"the step is {status.value}: {state.reason or 'started'}", state=status
+        )
     entry = job.entry(state.node_id)
     if job.terminal is not None:
         raise ended(job.terminal.event_type)
     if entry is None or is_stopped(job, entry):
-        raise Conflict("illegal_transition", "the job is stopping")
+        raise ConflictProblem("illegal_transition", "the job is stopping")
     return None
 
 
@@ -202,19 +206,23 @@ def _given(state: KeyState, question: Question) -> ev.ApprovalDecided | ev.WaitC
     return state.wait_ended
 
 
-def _same(given: ev.ApprovalDecided | ev.WaitCompleted, question: Question, said: Answer) -> bool:
+def _same(given: ev.ApprovalDecided | ev.WaitCompleted, question: Question, response: HumanResponse) -> bool:
     """A repeat: by the same name, to the same effect."""
     if isinstance(given, ev.WaitCompleted):
-        return given.by == said.by and said.action == "approve" and _equal(given.payload, _filled(question, said))
-    if (given.decision.value, given.approver) != (said.action, said.by):
+        return (
+            given.by == response.by
+            and response.action == "approve"
+            and _equal(given.payload, _filled(question, response))
+        )
+    if (given.decision.value, given.approver) != (response.action, response.by):
         return False
     shown = arguments_of(question.asked) if isinstance(question.asked, ev.ApprovalRequested) else None
-    return said.action != "edit" or _equal(given.data, {**(shown or {}), **said.data})
+    return response.action != "edit" or _equal(given.data, {**(shown or {}), **response.data})
 
 
-def _filled(question: Question, said: Answer) -> Any:
+def _filled(question: Question, response: HumanResponse) -> Any:
     try:
-        return answers(fields_in(question.form), said.data)
+        return answers(fields_in(question.form), response.data)
     except AnswerRefused:
         return None
 
@@ -223,14 +231,14 @@ def _equal(one: Any, other: Any) -> bool:
     return canonical(one) == canonical(other)
 
 
-def _answered(given: ev.ApprovalDecided | ev.WaitCompleted) -> Conflict:
+def _answered(given: ev.ApprovalDecided | ev.WaitCompleted) -> ConflictProblem:
     if isinstance(given, ev.WaitCompleted):
-        return Conflict("answered", f"it was answered by {given.by}", by=given.by)
+        return ConflictProblem("answered", f"it was answered by {given.by}", by=given.by)
     message = f"it was answered by {given.approver}: {given.decision.value}"
-    return Conflict("answered", message, by=given.approver, decision=given.decision.value)
+    return ConflictProblem("answered", message, by=given.approver, decision=given.decision.value)
 
 
-def settles(question: Question, said: Answer, command_id: str, event: Heard) -> bool:
+def settles(question: Question, response: HumanResponse, command_id: str, event: ObservedEvent) -> bool:
     """Whether the event takes the answer; an edit is taken when the new call has been judged.
 
     Raises:
@@ -240,28 +248,28 @@ def settles(question: Question, said: Answer, command_id: str, event: Heard) -> 
     mine = event.caused_by == command_id
     if event.event_type == "approval_decided" and of_this:
         if not mine:
-            raise Conflict("answered", "somebody else has answered it")
-        return said.action != "edit"
+            raise ConflictProblem("answered", "somebody else has answered it")
+        return response.action != "edit"
     if event.event_type == "wait_completed" and of_this:
         if not mine:
-            raise Conflict("answered", "somebody else has answered it")
+            raise ConflictProblem("answered", "somebody else has answered it")
         return True
     if event.event_type == "approval_requested" and mine:
         return True
     if event.event_type == "invocation_rejected" and (of_this or mine):
-        return _rejection(said, event, mine=mine)
+        return _rejection(response, event, mine=mine)
     if event.event_type in ("job_stopping", "job_completed", "job_failed", "job_cancelled"):
         raise ended(event.event_type)
     return False
 
 
-def _rejection(said: Answer, event: Heard, *, mine: bool) -> bool:
+def _rejection(response: HumanResponse, event: ObservedEvent, *, mine: bool) -> bool:
     """A no is an answer to a form; a call that an edit makes may be refused by the policy, and that is one too."""
     if mine and event.reason in (RejectReason.POLICY, RejectReason.BUDGET):
         return True
-    if mine and said.action == "reject" and event.reason == RejectReason.APPROVAL:
+    if mine and response.action == "reject" and event.reason == RejectReason.APPROVAL:
         return True
-    raise Conflict("illegal_transition", f"the request is over: {event.reason}", reason=event.reason)
+    raise ConflictProblem("illegal_transition", f"the request is over: {event.reason}", reason=event.reason)
 
 
 def standing(job: JobState, question: Question, state: KeyState) -> str:
@@ -288,13 +296,13 @@ def standing_of(job: JobState, question: Question, state: KeyState) -> RequestSt
     found = view(job, question, state)
     if found["status"] in ("waiting", "expired", "cancelled"):
         message = "it still waits for its answer" if found["status"] == "waiting" else "nobody has answered it"
-        raise Conflict("illegal_transition", message, state=found["execution_state"])
+        raise ConflictProblem("illegal_transition", message, state=found["execution_state"])
     return RequestStanding(**{name: found[name] for name in ("job_id", "node_id", "status", "execution_state")})
 
 
-def responded(said: Answer, command_id: str | None, event: Heard | None) -> Responded:
+def responded(response: HumanResponse, command_id: str | None, event: ObservedEvent | None) -> Responded:
     """What became of an answer; `event` is what the log said to it, None if nothing in time."""
-    found: dict[str, Any] = {"request_id": said.request_id, "action": said.action}
+    found: dict[str, Any] = {"request_id": response.request_id, "action": response.action}
     found |= {"event": event.event_type if event is not None else None, "command_id": command_id}
     if event is not None and event.event_type == "approval_requested" and event.form is not None:
         found["next_request_id"] = event.form.get("id")
@@ -314,6 +322,6 @@ def view(job: JobState, question: Question, state: KeyState) -> Mapping[str, Any
     if isinstance(given, ev.ApprovalDecided):
         found["answer"] = given.model_dump(mode="json", include={"decision", "approver", "comment", "data"})
     elif given is not None:
-        said = {"decision": "approve", "approver": given.by, "comment": given.comment, "data": given.payload}
-        found["answer"] = said
+        body = {"decision": "approve", "approver": given.by, "comment": given.comment, "data": given.payload}
+        found["answer"] = body
     return found

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from aetheris.gateway.core import bodies, continuing
-from aetheris.gateway.core.problems import BadRequest, Conflict, Forbidden
+from aetheris.gateway.core import bodies, continuations
+from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.protocol import api
 from aetheris.protocol.base.canonical import canonical, digest
 from aetheris.protocol.base.references import UnresolvedReference
@@ -18,12 +18,12 @@ from aetheris.protocol.messages.events import Continues
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt, first_graph
 from aetheris.protocol.planning import continuation
-from aetheris.protocol.planning.continuation import Ended, Verdict
+from aetheris.protocol.planning.continuation import EndedJob, StepVerdict
 from aetheris.protocol.planning.schemas import graph_json, pin_of, pinned
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SubmissionRequest:
     """Whose submission it is, and the job that it names."""
 
     job_id: str
@@ -36,7 +36,7 @@ OF_A_GOAL = ("model", "tools", "system", "planning", "max_tokens", "limits")
 
 
 def submit_command(
-    raw: bytes, asked: Asked, registry: Mapping[str, RegistryEntry], models: Mapping[str, ModelEntry]
+    raw: bytes, asked: SubmissionRequest, registry: Mapping[str, RegistryEntry], models: Mapping[str, ModelEntry]
 ) -> Submit:
     """The command that a submission asks for, its plan pinned to the registry.
 
@@ -52,7 +52,7 @@ def submit_command(
     body, canonised = bodies.parsed(raw)
     wanted = bodies.validated(api.Submission, body)
     if (wanted.plan is None) is (wanted.goal is None):
-        raise BadRequest("bad_request", "plan", "give either a plan or a goal")
+        raise BadRequestProblem("bad_request", "plan", "give either a plan or a goal")
     brief = None if wanted.goal is None else _brief(wanted, registry, models)
     if wanted.goal is not None and brief is not None:
         pins = {name: pin_of(registry[name]) for name in brief.tools}
@@ -77,8 +77,8 @@ def submit_command(
 
 def continue_command(
     raw: bytes,
-    asked: Asked,
-    ended: Ended,
+    asked: SubmissionRequest,
+    ended: EndedJob,
     registry: Mapping[str, RegistryEntry],
     models: Mapping[str, ModelEntry],
 ) -> Submit:
@@ -91,28 +91,28 @@ def continue_command(
     wanted = bodies.validated(api.ContinuationBody, body)
     asks_on = wanted.plan is None and continuation.asks_on(job)
     try:
-        settle = {name: Verdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
+        settle = {name: StepVerdict(one.verdict, one.evidence, one.result) for name, one in wanted.settle.items()}
         known = continuation.continues(ended, asked.by, settle)
         if asks_on:
-            plan, given = continuing.asked_on(job, known, registry, models)
+            plan, given = continuations.asked_on(job, known, registry, models)
             known = known.model_copy(update={"given": given})
         else:
-            left = continuing.left(job, known, wanted.plan or continuing.planned(job), registry)
+            left = continuations.left(job, known, wanted.plan or continuations.planned(job), registry)
             known = known.model_copy(update={"uses": left.uses, "given": left.given})
             plan = _pinned_plan(left.plan, registry, models, known)
         continuation.check_not_done(known, asked.tenant, plan)
     except ValidationError as error:
         raise bodies.invalid(error) from None
     except UnresolvedReference as error:
-        raise BadRequest("invalid_plan", "plan", str(error)) from None
+        raise BadRequestProblem("invalid_plan", "plan", str(error)) from None
     except continuation.NotEntitled as error:
-        raise Forbidden("not_an_approver", error.message) from None
+        raise ForbiddenProblem("not_an_approver", error.message) from None
     except continuation.NotContinuable as error:
-        raise Conflict(error.code, error.message, **error.details) from None
-    said = known.model_dump(mode="json", exclude_none=True)
-    if 2 * len(canonical(plan)) + len(canonical(said)) > continuation.MAX_BIRTH_BYTES:
+        raise ConflictProblem(error.code, error.message, **error.details) from None
+    fields = known.model_dump(mode="json", exclude_none=True)
+    if 2 * len(canonical(plan)) + len(canonical(fields)) > continuation.MAX_BIRTH_BYTES:
         message = f"{len(known.adopted)} steps are adopted: with this plan, that is more than a job can be born with"
-        raise Conflict("too_much_adopted", message)
+        raise ConflictProblem("too_much_adopted", message)
     return Submit(
         job_id=asked.job_id,
         by=asked.by,
@@ -132,7 +132,7 @@ def continue_command(
 def _only_with_a_goal(wanted: api.Submission) -> None:
     for name in OF_A_GOAL:
         if getattr(wanted, name) is not None:
-            raise BadRequest("bad_request", name, "only with a goal")
+            raise BadRequestProblem("bad_request", name, "only with a goal")
 
 
 def _brief(wanted: api.Submission, registry: Mapping[str, RegistryEntry], models: Mapping[str, ModelEntry]) -> Brief:
@@ -149,25 +149,25 @@ def _brief(wanted: api.Submission, registry: Mapping[str, RegistryEntry], models
 
 def _model(name: str | None, models: Mapping[str, ModelEntry]) -> str:
     if not models:
-        raise BadRequest("goal_not_supported", "goal", "no model is configured (AETHERIS_MODELS)")
+        raise BadRequestProblem("goal_not_supported", "goal", "no model is configured (AETHERIS_MODELS)")
     if name is None and len(models) > 1:
-        raise BadRequest("bad_request", "model", f"missing: one of {', '.join(models)}")
+        raise BadRequestProblem("bad_request", "model", f"missing: one of {', '.join(models)}")
     if name is not None and name not in models:
-        raise BadRequest("bad_request", "model", "is not registered")
+        raise BadRequestProblem("bad_request", "model", "is not registered")
     return name if name is not None else next(iter(models))
 
 
 def _offered(wanted: tuple[str, ...] | None, registry: Mapping[str, RegistryEntry]) -> tuple[str, ...]:
     """The tools of a list of names and patterns, each once."""
     if wanted is None:
-        raise BadRequest(
+        raise BadRequestProblem(
             "bad_request", "tools", 'missing: the tools that the model may call, ["*"] for all, [] for none'
         )
     found: dict[str, None] = {}
     for place, pattern in enumerate(wanted):
         matching = [name for name in registry if fnmatchcase(name, pattern)]
         if not matching:
-            raise BadRequest("bad_request", f"tools[{place}]", "matches no registered tool")
+            raise BadRequestProblem("bad_request", f"tools[{place}]", "matches no registered tool")
         found |= dict.fromkeys(matching)
     return tuple(found)
 
@@ -193,7 +193,7 @@ def _pinned_plan(
     except ValidationError as error:
         raise bodies.invalid(error, "plan", "invalid_plan") from None
     except InvalidPlan as error:
-        raise BadRequest(error.code, f"plan.{error.field}", error.rule) from None
+        raise BadRequestProblem(error.code, f"plan.{error.field}", error.rule) from None
     given = [one.result for one in continues.given] if continues is not None else []
     if len(canonical([found, given])) > MAX_PLAN_BYTES:
         raise bodies.plan_too_large()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aetheris.protocol.base.records import Record
-from aetheris.protocol.fold.job_log import Told, event_type_of, text_of
+from aetheris.protocol.fold.job_log import LoggedEvent, event_type_of, text_of
 from aetheris.protocol.messages.events import Event, JobWaiting, ToolInvocationFinished
 from aetheris.protocol.views.contracts import Transition
 
@@ -40,7 +40,7 @@ class Moved:
     """An event of a job with its place in it, from 1, and the moves of contracts that follow from it."""
 
     sequence: int
-    told: Told
+    logged: LoggedEvent
     moves: Sequence[Transition] = ()
 
 
@@ -49,28 +49,28 @@ def sse_bytes(event: Moved) -> bytes:
 
     The moves have no id: whoever lost the connection between them and their event gets both again.
     """
-    name = sse_name(event.told)
+    name = sse_name(event.logged)
     named = b"event: %b\n" % name.encode() if name is not None else b""
-    view = b"%bdata: %b\nid: %d\n\n" % (named, event_json(event.sequence, event.told), event.sequence)
+    view = b"%bdata: %b\nid: %d\n\n" % (named, event_json(event.sequence, event.logged), event.sequence)
     return b"".join((*(_move_bytes(event.sequence, move) for move in event.moves), view))
 
 
-def sse_name(told: Told) -> str | None:
+def sse_name(logged: LoggedEvent) -> str | None:
     """The name of an event in a stream; a form of the plan is one to answer, as a request for an approval is; what a
     model said is text."""
-    if isinstance(told.said, JobWaiting) and told.said.form is not None:
+    if isinstance(logged.event, JobWaiting) and logged.event.form is not None:
         return "ecs"
-    if isinstance(told.said, ToolInvocationFinished) and told.said.usage is not None:
+    if isinstance(logged.event, ToolInvocationFinished) and logged.event.usage is not None:
         return "text"
-    return SSE_NAMES.get(told.type)
+    return SSE_NAMES.get(logged.type)
 
 
-def event_json(sequence: int, told: Told) -> bytes:
+def event_json(sequence: int, logged: LoggedEvent) -> bytes:
     """An event's view as one line of JSON: its payload as it lies in the log, where it was decoded from there."""
-    value = told.record.value
-    if isinstance(told.said, Event) and b"\n" not in value and b"\r" not in value:
-        return b'%b,"data":%b}' % (_encode(_envelope(sequence, told.record))[:-1].encode(), value)
-    return json.dumps(event_view(sequence, told.record), separators=(",", ":")).encode()
+    value = logged.record.value
+    if isinstance(logged.event, Event) and b"\n" not in value and b"\r" not in value:
+        return b'%b,"data":%b}' % (_encode(_envelope(sequence, logged.record))[:-1].encode(), value)
+    return json.dumps(event_view(sequence, logged.record), separators=(",", ":")).encode()
 
 
 def _move_bytes(sequence: int, moved: Transition) -> bytes:

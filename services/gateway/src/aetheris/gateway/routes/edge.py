@@ -10,22 +10,22 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Header, Request
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.commands import Commands, Reply
+from aetheris.gateway.commands import JobCommands, Reply
 from aetheris.gateway.core import bodies
 from aetheris.gateway.core.caller import Caller
 from aetheris.gateway.core.holds import Holds
-from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.courses import Courses
+from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.end_waits import EndWait
 from aetheris.gateway.human_requests import HumanRequests
 from aetheris.gateway.intake import Intake
+from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.tokens import Tokens
 from aetheris.gateway.tool_releases import ToolReleases
 from aetheris.gateway.verifier_proxy import VerifierProxy
-from aetheris.gateway.waits import Wait
-from aetheris.gateway.workers import Workers
+from aetheris.gateway.workers import WorkerDirectory
 from aetheris.protocol import api
 from aetheris.runtime.process.health import Health
 
@@ -43,12 +43,12 @@ class Services:
     reader: JobReader
     intake: Intake
     reads: Reads
-    commands: Commands
+    commands: JobCommands
     reconciliation: Reconciliation
     human_requests: HumanRequests
-    courses: Courses
+    histories: JobHistories
     verifier: VerifierProxy
-    workers: Workers
+    workers: WorkerDirectory
     tool_releases: ToolReleases
     health: Health
     holds: Holds
@@ -90,21 +90,21 @@ async def body_of(request: Request) -> bytes:
 
 Who = Annotated[Caller, Depends(_caller)]
 """First among a route's parameters: nothing is read of those who may not call."""
-Parts = Annotated[Services, Depends(_services)]
+RouteServices = Annotated[Services, Depends(_services)]
 Raw = Annotated[bytes, Depends(body_of)]
 
 
-def told(answer: api.Answer, status: int = 200) -> JSONResponse:
+def json_reply(answer: api.ResponseModel, status: int = 200) -> JSONResponse:
     """An answer, as far as its fields are set."""
     return JSONResponse(answer.model_dump(mode="json", exclude_unset=True), status)
 
 
 def replied(reply: Reply[Any]) -> JSONResponse:
     """200 where the log has answered, 202 where it has not yet."""
-    return told(reply.answer, 200 if reply.answered else 202)
+    return json_reply(reply.answer, 200 if reply.answered else 202)
 
 
-def takes(kind: type[api.Body], *, required: bool = True) -> dict[str, Any]:
+def takes(kind: type[api.RequestModel], *, required: bool = True) -> dict[str, Any]:
     """What a route says of its body, which it parses by itself, for the API's description."""
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
@@ -112,26 +112,28 @@ def takes(kind: type[api.Body], *, required: bool = True) -> dict[str, Any]:
 
 def also_takes(place: str, **parameters: str) -> dict[str, Any]:
     """Parameters (of the query or the header) that a route reads by itself, for the API's description."""
-    said = [{"name": name.replace("_", "-"), "in": place, "description": says} for name, says in parameters.items()]
-    return {"parameters": [one | {"required": False, "schema": {"type": "string"}} for one in said]}
+    reported = [{"name": name.replace("_", "-"), "in": place, "description": says} for name, says in parameters.items()]
+    return {"parameters": [one | {"required": False, "schema": {"type": "string"}} for one in reported]}
 
 
-def command(answer: type[api.Answer], body: type[api.Body] | None = None, *, required: bool = True) -> dict[str, Any]:
+def command(
+    answer: type[api.ResponseModel], body: type[api.RequestModel] | None = None, *, required: bool = True
+) -> dict[str, Any]:
     """What a route says of a command: its answer now or later, and its body."""
     later = {202: {"model": answer, "description": "The log has not answered yet"}}
-    said = {} if body is None else {"openapi_extra": takes(body, required=required)}
-    return {"response_model": answer, "responses": later, **said}
+    fields = {} if body is None else {"openapi_extra": takes(body, required=required)}
+    return {"response_model": answer, "responses": later, **fields}
 
 
 def number(field: str, text: str, least: int, most: int = 2**53) -> int:
     """A whole number of a query; raises BadRequest."""
     if not re.fullmatch(r"[0-9]{1,16}", text) or not least <= int(text) <= most:
-        raise BadRequest("bad_request", field, f"must be a whole number from {least} to {most}")
+        raise BadRequestProblem("bad_request", field, f"must be a whole number from {least} to {most}")
     return int(text)
 
 
 @asynccontextmanager
-async def waiting(request: Request, caller: Caller, within_s: int) -> AsyncGenerator[Wait]:
+async def waiting(request: Request, caller: Caller, within_s: int) -> AsyncGenerator[EndWait]:
     """A wait that is over at the latest when the request's client has gone; its body must have been read.
 
     Raises:
@@ -140,7 +142,7 @@ async def waiting(request: Request, caller: Caller, within_s: int) -> AsyncGener
     with services_of(request).holds.held(caller):
         leaving = asyncio.create_task(_left(request))
         try:
-            yield Wait(within_s, leaving)
+            yield EndWait(within_s, leaving)
         finally:
             leaving.cancel()
 
@@ -150,6 +152,6 @@ async def _left(request: Request) -> None:
         pass
 
 
-def applied(wait: Wait) -> dict[str, str]:
+def applied(wait: EndWait) -> dict[str, str]:
     """The header that says so."""
     return {"Preference-Applied": f"wait={wait.within_s}"}

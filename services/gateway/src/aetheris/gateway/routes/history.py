@@ -5,42 +5,44 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.courses import Asked
-from aetheris.gateway.routes.edge import Parts, Who, number
+from aetheris.gateway.job_histories import EffectQuery
+from aetheris.gateway.routes.edge import RouteServices, Who, number
 from aetheris.protocol import api
 
 router = APIRouter(prefix="/api", tags=["history"])
 
 
 @router.get("/jobs/{job_id}/replay", response_model=dict[str, Any])
-async def replay(caller: Who, parts: Parts, job_id: str, to: str | None = None, steps: str = "0") -> JSONResponse:
+async def replay(
+    caller: Who, deps: RouteServices, job_id: str, to: str | None = None, steps: str = "0"
+) -> JSONResponse:
     """The job as it stood at a point, and what a replay derives otherwise than was recorded."""
     with_steps = number("steps", steps, 0, 1) == 1
-    return JSONResponse(await parts.courses.replay(caller, job_id, to, steps=with_steps))
+    return JSONResponse(await deps.histories.replay(caller, job_id, to, steps=with_steps))
 
 
 @router.get("/jobs/{job_id}/effects", response_model=dict[str, Any])
-async def effects(caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+async def effects(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
     """The effect log."""
-    return JSONResponse(await parts.courses.effects(caller, job_id))
+    return JSONResponse(await deps.histories.effects(caller, job_id))
 
 
 @router.get("/jobs/{job_id}/ledger", response_model=dict[str, Any])
-async def ledger(caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+async def ledger(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
     """Each call as the ledger holds it, and what made it so."""
-    return JSONResponse(await parts.courses.ledger(caller, job_id))
+    return JSONResponse(await deps.histories.ledger(caller, job_id))
 
 
 @router.get("/jobs/{job_id}/trace", response_model=dict[str, Any])
-async def trace(caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+async def trace(caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
     """Decision tree, dependency graph, steps, events."""
-    return JSONResponse(await parts.courses.trace(caller, job_id))
+    return JSONResponse(await deps.histories.trace(caller, job_id))
 
 
 @router.get("/effects", response_model=api.EffectPage)
 async def why(
     caller: Who,
-    parts: Parts,
+    deps: RouteServices,
     *,
     job_id: str | None = None,
     external_id: str | None = None,
@@ -50,4 +52,6 @@ async def why(
     cursor: str | None = None,
 ) -> JSONResponse:
     """Effects, newest first, each with the tree of its reasons."""
-    return JSONResponse(await parts.courses.why(caller, Asked(job_id, external_id, tool, since, where or (), cursor)))
+    return JSONResponse(
+        await deps.histories.why(caller, EffectQuery(job_id, external_id, tool, since, where or (), cursor))
+    )

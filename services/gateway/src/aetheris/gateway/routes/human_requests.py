@@ -3,31 +3,31 @@
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.edge import Parts, Raw, Who, command, number, replied, takes, told
+from aetheris.gateway.routes.edge import Raw, RouteServices, Who, command, json_reply, number, replied, takes
 from aetheris.protocol import api
 
 router = APIRouter(prefix="/api", tags=["approvals"])
 
 
 @router.get("/approvals", response_model=api.ApprovalPage)
-async def approvals(caller: Who, parts: Parts, cursor: str | None = None, limit: str = "50") -> JSONResponse:
+async def approvals(caller: Who, deps: RouteServices, cursor: str | None = None, limit: str = "50") -> JSONResponse:
     """Open requests to humans, oldest first."""
-    return JSONResponse(await parts.human_requests.open(caller, cursor, number("limit", limit, 1, 200)))
+    return JSONResponse(await deps.human_requests.open(caller, cursor, number("limit", limit, 1, 200)))
 
 
 @router.get("/ecs/status/{request_id}", response_model=api.HumanRequest)
-async def request_status(caller: Who, parts: Parts, request_id: str) -> JSONResponse:
+async def request_status(caller: Who, deps: RouteServices, request_id: str) -> JSONResponse:
     """A request with its form, and how it stands."""
-    return JSONResponse(await parts.human_requests.request(caller, request_id))
+    return JSONResponse(await deps.human_requests.request(caller, request_id))
 
 
 @router.post("/ecs/respond", **command(api.Responded, api.RespondBody))
-async def respond(caller: Who, parts: Parts, body: Raw) -> JSONResponse:
+async def respond(caller: Who, deps: RouteServices, body: Raw) -> JSONResponse:
     """Answer a request."""
-    return replied(await parts.human_requests.respond(caller, body))
+    return replied(await deps.human_requests.respond(caller, body))
 
 
 @router.post("/ecs/continue", response_model=api.RequestStanding, openapi_extra=takes(api.RequestBody))
-async def go_on(caller: Who, parts: Parts, body: Raw) -> JSONResponse:
+async def go_on(caller: Who, deps: RouteServices, body: Raw) -> JSONResponse:
     """Whether an answered request has let its job go on: an answer does that by itself."""
-    return told(await parts.human_requests.standing(caller, body))
+    return json_reply(await deps.human_requests.standing(caller, body))

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from aetheris.gateway.core import preferences
-from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.routes.edge import PREFER, Parts, Who, also_takes, applied, number, waiting
+from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.routes.edge import PREFER, RouteServices, Who, also_takes, applied, number, waiting
 from aetheris.gateway.routes.event_stream import EventStreamResponse, event_stream
 from aetheris.gateway.views import STATUSES
 from aetheris.protocol import api
@@ -20,21 +20,21 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
 @router.get("", response_model=api.JobPage)
 async def list_jobs(
-    caller: Who, parts: Parts, status: str | None = None, cursor: str | None = None, limit: str = "50"
+    caller: Who, deps: RouteServices, status: str | None = None, cursor: str | None = None, limit: str = "50"
 ) -> JSONResponse:
     """Jobs, newest first."""
-    page = await parts.reads.page(caller, _listed(status), cursor, number("limit", limit, 1, 200))
+    page = await deps.reads.page(caller, _listed(status), cursor, number("limit", limit, 1, 200))
     return JSONResponse({"jobs": [row.summary() for row in page.rows], "cursor": page.cursor})
 
 
 @router.get("/{job_id}", response_model=api.Job, openapi_extra=also_takes("header", Prefer=PREFER))
-async def job(request: Request, caller: Who, parts: Parts, job_id: str) -> JSONResponse:
+async def job(request: Request, caller: Who, deps: RouteServices, job_id: str) -> JSONResponse:
     """How a job stands; with `Prefer: wait=N` when it has ended, or after N seconds."""
     within_s = preferences.wait_s(request.headers.getlist("prefer"))
     if within_s is None:
-        return JSONResponse(await parts.reads.job(caller, job_id))
+        return JSONResponse(await deps.reads.job(caller, job_id))
     async with waiting(request, caller, within_s) as wait:
-        view = await parts.reads.job(caller, job_id, wait)
+        view = await deps.reads.job(caller, job_id, wait)
     return JSONResponse(view, headers=applied(wait))
 
 
@@ -42,7 +42,7 @@ async def job(request: Request, caller: Who, parts: Parts, job_id: str) -> JSONR
 async def events(
     request: Request,
     caller: Who,
-    parts: Parts,
+    deps: RouteServices,
     job_id: str,
     *,
     after: str = "0",
@@ -52,24 +52,24 @@ async def events(
     """A job's events; with `Accept: text/event-stream` a stream of them, until the job is sealed."""
     seen = number("after", after, 0)
     if "text/event-stream" not in request.headers.get("accept", ""):
-        return JSONResponse(await parts.reads.events(caller, job_id, seen, number("limit", limit, 1, _MAX_LIMIT)))
+        return JSONResponse(await deps.reads.events(caller, job_id, seen, number("limit", limit, 1, _MAX_LIMIT)))
     if last_event_id:
         seen = number("Last-Event-ID", last_event_id, 0)
-    row = await parts.reader.check(caller, job_id)
-    stream = event_stream(parts.reads.stream(row, seen), parts.keepalive_s)
-    return EventStreamResponse(stream, parts.holds.held(caller))
+    row = await deps.reader.check(caller, job_id)
+    stream = event_stream(deps.reads.stream(row, seen), deps.keepalive_s)
+    return EventStreamResponse(stream, deps.holds.held(caller))
 
 
 @router.get("/{job_id}/contracts", response_model=api.ContractList)
-async def contracts(caller: Who, parts: Parts, job_id: str, level: str = Level.RESULT.value) -> JSONResponse:
+async def contracts(caller: Who, deps: RouteServices, job_id: str, level: str = Level.RESULT.value) -> JSONResponse:
     """The execution contracts of a job: what came of them, how they got there, or what was asked for."""
     if level not in list(Level):
-        raise BadRequest("bad_request", "level", f"must be one of {', '.join(Level)}")
-    return JSONResponse({"contracts": await parts.reads.contracts(caller, job_id, Level(level))})
+        raise BadRequestProblem("bad_request", "level", f"must be one of {', '.join(Level)}")
+    return JSONResponse({"contracts": await deps.reads.contracts(caller, job_id, Level(level))})
 
 
 def _listed(status: str | None) -> str | None:
     """A status that jobs are listed by; else an empty list would look like an answer."""
     if status is not None and status not in STATUSES:
-        raise BadRequest("bad_request", "status", f"must be one of {', '.join(STATUSES)}")
+        raise BadRequestProblem("bad_request", "status", f"must be one of {', '.join(STATUSES)}")
     return status

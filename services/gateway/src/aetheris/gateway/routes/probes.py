@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.edge import Parts
+from aetheris.gateway.routes.edge import RouteServices
 
 router = APIRouter(tags=["probes"])
 
@@ -17,7 +17,7 @@ async def livez() -> dict[str, Any]:
 
 
 @router.get("/readyz", response_model=dict[str, Any])
-async def readyz(parts: Parts) -> JSONResponse:
+async def readyz(deps: RouteServices) -> JSONResponse:
     """It may be asked; 503 with what is not ready."""
-    reasons = dict(parts.health.unready())
+    reasons = dict(deps.health.unready())
     return JSONResponse({"ready": not reasons, "unready": reasons}, 503 if reasons else 200)

@@ -4,8 +4,8 @@ import httpx
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.routes.edge import Parts, Who, also_takes
+from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.routes.edge import RouteServices, Who, also_takes
 
 _KEPT = ("content-type", "retry-after")
 
@@ -13,51 +13,51 @@ router = APIRouter(prefix="/api", tags=["proofs"])
 
 
 @router.get("/jobs/{job_id}/verify")
-async def verify(caller: Who, parts: Parts, job_id: str) -> Response:
+async def verify(caller: Who, deps: RouteServices, job_id: str) -> Response:
     """Whether what the job's log says holds, and how far that is proved."""
-    return _relayed(await parts.verifier.proof(caller, job_id, "verify"))
+    return _relayed(await deps.verifier.proof(caller, job_id, "verify"))
 
 
 @router.get("/jobs/{job_id}/stream")
-async def stream(caller: Who, parts: Parts, job_id: str) -> Response:
+async def stream(caller: Who, deps: RouteServices, job_id: str) -> Response:
     """The raw records, also of a job that runs."""
-    return _relayed(await parts.verifier.proof(caller, job_id, "stream"))
+    return _relayed(await deps.verifier.proof(caller, job_id, "stream"))
 
 
 @router.get("/jobs/{job_id}/evidence", response_class=Response)
-async def evidence(caller: Who, parts: Parts, job_id: str) -> Response:
+async def evidence(caller: Who, deps: RouteServices, job_id: str) -> Response:
     """The evidence bundle of a sealed job (application/zip)."""
-    return _relayed(await parts.verifier.proof(caller, job_id, "evidence"))
+    return _relayed(await deps.verifier.proof(caller, job_id, "evidence"))
 
 
 @router.get("/jobs/{job_id}/inclusion", response_class=Response)
-async def inclusion(caller: Who, parts: Parts, job_id: str) -> Response:
+async def inclusion(caller: Who, deps: RouteServices, job_id: str) -> Response:
     """A proof (text) that the job's seal is in the log of seals."""
-    return _relayed(await parts.verifier.proof(caller, job_id, "inclusion"))
+    return _relayed(await deps.verifier.proof(caller, job_id, "inclusion"))
 
 
 @router.get("/seals/checkpoint", response_class=Response)
-async def checkpoint(request: Request, caller: Who, parts: Parts) -> Response:
+async def checkpoint(request: Request, caller: Who, deps: RouteServices) -> Response:
     """The signed head of the log of seals (text)."""
-    return _relayed(await parts.verifier.seals(caller, "checkpoint", request.query_params))
+    return _relayed(await deps.verifier.seals(caller, "checkpoint", request.query_params))
 
 
 @router.get(
     "/seals/consistency", response_class=Response, openapi_extra=also_takes("query", old="How many leaves were known")
 )
-async def consistency(request: Request, caller: Who, parts: Parts) -> Response:
+async def consistency(request: Request, caller: Who, deps: RouteServices) -> Response:
     """A proof (text) that the log of seals only grew since `old`."""
-    return _relayed(await parts.verifier.seals(caller, "consistency", request.query_params))
+    return _relayed(await deps.verifier.seals(caller, "consistency", request.query_params))
 
 
 @router.get("/seals/leaves", openapi_extra=also_takes("query", start="The first leaf", limit="At most so many"))
-async def leaves(request: Request, caller: Who, parts: Parts) -> Response:
+async def leaves(request: Request, caller: Who, deps: RouteServices) -> Response:
     """The leaves of the log of seals, from `start` on: hashes only."""
-    return _relayed(await parts.verifier.seals(caller, "leaves", request.query_params))
+    return _relayed(await deps.verifier.seals(caller, "leaves", request.query_params))
 
 
 def _relayed(answer: httpx.Response) -> Response:
     headers = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
     if answer.status_code == 422:
-        return JSONResponse(BadRequest("bad_request", "query", "not as the verifier takes it").body(), 400)
+        return JSONResponse(BadRequestProblem("bad_request", "query", "not as the verifier takes it").body(), 400)
     return Response(answer.content, answer.status_code, headers)

@@ -6,29 +6,29 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from aetheris.gateway.routes.edge import Parts, Raw, Who, command, replied
+from aetheris.gateway.routes.edge import Raw, RouteServices, Who, command, replied
 from aetheris.protocol import api
 
 router = APIRouter(prefix="/api", tags=["registry"])
 
 
 @router.get("/tools", response_model=api.ToolList)
-async def tools(caller: Who, parts: Parts) -> JSONResponse:
+async def tools(caller: Who, deps: RouteServices) -> JSONResponse:
     """The newest version of every tool."""
-    released = parts.tool_releases.of(caller.tenant)
-    return JSONResponse({"tools": [_with(released, tool) for tool in await parts.reads.tools(caller)]})
+    released = deps.tool_releases.of(caller.tenant)
+    return JSONResponse({"tools": [_with(released, tool) for tool in await deps.reads.tools(caller)]})
 
 
 @router.post("/tools/{name}/release", **command(api.ToolReleased, api.ToolReleaseBody))
-async def release(caller: Who, parts: Parts, name: str, body: Raw) -> JSONResponse:
+async def release(caller: Who, deps: RouteServices, name: str, body: Raw) -> JSONResponse:
     """Let a tool's calls, which wait because it failed too often, go on in the caller's tenant."""
-    return replied(await parts.tool_releases.release(caller, name, body))
+    return replied(await deps.tool_releases.release(caller, name, body))
 
 
 @router.get("/models", response_model=api.ModelList)
-async def models(_who: Who, parts: Parts) -> JSONResponse:
+async def models(_who: Who, deps: RouteServices) -> JSONResponse:
     """The registered models."""
-    return JSONResponse({"models": parts.reads.models()})
+    return JSONResponse({"models": deps.reads.models()})
 
 
 def _with(released: Mapping[str, api.ReleaseView], tool: dict[str, Any]) -> dict[str, Any]:

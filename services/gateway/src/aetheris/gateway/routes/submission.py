@@ -8,8 +8,8 @@ from fastapi.routing import APIRoute
 from starlette.routing import Route
 
 from aetheris.gateway.core import preferences
-from aetheris.gateway.core.problems import BadRequest
-from aetheris.gateway.routes.edge import PREFER, also_takes, applied, body_of, services_of, takes, told, waiting
+from aetheris.gateway.core.problems import BadRequestProblem
+from aetheris.gateway.routes.edge import PREFER, also_takes, applied, body_of, json_reply, services_of, takes, waiting
 from aetheris.protocol.api import Submission, Submitted
 
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -17,18 +17,18 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 async def submit(request: Request) -> JSONResponse:
     """Submit a plan, or a goal that a model plans for."""
-    parts = services_of(request)
-    caller = parts.tokens.caller(request.headers.get("authorization"))
+    services = services_of(request)
+    caller = services.tokens.caller(request.headers.get("authorization"))
     idempotency_key = request.headers.get("idempotency-key")
     if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
-        raise BadRequest("bad_request", "Idempotency-Key", "1 to 255 visible ASCII characters")
+        raise BadRequestProblem("bad_request", "Idempotency-Key", "1 to 255 visible ASCII characters")
     within_s = preferences.wait_s(request.headers.getlist("prefer"))
     body = await body_of(request)
     if within_s is None:
-        return told(await parts.intake.submit(caller, body, idempotency_key), 202)
+        return json_reply(await services.intake.submit(caller, body, idempotency_key), 202)
     async with waiting(request, caller, within_s) as wait:
-        taken = await parts.intake.submit(caller, body, idempotency_key, wait)
-    answer = told(taken, 200 if taken.ended else 202)
+        taken = await services.intake.submit(caller, body, idempotency_key, wait)
+    answer = json_reply(taken, 200 if taken.ended else 202)
     answer.headers.update(applied(wait))
     return answer
 

@@ -6,19 +6,19 @@ from datetime import timedelta
 
 from aetheris.ledger.core import settlement, waits
 from aetheris.ledger.core.approvals import ask_human, policy_facts
-from aetheris.ledger.core.charges import wait_s
-from aetheris.ledger.core.confirming import hold
-from aetheris.ledger.core.contents import claim, duplicate, scope_key
-from aetheris.ledger.core.decisions import Emit, Facts, Grant, Line, Now
+from aetheris.ledger.core.budgets import wait_s
+from aetheris.ledger.core.confirmations import hold
+from aetheris.ledger.core.decisions import DuplicateLine, Emit, Facts, Grant, Now
 from aetheris.ledger.core.doubt import caught_up
-from aetheris.ledger.core.memory import LiveJob, Pending, Reopened, Step, Terms, Waiting
+from aetheris.ledger.core.duplicate_index import claim, duplicate, scope_key
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, Pending, Reopened, TimedDecision, Waiting
 from aetheris.ledger.core.policy import PolicyEffect, Rule
-from aetheris.ledger.core.settlement import Key, written
+from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import derived, execution_id
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.fold.start import is_stopped
-from aetheris.protocol.fold.state import IN_FLIGHT, Entry, JobState, KeyState, Settled, St
+from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
 from aetheris.protocol.messages.events import Decision, RejectReason
@@ -43,121 +43,136 @@ class Hurdle:
     duplicate_of: ev.DuplicateOf | None = None
 
 
-def adjudicate(job: LiveJob, node_id: str, pending: Pending, *, terms: Terms, facts: Facts, now: Now) -> Step:
+def adjudicate(
+    job: LiveJob, node_id: str, pending: Pending, *, context: DecisionContext, facts: Facts, now: Now
+) -> TimedDecision:
     """What becomes of a requested node; a Step without a due time discharges the request."""
     entry = job.state.entry(node_id)
     if entry is None or is_closed(job.state, entry) or _is_known(job.state, node_id):
-        return Step()
+        return TimedDecision()
     if job.state.paused is not None:
-        return Step((), float("inf"))  # its resumption hurries it
-    again_s = now.mono_s + terms.limits.lease_ttl_s
+        return TimedDecision((), float("inf"))  # its resumption hurries it
+    again_s = now.mono_s + context.limits.lease_ttl_s
     try:
         if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job.state, entry)):
-            return Step((), again_s)
+            return TimedDecision((), again_s)
         call = invocation(job.state, entry, facts.blobs)
     except (NotReady, UnresolvedReference, InvalidArgs):
-        return Step()  # the planner asks when it is ready; what can't be resolved it ends by itself
-    of = Key(job.state, call.key, job.state.keys.get(call.key) or KeyState(node_id))
-    if of.state.st is not St.NONE or of.state.is_waiting:
-        return _leave(of, again_s)
+        return TimedDecision()  # the planner asks when it is ready; what can't be resolved it ends by itself
+    job_key = JobKey(job.state, call.key, job.state.keys.get(call.key) or KeyState(node_id))
+    if job_key.state.status is not KeyStatus.NONE or job_key.state.is_waiting:
+        return _leave(job_key, again_s)
     if entry.node.kind in AWAITED:
-        return Step((waits.begun(of, call, now),), again_s)
-    verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
+        return TimedDecision((waits.begun(job_key, call, now),), again_s)
+    verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
     if verdict.effect is PolicyEffect.DENY:
-        return Step((settlement.rejected(of, RejectReason.POLICY, verdict.detail),), again_s)
-    hurdle = _hurdle(of, entry, call.content_key) or _done_elsewhere(of, entry, call.content_key, terms, now)
+        return TimedDecision((settlement.rejected(job_key, RejectReason.POLICY, verdict.detail),), again_s)
+    hurdle = _hurdle(job_key, entry, call.content_key) or _done_elsewhere(
+        job_key, entry, call.content_key, context, now
+    )
     if hurdle is not None:
-        refused = settlement.rejected(of, hurdle.reason, hurdle.detail, hurdle.duplicate_of)
-        return Step((refused,) if hurdle.final else (), again_s)
-    mismatch = _approved_otherwise(of, call)
+        refused = settlement.rejected(job_key, hurdle.reason, hurdle.detail, hurdle.duplicate_of)
+        return TimedDecision((refused,) if hurdle.final else (), again_s)
+    mismatch = _approved_otherwise(job_key, call)
     if mismatch is not None:
-        return Step((settlement.rejected(of, RejectReason.APPROVAL_MISMATCH, mismatch),), again_s)
+        return TimedDecision((settlement.rejected(job_key, RejectReason.APPROVAL_MISMATCH, mismatch),), again_s)
     pending.scope = scope_key(job.state, entry, call.content_key, entry.node.occurrence)
-    line = claim(job.state, node_id, call.key, pending.scope, terms.contents) if pending.scope is not None else None
+    line = claim(job.state, node_id, call.key, pending.scope, context.duplicates) if pending.scope is not None else None
     if line is not None:
-        return Step((Line(line),), again_s)
-    held = hold(job, of, pending.nodes, terms, now)
-    return held or _within(job, of, call, verdict.rule, pending, terms=terms, now=now)
+        return TimedDecision((DuplicateLine(line),), again_s)
+    held = hold(job, job_key, pending.nodes, context, now)
+    return held or _within(job, job_key, call, verdict.rule, pending, context=context, now=now)
 
 
-def _leave(of: Key, again_s: float) -> Step:
+def _leave(job_key: JobKey, again_s: float) -> TimedDecision:
     """Nothing to let run; where the call was refused, another that was approved for an earlier plan is not made."""
-    if of.state.outcome is not Settled.REJECTED:
-        return Step()
-    last = of.job.node_keys[of.state.node_id][-1]
-    left = Key(of.job, last, of.job.keys[last])
-    if left.state.st is not St.NONE or left.state.decision is None:
-        return Step()
-    return Step((settlement.rejected(left, RejectReason.CANCELLED, "the plan has changed"),), again_s)
+    if job_key.state.outcome is not Settled.REJECTED:
+        return TimedDecision()
+    last = job_key.job.node_keys[job_key.state.node_id][-1]
+    left = JobKey(job_key.job, last, job_key.job.keys[last])
+    if left.state.status is not KeyStatus.NONE or left.state.decision is None:
+        return TimedDecision()
+    return TimedDecision((settlement.rejected(left, RejectReason.CANCELLED, "the plan has changed"),), again_s)
 
 
-def again(job: LiveJob, of: Key, free: Reopened, *, terms: Terms, facts: Facts, now: Now) -> Step:
+def again(
+    job: LiveJob, job_key: JobKey, free: Reopened, *, context: DecisionContext, facts: Facts, now: Now
+) -> TimedDecision:
     """The next try of a reopened key; a Step without a due time waits for the fold."""
-    again_s = now.mono_s + terms.limits.lease_ttl_s
-    effect = caught_up(of, facts)
+    again_s = now.mono_s + context.limits.lease_ttl_s
+    effect = caught_up(job_key, facts)
     if effect is not None:
-        return Step((effect,), again_s)
-    if of.state.cancel_requested:
-        return Step((settlement.failed(of, settlement.CANCELLED),), again_s)
-    hurdle = stopped(of) or _hurdle(of, _entry(of), of.started.content_key)
+        return TimedDecision((effect,), again_s)
+    if job_key.state.cancel_requested:
+        return TimedDecision((settlement.failed(job_key, settlement.CANCELLED),), again_s)
+    hurdle = stopped(job_key) or _hurdle(job_key, _entry(job_key), job_key.started.content_key)
     if hurdle is not None:
-        return Step((settlement.failed(of, hurdle.detail),) if hurdle.final else (), again_s)
-    if (free.after_proof or free.paced) and of.state.retry_due is None:
-        return _schedule(of, free, terms, now)
-    if of.state.needs_yes and of.state.decision is None:
-        return _ask_anew(of, terms=terms, facts=facts, now=now)
-    if of.job.paused is not None:
-        return Step((), float("inf"))  # its resumption hurries it
-    held = hold(job, of, (of.state.node_id,), terms, now)
+        return TimedDecision((settlement.failed(job_key, hurdle.detail),) if hurdle.final else (), again_s)
+    if (free.after_proof or free.paced) and job_key.state.retry_due is None:
+        return _schedule(job_key, free, context, now)
+    if job_key.state.needs_yes and job_key.state.decision is None:
+        return _ask_anew(job_key, context=context, facts=facts, now=now)
+    if job_key.job.paused is not None:
+        return TimedDecision((), float("inf"))  # its resumption hurries it
+    held = hold(job, job_key, (job_key.state.node_id,), context, now)
     if held is not None:
         return held
     free.grants += 1
-    rule = of.state.requested.rule if of.state.needs_yes and of.state.requested is not None else of.started.rule
+    rule = (
+        job_key.state.requested.rule
+        if job_key.state.needs_yes and job_key.state.requested is not None
+        else job_key.started.rule
+    )
     rules = (rule,) if rule is not None else ()
-    granted = _grant((of.state.node_id,), rules, of, terms, None)
-    return Step((granted,), now.mono_s + _rarer(terms, free.grants))
+    granted = _grant((job_key.state.node_id,), rules, job_key, context, None)
+    return TimedDecision((granted,), now.mono_s + _rarer(context, free.grants))
 
 
-def _ask_anew(of: Key, *, terms: Terms, facts: Facts, now: Now) -> Step:
+def _ask_anew(job_key: JobKey, *, context: DecisionContext, facts: Facts, now: Now) -> TimedDecision:
     """A human wants another try of what may have acted: who decides about such calls decides about this one."""
-    again_s = now.mono_s + terms.limits.lease_ttl_s
-    entry = _entry(of)
-    if of.state.requested is not None:
-        return Step()
-    if any(ref.sha256 not in facts.blobs for ref in blobs_needed(of.job, entry)):
-        return Step((), again_s)
-    call = invocation(of.job, entry, facts.blobs)
-    verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(of.job, call))
+    again_s = now.mono_s + context.limits.lease_ttl_s
+    entry = _entry(job_key)
+    if job_key.state.requested is not None:
+        return TimedDecision()
+    if any(ref.sha256 not in facts.blobs for ref in blobs_needed(job_key.job, entry)):
+        return TimedDecision((), again_s)
+    call = invocation(job_key.job, entry, facts.blobs)
+    verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job_key.job, call))
     if verdict.effect is PolicyEffect.DENY:
-        return Step((settlement.failed(of, f"{RejectReason.POLICY.value}: {verdict.detail}"),), again_s)
-    return Step((ask_human(of, call, verdict.rule, None, terms=terms, now=now),), again_s)
+        return TimedDecision((settlement.failed(job_key, f"{RejectReason.POLICY.value}: {verdict.detail}"),), again_s)
+    return TimedDecision((ask_human(job_key, call, verdict.rule, None, context=context, now=now),), again_s)
 
 
-def wait_goes_on(of: Key, waiting: Waiting, terms: Terms, now: Now) -> Step:
+def wait_goes_on(job_key: JobKey, waiting: Waiting, context: DecisionContext, now: Now) -> TimedDecision:
     """An open wait: whether it ends now, and else when by the clock."""
-    again_s = now.mono_s + terms.limits.lease_ttl_s
-    if of.job.terminal is not None:
-        return Step()
-    if is_closed(of.job, of.job.entry(of.state.node_id)):
-        return Step((settlement.rejected(of, RejectReason.CANCELLED, "the job is stopping"),), again_s)
+    again_s = now.mono_s + context.limits.lease_ttl_s
+    if job_key.job.terminal is not None:
+        return TimedDecision()
+    if is_closed(job_key.job, job_key.job.entry(job_key.state.node_id)):
+        return TimedDecision((settlement.rejected(job_key, RejectReason.CANCELLED, "the job is stopping"),), again_s)
     event = waiting.event
-    signal = of.job.signals.get(event.correlation_key or "") if event.wait_type == "signal" else None
+    signal = job_key.job.signals.get(event.correlation_key or "") if event.wait_type == "signal" else None
     if signal is not None:
-        return Step((settlement.emit(of, waits.ended(of, event, signal.payload, signal.command_id)),), again_s)
+        return TimedDecision(
+            (settlement.emit(job_key, waits.ended(job_key, event, signal.payload, signal.command_id)),), again_s
+        )
     if waiting.due_s <= now.mono_s:
-        return Step((waits.overdue(of, event),), again_s)
-    return Step((), waiting.due_s)
+        return TimedDecision((waits.overdue(job_key, event),), again_s)
+    return TimedDecision((), waiting.due_s)
 
 
-def is_closed(job: JobState, entry: Entry | None) -> bool:
+def is_closed(job: JobState, entry: PlanEntry | None) -> bool:
     """Whether the job's end, or a stop, keeps an entry in force from starting any more."""
     return job.terminal is not None or entry is None or is_stopped(job, entry)
 
 
-def stopped(of: Key) -> Hurdle | None:
+def stopped(job_key: JobKey) -> Hurdle | None:
     """What the job's course has decided about a key that started before."""
-    named, current = of.job.entry(of.state.node_id, of.started.revision), of.job.entry(of.state.node_id)
-    if is_closed(of.job, current):
+    named, current = (
+        job_key.job.entry(job_key.state.node_id, job_key.started.revision),
+        job_key.job.entry(job_key.state.node_id),
+    )
+    if is_closed(job_key.job, current):
         return Hurdle(RejectReason.CANCELLED, "the job is stopping")
     if named is None or current is None or not named.same_as(current):
         return Hurdle(RejectReason.CANCELLED, "the plan has changed")
@@ -168,50 +183,54 @@ def _is_known(job: JobState, node_id: str) -> bool:
     """Settled in the log, or running elsewhere: nothing to do, its end arrives as an event."""
     if job.settled_key(node_id) is not None:
         return True
-    return any(job.keys[key].st in IN_FLIGHT for key in job.node_keys.get(node_id, ()))
+    return any(job.keys[key].status in IN_FLIGHT for key in job.node_keys.get(node_id, ()))
 
 
-def _entry(of: Key) -> Entry:
-    entry = of.job.entry(of.state.node_id)
+def _entry(job_key: JobKey) -> PlanEntry:
+    entry = job_key.job.entry(job_key.state.node_id)
     if entry is None:
         raise LookupError("a started key's node is in the plan")
     return entry
 
 
-def _hurdle(of: Key, entry: Entry, content_key: str) -> Hurdle | None:
+def _hurdle(job_key: JobKey, entry: PlanEntry, content_key: str) -> Hurdle | None:
     """A human's no, another key of the node, the same irreversible call: what the fold would call void."""
-    decision = of.state.decision
+    decision = job_key.state.decision
     if decision is not None and decision.decision is not Decision.APPROVE:
         reason = RejectReason.EDITED if decision.decision is Decision.EDIT else RejectReason.APPROVAL
         return Hurdle(reason, "a human said no" if reason is RejectReason.APPROVAL else "a human edited the call")
-    others = (key for key in of.job.node_keys.get(of.state.node_id, ()) if key != of.key)
-    taken = _blocked_by(of.job, others)
+    others = (key for key in job_key.job.node_keys.get(job_key.state.node_id, ()) if key != job_key.key)
+    taken = _blocked_by(job_key.job, others)
     if taken is not None:
-        final = of.job.keys[taken].st is St.SETTLED
+        final = job_key.job.keys[taken].status is KeyStatus.SETTLED
         return Hurdle(RejectReason.CANCELLED, "another call of the node stands", final)
-    return _duplicate(of, entry, content_key) if entry.irreversible else None
+    return _duplicate(job_key, entry, content_key) if entry.irreversible else None
 
 
-def _duplicate(of: Key, entry: Entry, content_key: str) -> Hurdle | None:
+def _duplicate(job_key: JobKey, entry: PlanEntry, content_key: str) -> Hurdle | None:
     """The irreversible call that means the same, done or under way; its occurrence tells another apart.
 
     Of the job, or of one that it continues: what it adopted is done.
     """
-    adopted = done_before(of.job, entry, content_key)
+    adopted = done_before(job_key.job, entry, content_key)
     if adopted is not None:
         return Hurdle(RejectReason.DUPLICATE_OF, f"{adopted.job_id}/{adopted.node_id}", duplicate_of=adopted)
-    same = (key for key in of.job.contents.get((content_key, entry.node.occurrence), ()) if key != of.key)
-    found = _blocked_by(of.job, same)
+    same = (
+        key for key in job_key.job.keys_by_content.get((content_key, entry.node.occurrence), ()) if key != job_key.key
+    )
+    found = _blocked_by(job_key.job, same)
     if found is None:
         return None
-    other = of.job.keys[found]
-    execution = execution_id(of.job.job_id, other.node_id, found)
-    named = ev.DuplicateOf(job_id=of.job.job_id, node_id=other.node_id, execution_id=execution)
-    return Hurdle(RejectReason.DUPLICATE_OF, other.node_id, other.st is St.SETTLED, named)
+    other = job_key.job.keys[found]
+    execution = execution_id(job_key.job.job_id, other.node_id, found)
+    named = ev.DuplicateOf(job_id=job_key.job.job_id, node_id=other.node_id, execution_id=execution)
+    return Hurdle(RejectReason.DUPLICATE_OF, other.node_id, other.status is KeyStatus.SETTLED, named)
 
 
-def _done_elsewhere(of: Key, entry: Entry, content_key: str, terms: Terms, now: Now) -> Hurdle | None:
-    named = duplicate(of.job, entry, content_key, terms.contents, now)
+def _done_elsewhere(
+    job_key: JobKey, entry: PlanEntry, content_key: str, context: DecisionContext, now: Now
+) -> Hurdle | None:
+    named = duplicate(job_key.job, entry, content_key, context.duplicates, now)
     if named is None:
         return None
     return Hurdle(RejectReason.DUPLICATE_OF, f"{named.job_id}/{named.node_id}", duplicate_of=named)
@@ -221,132 +240,147 @@ def _blocked_by(job: JobState, keys: Iterable[str]) -> str | None:
     """The first key that stands, or may have taken effect."""
     for key in keys:
         other = job.keys[key]
-        if other.st in IN_FLIGHT or other.outcome is Settled.SUCCESS or not other.sure:
+        if other.status in IN_FLIGHT or other.outcome is Settled.SUCCESS or not other.sure:
             return key
     return None
 
 
-def _approved_otherwise(of: Key, call: Invocation) -> str | None:
+def _approved_otherwise(job_key: JobKey, call: Invocation) -> str | None:
     """A human's yes to something else than this very call."""
-    said = of.state.decision
-    if said is not None and said.tool_version != call.entry.tool_version:
+    event = job_key.state.decision
+    if event is not None and event.tool_version != call.entry.tool_version:
         return "another version was approved"
-    if said is not None and said.args_hash != call.args_hash:
+    if event is not None and event.args_hash != call.args_hash:
         return "other arguments were approved"
-    others = (of.job.keys[key] for key in of.job.node_keys.get(of.state.node_id, ()))
-    if said is None and any(
-        other.st is St.NONE and other.decision is not None and other.decision.decision is Decision.APPROVE
+    others = (job_key.job.keys[key] for key in job_key.job.node_keys.get(job_key.state.node_id, ()))
+    if event is None and any(
+        other.status is KeyStatus.NONE and other.decision is not None and other.decision.decision is Decision.APPROVE
         for other in others
     ):
         return "other arguments were approved"
     return None
 
 
-def _within(job: LiveJob, of: Key, call: Invocation, rule: Rule, pending: Pending, *, terms: Terms, now: Now) -> Step:
+def _within(
+    job: LiveJob, job_key: JobKey, call: Invocation, rule: Rule, pending: Pending, *, context: DecisionContext, now: Now
+) -> TimedDecision:
     """Budget and rate of the rule, before its word is written."""
-    if not rule.is_limited or of.state.requested is not None:
-        charge = job.account(rule.name).charges.get(of.key) if rule.is_limited else None
+    if not rule.is_limited or job_key.state.requested is not None:
+        charge = job.account(rule.name).taken.get(job_key.key) if rule.is_limited else None
         cost = None
     else:
         account = job.account(rule.name)
-        charge = account.charges.get(of.key)
+        charge = account.taken.get(job_key.key)
         cost = rule.budget.cost(call.args) if rule.budget is not None else 1.0
         if charge is None:
             pause_s = wait_s(account, rule, now)
             if pause_s > 0:
-                return Step((), now.mono_s + pause_s)
-            if cost is None or not account.allows(rule, of.key, cost):
-                return _over(of, rule, cost, terms, now)
-            account.ask(of.key, cost, now)
+                return TimedDecision((), now.mono_s + pause_s)
+            if cost is None or not account.allows(rule, job_key.key, cost):
+                return _over(job_key, rule, cost, context, now)
+            account.ask(job_key.key, cost, now)
     if charge is not None and not charge.is_within:
-        return _over(of, rule, charge.cost, terms, now)
-    return _allow(of, call, rule, pending, cost, terms=terms, now=now)
+        return _over(job_key, rule, charge.cost, context, now)
+    return _allow(job_key, call, rule, pending, cost, context=context, now=now)
 
 
-def _over(of: Key, rule: Rule, cost: float | None, terms: Terms, now: Now) -> Step:
+def _over(job_key: JobKey, rule: Rule, cost: float | None, context: DecisionContext, now: Now) -> TimedDecision:
     detail = rule.name if cost is not None else f"{rule.name}: no such amount in the arguments"
-    rejected = settlement.rejected(of, RejectReason.BUDGET, detail)
-    return Step((rejected,), now.mono_s + terms.limits.lease_ttl_s)
+    rejected = settlement.rejected(job_key, RejectReason.BUDGET, detail)
+    return TimedDecision((rejected,), now.mono_s + context.limits.lease_ttl_s)
 
 
 def _allow(
-    of: Key, call: Invocation, rule: Rule, pending: Pending, cost: float | None, *, terms: Terms, now: Now
-) -> Step:
+    job_key: JobKey,
+    call: Invocation,
+    rule: Rule,
+    pending: Pending,
+    cost: float | None,
+    *,
+    context: DecisionContext,
+    now: Now,
+) -> TimedDecision:
     """Approval where the rule wants it, the policy's word where the call was looked at, else the grant."""
     version = call.entry.tool_version
-    again_s = now.mono_s + terms.limits.lease_ttl_s
-    approved = of.state.decision is not None
+    again_s = now.mono_s + context.limits.lease_ttl_s
+    approved = job_key.state.decision is not None
     if rule.effect is PolicyEffect.APPROVAL and not approved:
-        if of.state.requested is not None:
-            return Step()
-        return Step((ask_human(of, call, rule, cost, terms=terms, now=now),), again_s)
-    needs_word = call.entry.irreversible or terms.policy.plain(call.entry.node.tool_name) is None
-    if needs_word and not approved and version not in of.state.allowed_versions:
-        return Step((_policy_allows(of, call, rule, cost),), again_s)
-    elsewhere = _wait_for_another(of, call.node_id, pending, terms)
+        if job_key.state.requested is not None:
+            return TimedDecision()
+        return TimedDecision((ask_human(job_key, call, rule, cost, context=context, now=now),), again_s)
+    needs_word = call.entry.irreversible or context.policy.plain(call.entry.node.tool_name) is None
+    if needs_word and not approved and version not in job_key.state.allowed_versions:
+        return TimedDecision((_policy_allows(job_key, call, rule, cost),), again_s)
+    elsewhere = _wait_for_another(job_key, call.node_id, pending, context)
     if elsewhere is not None:
-        return Step(elsewhere, again_s)
+        return TimedDecision(elsewhere, again_s)
     pending.grants += 1
-    rules = _run(of.job, pending.nodes, rule, terms)
-    granted = _grant(pending.nodes[: len(rules)], rules, of, terms, pending.parent)
-    return Step((granted,), now.mono_s + _rarer(terms, pending.grants))
+    rules = _run(job_key.job, pending.nodes, rule, context)
+    granted = _grant(pending.nodes[: len(rules)], rules, job_key, context, pending.parent)
+    return TimedDecision((granted,), now.mono_s + _rarer(context, pending.grants))
 
 
-def _wait_for_another(of: Key, node_id: str, pending: Pending, terms: Terms) -> Sequence[Emit] | None:
+def _wait_for_another(
+    job_key: JobKey, node_id: str, pending: Pending, context: DecisionContext
+) -> Sequence[Emit] | None:
     """What is written while an equal call of another job is under way, and when it is no more; None: go on."""
-    waiting = of.job.open_waits.get((waits.ANOTHER, node_id))
-    execution = execution_id(of.job.job_id, node_id, of.key)
-    ahead = terms.contents.ahead(of.job.job_id, execution, pending.scope) if pending.scope is not None else None
+    waiting = job_key.job.open_waits.get((waits.ANOTHER, node_id))
+    execution = execution_id(job_key.job.job_id, node_id, job_key.key)
+    ahead = (
+        context.duplicates.ahead(job_key.job.job_id, execution, pending.scope) if pending.scope is not None else None
+    )
     named = f"{ahead.job_id}/{ahead.node_id}" if ahead is not None else None
     if waiting is not None and waiting.correlation_key != named:
-        return (settlement.emit(of, waits.another_ended(of, node_id, waiting)),)
+        return (settlement.emit(job_key, waits.another_ended(job_key, node_id, waiting)),)
     if named is None:
         return None
-    return () if waiting is not None else (settlement.emit(of, waits.for_another(of, node_id, named)),)
+    return () if waiting is not None else (settlement.emit(job_key, waits.for_another(job_key, node_id, named)),)
 
 
-def _run(job: JobState, nodes: tuple[str, ...], rule: Rule, terms: Terms) -> tuple[str, ...]:
+def _run(job: JobState, nodes: tuple[str, ...], rule: Rule, context: DecisionContext) -> tuple[str, ...]:
     """The rule of each node, up to the first later one that must be judged by itself."""
     rules = [rule.name]
-    for node_id in nodes[1:LONGEST_RUN] if terms.limits.runs else ():
-        plain = _rule_to_follow(job, node_id, terms)
+    for node_id in nodes[1:LONGEST_RUN] if context.limits.runs else ():
+        plain = _rule_to_follow(job, node_id, context)
         if plain is None:
             break
         rules.append(plain)
     return tuple(rules)
 
 
-def _rule_to_follow(job: JobState, node_id: str, terms: Terms) -> str | None:
+def _rule_to_follow(job: JobState, node_id: str, context: DecisionContext) -> str | None:
     entry = job.entry(node_id)
     if entry is None or entry.irreversible or entry.node.kind not in RUNNABLE or job.node_keys.get(node_id):
         return None
-    return terms.policy.plain(entry.node.tool_name)
+    return context.policy.plain(entry.node.tool_name)
 
 
-def _grant(nodes: tuple[str, ...], rules: tuple[str, ...], of: Key, terms: Terms, parent: bytes | None) -> Grant:
+def _grant(
+    nodes: tuple[str, ...], rules: tuple[str, ...], job_key: JobKey, context: DecisionContext, parent: bytes | None
+) -> Grant:
     """Token and birth from the fold; what the grant rests on is folded, so as_of lies behind it.
 
     A grant that is given again has the same lease: whoever took up the first one keeps it alive.
     """
-    job = of.job
+    job = job_key.job
     message = ToolGrant(
         job_id=job.job_id,
-        birth=job.birth,
+        birth=job.creation_offset,
         as_of=job.last_offset,
         revision=job.revision,
         plan_hash=job.plan_hash,
         nodes=nodes,
         rules=rules,
-        idempotency_key=of.key,
-        token=of.state.t,
-        lease_id=derived("lease", job.job_id, of.key, str(of.state.t)),
-        deadline_s=terms.limits.lease_ttl_s,
+        idempotency_key=job_key.key,
+        token=job_key.state.fencing_token,
+        lease_id=derived("lease", job.job_id, job_key.key, str(job_key.state.fencing_token)),
+        deadline_s=context.limits.lease_ttl_s,
     )
-    return Grant(message, terms.limits.lease_ttl_s, parent)
+    return Grant(message, context.limits.lease_ttl_s, parent)
 
 
-def _rarer(terms: Terms, grants: int) -> float:
-    return terms.limits.lease_ttl_s * min(RARER_AT_MOST, 2 ** (grants - 1))
+def _rarer(context: DecisionContext, grants: int) -> float:
+    return context.limits.lease_ttl_s * min(RARER_AT_MOST, 2 ** (grants - 1))
 
 
 def pause_s(retry: Retry, attempts: int) -> float:
@@ -354,31 +388,32 @@ def pause_s(retry: Retry, attempts: int) -> float:
     return min(retry.max_backoff_s, retry.backoff_s * retry.backoff_factor ** (attempts - 1))
 
 
-def _schedule(of: Key, free: Reopened, terms: Terms, now: Now) -> Step:
+def _schedule(job_key: JobKey, free: Reopened, context: DecisionContext, now: Now) -> TimedDecision:
     """A later try; or the end, where it is recorded that the tries took no effect. What is in doubt has its own cap."""
-    entry = _entry(of)
+    entry = _entry(job_key)
     retry = entry.node.retry or Retry()
-    if free.after_proof and of.state.attempts >= retry.max_attempts:
-        return Step(
-            (settlement.failed(of, of.state.reason or "no try is left"),), now.mono_s + terms.limits.lease_ttl_s
+    if free.after_proof and job_key.state.invocation_count >= retry.max_attempts:
+        return TimedDecision(
+            (settlement.failed(job_key, job_key.state.reason or "no try is left"),),
+            now.mono_s + context.limits.lease_ttl_s,
         )
     if free.scheduled:
-        return Step()
+        return TimedDecision()
     free.scheduled = True
-    due = now.wall + timedelta(seconds=pause_s(retry, of.state.attempts) * (0.5 + terms.jitter() / 2))
-    return Step((settlement.retry_scheduled(of, due.isoformat()),))
+    due = now.wall + timedelta(seconds=pause_s(retry, job_key.state.invocation_count) * (0.5 + context.jitter() / 2))
+    return TimedDecision((settlement.retry_scheduled(job_key, due.isoformat()),))
 
 
-def _policy_allows(of: Key, call: Invocation, rule: Rule, cost: float | None) -> Emit:
+def _policy_allows(job_key: JobKey, call: Invocation, rule: Rule, cost: float | None) -> Emit:
     """In the log before the grant: an irreversible call starts only behind it, and budgets count it."""
     version = call.entry.tool_version
     event = ev.PolicyAllowed(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         node_id=call.node_id,
-        idempotency_key=of.key,
+        idempotency_key=job_key.key,
         args_hash=call.args_hash,
         tool_version=version,
         rule=rule.name,
         cost=cost,
     )
-    return settlement.emit(of, written(event, of.key, version, rule.name))
+    return settlement.emit(job_key, written(event, job_key.key, version, rule.name))

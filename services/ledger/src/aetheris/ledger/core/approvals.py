@@ -5,15 +5,15 @@ from datetime import datetime
 from typing import Any
 
 from aetheris.ledger.core import settlement
-from aetheris.ledger.core.charges import due_after
-from aetheris.ledger.core.contents import scope_key
-from aetheris.ledger.core.decisions import Emit, Now, Written
-from aetheris.ledger.core.memory import Asked, LiveJob, Terms
-from aetheris.ledger.core.policy import PolicyEffect, Rule, Verdict
-from aetheris.ledger.core.settlement import Key, written
+from aetheris.ledger.core.budgets import due_after
+from aetheris.ledger.core.decisions import Emit, IdentifiedEvent, Now
+from aetheris.ledger.core.duplicate_index import scope_key
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, PendingApproval
+from aetheris.ledger.core.policy import PolicyEffect, PolicyVerdict, Rule
+from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.ledger.core.waits import UNFIT
 from aetheris.protocol.base import recordable
-from aetheris.protocol.fold.state import Entry, JobState, KeyState
+from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond
 from aetheris.protocol.messages.events import Decision, RejectReason
@@ -56,60 +56,69 @@ def policy_facts(job: JobState, call: Invocation) -> dict[str, Any]:
     }
 
 
-def ask_human(of: Key, call: Invocation, rule: Rule, cost: float | None, *, terms: Terms, now: Now) -> Emit:
+def ask_human(
+    job_key: JobKey, call: Invocation, rule: Rule, cost: float | None, *, context: DecisionContext, now: Now
+) -> Emit:
     """approval_requested and job_waiting: from here on the log waits, not the request.
 
     Of a call that is retried by hand too: whatever the rule's effect, its approvers decide anew about this very try,
     and who edited the call is none of them.
     """
     asking = _requested(
-        of,
+        job_key,
         call,
         rule,
         cost,
-        terms=terms,
+        context=context,
         form_at=now.wall.isoformat(),
         expires_at=due_after(now, rule.expires_s),
-        edited_by=next((asked.edited_by for asked, _ in reversed(of.state.answered)), None),
+        edited_by=next((asked.edited_by for asked, _ in reversed(job_key.state.answered)), None),
     )
-    return settlement.emit(of, *asking)
+    return settlement.emit(job_key, *asking)
 
 
 def answer(
-    job: LiveJob, key: str, asked: Asked, command: Respond, command_id: str, *, terms: Terms, now: Now
+    job: LiveJob,
+    key: str,
+    asked: PendingApproval,
+    command: Respond,
+    command_id: str,
+    *,
+    context: DecisionContext,
+    now: Now,
 ) -> Emit | str:
     """What a human's answer becomes, or why it decides nothing and the request stays open."""
-    of = Key(job.state, key, job.state.keys[key])
-    requested = of.state.requested
+    job_key = JobKey(job.state, key, job.state.keys[key])
+    requested = job_key.state.requested
     created = job.state.created
     if command.tenant != created.tenant:
         return "the job is another tenant's"
-    open_request = requested and request_id(job.state.job_id, of.state.node_id, key, requested.generation)
+    open_request = requested and request_id(job.state.job_id, job_key.state.node_id, key, requested.generation)
     if requested is None or command.request_id != open_request:
         return "another request about the call is open"
     may_not = may_not_answer(requested, command.action, created.submitted_by, command.by)
     if may_not is not None:
         return may_not
     if is_past(requested, now):
-        return expired(of, requested, caused_by=command_id)
-    entry = job.state.entry(of.state.node_id)
+        return expired(job_key, requested, caused_by=command_id)
+    entry = job.state.entry(job_key.state.node_id)
     if entry is None or not entry.same_as(asked.entry):  # by another planner: ours replaces nothing that was asked for
-        mismatch = _rejected(of, RejectReason.APPROVAL_MISMATCH, "the plan has changed", command_id)
-        return settlement.emit(of, mismatch)
+        mismatch = _rejected(job_key, RejectReason.APPROVAL_MISMATCH, "the plan has changed", command_id)
+        return settlement.emit(job_key, mismatch)
     if command.action == "approve":
-        return settlement.emit(of, _decided(of, requested, command, command_id))
+        return settlement.emit(job_key, _decided(job_key, requested, command, command_id))
     if command.action == "edit":
-        if of.state.needs_yes:
+        if job_key.state.needs_yes:
             return "what was tried may have acted: other arguments would be a second call of the step"
-        return _edit(job, of, entry, command, command_id, terms=terms, now=now)
-    no = _rejected(of, RejectReason.APPROVAL, "a human said no", command_id)
-    return settlement.emit(of, _decided(of, requested, command, command_id), no)
+        return _edit(job, job_key, entry, command, command_id, context=context, now=now)
+    no = _rejected(job_key, RejectReason.APPROVAL, "a human said no", command_id)
+    return settlement.emit(job_key, _decided(job_key, requested, command, command_id), no)
 
 
-def expired(of: Key, requested: ev.ApprovalRequested, caused_by: str | None = None) -> Emit:
+def expired(job_key: JobKey, requested: ev.ApprovalRequested, caused_by: str | None = None) -> Emit:
     """Nobody answered in time."""
-    no = _rejected(of, RejectReason.EXPIRED, f"nobody answered until {requested.expires_at}", caused_by)
-    return settlement.emit(of, no)
+    no = _rejected(job_key, RejectReason.EXPIRED, f"nobody answered until {requested.expires_at}", caused_by)
+    return settlement.emit(job_key, no)
 
 
 def is_past(requested: ev.ApprovalRequested, now: Now) -> bool:
@@ -118,14 +127,21 @@ def is_past(requested: ev.ApprovalRequested, now: Now) -> bool:
 
 
 def _edit(
-    job: LiveJob, of: Key, entry: Entry, command: Respond, command_id: str, *, terms: Terms, now: Now
+    job: LiveJob,
+    job_key: JobKey,
+    entry: PlanEntry,
+    command: Respond,
+    command_id: str,
+    *,
+    context: DecisionContext,
+    now: Now,
 ) -> Emit | str:
     """A new call of the same node, which needs an approval of its own; the old one is rejected.
 
     The new key comes before the old one's rejection, so that nobody takes the node for settled in between.
     """
-    requested = of.state.requested
-    schema = _pinned_schema(entry, terms)
+    requested = job_key.state.requested
+    schema = _pinned_schema(entry, context)
     if requested is None or schema is None:
         return "the schema that the tool was pinned with is not registered any more"
     try:
@@ -133,38 +149,40 @@ def _edit(
     except AnswerRefused:
         return UNFIT
     node = entry.node.model_copy(update={"args": args, "depends_on": dependencies(entry.node)})
-    call = call_with(job.state, Entry(entry.revision, node, entry.pin), {})
+    call = call_with(job.state, PlanEntry(entry.revision, node, entry.pin), {})
     before = had_before(job.state, call.node_id, entry.node.tool_name, args)
     if before is not None:
         return before
     done = done_before(job.state, entry, call.content_key)
     if done is not None:
         return f"{done.node_id} of {done.job_id}, which the job continues, did just that"
-    new = Key(job.state, call.key, KeyState(call.node_id))
-    verdict = terms.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
-    decided = _decided(of, requested, command, command_id, data=args)
-    old = _rejected(of, RejectReason.EDITED, "a human edited the call", command_id)
-    over = _refusal(job, of, call, verdict)
+    new = JobKey(job.state, call.key, KeyState(call.node_id))
+    verdict = context.policy.verdict(entry.node.tool_name, entry.irreversible, lambda: policy_facts(job.state, call))
+    decided = _decided(job_key, requested, command, command_id, data=args)
+    old = _rejected(job_key, RejectReason.EDITED, "a human edited the call", command_id)
+    over = _refusal(job, job_key, call, verdict)
     if over is not None:
         refused = _rejected(new, *over, command_id)
-        return settlement.emit(of, decided, refused, old)
-    rule = verdict.rule if verdict.effect is PolicyEffect.APPROVAL else _as_before(requested, terms)
+        return settlement.emit(job_key, decided, refused, old)
+    rule = verdict.rule if verdict.effect is PolicyEffect.APPROVAL else _as_before(requested, context)
     cost = rule.budget.cost(call.args) if rule.budget is not None else 1.0 if rule.is_limited else None
     asking = _requested(
         new,
         call,
         rule,
         cost,
-        terms=terms,
+        context=context,
         form_at=now.wall.isoformat(),
         expires_at=due_after(now, rule.expires_s),
         caused_by=command_id,
         edited_by=command.by,
     )
-    return settlement.emit(of, decided, asking[0], old, asking[1])
+    return settlement.emit(job_key, decided, asking[0], old, asking[1])
 
 
-def _refusal(job: LiveJob, of: Key, call: Invocation, verdict: Verdict) -> tuple[RejectReason, str] | None:
+def _refusal(
+    job: LiveJob, job_key: JobKey, call: Invocation, verdict: PolicyVerdict
+) -> tuple[RejectReason, str] | None:
     """Why the policy will not have the call that an edit makes."""
     if verdict.effect is PolicyEffect.DENY:
         return RejectReason.POLICY, verdict.detail
@@ -174,14 +192,14 @@ def _refusal(job: LiveJob, of: Key, call: Invocation, verdict: Verdict) -> tuple
     cost = rule.budget.cost(call.args)
     if cost is None:
         return RejectReason.BUDGET, f"{rule.name}: no such amount in the arguments"
-    if not job.account(rule.name).allows(rule, call.key, cost, instead_of=of.key):
+    if not job.account(rule.name).allows(rule, call.key, cost, instead_of=job_key.key):
         return RejectReason.BUDGET, rule.name
     return None
 
 
-def _as_before(requested: ev.ApprovalRequested, terms: Terms) -> Rule:
+def _as_before(requested: ev.ApprovalRequested, context: DecisionContext) -> Rule:
     """The rule that asked for the first approval: what a human has changed, a human approves."""
-    for rule in terms.policy.rules:
+    for rule in context.policy.rules:
         if rule.name == requested.rule and rule.effect is PolicyEffect.APPROVAL:
             return rule
     return Rule(
@@ -194,28 +212,28 @@ def _as_before(requested: ev.ApprovalRequested, terms: Terms) -> Rule:
 
 
 def _requested(
-    of: Key,
+    job_key: JobKey,
     call: Invocation,
     rule: Rule,
     cost: float | None,
     *,
-    terms: Terms,
+    context: DecisionContext,
     form_at: str,
     expires_at: str | None,
     caused_by: str | None = None,
     edited_by: str | None = None,
-) -> tuple[Written, Written]:
-    token = of.state.asks
-    request = request_id(of.job.job_id, call.node_id, of.key, token)
+) -> tuple[IdentifiedEvent, IdentifiedEvent]:
+    token = job_key.state.asks
+    request = request_id(job_key.job.job_id, call.node_id, job_key.key, token)
     requested = ev.ApprovalRequested(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         caused_by=caused_by,
         node_id=call.node_id,
-        idempotency_key=of.key,
+        idempotency_key=job_key.key,
         args_hash=call.args_hash,
         tool_version=call.entry.tool_version,
         rule=rule.name,
-        form=_form(request, of, call, terms, created_at=form_at, expires_at=expires_at),
+        form=_form(request, job_key, call, context, created_at=form_at, expires_at=expires_at),
         expires_at=expires_at,
         approvers=rule.approvers,
         self_approval=rule.self_approval,
@@ -224,14 +242,14 @@ def _requested(
         token=_named(token),
     )
     waiting = ev.JobWaiting(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         caused_by=caused_by,
         wait_type="approval",
         node_id=call.node_id,
         correlation_key=request,
         due_at=expires_at,
     )
-    cause = (of.key,) if token == 1 else (of.key, str(token))
+    cause = (job_key.key,) if token == 1 else (job_key.key, str(token))
     return written(requested, *cause), written(waiting, *cause)
 
 
@@ -241,12 +259,18 @@ def _named(token: int) -> int | None:
 
 
 def _form(
-    request: str, of: Key, call: Invocation, terms: Terms, *, created_at: str, expires_at: str | None
+    request: str,
+    job_key: JobKey,
+    call: Invocation,
+    context: DecisionContext,
+    *,
+    created_at: str,
+    expires_at: str | None,
 ) -> dict[str, Any]:
     """What a human is shown, and can change; the answer is held against this, never against what a client says."""
-    job, entry = of.job, call.entry
-    tool, again = entry.node.tool_name, of.state.needs_yes
-    schema = _pinned_schema(entry, terms) or {}
+    job, entry = job_key.job, call.entry
+    tool, again = entry.node.tool_name, job_key.state.needs_yes
+    schema = _pinned_schema(entry, context) or {}
     shown = recordable.shown(call.args)
     editable = fields_of(schema, call.args) if shown is call.args and not again else ()
     fields = [field.model_dump(mode="json", exclude_defaults=True) for field in editable]
@@ -257,7 +281,7 @@ def _form(
         "title": f"Run {tool} again?" if again else f"Run {tool}?",
         "description": f"Step {call.node_id} calls {tool}"
         + (", which can't be undone." if entry.irreversible else ".")
-        + (f" It was tried {of.state.attempts} times, and may have acted already." if again else ""),
+        + (f" It was tried {job_key.state.invocation_count} times, and may have acted already." if again else ""),
         "fields": fields,
         "actions": actions,
         "context": {
@@ -268,38 +292,42 @@ def _form(
             "tool": tool,
             "tool_version": entry.tool_version,
             "arguments": shown,
-            **_duplicates(of, call, terms),
+            **_duplicates(job_key, call, context),
         },
         "created_at": created_at,
         "expires_at": expires_at,
     }
 
 
-def _duplicates(of: Key, call: Invocation, terms: Terms) -> dict[str, Any]:
+def _duplicates(job_key: JobKey, call: Invocation, context: DecisionContext) -> dict[str, Any]:
     """The equal calls of other jobs that are under way, or of which nobody knows; nothing where there are none."""
-    scope = scope_key(of.job, call.entry, call.content_key, call.entry.node.occurrence)
-    lines = terms.contents.standing(of.job.job_id, scope) if scope is not None else []
+    scope = scope_key(job_key.job, call.entry, call.content_key, call.entry.node.occurrence)
+    lines = context.duplicates.standing(job_key.job.job_id, scope) if scope is not None else []
     rows = [{"job_id": line.job_id, "node_id": line.node_id, "state": line.state} for line in lines[:SHOWN_DUPLICATES]]
     return {"duplicates": rows} if rows else {}
 
 
-def _pinned_schema(entry: Entry, terms: Terms) -> Schema | None:
+def _pinned_schema(entry: PlanEntry, context: DecisionContext) -> Schema | None:
     """The schema that the plan was pinned with; None where the registry has it no more."""
     if entry.pin is None:
         return None
-    found = terms.registered(entry.node.tool_name, entry.pin.version)
+    found = context.registered(entry.node.tool_name, entry.pin.version)
     return found.schema_ if found is not None and found.schema_hash == entry.pin.schema_hash else None
 
 
 def _decided(
-    of: Key, requested: ev.ApprovalRequested, command: Respond, command_id: str, data: dict[str, Any] | None = None
-) -> Written:
+    job_key: JobKey,
+    requested: ev.ApprovalRequested,
+    command: Respond,
+    command_id: str,
+    data: dict[str, Any] | None = None,
+) -> IdentifiedEvent:
     """The answer, bound to what was shown: arguments, version and rule are the request's."""
     event = ev.ApprovalDecided(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         caused_by=command_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
         args_hash=requested.args_hash,
         tool_version=requested.tool_version,
         rule=requested.rule,
@@ -309,16 +337,16 @@ def _decided(
         data=data,
         token=requested.token,
     )
-    return written(event, of.key, command_id)
+    return written(event, job_key.key, command_id)
 
 
-def _rejected(of: Key, reason: RejectReason, detail: str, caused_by: str | None) -> Written:
+def _rejected(job_key: JobKey, reason: RejectReason, detail: str, caused_by: str | None) -> IdentifiedEvent:
     event = ev.InvocationRejected(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         caused_by=caused_by,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
         reason=reason,
         detail=detail,
     )
-    return written(event, of.key, reason)
+    return written(event, job_key.key, reason)

@@ -1,12 +1,12 @@
 """Requests to humans about calls: open from the log's word on, until it has another."""
 
-from aetheris.ledger.core import confirming
+from aetheris.ledger.core import confirmations
 from aetheris.ledger.core.adjudication import is_closed
-from aetheris.ledger.core.agenda import Item
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.memory import Asked, LiveJob, PartitionMemory
-from aetheris.protocol.fold.state import St
+from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, PendingApproval
+from aetheris.ledger.core.timer_queue import Item
+from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Decision
 from aetheris.protocol.planning.approvals import request_id
@@ -15,13 +15,13 @@ from aetheris.protocol.planning.approvals import request_id
 class AskedHumans:
     """The open requests of one partition's jobs, and what they have taken of their rules' budgets."""
 
-    def __init__(self, memory: PartitionMemory, due: DueTimes) -> None:
-        self._memory = memory
+    def __init__(self, live_jobs: LiveJobs, due: DueTimes) -> None:
+        self._live_jobs = live_jobs
         self._due = due
 
     def charge(self, job: LiveJob, event: ev.PolicyAllowed | ev.ApprovalRequested, at_s: float) -> None:
         """What a call takes of its rule's budget or rate, from the time of its event on."""
-        rule = self._memory.terms.policy.limited.get(event.rule)
+        rule = self._live_jobs.context.policy.limited.get(event.rule)
         if rule is not None and event.cost is not None:
             job.account(rule.name).take(rule, event.idempotency_key, event.cost, at_s)
 
@@ -34,7 +34,7 @@ class AskedHumans:
         if is_closed(job.state, entry):
             due_s = now.mono_s  # asked for behind a stop that was not read yet: nobody has to answer
         job.requests[request_id(event.job_id, event.node_id, key, event.generation)] = key
-        job.asked[key] = Asked(entry, due_s)
+        job.asked[key] = PendingApproval(entry, due_s)
         self._due.put(due_s, Item("request", event.job_id, key))
         self._due.supersede(job, key, now)
 
@@ -43,11 +43,11 @@ class AskedHumans:
         asked = job.asked.pop(event.idempotency_key, None)
         state = job.state.keys[event.idempotency_key]
         if event.decision is Decision.APPROVE:
-            confirming.resumed(job, self._memory.folded, self._memory.terms)
-        elif not state.live:
+            confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
+        elif not state.unresolved:
             job.give_back(event.idempotency_key)
         if event.decision is Decision.EDIT and asked is not None and job.state.entry(event.node_id) is not asked.entry:
             return  # the call that the edit makes is asked for in the same group of events
         self._due.hurry_free(job, event.idempotency_key, now)
-        if state.st is St.NONE:
+        if state.status is KeyStatus.NONE:
             self._due.judge(job, event.node_id, now)

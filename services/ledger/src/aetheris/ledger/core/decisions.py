@@ -11,7 +11,7 @@ from typing import Any
 from aetheris.protocol.messages.commands import ContentRecord, LedgerRecord, ToolGrant, Verification
 from aetheris.protocol.messages.events import Event
 
-Nonces = Mapping[str, bytes]
+ResultsByInvocation = Mapping[str, bytes]
 """nonce → what its try left in the effect store, as JSON."""
 
 
@@ -32,7 +32,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class IdentifiedEvent:
     """An event to be appended, and its id."""
 
     id: str
@@ -44,7 +44,7 @@ class Emit:
     """Events of one job that are written whole or not at all; `blobs` must be stored before."""
 
     job_id: str
-    events: tuple[Written, ...]
+    events: tuple[IdentifiedEvent, ...]
     key: str | None = None
     """The idempotency key that it is about, for its trace."""
     blobs: tuple[bytes, ...] = ()
@@ -81,13 +81,13 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DuplicateLine:
     """A line of ledger.contents."""
 
     record: ContentRecord
 
 
-Decision = Emit | Grant | Ask | Confirm | View | Line
+Decision = Emit | Grant | Ask | Confirm | View | DuplicateLine
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class ToFetch:
 class Facts:
     """What was fetched, for the second phase: the stores' answers; what could not be asked is None."""
 
-    effects: Mapping[str, Nonces] | None = field(default_factory=dict)
+    effects: Mapping[str, ResultsByInvocation] | None = field(default_factory=dict)
     """By idempotency key; None: the effect store did not answer."""
     held: Mapping[str, bool] | None = field(default_factory=dict)
     """By idempotency key: whether somebody has a lease; None: Redis did not answer."""

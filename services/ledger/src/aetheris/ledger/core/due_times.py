@@ -1,33 +1,41 @@
 """When what a live job waits for is judged: put off, brought forward, or at the time that the log has."""
 
 from aetheris.ledger.core.adjudication import pause_s
-from aetheris.ledger.core.agenda import Agenda, Item
 from aetheris.ledger.core.decisions import Now
-from aetheris.ledger.core.memory import Asked, LiveJob, PartitionMemory, Pending, Reopened, Started, Waiting
+from aetheris.ledger.core.live_jobs import (
+    CurrentInvocation,
+    LiveJob,
+    LiveJobs,
+    Pending,
+    PendingApproval,
+    Reopened,
+    Waiting,
+)
+from aetheris.ledger.core.timer_queue import Item, TimerQueue
 from aetheris.protocol.plan.graph import Retry
 
-Held = Pending | Started | Reopened | Waiting | Asked
+Held = Pending | CurrentInvocation | Reopened | Waiting | PendingApproval
 
 
 class DueTimes:
     """The agenda of one partition, in terms of its jobs; empty until history was read."""
 
-    def __init__(self, memory: PartitionMemory) -> None:
-        self._memory = memory
-        self._agenda = Agenda(self._due_of)
+    def __init__(self, live_jobs: LiveJobs) -> None:
+        self._live_jobs = live_jobs
+        self._timers = TimerQueue(self._due_of)
 
     def take(self, now_s: float) -> list[Item]:
         """What is due, each item once."""
-        return self._agenda.take(now_s)
+        return self._timers.take(now_s)
 
     def next_due(self) -> float | None:
         """The earliest time at which something is due."""
-        return self._agenda.next_due()
+        return self._timers.next_due()
 
     def put(self, due_s: float, item: Item) -> None:
         """Remember the item; what is never due by the clock, and history, is left out."""
-        if self._memory.live and due_s < float("inf"):
-            self._agenda.put(due_s, item)
+        if self._live_jobs.is_restored and due_s < float("inf"):
+            self._timers.put(due_s, item)
 
     def put_off(self, held: Held, due_s: float, item: Item) -> None:
         """Give it another due time, earlier or later."""
@@ -68,7 +76,7 @@ class DueTimes:
         for key in job.keys:
             self.hurry_free(job, key, now)
 
-    def try_again(self, job: LiveJob, key: str, now: Now) -> None:
+    def retry(self, job: LiveJob, key: str, now: Now) -> None:
         """A key that is free for its next try is judged at the time that is recorded, if one is."""
         free = job.keys.get(key)
         if not isinstance(free, Reopened):
@@ -76,7 +84,7 @@ class DueTimes:
         state = job.state.keys[key]
         entry = job.state.entry(state.node_id)
         retry = entry.node.retry if entry is not None else None
-        longest_s = pause_s(retry or Retry(), state.attempts)
+        longest_s = pause_s(retry or Retry(), state.invocation_count)
         wait_s = min(now.seconds_until(state.retry_due), longest_s)  # the writer's clock may have been wrong
         self.put_off(free, now.mono_s + wait_s, Item("key", job.state.job_id, key))
 
@@ -85,7 +93,7 @@ class DueTimes:
         for node_id in job.pending:
             self.hurry(job, node_id, now)
         for key in job.keys:
-            self.try_again(job, key, now)
+            self.retry(job, key, now)
 
     def supersede(self, job: LiveJob, key: str, now: Now) -> None:
         """Requests about calls that a node no longer makes, since `key` is asked for or started, are judged now."""
@@ -94,15 +102,15 @@ class DueTimes:
 
     def look_again(self, item: Item, now: Now) -> None:
         """What held the item is over."""
-        job = self._memory.jobs.get(item.job_id)
+        job = self._live_jobs.jobs.get(item.job_id)
         if job is None:
             return
         if item.what == "key":
-            self.try_again(job, item.name, now)
+            self.retry(job, item.name, now)
         elif item.what == "node":
             self.hurry(job, item.name, now)
 
-    def change_course(self, job: LiveJob, now: Now) -> None:
+    def change_plan(self, job: LiveJob, now: Now) -> None:
         """A stop, an end or a new plan: what will never go on is settled, what was asked for is judged anew."""
         job_id = job.state.job_id
         for node_id in job.pending:
@@ -114,7 +122,7 @@ class DueTimes:
             self.put_off(asked, now.mono_s, Item("request", job_id, key))
 
     def _due_of(self, item: Item) -> float | None:
-        job = self._memory.jobs.get(item.job_id)
+        job = self._live_jobs.jobs.get(item.job_id)
         if job is None:
             return None
         match item.what:

@@ -3,31 +3,31 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from aetheris.ledger.core import confirming, settlement, waits
+from aetheris.ledger.core import confirmations, settlement, waits
 from aetheris.ledger.core.adjudication import is_closed
 from aetheris.ledger.core.approvals import answer
 from aetheris.ledger.core.decisions import Decision, Emit, Now
-from aetheris.ledger.core.memory import LiveJob, PartitionMemory, Waiting
-from aetheris.ledger.core.settlement import Key
+from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, Waiting
+from aetheris.ledger.core.settlement import JobKey
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.state import KeyState, St
+from aetheris.protocol.fold.state import KeyState, KeyStatus
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond, Signal, StepCommand
 from aetheris.protocol.planning.approvals import may_not_resolve
 
 
 @dataclass(slots=True)
-class _Command:
+class _PendingCommand:
     """What was said from outside about a step, and is not decided yet."""
 
     body: StepCommand
     id: str
     offset: int
-    answered_at: tuple[St, int] | None = None
+    answered_at: tuple[KeyStatus, int] | None = None
     """Of a cancel: the state and token of its key for which this process has written what it comes to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unheard:
+class IgnoredCommand:
     """A person's word that decides nothing, past the gateway, which refuses such words; what is open stays open."""
 
     job_id: str
@@ -38,19 +38,19 @@ class Unheard:
 class HumanCommands:
     """Of one partition; `unheard` is for an operator to hear of."""
 
-    def __init__(self, memory: PartitionMemory) -> None:
-        self._memory = memory
-        self._held: list[_Command] = []
-        self.unheard: list[Unheard] = []
+    def __init__(self, live_jobs: LiveJobs) -> None:
+        self._live_jobs = live_jobs
+        self._held: list[_PendingCommand] = []
+        self.ignored: list[IgnoredCommand] = []
 
     @property
     def waits_for_fold(self) -> bool:
         """Whether one is here that the fold has not caught up with."""
-        return any(held.body.as_of > self._memory.folded for held in self._held)
+        return any(held.body.as_of > self._live_jobs.folded for held in self._held)
 
     def hear(self, command: StepCommand, command_id: str, offset: int) -> None:
         """Take one up."""
-        self._held.append(_Command(command, command_id, offset))
+        self._held.append(_PendingCommand(command, command_id, offset))
 
     def oldest(self) -> int | None:
         """The offset of the oldest one that waits."""
@@ -59,10 +59,10 @@ class HumanCommands:
     def decided(self, now: Now) -> list[Decision]:
         """What becomes of those that the fold has caught up with."""
         decided: list[Decision] = []
-        waiting: list[_Command] = []
+        waiting: list[_PendingCommand] = []
         for held in self._held:
-            job = self._memory.jobs.get(held.body.job_id)
-            if held.body.as_of > self._memory.folded or (job is not None and job.state.needs_upgrade):
+            job = self._live_jobs.jobs.get(held.body.job_id)
+            if held.body.as_of > self._live_jobs.folded or (job is not None and job.state.needs_upgrade):
                 waiting.append(held)
             elif job is not None:
                 decided += self._contained(job, held, now)
@@ -71,14 +71,14 @@ class HumanCommands:
         self._held = waiting
         return decided
 
-    def _contained(self, job: LiveJob, held: _Command, now: Now) -> list[Decision]:
+    def _contained(self, job: LiveJob, held: _PendingCommand, now: Now) -> list[Decision]:
         try:
             return self._decide(job, held, now)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
-            self._memory.unjudged.note(job.state, error)
+            self._live_jobs.unjudged.note(job.state, error)
             return []
 
-    def _decide(self, job: LiveJob, held: _Command, now: Now) -> list[Decision]:
+    def _decide(self, job: LiveJob, held: _PendingCommand, now: Now) -> list[Decision]:
         match held.body:
             case Resolve() as command:
                 return self._resolve(job, command, held)
@@ -91,27 +91,27 @@ class HumanCommands:
             case _:
                 return []
 
-    def _resolve(self, job: LiveJob, command: Resolve, held: _Command) -> list[Decision]:
+    def _resolve(self, job: LiveJob, command: Resolve, held: _PendingCommand) -> list[Decision]:
         """What a human's word on a parked key becomes; the first one counts, the fold sees to that."""
         key = job.parked.get(command.execution_id)
         if key is None:
             return []
-        of, created = Key(job.state, key, job.state.keys[key]), job.state.created
+        job_key, created = JobKey(job.state, key, job.state.keys[key]), job.state.created
         if command.tenant != created.tenant:
             return self._turn_down(held, "the job is another tenant's")
-        may_not = may_not_resolve(of.state, created.submitted_by, command.by)
+        may_not = may_not_resolve(job_key.state, created.submitted_by, command.by)
         if may_not is not None:
             return self._turn_down(held, may_not)
-        return [_RESOLUTIONS[command.verdict](of, command, held.id)]
+        return [_RESOLUTIONS[command.verdict](job_key, command, held.id)]
 
-    def _respond(self, job: LiveJob, command: Respond, held: _Command, now: Now) -> list[Decision]:
+    def _respond(self, job: LiveJob, command: Respond, held: _PendingCommand, now: Now) -> list[Decision]:
         """What an answer to a request becomes; nothing for one that was answered before."""
         key = job.requests.get(command.request_id)
         if key is None or is_closed(job.state, job.state.entry(job.state.keys[key].node_id)):
             return []
         asked = job.asked.get(key)
         emit = (
-            answer(job, key, asked, command, held.id, terms=self._memory.terms, now=now)
+            answer(job, key, asked, command, held.id, context=self._live_jobs.context, now=now)
             if asked is not None
             else _answer_form(job, key, command, held.id, now)
         )
@@ -123,8 +123,8 @@ class HumanCommands:
         job.awaited.pop(command.request_id, None)
         return [emit]
 
-    def _turn_down(self, held: _Command, why: str) -> list[Decision]:
-        self.unheard.append(Unheard(held.body.job_id, held.id, why))
+    def _turn_down(self, held: _PendingCommand, why: str) -> list[Decision]:
+        self.ignored.append(IgnoredCommand(held.body.job_id, held.id, why))
         return []
 
 
@@ -133,24 +133,24 @@ def _answer_form(job: LiveJob, key: str, command: Respond, command_id: str, now:
     waiting = job.keys.get(key)
     if not isinstance(waiting, Waiting) or command.request_id not in job.awaited or waiting.due_s <= now.mono_s:
         return None
-    return waits.answered(Key(job.state, key, job.state.keys[key]), waiting.event, command, command_id)
+    return waits.answered(JobKey(job.state, key, job.state.keys[key]), waiting.event, command, command_id)
 
 
-def _call_off(job: LiveJob, command: CancelContract, held: _Command) -> list[Decision]:
+def _call_off(job: LiveJob, command: CancelContract, held: _PendingCommand) -> list[Decision]:
     """What waits ends at once; what is under way is settled first, and not tried again.
 
     Once for each state that the key comes to: what somebody else wrote first may have made it void.
     """
     key = _key_to_call_off(job, command)
-    if key is None or held.answered_at == (job.state.keys[key].st, job.state.keys[key].t):
+    if key is None or held.answered_at == (job.state.keys[key].status, job.state.keys[key].fencing_token):
         return []
     state = job.state.keys[key]
-    held.answered_at = (state.st, state.t)
-    of = Key(job.state, key, state)
-    if state.st in (St.STARTED, St.REOPENED):
-        return [settlement.cancel_asked(of, command, held.id)]
+    held.answered_at = (state.status, state.fencing_token)
+    job_key = JobKey(job.state, key, state)
+    if state.status in (KeyStatus.STARTED, KeyStatus.REOPENED):
+        return [settlement.cancel_asked(job_key, command, held.id)]
     job.asked.pop(key, None)
-    return [settlement.called_off(of, command, held.id)]
+    return [settlement.called_off(job_key, command, held.id)]
 
 
 def _is_open(job: LiveJob, command: CancelContract) -> bool:
@@ -165,7 +165,11 @@ def _key_to_call_off(job: LiveJob, command: CancelContract) -> str | None:
         return None
     state = job.state.keys[key]
     was_asked_for = state.requested is not None or state.is_waiting
-    over = state.st is St.SETTLED or state.cancel_requested or (state.st is St.NONE and not was_asked_for)
+    over = (
+        state.status is KeyStatus.SETTLED
+        or state.cancel_requested
+        or (state.status is KeyStatus.NONE and not was_asked_for)
+    )
     return None if over else key
 
 
@@ -176,22 +180,22 @@ def _is_named(job: LiveJob, key: str, state: KeyState, command: CancelContract) 
 def _take_signal(job: LiveJob, command: Signal, command_id: str) -> list[Decision]:
     """The first signal of a declared key counts; what its node waits for already it ends at once."""
     name = command.correlation_key
-    accepts = confirming.awaits(job.state, command)
+    accepts = confirmations.awaits(job.state, command)
     if name in job.state.signals or name in job.signalled or not _is_awaited(job, name, accepts=accepts):
         return []
-    if accepts and not confirming.may_accept(job.state, command):
+    if accepts and not confirmations.may_accept(job.state, command):
         return []
     job.signalled.add(name)
-    said = waits.kept(job.state, command, command_id)
+    reported = waits.kept(job.state, command, command_id)
     if accepts:
-        end = confirming.accepted(job.state, command, command_id)
-        return [Emit(job.state.job_id, (said, settlement.written(end, name, command_id)))]
+        end = confirmations.accepted(job.state, command, command_id)
+        return [Emit(job.state.job_id, (reported, settlement.written(end, name, command_id)))]
     key = job.awaited.get(name)
     waiting = job.keys.get(key) if key is not None else None
     if key is None or not isinstance(waiting, Waiting):
-        return [Emit(job.state.job_id, (said,), key)]
-    of = Key(job.state, key, job.state.keys[key])
-    return [Emit(job.state.job_id, (said, waits.ended(of, waiting.event, command.payload, command_id)), key)]
+        return [Emit(job.state.job_id, (reported,), key)]
+    job_key = JobKey(job.state, key, job.state.keys[key])
+    return [Emit(job.state.job_id, (reported, waits.ended(job_key, waiting.event, command.payload, command_id)), key)]
 
 
 def _is_awaited(job: LiveJob, name: str, *, accepts: bool) -> bool:
@@ -200,7 +204,7 @@ def _is_awaited(job: LiveJob, name: str, *, accepts: bool) -> bool:
     return not over and (accepts or waits.declared(job.state, name))
 
 
-_RESOLUTIONS: Mapping[str, Callable[[Key, Resolve, str], Emit]] = {
+_RESOLUTIONS: Mapping[str, Callable[[JobKey, Resolve, str], Emit]] = {
     "happened": settlement.happened,
     "not_executed": settlement.not_executed,
     "retry": settlement.retry_by_hand,

@@ -2,17 +2,25 @@
 
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.adjudication import adjudicate, again, is_closed, wait_goes_on
-from aetheris.ledger.core.agenda import Item
 from aetheris.ledger.core.approvals import expired, is_past
 from aetheris.ledger.core.decisions import Decision, Facts, Now, ToFetch
 from aetheris.ledger.core.doubt import doubt
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.memory import LiveJob, PartitionMemory, Pending, Reopened, Started, Step, Waiting
+from aetheris.ledger.core.live_jobs import (
+    CurrentInvocation,
+    LiveJob,
+    LiveJobs,
+    Pending,
+    Reopened,
+    TimedDecision,
+    Waiting,
+)
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
-from aetheris.ledger.core.settlement import Key
+from aetheris.ledger.core.settlement import JobKey
+from aetheris.ledger.core.timer_queue import Item
 from aetheris.ledger.core.tool_failures import ToolFailures
-from aetheris.protocol.fold.state import St
+from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages.events import RejectReason
 from aetheris.protocol.planning.invocation import NotReady, blobs_needed
 
@@ -21,9 +29,9 @@ class Judgement:
     """Of one partition: what was due at the last `to_fetch` is what the next `decided` judges."""
 
     def __init__(
-        self, memory: PartitionMemory, due: DueTimes, requests: NodeRequests, offers: Offers, failures: ToolFailures
+        self, live_jobs: LiveJobs, due: DueTimes, requests: NodeRequests, offers: Offers, failures: ToolFailures
     ) -> None:
-        self._memory = memory
+        self._live_jobs = live_jobs
         self._due = due
         self._requests = requests
         self._offers = offers
@@ -36,7 +44,7 @@ class Judgement:
         """A line of calls that mean the same has changed; whether one here waits for that."""
         waiting = self._guarded.pop(scope, {})
         for item in waiting:
-            job = self._memory.jobs.get(item.job_id)
+            job = self._live_jobs.jobs.get(item.job_id)
             if job is not None:
                 self._due.hurry(job, item.name, now)
         return bool(waiting)
@@ -46,7 +54,7 @@ class Judgement:
         wanted = ToFetch()
         self._open = self._due.take(now.mono_s)
         for item in self._open:
-            job = self._memory.jobs[item.job_id]
+            job = self._live_jobs.jobs[item.job_id]
             if item.what == "node":
                 _fetch_blobs(job, item.name, wanted)
             elif item.what == "key":
@@ -62,16 +70,16 @@ class Judgement:
         return decided
 
     def _judge(self, item: Item, facts: Facts, now: Now) -> list[Decision]:
-        job = self._memory.jobs.get(item.job_id)
+        job = self._live_jobs.jobs.get(item.job_id)
         if job is None or job.state.needs_upgrade:
             return []
         try:
             return list(self._step(job, item, facts, now).decisions)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
-            self._memory.unjudged.note(job.state, error)
+            self._live_jobs.unjudged.note(job.state, error)
             return []
 
-    def _step(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
+    def _step(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> TimedDecision:
         match item.what:
             case "node":
                 return self._judge_node(job, item, facts, now)
@@ -80,12 +88,12 @@ class Judgement:
             case "request":
                 return self._judge_request(job, item, now)
 
-    def _judge_node(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
+    def _judge_node(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> TimedDecision:
         pending = job.pending.get(item.name)
         if pending is None:
-            return Step()
+            return TimedDecision()
         self._offers.miss(pending, now)
-        step = adjudicate(job, item.name, pending, terms=self._memory.terms, facts=facts, now=now)
+        step = adjudicate(job, item.name, pending, context=self._live_jobs.context, facts=facts, now=now)
         step = self._let_out(job, pending, item, step, now)
         if step.due_s is None:
             self._requests.discharge(job, item.name)
@@ -95,42 +103,44 @@ class Judgement:
             self._guarded.setdefault(pending.scope, {})[item] = None
         return step
 
-    def _judge_key(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> Step:
+    def _judge_key(self, job: LiveJob, item: Item, facts: Facts, now: Now) -> TimedDecision:
         held = job.keys.get(item.name)
         if held is None:
-            return Step()
-        of, terms = Key(job.state, item.name, job.state.keys[item.name]), self._memory.terms
-        if isinstance(held, Started):
-            step = doubt(of, held, terms, facts, now.mono_s)
+            return TimedDecision()
+        job_key, context = JobKey(job.state, item.name, job.state.keys[item.name]), self._live_jobs.context
+        if isinstance(held, CurrentInvocation):
+            step = doubt(job_key, held, context, facts, now.mono_s)
         elif isinstance(held, Waiting):
-            step = wait_goes_on(of, held, terms, now)
+            step = wait_goes_on(job_key, held, context, now)
         else:
             self._offers.miss(held, now)
-            step = self._let_out(job, held, item, again(job, of, held, terms=terms, facts=facts, now=now), now)
+            step = self._let_out(job, held, item, again(job, job_key, held, context=context, facts=facts, now=now), now)
         self._due.put_off(held, step.due_s if step.due_s is not None else float("inf"), item)
         return step
 
-    def _let_out(self, job: LiveJob, held: Pending | Reopened, item: Item, step: Step, now: Now) -> Step:
+    def _let_out(
+        self, job: LiveJob, held: Pending | Reopened, item: Item, step: TimedDecision, now: Now
+    ) -> TimedDecision:
         """A grant, as far as its tool may be called, and for whom."""
         return self._offers.offer(job, held, self._failures.sift(job, held, item, step, now))
 
-    def _judge_request(self, job: LiveJob, item: Item, now: Now) -> Step:
+    def _judge_request(self, job: LiveJob, item: Item, now: Now) -> TimedDecision:
         """Nobody has answered in time, or nobody has to any more."""
-        of, asked = Key(job.state, item.name, job.state.keys[item.name]), job.asked.get(item.name)
-        if of.state.requested is None or asked is None or job.state.terminal is not None:
-            return Step()
-        closed = is_closed(job.state, job.state.entry(of.state.node_id))
+        job_key, asked = JobKey(job.state, item.name, job.state.keys[item.name]), job.asked.get(item.name)
+        if job_key.state.requested is None or asked is None or job.state.terminal is not None:
+            return TimedDecision()
+        closed = is_closed(job.state, job.state.entry(job_key.state.node_id))
         if closed or asked.superseded:
             del job.asked[item.name]
-            if of.state.st is St.REOPENED:  # what was tried ends as such
-                return Step()
+            if job_key.state.status is KeyStatus.REOPENED:  # what was tried ends as such
+                return TimedDecision()
             why = "the job is stopping" if closed else "the plan has changed"
-            return Step((settlement.rejected(of, RejectReason.CANCELLED, why),))
-        if not is_past(of.state.requested, now):
-            self._due.put_off(asked, now.due_at(of.state.requested.expires_at), item)
-            return Step()
+            return TimedDecision((settlement.rejected(job_key, RejectReason.CANCELLED, why),))
+        if not is_past(job_key.state.requested, now):
+            self._due.put_off(asked, now.due_at(job_key.state.requested.expires_at), item)
+            return TimedDecision()
         del job.asked[item.name]
-        return Step((expired(of, of.state.requested),))
+        return TimedDecision((expired(job_key, job_key.state.requested),))
 
 
 def _fetch_blobs(job: LiveJob, node_id: str, wanted: ToFetch) -> None:
@@ -147,7 +157,7 @@ def _fetch_for_key(job: LiveJob, item: Item, wanted: ToFetch) -> None:
     state, held = job.state.keys[item.name], job.keys[item.name]
     if state.needs_yes and state.requested is None:
         _fetch_blobs(job, state.node_id, wanted)
-    if state.live:
+    if state.unresolved:
         wanted.effects.append((item.job_id, item.name))
-    if isinstance(held, Started) and held.cause is None:
+    if isinstance(held, CurrentInvocation) and held.cause is None:
         wanted.leases.append(item.name)

@@ -18,7 +18,7 @@ class QuarantineLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LedgerLimits:
     """Seconds, counts, and one choice."""
 
     lease_ttl_s: float

@@ -4,10 +4,10 @@ import heapq
 from dataclasses import dataclass
 
 from aetheris.ledger.core.adjudication import is_closed
-from aetheris.ledger.core.agenda import Item
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.memory import LiveJob, PartitionMemory, Pending
+from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, Pending
+from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.messages.commands import ToolRequest
 
 
@@ -22,8 +22,8 @@ class _Ahead:
 class NodeRequests:
     """The requests of one partition, by their offsets."""
 
-    def __init__(self, memory: PartitionMemory, due: DueTimes) -> None:
-        self._memory = memory
+    def __init__(self, live_jobs: LiveJobs, due: DueTimes) -> None:
+        self._live_jobs = live_jobs
         self._due = due
         self._ahead: list[tuple[int, int, _Ahead]] = []
         self._open: dict[int, None] = {}
@@ -40,7 +40,7 @@ class NodeRequests:
 
     def admit(self, now: Now) -> None:
         """What the fold has caught up with is due."""
-        while self._ahead and self._ahead[0][0] <= self._memory.folded:
+        while self._ahead and self._ahead[0][0] <= self._live_jobs.folded:
             _, offset, ahead = heapq.heappop(self._ahead)
             self._admit(ahead, offset, now)
 
@@ -61,7 +61,7 @@ class NodeRequests:
 
     def _admit(self, ahead: _Ahead, offset: int, now: Now) -> None:
         request = ahead.request
-        job = self._memory.jobs.get(request.job_id)
+        job = self._live_jobs.jobs.get(request.job_id)
         if job is None or not _in_force(job, request):
             del self._open[offset]
             return
@@ -78,7 +78,7 @@ class NodeRequests:
 def _in_force(job: LiveJob, request: ToolRequest) -> bool:
     state = job.state
     return (
-        (state.birth, state.revision) == (request.birth, request.revision)
+        (state.creation_offset, state.revision) == (request.birth, request.revision)
         and state.plan_hash == request.plan_hash
         and not is_closed(state, state.entry(request.nodes[0]))
     )

@@ -1,10 +1,10 @@
 """Nodes that wait for a signal, a time or a human: what the log begins and ends of it."""
 
 from aetheris.ledger.core import waits
-from aetheris.ledger.core.agenda import Item
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.memory import LiveJob, Waiting
+from aetheris.ledger.core.live_jobs import LiveJob, Waiting
+from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.messages import events as ev
 
 

@@ -2,48 +2,48 @@
 
 from dataclasses import replace
 
-from aetheris.ledger.core import confirming
-from aetheris.ledger.core.agenda import Item
+from aetheris.ledger.core import confirmations
 from aetheris.ledger.core.decisions import Grant, Now
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.memory import LiveJob, Offered, PartitionMemory, Pending, Reopened, Step, WorkerLife
+from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, Offered, Pending, Reopened, TimedDecision, WorkerLife
 from aetheris.ledger.core.presence import Presence
+from aetheris.ledger.core.timer_queue import Item
 
 
 class Offers:
     """What was offered to whom in one partition; `left` holds who has ended and is not dealt with yet."""
 
-    def __init__(self, memory: PartitionMemory, due: DueTimes) -> None:
-        self._memory = memory
+    def __init__(self, live_jobs: LiveJobs, due: DueTimes) -> None:
+        self._live_jobs = live_jobs
         self._due = due
-        self._presence = Presence(memory.ended)
+        self._presence = Presence(live_jobs.ended)
         self.left: list[WorkerLife] = []
 
     def restored(self) -> None:
         """History was read."""
         if self._presence.restored():
-            self._doubt_the_world()
+            self._doubt_all_workers()
 
     def started(self, life: WorkerLife) -> None:
         """A worker has started a call."""
-        if self._presence.started(life) and self._memory.live:
-            self._doubt_the_world()
+        if self._presence.started(life) and self._live_jobs.is_restored:
+            self._doubt_all_workers()
 
     def ended(self, life: WorkerLife) -> None:
         """A worker has ended."""
         if life == self._presence.serving:
             self.left.append(life)
 
-    def offer(self, job: LiveJob, held: Pending | Reopened, step: Step) -> Step:
+    def offer(self, job: LiveJob, held: Pending | Reopened, step: TimedDecision) -> TimedDecision:
         """A grant that builds on what can be compared is for the worker that is known to be there, and no other."""
         life = self._presence.serving
         granted = step.grant()
         if granted is None or life is None or step.due_s is None:
             return step
-        if not confirming.builds_on(job.state, granted.message.nodes, self._memory.terms):
+        if not confirmations.builds_on(job.state, granted.message.nodes, self._live_jobs.context):
             return step
         held.offered = Offered(life, step.due_s)
-        return Step((_only_for(life, granted),), step.due_s)
+        return TimedDecision((_only_for(life, granted),), step.due_s)
 
     def miss(self, held: Pending | Reopened, now: Now) -> None:
         """What was offered to one worker, and not taken up in time: that worker is not there."""
@@ -56,7 +56,7 @@ class Offers:
         left, self.left = self.left, []
         for life in left:
             self._gone(life)
-            for job in self._memory.jobs.values():
+            for job in self._live_jobs.jobs.values():
                 self._withdraw(job, life, now)
 
     def _withdraw(self, job: LiveJob, life: WorkerLife, now: Now) -> None:
@@ -71,13 +71,13 @@ class Offers:
 
     def _gone(self, life: WorkerLife) -> None:
         if self._presence.gone(life):
-            self._doubt_the_world()
+            self._doubt_all_workers()
 
-    def _doubt_the_world(self) -> None:
+    def _doubt_all_workers(self) -> None:
         """Ledger and executor were gone together: what was read from the log is confirmed before it is built on."""
-        for job in self._memory.jobs.values():
-            if job.state.birth <= self._memory.restored_at:
-                confirming.resumed(job, self._memory.folded, self._memory.terms)
+        for job in self._live_jobs.jobs.values():
+            if job.state.creation_offset <= self._live_jobs.restored_at:
+                confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
 
 
 def _only_for(life: WorkerLife, granted: Grant) -> Grant:

@@ -6,23 +6,23 @@ two phases: `to_fetch` takes up what is due and says what must be known of the s
 
 from collections.abc import Iterator, Mapping
 
-from aetheris.ledger.core import confirming
+from aetheris.ledger.core import confirmations
 from aetheris.ledger.core.decisions import Decision, Facts, Now, ToFetch
 from aetheris.ledger.core.due_times import DueTimes
-from aetheris.ledger.core.human_commands import HumanCommands, Unheard
+from aetheris.ledger.core.human_commands import HumanCommands, IgnoredCommand
+from aetheris.ledger.core.invocations import Invocations
 from aetheris.ledger.core.judgement import Judgement
 from aetheris.ledger.core.key_changes import KeyChanges
-from aetheris.ledger.core.memory import LiveJob, PartitionMemory, Terms, WorkerLife
+from aetheris.ledger.core.live_jobs import DecisionContext, LiveJob, LiveJobs, WorkerLife
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.offers import Offers
-from aetheris.ledger.core.quarantine import Quarantine, Tool
+from aetheris.ledger.core.quarantine import Quarantine, TenantTool
 from aetheris.ledger.core.reactions import Reactions
 from aetheris.ledger.core.tool_failures import ToolFailures
-from aetheris.ledger.core.tries import Tries
 from aetheris.ledger.core.worker_ends import WorkerEnds
-from aetheris.protocol.base.sealed import SealedNames, UnreadBirths
+from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.state import St, birth
+from aetheris.protocol.fold.state import KeyStatus, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Ended, StepCommand, ToolRequest
@@ -35,43 +35,43 @@ _PLAIN = frozenset({ev.ToolInvocationStarted, ev.ToolInvocationFinished})
 class Partition:
     """Jobs are kept in the order of their births; `ended` is everything known of ended workers, with how."""
 
-    def __init__(self, terms: Terms, ended: Mapping[WorkerLife, Ended]) -> None:
-        self._memory = memory = PartitionMemory(terms, ended)
-        self._due = DueTimes(memory)
-        self._requests = NodeRequests(memory, self._due)
-        self._ends = WorkerEnds(memory)
-        self._offers = Offers(memory, self._due)
-        self._failures = ToolFailures(memory, self._due)
-        self._tries = Tries(memory, self._due, self._ends, self._offers, self._failures)
-        self._changes = KeyChanges(memory, self._due, self._requests, self._tries)
+    def __init__(self, context: DecisionContext, ended: Mapping[WorkerLife, Ended]) -> None:
+        self._live_jobs = live_jobs = LiveJobs(context, ended)
+        self._due = DueTimes(live_jobs)
+        self._requests = NodeRequests(live_jobs, self._due)
+        self._ends = WorkerEnds(live_jobs)
+        self._offers = Offers(live_jobs, self._due)
+        self._failures = ToolFailures(live_jobs, self._due)
+        self._invocations = Invocations(live_jobs, self._due, self._ends, self._offers, self._failures)
+        self._changes = KeyChanges(live_jobs, self._due, self._requests, self._invocations)
         self._cancels, self._lines = self._changes.cancels, self._changes.lines
-        self._reactions = Reactions(memory, self._due, self._requests, self._tries, self._changes)
-        self._commands = HumanCommands(memory)
-        self._judgement = Judgement(memory, self._due, self._requests, self._offers, self._failures)
+        self._reactions = Reactions(live_jobs, self._due, self._requests, self._invocations, self._changes)
+        self._commands = HumanCommands(live_jobs)
+        self._judgement = Judgement(live_jobs, self._due, self._requests, self._offers, self._failures)
         self._forgotten = SealedNames()
-        self._unread = UnreadBirths()
+        self._unread = UnreadCreations()
         self.contradictions: list[ev.ToolInvocationFinished] = []
         """Successes that came after their key was settled otherwise, for an operator to hear of."""
 
     @property
     def jobs(self) -> dict[str, LiveJob]:
         """The live jobs."""
-        return self._memory.jobs
+        return self._live_jobs.jobs
 
     @property
     def folded(self) -> int:
         """The offset of the last record that was read."""
-        return self._memory.folded
+        return self._live_jobs.folded
 
     @property
     def unjudged(self) -> Unjudged:
         """What could not be judged, for an operator to hear of."""
-        return self._memory.unjudged
+        return self._live_jobs.unjudged
 
     @property
-    def unheard(self) -> list[Unheard]:
+    def ignored(self) -> list[IgnoredCommand]:
         """People's words that decide nothing, for an operator to hear of."""
-        return self._commands.unheard
+        return self._commands.ignored
 
     @property
     def quarantine(self) -> Quarantine:
@@ -82,11 +82,11 @@ class Partition:
 
     def pass_over(self, offset: int) -> None:
         """A record that says nothing here was read."""
-        self._memory.folded = offset
+        self._live_jobs.folded = offset
 
     def needs_upgrade(self, job_id: str, offset: int, *, is_birth: bool = False) -> None:
         """A record of the job that this version can't read: nothing more is decided about it."""
-        self._memory.folded = offset
+        self._live_jobs.folded = offset
         job = self.jobs.get(job_id)
         if job is not None:
             job.state.needs_upgrade = True
@@ -95,29 +95,29 @@ class Partition:
 
     def evolve(self, event: Event, offset: int, now: Now, at_s: float = 0.0) -> None:
         """Fold one event, appended at `at_s` (seconds since 1970); what it makes due the next `decide` decides."""
-        memory = self._memory
-        memory.folded = offset
-        job = memory.jobs.get(event.job_id)
+        live_jobs = self._live_jobs
+        live_jobs.folded = offset
+        job = live_jobs.jobs.get(event.job_id)
         if job is None:
             self._take_in(event, offset)
             return
         try:
             self._follow(job, event, now, at_s)
         except Exception as error:  # noqa: BLE001 - it concerns this job alone
-            memory.unjudged.note(job.state, error)
+            live_jobs.unjudged.note(job.state, error)
 
     def confirm(self, answer: ev.EffectConfirmed | ev.ConfirmationFailed, offset: int, now: Now) -> None:
         """Take what the outside says of a recorded effect; what waits for it is looked at again."""
-        self._memory.folded = offset
+        self._live_jobs.folded = offset
         job = self.jobs.get(answer.job_id)
-        if job is not None and confirming.hear(job, answer, self._memory.terms, now):
+        if job is not None and confirmations.observe(job, answer, self._live_jobs.context, now):
             self._due.hurry_all(job, now)
 
     def nothing_changed(self, job_id: str, key: str, now: Now) -> None:
         """A call that was to be confirmed has recorded no change."""
         job = self.jobs.get(job_id)
         if job is not None:
-            confirming.nothing_changed(job, key)
+            confirmations.nothing_changed(job, key)
             self._due.hurry_all(job, now)
 
     def request(self, request: ToolRequest, offset: int, parent: bytes | None = None) -> None:
@@ -138,19 +138,19 @@ class Partition:
         self._offers.ended(life)
         return bool(self._ends.unrecorded or self._offers.left)
 
-    def tool_released(self, tool: Tool, below: int, now: Now) -> bool:
+    def tool_released(self, tool: TenantTool, below: int, now: Now) -> bool:
         """A person says that a tool's calls wait no longer, whatever failed below an offset; whether any did here."""
         return self._failures.release(tool, below, now)
 
     def restored(self, now: Now) -> None:
         """History was read: every lease gets a full TTL before it is missed."""
-        memory = self._memory
-        memory.live, memory.restored_at = True, memory.folded
+        live_jobs = self._live_jobs
+        live_jobs.is_restored, live_jobs.restored_at = True, live_jobs.folded
         self._offers.restored()
         for job in self.jobs.values():
             self._cancels.give_up(job)
-            confirming.taken_up(job, memory.folded, memory.terms, memory.ended)
-            self._tries.resume(job, now)
+            confirmations.taken_up(job, live_jobs.folded, live_jobs.context, live_jobs.ended)
+            self._invocations.resume(job, now)
             self._due.put_all(job)
 
     # a round
@@ -175,7 +175,7 @@ class Partition:
         return [
             *self._ends.decided(),
             *self._commands.decided(now),
-            *self._tries.findings.decided(),
+            *self._invocations.findings.decided(),
             *self._cancels.decided(),
             *self._judgement.decided(facts, now),
             *self._lines.decided(now),
@@ -188,7 +188,7 @@ class Partition:
 
     def _is_due_at_once(self) -> bool:
         return bool(
-            self._tries.findings.unsettled
+            self._invocations.findings.unsettled
             or self._ends.unrecorded
             or self._lines.unwritten
             or self._cancels.given_up
@@ -199,7 +199,7 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        yield from ((job_id, job.state.birth) for job_id, job in self.jobs.items())
+        yield from ((job_id, job.state.creation_offset) for job_id, job in self.jobs.items())
         yield from self._unread.items()
 
     def open_request(self) -> int | None:
@@ -214,7 +214,7 @@ class Partition:
 
     def _take_in(self, event: Event, offset: int) -> None:
         if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
-            self.jobs[event.job_id] = LiveJob(birth(event, offset))
+            self.jobs[event.job_id] = LiveJob(create_job(event, offset))
         elif isinstance(event, ev.JobSealed):
             self._unread.pop(event.job_id)
 
@@ -222,14 +222,14 @@ class Partition:
         keys = job.state.keys
         key = event.idempotency_key if isinstance(event, ev.KeyEvent) else None
         known = keys.get(key) if key is not None else None
-        before = known.st if known is not None else St.NONE
-        if not apply(job.state, event, self._memory.folded):
+        before = known.status if known is not None else KeyStatus.NONE
+        if not apply(job.state, event, self._live_jobs.folded):
             return
-        if key is not None and (known or keys[key]).st is not before:
+        if key is not None and (known or keys[key]).status is not before:
             self._changes.moved(job, key, before, event, now)
             if isinstance(event, ev.ToolInvocationFinished):
                 self._failures.judge(job, event, now)
-        elif before is St.SETTLED and isinstance(event, ev.ToolInvocationFinished):
+        elif before is KeyStatus.SETTLED and isinstance(event, ev.ToolInvocationFinished):
             self.contradictions.append(event)
         if type(event) in _PLAIN:
             return

@@ -141,7 +141,7 @@ _DENY = Rule(name=NO_RULE, tools=("*",), effect=PolicyEffect.DENY)
 
 
 @dataclass(slots=True)
-class Verdict:
+class PolicyVerdict:
     """What the policy says of a call: the rule that decides, and in words why where it refuses."""
 
     rule: Rule
@@ -159,7 +159,7 @@ class Policy:
         self._known: dict[tuple[str, bool], tuple[Rule, ...]] = {}
         self._plain: dict[str, str | None] = {}
 
-    def verdict(self, tool: str, irreversible: bool, facts: Callable[[], Facts]) -> Verdict:
+    def verdict(self, tool: str, irreversible: bool, facts: Callable[[], Facts]) -> PolicyVerdict:
         """What the first rule that matches says; `facts` are asked for only where a condition looks at them.
 
         A condition that can't be judged denies the call: nothing runs because a rule failed.
@@ -167,14 +167,14 @@ class Policy:
         found: Facts | None = None
         for rule in self._candidates(tool, irreversible):
             if rule.when is None:
-                return Verdict(rule, rule.effect, rule.name)
+                return PolicyVerdict(rule, rule.effect, rule.name)
             found = facts() if found is None else found
             try:
                 if rule.holds(found):
-                    return Verdict(rule, rule.effect, rule.name)
+                    return PolicyVerdict(rule, rule.effect, rule.name)
             except Exception as error:  # noqa: BLE001  whatever a condition stumbles over; the value stays out of it
-                return Verdict(rule, PolicyEffect.DENY, f"{rule.name}: can't be judged ({type(error).__name__})")
-        return Verdict(_DENY, PolicyEffect.DENY, NO_RULE)
+                return PolicyVerdict(rule, PolicyEffect.DENY, f"{rule.name}: can't be judged ({type(error).__name__})")
+        return PolicyVerdict(_DENY, PolicyEffect.DENY, NO_RULE)
 
     def deciders(self, name: str | None) -> Deciders:
         """Whom a rule names; where it stands no more, everybody but who submitted the job."""
@@ -232,8 +232,8 @@ def _rule(text: str, index: int, entry: Any) -> Rule:
         return Rule.model_validate(entry)
     except ValidationError as error:
         name = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
-        place, said = first_fault(error, Rule.model_fields)
+        place, wording = first_fault(error, Rule.model_fields)
         field = ".".join(map(str, place))
         # a rule of the model's own begins with the field that it is about
-        line = toml_line(text, "rules", index, place[0] if place else said.partition(":")[0])
-        raise PolicyError(f"rule {name or index + 1!r}: {f'{field}: ' if field else ''}{said}", line) from None
+        line = toml_line(text, "rules", index, place[0] if place else wording.partition(":")[0])
+        raise PolicyError(f"rule {name or index + 1!r}: {f'{field}: ' if field else ''}{wording}", line) from None

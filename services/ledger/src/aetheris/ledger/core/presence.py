@@ -5,7 +5,7 @@ Pure, and from evidence alone: what it has started since then, the recorded end 
 
 from collections.abc import Collection
 
-from aetheris.ledger.core.memory import WorkerLife
+from aetheris.ledger.core.live_jobs import WorkerLife
 
 
 class Presence:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from aetheris.ledger.core.agenda import Item
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.doubt import LEASE_EXPIRED, WORKER_ENDED
 from aetheris.ledger.core.limits import QuarantineLimits
+from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Outcome, Via
 
@@ -26,7 +26,7 @@ NOT_CALLED = "NotExecuted: "
 """How an executor begins that says why it made no call."""
 
 
-class Tool(NamedTuple):
+class TenantTool(NamedTuple):
     """A tool, as the jobs of one tenant call it: what fails for him need not fail for others."""
 
     tenant: str
@@ -34,18 +34,18 @@ class Tool(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class QuarantineChange:
     """What has become of a quarantine, for people to hear of."""
 
     what: Literal["begun", "prolonged", "trying", "ended", "released"]
-    tool: Tool
+    tool: TenantTool
     failures: int
     until: datetime
     """When the next call is let through."""
 
 
 @dataclass(slots=True)
-class _Course:
+class _ToolHistory:
     """How a tool has done since its last success."""
 
     failures: int = 0
@@ -68,50 +68,50 @@ class Quarantine:
 
     def __init__(self, limits: QuarantineLimits) -> None:
         self._limits = limits
-        self._courses: dict[Tool, _Course] = {}
-        self._quarantined: set[Tool] = set()
-        self._counts_from: dict[Tool, int] = {}
+        self._histories: dict[TenantTool, _ToolHistory] = {}
+        self._quarantined: set[TenantTool] = set()
+        self._counts_from: dict[TenantTool, int] = {}
         """Where in the log a person has said that what a tool failed before says nothing any more."""
-        self.words: list[Word] = []
+        self.changes: list[QuarantineChange] = []
 
     def __bool__(self) -> bool:
         """Whether any tool's calls are held."""
         return bool(self._quarantined)
 
-    def __contains__(self, tool: Tool | None) -> bool:
+    def __contains__(self, tool: TenantTool | None) -> bool:
         return tool in self._quarantined
 
-    def counts(self, tool: Tool, offset: int) -> bool:
+    def counts(self, tool: TenantTool, offset: int) -> bool:
         """Whether what happened there still says anything of the tool."""
         return offset >= self._counts_from.get(tool, 0)
 
-    def failed(self, tool: Tool, call: Call, now: Now) -> Iterable[Item]:
+    def failed(self, tool: TenantTool, call: Call, now: Now) -> Iterable[Item]:
         """A try has failed in a way that tells about its tool; what was held for another time, to be looked at now."""
         if not self._limits.after:
             return ()
-        course = self._courses.setdefault(tool, _Course())
-        course.failures += 1
-        if len(course.jobs) < self._limits.jobs:
-            course.jobs.add(call[0])
+        history = self._histories.setdefault(tool, _ToolHistory())
+        history.failures += 1
+        if len(history.jobs) < self._limits.jobs:
+            history.jobs.add(call[0])
         if tool not in self._quarantined:
-            if course.failures >= self._limits.after and len(course.jobs) >= self._limits.jobs:
-                self._hold(tool, course, min(self._limits.first_s, self._limits.longest_s), now)
-        elif course.trial == call:  # those that began before it say nothing new
-            self._hold(tool, course, min(2 * course.pause_s, self._limits.longest_s), now)
-            held, course.held = course.held, {}
+            if history.failures >= self._limits.after and len(history.jobs) >= self._limits.jobs:
+                self._hold(tool, history, min(self._limits.first_s, self._limits.longest_s), now)
+        elif history.trial == call:  # those that began before it say nothing new
+            self._hold(tool, history, min(2 * history.pause_s, self._limits.longest_s), now)
+            held, history.held = history.held, {}
             return held
         return ()
 
-    def succeeded(self, tool: Tool, now: Now) -> Iterable[Item]:
+    def succeeded(self, tool: TenantTool, now: Now) -> Iterable[Item]:
         """Its course begins anew; what was held, to be looked at now."""
         return self._end("ended", tool, now)
 
-    def released(self, tool: Tool, below: int, now: Now) -> Iterable[Item]:
+    def released(self, tool: TenantTool, below: int, now: Now) -> Iterable[Item]:
         """A person says so of all that lies below; what was held, to be looked at now."""
         self._counts_from[tool] = max(below, self._counts_from.get(tool, 0))
         return self._end("released", tool, now)
 
-    def wait(self, tool: Tool, call: Call, item: Item, lasts_s: float, now: Now) -> float | None:
+    def wait(self, tool: TenantTool, call: Call, item: Item, lasts_s: float, now: Now) -> float | None:
         """When the call may be looked at again; None lets it through.
 
         What is let through of a tool in quarantine is its trial: the next one comes when it has failed, or when nothing
@@ -119,46 +119,48 @@ class Quarantine:
         """
         if tool not in self._quarantined:
             return None
-        course = self._courses[tool]
-        course.due_s = min(course.due_s, now.mono_s + course.window_s)
-        if now.mono_s < course.due_s:
-            course.held[item] = None
-            return course.due_s
-        course.trial, course.held = call, {}
-        course.let_wait(course.pause_s + lasts_s, now)
-        self._tell("trying", tool, course, now)
+        history = self._histories[tool]
+        history.due_s = min(history.due_s, now.mono_s + history.window_s)
+        if now.mono_s < history.due_s:
+            history.held[item] = None
+            return history.due_s
+        history.trial, history.held = call, {}
+        history.let_wait(history.pause_s + lasts_s, now)
+        self._report("trying", tool, history, now)
         return None
 
-    def _end(self, what: Literal["ended", "released"], tool: Tool, now: Now) -> Iterable[Item]:
-        course = self._courses.pop(tool, None)
-        if course is None or tool not in self._quarantined:
+    def _end(self, what: Literal["ended", "released"], tool: TenantTool, now: Now) -> Iterable[Item]:
+        history = self._histories.pop(tool, None)
+        if history is None or tool not in self._quarantined:
             return ()
         self._quarantined.discard(tool)
-        self.words.append(Word(what, tool, course.failures, now.wall))
-        return course.held
+        self.changes.append(QuarantineChange(what, tool, history.failures, now.wall))
+        return history.held
 
-    def _hold(self, tool: Tool, course: _Course, pause_s: float, now: Now) -> None:
+    def _hold(self, tool: TenantTool, history: _ToolHistory, pause_s: float, now: Now) -> None:
         begins = tool not in self._quarantined
         self._quarantined.add(tool)
-        course.pause_s, course.trial = pause_s, None
-        course.let_wait(pause_s, now)
-        self._tell("begun" if begins else "prolonged", tool, course, now)
+        history.pause_s, history.trial = pause_s, None
+        history.let_wait(pause_s, now)
+        self._report("begun" if begins else "prolonged", tool, history, now)
 
-    def _tell(self, what: Literal["begun", "prolonged", "trying"], tool: Tool, course: _Course, now: Now) -> None:
-        until = now.wall + timedelta(seconds=course.due_s - now.mono_s)
-        self.words.append(Word(what, tool, course.failures, until))
+    def _report(
+        self, what: Literal["begun", "prolonged", "trying"], tool: TenantTool, history: _ToolHistory, now: Now
+    ) -> None:
+        until = now.wall + timedelta(seconds=history.due_s - now.mono_s)
+        self.changes.append(QuarantineChange(what, tool, history.failures, until))
 
 
-def tells_about_tool(said: ev.ToolInvocationFinished | ev.InvocationInDoubt) -> bool | None:
+def concerns_tool(event: ev.ToolInvocationFinished | ev.InvocationInDoubt) -> bool | None:
     """Whether a try's end shows that its tool works, or that it does not; None where it shows neither.
 
     A call that is refused for what it is (`Failed`, bad arguments, a policy, a human) says nothing of the next one; nor
     does the end of a worker, or what became known of an effect later.
     """
-    if isinstance(said, ev.InvocationInDoubt):
-        return None if said.error_class in NOT_OF_THE_TOOL else False
-    if said.via is not Via.EXECUTOR or said.outcome is Outcome.PERMANENT:
+    if isinstance(event, ev.InvocationInDoubt):
+        return None if event.error_class in NOT_OF_THE_TOOL else False
+    if event.via is not Via.EXECUTOR or event.outcome is Outcome.PERMANENT:
         return None
-    if said.outcome is Outcome.RETRYABLE:
-        return None if (said.error or "").startswith(NOT_CALLED) else False
+    if event.outcome is Outcome.RETRYABLE:
+        return None if (event.error or "").startswith(NOT_CALLED) else False
     return True

@@ -1,14 +1,14 @@
 """What an event brings about beside the fold: by its kind, which part of the memory it changes, and what is due."""
 
-from aetheris.ledger.core import confirming
+from aetheris.ledger.core import confirmations
 from aetheris.ledger.core.asked_humans import AskedHumans
 from aetheris.ledger.core.decisions import Now
 from aetheris.ledger.core.due_times import DueTimes
+from aetheris.ledger.core.invocations import Invocations
 from aetheris.ledger.core.key_changes import KeyChanges
-from aetheris.ledger.core.memory import LiveJob, PartitionMemory
+from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
 from aetheris.ledger.core.node_requests import NodeRequests
 from aetheris.ledger.core.node_waits import NodeWaits
-from aetheris.ledger.core.tries import Tries
 from aetheris.protocol.fold.state import NODE_WAITS
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import Event
@@ -18,27 +18,27 @@ class Reactions:
     """Of one partition: called once for each event that the fold took."""
 
     def __init__(
-        self, memory: PartitionMemory, due: DueTimes, requests: NodeRequests, tries: Tries, changes: KeyChanges
+        self, live_jobs: LiveJobs, due: DueTimes, requests: NodeRequests, invocations: Invocations, changes: KeyChanges
     ) -> None:
-        self._memory = memory
+        self._live_jobs = live_jobs
         self._due = due
         self._requests = requests
-        self._tries = tries
+        self._invocations = invocations
         self._cancels, self._lines = changes.cancels, changes.lines
-        self._humans = AskedHumans(memory, due)
+        self._humans = AskedHumans(live_jobs, due)
         self._waits = NodeWaits(due)
 
     def follow(self, job: LiveJob, event: Event, now: Now, at_s: float) -> None:
         """The event was folded; `at_s` is when it was appended, in seconds since 1970."""
         match event:
             case ev.WorkerEnded():
-                self._tries.end_worker(job, (event.worker_id, event.incarnation), now)
+                self._invocations.end_worker(job, (event.worker_id, event.incarnation), now)
             case ev.InvocationInDoubt():
-                self._tries.doubt(job, event, now)
+                self._invocations.doubt(job, event, now)
             case ev.InvocationProbed():
-                self._tries.take_answer(job, event, now)
+                self._invocations.take_answer(job, event, now)
             case ev.RetryScheduled():
-                self._due.try_again(job, event.idempotency_key, now)
+                self._due.retry(job, event.idempotency_key, now)
             case ev.InvocationCancelRequested():
                 self._due.hurry_free(job, event.idempotency_key, now)
             case ev.PolicyAllowed() | ev.ApprovalRequested() | ev.ApprovalDecided():
@@ -70,40 +70,40 @@ class Reactions:
         """What concerns the whole job."""
         match event:
             case ev.JobResumed():
-                confirming.resumed(job, self._memory.folded, self._memory.terms)
+                confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
                 self._due.go_on(job, now)
             case ev.CancelRequested():
                 self._cancels.give_up(job)
                 self._due.go_on(job, now)
             case ev.JobCompleted() | ev.JobFailed() | ev.JobCancelled():
                 self._lines.over(job)
-                self._change_course(job, now)
+                self._change_plan(job, now)
             case ev.JobStopping() | ev.PlanGenerated():
-                self._change_course(job, now)
+                self._change_plan(job, now)
             case _:
                 pass
 
-    def _change_course(self, job: LiveJob, now: Now) -> None:
-        self._due.change_course(job, now)
+    def _change_plan(self, job: LiveJob, now: Now) -> None:
+        self._due.change_plan(job, now)
         self._cancels.give_up(job)
 
     def _begin_wait(self, job: LiveJob, event: ev.JobWaiting, now: Now) -> None:
-        if event.wait_type == confirming.WAIT:
-            confirming.asked(job, event)
+        if event.wait_type == confirmations.WAIT:
+            confirmations.asked(job, event)
         if event.node_id is None or event.idempotency_key is None or event.wait_type not in NODE_WAITS:
             return
         self._requests.discharge(job, event.node_id)
         self._waits.begin(job, event.idempotency_key, event, event.node_id, now)
 
     def _end_wait(self, job: LiveJob, event: ev.WaitCompleted, now: Now) -> None:
-        if event.wait_type == confirming.WAIT:
-            confirming.accept(job, self._memory.terms)
+        if event.wait_type == confirmations.WAIT:
+            confirmations.accept(job, self._live_jobs.context)
             self._due.hurry_all(job, now)
             return
-        if event.wait_type == confirming.UNANSWERED:
+        if event.wait_type == confirmations.UNANSWERED:
             self._due.hurry_all(job, now)
             return
-        confirming.resumed(job, self._memory.folded, self._memory.terms)
+        confirmations.resumed(job, self._live_jobs.folded, self._live_jobs.context)
         if event.node_id is not None:
             self._due.hurry(job, event.node_id, now)
         self._waits.end(job, event)

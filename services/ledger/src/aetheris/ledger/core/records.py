@@ -10,7 +10,7 @@ def record_of(job: JobState, key: str, offset: int) -> LedgerRecord:
     entry = job.entry(state.node_id)
     success = state.outcome is Settled.SUCCESS
     return LedgerRecord(
-        invocation_id=state.settled_by or state.n or key,
+        invocation_id=state.settled_by or state.current_invocation or key,
         job_id=job.job_id,
         step_id=state.node_id,
         tool_name=entry.node.tool_name if entry is not None else "",
@@ -18,8 +18,8 @@ def record_of(job: JobState, key: str, offset: int) -> LedgerRecord:
         idempotency_key=key,
         status="success" if success else "failure",
         committed=success,
-        attempt_id=state.x - 1,
-        token=state.t,
+        attempt_id=state.external_attempt - 1,
+        token=state.fencing_token,
         offset=offset,
         result=state.result,
         external_id=state.external_id,

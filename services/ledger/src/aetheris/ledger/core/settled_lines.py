@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from aetheris.ledger.core.contents import released, settled
-from aetheris.ledger.core.decisions import Decision, Line, Now, View
-from aetheris.ledger.core.memory import LiveJob, PartitionMemory
+from aetheris.ledger.core.decisions import Decision, DuplicateLine, Now, View
+from aetheris.ledger.core.duplicate_index import released, settled
+from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs
 from aetheris.ledger.core.records import record_of
 
 VIEWS_AFTER_RESTART = 10_000
@@ -14,8 +14,8 @@ VIEWS_AFTER_RESTART = 10_000
 class SettledLines:
     """Of one partition: what has been settled, and which jobs have ended, since the last `decide`."""
 
-    def __init__(self, memory: PartitionMemory) -> None:
-        self._memory = memory
+    def __init__(self, live_jobs: LiveJobs) -> None:
+        self._live_jobs = live_jobs
         self._settled: deque[tuple[LiveJob, str, int]] = deque()
         self._over: list[LiveJob] = []
 
@@ -26,8 +26,8 @@ class SettledLines:
 
     def settled(self, job: LiveJob, key: str) -> None:
         """A key was settled by the event that is being folded."""
-        self._settled.append((job, key, self._memory.folded))
-        if not self._memory.live and len(self._settled) > VIEWS_AFTER_RESTART:
+        self._settled.append((job, key, self._live_jobs.folded))
+        if not self._live_jobs.is_restored and len(self._settled) > VIEWS_AFTER_RESTART:
             self._settled.popleft()
 
     def over(self, job: LiveJob) -> None:
@@ -37,12 +37,12 @@ class SettledLines:
     def decided(self, now: Now) -> list[Decision]:
         """The lines."""
         views: list[Decision] = [View(record_of(job.state, key, offset)) for job, key, offset in self._settled]
-        contents = self._memory.terms.contents
-        lines = [settled(job.state, key, contents, now) for job, key, _ in self._settled]
-        for line in (*lines, *(line for job in self._over for line in released(job.state, contents))):
+        duplicates = self._live_jobs.context.duplicates
+        lines = [settled(job.state, key, duplicates, now) for job, key, _ in self._settled]
+        for line in (*lines, *(line for job in self._over for line in released(job.state, duplicates))):
             if line is not None:
-                contents.take(line)
-                views.append(Line(line))
+                duplicates.take(line)
+                views.append(DuplicateLine(line))
         self._settled.clear()
         self._over.clear()
         return views

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from aetheris.ledger.core.decisions import Emit, Written
-from aetheris.ledger.core.memory import WorkerLife
+from aetheris.ledger.core.decisions import Emit, IdentifiedEvent
+from aetheris.ledger.core.live_jobs import WorkerLife
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import event_id
-from aetheris.protocol.fold.state import JobState, KeyState, St
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Ended, Resolve
 from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
@@ -24,7 +24,7 @@ CANCELLED = RejectReason.CANCELLED.value
 
 
 @dataclass(slots=True)
-class Key:
+class JobKey:
     """A key of a job, and its state."""
 
     job: JobState
@@ -32,9 +32,9 @@ class Key:
     state: KeyState
 
     @property
-    def nonce(self) -> str:
+    def invocation_id(self) -> str:
         """The nonce in charge."""
-        return self.state.n or ""
+        return self.state.current_invocation or ""
 
     @property
     def started(self) -> ev.ToolInvocationStarted:
@@ -54,17 +54,17 @@ class StoredEffect(BaseModel):
     changed: ev.StateChanged | None = None
 
 
-def written(event: Event, *cause: str) -> Written:
+def written(event: Event, *cause: str) -> IdentifiedEvent:
     """An event under the id that follows from its cause: a writer that repeats itself repeats the id."""
-    return Written(event_id(event.job_id, event.event_type, *cause), event)
+    return IdentifiedEvent(event_id(event.job_id, event.event_type, *cause), event)
 
 
-def emit(of: Key, *events: Written, blobs: tuple[bytes, ...] = ()) -> Emit:
+def emit(job_key: JobKey, *events: IdentifiedEvent, blobs: tuple[bytes, ...] = ()) -> Emit:
     """One atomic group about a key."""
-    return Emit(of.job.job_id, events, of.key, blobs)
+    return Emit(job_key.job.job_id, events, job_key.key, blobs)
 
 
-def stored_effect(of: Key, nonce: str, value: bytes) -> StoredEffect | None:
+def stored_effect(job_key: JobKey, invocation_id: str, value: bytes) -> StoredEffect | None:
     """What the effect store has for a nonce; None where it isn't, whole, what this very try would have appended.
 
     The store is believed in nothing: what the fold would not take, or nobody could read, is as if it were not there.
@@ -75,22 +75,26 @@ def stored_effect(of: Key, nonce: str, value: bytes) -> StoredEffect | None:
         effect = StoredEffect.model_validate_json(value)
     except ValidationError:
         return None
-    return effect if _is_of(effect, of, nonce) and _is_whole(effect.finished) else None
+    return effect if _is_of(effect, job_key, invocation_id) and _is_whole(effect.finished) else None
 
 
-def _is_of(effect: StoredEffect, of: Key, nonce: str) -> bool:
+def _is_of(effect: StoredEffect, job_key: JobKey, invocation_id: str) -> bool:
     """Whether all of it is about this try; what a try itself never writes may not be in it."""
     finished, committed, changed = effect.finished, effect.committed, effect.changed
-    place = (of.job.job_id, of.state.node_id)
-    if (finished.job_id, finished.node_id, finished.idempotency_key, finished.invocation_id) != (*place, of.key, nonce):
+    place = (job_key.job.job_id, job_key.state.node_id)
+    if (finished.job_id, finished.node_id, finished.idempotency_key, finished.invocation_id) != (
+        *place,
+        job_key.key,
+        invocation_id,
+    ):
         return False
-    if (committed.job_id, committed.node_id, committed.idempotency_key) != (*place, of.key):
+    if (committed.job_id, committed.node_id, committed.idempotency_key) != (*place, job_key.key):
         return False
     if changed is not None and (changed.job_id, changed.node_id) != place:
         return False
-    if (committed.command_id, committed.kind) != (of.state.node_id, of.started.kind):
+    if (committed.command_id, committed.kind) != (job_key.state.node_id, job_key.started.kind):
         return False
-    if (committed.input_hash, committed.output_hash) != (of.started.args_hash, finished.output_hash):
+    if (committed.input_hash, committed.output_hash) != (job_key.started.args_hash, finished.output_hash):
         return False
     foreign = (finished.via is not Via.EXECUTOR, finished.by, finished.evidence, finished.error)
     return not any(foreign)
@@ -107,96 +111,102 @@ def _is_whole(finished: ev.ToolInvocationFinished) -> bool:
     return same and len(data) <= recordable.INLINE_LIMIT
 
 
-def catch_up(of: Key, effect: StoredEffect) -> Emit:
+def catch_up(job_key: JobKey, effect: StoredEffect) -> Emit:
     """finished + command_committed (+ state_changed) as the lost try would have appended them."""
-    nonce = effect.finished.invocation_id
+    invocation_id = effect.finished.invocation_id
     finished = effect.finished.model_copy(update={"via": Via.CATCH_UP})
     events = [
-        written(finished, nonce, Via.CATCH_UP, finished.outcome),
-        written(effect.committed, nonce, Via.CATCH_UP),
+        written(finished, invocation_id, Via.CATCH_UP, finished.outcome),
+        written(effect.committed, invocation_id, Via.CATCH_UP),
     ]
     if effect.changed is not None:
-        events.append(written(effect.changed, nonce, Via.CATCH_UP))
-    return emit(of, *events)
+        events.append(written(effect.changed, invocation_id, Via.CATCH_UP))
+    return emit(job_key, *events)
 
 
-def found(of: Key, nonce: str, probed: ev.InvocationProbed) -> Emit:
+def found(job_key: JobKey, invocation_id: str, probed: ev.InvocationProbed) -> Emit:
     """What a probe found settles the try whose external key it was found under."""
     evidence = {"ask": probed.ask, "found": list(recordable.evidence(probed.evidence))}
     external_id = None if probed.external_id is None else recordable.name(probed.external_id)
     extra = {"external_id": external_id, "evidence": evidence}
-    settled = _happened(of, nonce, Via.PROBE, _Result(probed.result, probed.result_ref), cause=probed.ask, extra=extra)
+    settled = _happened(
+        job_key, invocation_id, Via.PROBE, _Result(probed.result, probed.result_ref), cause=probed.ask, extra=extra
+    )
     if not probed.changes:
         return settled
-    changed = ev.StateChanged(job_id=of.job.job_id, node_id=of.state.node_id, changes=probed.changes)
-    return replace(settled, events=(*settled.events, written(changed, nonce, Via.PROBE, probed.ask)))
+    changed = ev.StateChanged(job_id=job_key.job.job_id, node_id=job_key.state.node_id, changes=probed.changes)
+    return replace(settled, events=(*settled.events, written(changed, invocation_id, Via.PROBE, probed.ask)))
 
 
-def happened(of: Key, command: Resolve, command_id: str) -> Emit:
+def happened(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human says that the call took effect."""
     extra = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
-    return _happened(of, of.nonce, Via.HUMAN, _Result(command.result), cause=command_id, extra=extra)
+    return _happened(job_key, job_key.invocation_id, Via.HUMAN, _Result(command.result), cause=command_id, extra=extra)
 
 
-def not_executed(of: Key, command: Resolve, command_id: str) -> Emit:
+def not_executed(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human says that it didn't; the fold keeps it as not sure."""
-    said = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
-    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, {**said, "error": "resolved as not executed"})
-    return emit(of, written(event, of.nonce, Via.HUMAN, Outcome.PERMANENT, command_id))
+    body = {"by": command.by, "evidence": command.evidence, "caused_by": command_id}
+    event = _finished(
+        job_key, job_key.invocation_id, Outcome.PERMANENT, Via.HUMAN, {**body, "error": "resolved as not executed"}
+    )
+    return emit(job_key, written(event, job_key.invocation_id, Via.HUMAN, Outcome.PERMANENT, command_id))
 
 
-def cancelled(of: Key, cancel: ev.CancelRequested) -> Emit:
+def cancelled(job_key: JobKey, cancel: ev.CancelRequested) -> Emit:
     """Nobody waits any more for what became of a parked call: it may have taken effect."""
-    said = {"by": cancel.by, "evidence": {"effect": "possible"}, "caused_by": cancel.caused_by}
-    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, {**said, "error": CANCELLED})
-    return emit(of, written(event, of.nonce, Via.HUMAN, Outcome.PERMANENT, "cancelled"))
+    body = {"by": cancel.by, "evidence": {"effect": "possible"}, "caused_by": cancel.caused_by}
+    event = _finished(job_key, job_key.invocation_id, Outcome.PERMANENT, Via.HUMAN, {**body, "error": CANCELLED})
+    return emit(job_key, written(event, job_key.invocation_id, Via.HUMAN, Outcome.PERMANENT, "cancelled"))
 
 
-def failed(of: Key, error: str, *before: Written) -> Emit:
+def failed(job_key: JobKey, error: str, *before: IdentifiedEvent) -> Emit:
     """The ledger gives up."""
-    event = _finished(of, of.nonce, Outcome.PERMANENT, Via.LEDGER, {"error": error})
-    return emit(of, *before, written(event, of.nonce, Via.LEDGER, Outcome.PERMANENT))
+    event = _finished(job_key, job_key.invocation_id, Outcome.PERMANENT, Via.LEDGER, {"error": error})
+    return emit(job_key, *before, written(event, job_key.invocation_id, Via.LEDGER, Outcome.PERMANENT))
 
 
 def reopened(
-    of: Key,
+    job_key: JobKey,
     by: Literal["probe", "policy", "human"],
     evidence: tuple[Any, ...],
-    *before: Written,
+    *before: IdentifiedEvent,
     caused_by: str | None = None,
 ) -> Emit:
     """The key is free for another try."""
     event = ev.InvocationReopened(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
-        invocation_id=of.nonce,
-        next_token=of.state.t + 1,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
+        invocation_id=job_key.invocation_id,
+        next_token=job_key.state.fencing_token + 1,
         by=by,
         evidence=evidence,
         caused_by=caused_by,
     )
-    return emit(of, *before, written(event, of.nonce, by))
+    return emit(job_key, *before, written(event, job_key.invocation_id, by))
 
 
-def retry_by_hand(of: Key, command: Resolve, command_id: str) -> Emit:
+def retry_by_hand(job_key: JobKey, command: Resolve, command_id: str) -> Emit:
     """A human wants another try."""
     evidence = ({"by": command.by, "evidence": command.evidence},)
-    return reopened(of, "human", evidence, caused_by=command_id)
+    return reopened(job_key, "human", evidence, caused_by=command_id)
 
 
-def parked(of: Key, reason: str, deciders: Deciders, evidence: tuple[Any, ...], *before: Written) -> Emit:
+def parked(
+    job_key: JobKey, reason: str, deciders: Deciders, evidence: tuple[Any, ...], *before: IdentifiedEvent
+) -> Emit:
     """Nobody but a human can tell, and the rule says who that may be."""
     event = ev.InvocationParked(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
-        invocation_id=of.nonce,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
+        invocation_id=job_key.invocation_id,
         reason=reason,
         **recorded(deciders),
         evidence=evidence,
     )
-    return emit(of, *before, written(event, of.nonce))
+    return emit(job_key, *before, written(event, job_key.invocation_id))
 
 
 def recorded(deciders: Deciders) -> dict[str, Any]:
@@ -205,73 +215,73 @@ def recorded(deciders: Deciders) -> dict[str, Any]:
     return {"rule": deciders.rule, "approvers": approvers, "self_approval": deciders.self_approval or None}
 
 
-def in_doubt(of: Key, cause: str) -> tuple[Written, ...]:
+def in_doubt(job_key: JobKey, cause: str) -> tuple[IdentifiedEvent, ...]:
     """The first word that a try is in doubt; nothing where its executor or an earlier ledger said so."""
-    if of.state.in_doubt is not None:
+    if job_key.state.in_doubt is not None:
         return ()
     event = ev.InvocationInDoubt(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
-        invocation_id=of.nonce,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
+        invocation_id=job_key.invocation_id,
         error_class=cause,
     )
-    return (written(event, of.nonce, "ledger"),)
+    return (written(event, job_key.invocation_id, "ledger"),)
 
 
-def retry_scheduled(of: Key, due_at: str) -> Emit:
+def retry_scheduled(job_key: JobKey, due_at: str) -> Emit:
     """The next try has a time."""
     event = ev.RetryScheduled(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
-        attempt=of.state.attempts + 1,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
+        attempt=job_key.state.invocation_count + 1,
         due_at=due_at,
     )
-    return emit(of, written(event, of.nonce))
+    return emit(job_key, written(event, job_key.invocation_id))
 
 
-def cancel_asked(of: Key, command: CancelContract, command_id: str) -> Emit:
+def cancel_asked(job_key: JobKey, command: CancelContract, command_id: str) -> Emit:
     """A human wants no further try; the one under way is settled first."""
     event = ev.InvocationCancelRequested(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
         by=command.by,
         reason=command.reason,
         caused_by=command_id,
     )
-    return emit(of, written(event, of.key))
+    return emit(job_key, written(event, job_key.key))
 
 
-def called_off(of: Key, command: CancelContract, command_id: str) -> Emit:
+def called_off(job_key: JobKey, command: CancelContract, command_id: str) -> Emit:
     """A human cancels what waits: a call that was asked for never starts, one in doubt is left as it is."""
-    if of.state.st is St.NONE:
+    if job_key.state.status is KeyStatus.NONE:
         event = ev.InvocationRejected(
-            job_id=of.job.job_id,
-            node_id=of.state.node_id,
-            idempotency_key=of.key,
+            job_id=job_key.job.job_id,
+            node_id=job_key.state.node_id,
+            idempotency_key=job_key.key,
             reason=RejectReason.CANCELLED,
             detail=command.reason or f"by {command.by}",
             caused_by=command_id,
         )
-        return emit(of, written(event, of.key, RejectReason.CANCELLED, command_id))
-    said = {"by": command.by, "evidence": command.reason, "caused_by": command_id, "error": CANCELLED}
-    finished = _finished(of, of.nonce, Outcome.PERMANENT, Via.HUMAN, said)
-    return emit(of, written(finished, of.nonce, Via.HUMAN, Outcome.PERMANENT, command_id))
+        return emit(job_key, written(event, job_key.key, RejectReason.CANCELLED, command_id))
+    body = {"by": command.by, "evidence": command.reason, "caused_by": command_id, "error": CANCELLED}
+    finished = _finished(job_key, job_key.invocation_id, Outcome.PERMANENT, Via.HUMAN, body)
+    return emit(job_key, written(finished, job_key.invocation_id, Via.HUMAN, Outcome.PERMANENT, command_id))
 
 
-def rejected(of: Key, reason: RejectReason, detail: str, duplicate_of: ev.DuplicateOf | None = None) -> Emit:
+def rejected(job_key: JobKey, reason: RejectReason, detail: str, duplicate_of: ev.DuplicateOf | None = None) -> Emit:
     """The call is not to start."""
     event = ev.InvocationRejected(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
         reason=reason,
         detail=detail,
         duplicate_of=duplicate_of,
     )
-    return emit(of, written(event, of.key, reason))
+    return emit(job_key, written(event, job_key.key, reason))
 
 
 def worker_ended(job_id: str, life: WorkerLife, end: Ended) -> Emit:
@@ -306,33 +316,37 @@ class _Result:
         return {"result_ref": ev.BlobRef(sha256=output_hash, size=len(data))}, output_hash, (data,)
 
 
-def _happened(of: Key, nonce: str, via: Via, result: _Result, *, cause: str, extra: dict[str, Any]) -> Emit:
+def _happened(
+    job_key: JobKey, invocation_id: str, via: Via, result: _Result, *, cause: str, extra: dict[str, Any]
+) -> Emit:
     kept, output_hash, blobs = result.recorded()
-    finished = _finished(of, nonce, Outcome.SUCCESS, via, {**kept, "output_hash": output_hash, **extra})
+    finished = _finished(job_key, invocation_id, Outcome.SUCCESS, via, {**kept, "output_hash": output_hash, **extra})
     committed = ev.CommandCommitted(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        command_id=of.state.node_id,
-        idempotency_key=of.key,
-        kind=of.started.kind,
-        input_hash=of.started.args_hash,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        command_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
+        kind=job_key.started.kind,
+        input_hash=job_key.started.args_hash,
         output_hash=output_hash,
         caused_by=finished.caused_by,
     )
     return emit(
-        of,
-        written(finished, nonce, via, Outcome.SUCCESS, cause),
-        written(committed, nonce, via, cause),
+        job_key,
+        written(finished, invocation_id, via, Outcome.SUCCESS, cause),
+        written(committed, invocation_id, via, cause),
         blobs=blobs,
     )
 
 
-def _finished(of: Key, nonce: str, outcome: Outcome, via: Via, rest: dict[str, Any]) -> ev.ToolInvocationFinished:
+def _finished(
+    job_key: JobKey, invocation_id: str, outcome: Outcome, via: Via, rest: dict[str, Any]
+) -> ev.ToolInvocationFinished:
     return ev.ToolInvocationFinished(
-        job_id=of.job.job_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
-        invocation_id=nonce,
+        job_id=job_key.job.job_id,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
+        invocation_id=invocation_id,
         outcome=outcome,
         via=via,
         **rest,

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from aetheris.ledger.core import settlement
-from aetheris.ledger.core.decisions import Emit, Now, Written
-from aetheris.ledger.core.settlement import Key, written
+from aetheris.ledger.core.decisions import Emit, IdentifiedEvent, Now
+from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.base import recordable
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
@@ -29,27 +29,27 @@ UNFIT = "the answer does not fit the form"
 """Why an answer decides nothing; what was said in it is for nobody's log."""
 
 
-def begun(of: Key, call: Invocation, now: Now) -> Emit:
+def begun(job_key: JobKey, call: Invocation, now: Now) -> Emit:
     """The node waits from here on; its due time is computed once, and is in the log."""
     node = call.entry.node
     wait = node.wait or Wait()
     due_at = _due_at(wait, now)
     event = ev.JobWaiting(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         wait_type=WAIT_TYPES[node.kind],
         node_id=node.id,
-        idempotency_key=of.key,
-        correlation_key=wait.key or request_id(of.job.job_id, node.id, of.key),
+        idempotency_key=job_key.key,
+        correlation_key=wait.key or request_id(job_key.job.job_id, node.id, job_key.key),
         due_at=due_at,
-        form=_form(of, call, node.form, now, due_at) if node.form is not None else None,
+        form=_form(job_key, call, node.form, now, due_at) if node.form is not None else None,
         approvers=node.form.approvers if node.form is not None else None,
     )
-    return settlement.emit(of, written(event, of.key))
+    return settlement.emit(job_key, written(event, job_key.key))
 
 
-def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | str:
+def answered(job_key: JobKey, waiting: ev.JobWaiting, command: Respond, command_id: str) -> Emit | str:
     """What a human said to a form of the plan, or why it decides nothing."""
-    created = of.job.created
+    created = job_key.job.created
     if waiting.form is None:
         return UNFIT
     if command.tenant != created.tenant:
@@ -58,48 +58,48 @@ def answered(of: Key, waiting: ev.JobWaiting, command: Respond, command_id: str)
     if may_not is not None:
         return may_not
     if command.action == "reject":
-        return settlement.emit(of, refused(of, command, command_id))
+        return settlement.emit(job_key, refused(job_key, command, command_id))
     try:
         data = answers(fields_in(waiting.form), command.data) if command.action == "approve" else None
     except AnswerRefused:
         data = None
     if data is None:
         return UNFIT
-    return settlement.emit(of, ended(of, waiting, data, command_id, by=command.by, comment=command.comment))
+    return settlement.emit(job_key, ended(job_key, waiting, data, command_id, by=command.by, comment=command.comment))
 
 
-def refused(of: Key, command: Respond, command_id: str) -> Written:
+def refused(job_key: JobKey, command: Respond, command_id: str) -> IdentifiedEvent:
     """A human will not answer."""
     event = ev.InvocationRejected(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         caused_by=command_id,
-        node_id=of.state.node_id,
-        idempotency_key=of.key,
+        node_id=job_key.state.node_id,
+        idempotency_key=job_key.key,
         reason=RejectReason.APPROVAL,
         detail="a human said no",
         by=command.by,
         comment=command.comment,
     )
-    return written(event, of.key, event.reason)
+    return written(event, job_key.key, event.reason)
 
 
 def ended(
-    of: Key,
+    job_key: JobKey,
     waiting: ev.JobWaiting,
     payload: Any,
     command_id: str | None = None,
     *,
     by: str | None = None,
     comment: str | None = None,
-) -> Written:
+) -> IdentifiedEvent:
     """What was waited for has come; the payload is the node's result."""
     result, data = recordable.result(payload)
     event = ev.WaitCompleted(
-        job_id=of.job.job_id,
+        job_id=job_key.job.job_id,
         caused_by=command_id,
         wait_type=waiting.wait_type,
         node_id=waiting.node_id,
-        idempotency_key=of.key,
+        idempotency_key=job_key.key,
         correlation_key=waiting.correlation_key,
         payload=result,
         output_hash=hashlib.sha256(data).hexdigest(),
@@ -107,34 +107,34 @@ def ended(
         by=by,
         comment=comment,
     )
-    return written(event, of.key, command_id or waiting.wait_type)
+    return written(event, job_key.key, command_id or waiting.wait_type)
 
 
-def overdue(of: Key, waiting: ev.JobWaiting) -> Emit:
+def overdue(job_key: JobKey, waiting: ev.JobWaiting) -> Emit:
     """Its time has come: that is what a timer waits for, and the end of any other wait."""
     if waiting.wait_type == "timer":
-        return settlement.emit(of, ended(of, waiting, None))
-    return settlement.rejected(of, RejectReason.EXPIRED, f"nothing came until {waiting.due_at}")
+        return settlement.emit(job_key, ended(job_key, waiting, None))
+    return settlement.rejected(job_key, RejectReason.EXPIRED, f"nothing came until {waiting.due_at}")
 
 
 ANOTHER: WaitType = "duplicate"
 """The wait for a call of another job that means the same: it is under way, and came first."""
 
 
-def for_another(of: Key, node_id: str, named: str) -> Written:
+def for_another(job_key: JobKey, node_id: str, named: str) -> IdentifiedEvent:
     """The call waits for an equal one, of the job and node that are named."""
-    event = ev.JobWaiting(job_id=of.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
-    return written(event, of.key, ANOTHER, named)
+    event = ev.JobWaiting(job_id=job_key.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
+    return written(event, job_key.key, ANOTHER, named)
 
 
-def another_ended(of: Key, node_id: str, waiting: ev.JobWaiting) -> Written:
+def another_ended(job_key: JobKey, node_id: str, waiting: ev.JobWaiting) -> IdentifiedEvent:
     """It is known what became of that one."""
     named = waiting.correlation_key
-    event = ev.WaitCompleted(job_id=of.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
-    return written(event, of.key, ANOTHER, named or "")
+    event = ev.WaitCompleted(job_id=job_key.job.job_id, wait_type=ANOTHER, node_id=node_id, correlation_key=named)
+    return written(event, job_key.key, ANOTHER, named or "")
 
 
-def kept(job: JobState, command: Signal, command_id: str) -> Written:
+def kept(job: JobState, command: Signal, command_id: str) -> IdentifiedEvent:
     """A signal in the inbox of its job; it stays there until its node waits for it."""
     event = ev.SignalReceived(
         job_id=job.job_id,
@@ -170,18 +170,18 @@ def _due_at(wait: Wait, now: Now) -> str | None:
     return (now.wall + timedelta(seconds=seconds)).isoformat()
 
 
-def _form(of: Key, call: Invocation, spec: FormSpec, now: Now, expires_at: str | None) -> dict[str, Any]:
+def _form(job_key: JobKey, call: Invocation, spec: FormSpec, now: Now, expires_at: str | None) -> dict[str, Any]:
     """The plan's form as a request; the node's arguments are shown beside it."""
-    created = of.job.created
+    created = job_key.job.created
     return {
-        "id": request_id(of.job.job_id, call.node_id, of.key),
+        "id": request_id(job_key.job.job_id, call.node_id, job_key.key),
         "type": "form" if spec.fields else "confirmation",
         "title": spec.title,
         "description": spec.description,
         "fields": [field.model_dump(mode="json", exclude_defaults=True) for field in spec.fields],
         "actions": _ACTIONS,
         "context": {
-            "job_id": of.job.job_id,
+            "job_id": job_key.job.job_id,
             "node_id": call.node_id,
             "tenant": created.tenant,
             "submitted_by": created.submitted_by,

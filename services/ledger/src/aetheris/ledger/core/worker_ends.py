@@ -2,20 +2,23 @@
 
 from aetheris.ledger.core import settlement
 from aetheris.ledger.core.decisions import Decision
-from aetheris.ledger.core.memory import LiveJob, PartitionMemory, Started, WorkerLife
+from aetheris.ledger.core.live_jobs import CurrentInvocation, LiveJob, LiveJobs, WorkerLife
 
 
 class WorkerEnds:
     """Of one partition; `unrecorded` holds those that the next `decide` writes, by job and life."""
 
-    def __init__(self, memory: PartitionMemory) -> None:
-        self._memory = memory
+    def __init__(self, live_jobs: LiveJobs) -> None:
+        self._live_jobs = live_jobs
         self.unrecorded: dict[tuple[str, WorkerLife], None] = {}
 
     def take(self, life: WorkerLife) -> None:
         """A worker has ended."""
-        for job in self._memory.jobs.values():
-            if any(isinstance(tried, Started) and tried.life == life for tried in job.keys.values()):
+        for job in self._live_jobs.jobs.values():
+            if any(
+                isinstance(invocation, CurrentInvocation) and invocation.life == life
+                for invocation in job.keys.values()
+            ):
                 self.announce(job, life)
 
     def announce(self, job: LiveJob, life: WorkerLife) -> None:
@@ -27,5 +30,5 @@ class WorkerEnds:
     def decided(self) -> list[Decision]:
         """What is recorded of them now."""
         unrecorded, self.unrecorded = self.unrecorded, {}
-        jobs, ended = self._memory.jobs, self._memory.ended
+        jobs, ended = self._live_jobs.jobs, self._live_jobs.ended
         return [settlement.worker_ended(job_id, life, ended[life]) for job_id, life in unrecorded if job_id in jobs]

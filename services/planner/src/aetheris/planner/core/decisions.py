@@ -7,7 +7,7 @@ from aetheris.protocol.messages.events import BlobRef, Event
 
 
 @dataclass(slots=True)
-class Fact:
+class NewEvent:
     """An event to be appended; `cause` makes its id, `key` names the invocation whose trace it belongs to."""
 
     event: Event
@@ -19,11 +19,11 @@ class Fact:
 class Append:
     """Events of one job that are written whole or not at all."""
 
-    facts: tuple[Fact, ...]
+    facts: tuple[NewEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class NodesRequest:
     """ "These nodes may run next"; `key` is the head's, where its arguments could be resolved here."""
 
     body: ToolRequest
@@ -31,14 +31,14 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexUpdate:
     """A job's line in jobs.index."""
 
     entry: JobIndexEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadArguments:
     """A ready node whose arguments refer to large results: load them, then ask `Partition.resolved`."""
 
     job_id: str
@@ -46,7 +46,7 @@ class Load:
     refs: tuple[BlobRef, ...]
 
 
-Output = Append | Request | Index | Load
+Output = Append | NodesRequest | IndexUpdate | LoadArguments
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedSubmission:
     """A submission that no job can come of."""
 
     reason: str
@@ -73,10 +73,10 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class SubmissionConflict:
     """A known job_id submitted again with another request: the job that stands goes on."""
 
 
 def fact(event: Event, *cause: str, key: str | None = None) -> Append:
     """A group of one event."""
-    return Append((Fact(event, cause, key),))
+    return Append((NewEvent(event, cause, key),))

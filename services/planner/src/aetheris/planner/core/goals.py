@@ -5,13 +5,13 @@ The model has been asked by then, and its answer is in the log: who decides agai
 
 from collections.abc import Iterator
 
-from aetheris.planner.core.births import BY_MODEL, PLANNER_VERSION
-from aetheris.planner.core.decisions import Append, Fact, Load, Output
-from aetheris.planner.core.progress import Failure, Progress
+from aetheris.planner.core.creations import BY_MODEL, PLANNER_VERSION
+from aetheris.planner.core.decisions import Append, LoadArguments, NewEvent, Output
+from aetheris.planner.core.progress import JobFailure, JobProgress
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import TaskGraph
-from aetheris.protocol.planning.answers import Following, failures_told, following
+from aetheris.protocol.planning.answers import Following, failure_report, following
 from aetheris.protocol.planning.invocation import Blobs, success
 from aetheris.protocol.planning.schemas import graph_json
 from aetheris.protocol.planning.turns import turn_of
@@ -20,19 +20,19 @@ NO_NODES = {"nodes": list[object]()}
 """The task graph of a decision that adds nothing."""
 
 
-def answered(progress: Progress) -> Iterator[Output]:
+def answered(progress: JobProgress) -> Iterator[Output]:
     """The decision that the newest answer comes to; a large answer must be loaded first."""
     node_id = progress.answered
     if node_id is None or progress.sent.decided == node_id or progress.is_stopping or progress.failure is not None:
         return
     ref = success(progress.job, node_id).result_ref
     if ref is not None:
-        yield Load(progress.job.job_id, node_id, (ref,))
+        yield LoadArguments(progress.job.job_id, node_id, (ref,))
     else:
         yield from decided(progress, {})
 
 
-def decided(progress: Progress, blobs: Blobs | None) -> Iterator[Output]:
+def decided(progress: JobProgress, blobs: Blobs | None) -> Iterator[Output]:
     """decision_snapshot, with the plan_generated that it leads to; None for an answer that can't be loaded now."""
     job, node_id, brief = progress.job, progress.answered, progress.brief
     if node_id is None or brief is None or blobs is None:
@@ -49,7 +49,7 @@ def decided(progress: Progress, blobs: Blobs | None) -> Iterator[Output]:
         command_id=node_id,
         reasoning_summary=found.summary,
     )
-    facts = [Fact(snapshot, (node_id,), key=None)]
+    facts = [NewEvent(snapshot, (node_id,), key=None)]
     if diff is not None:
         facts.append(_revision(progress, diff))
     yield Append(tuple(facts))
@@ -57,25 +57,25 @@ def decided(progress: Progress, blobs: Blobs | None) -> Iterator[Output]:
         _end_of_plan(progress, found)
 
 
-def told(progress: Progress) -> Iterator[Output]:
+def reported_turns(progress: JobProgress) -> Iterator[Output]:
     """The question that tells the model what failed, once all calls beside it have ended; or the job's end."""
     job, brief = progress.job, progress.brief
-    if brief is None or progress.is_stopping or progress.failure is not None or progress.sent.told > job.revision:
+    if brief is None or progress.is_stopping or progress.failure is not None or progress.sent.reported > job.revision:
         return
-    found = failures_told(job, brief)
+    found = failure_report(job, brief)
     if found is None:
         return
     if found.turns > brief.limits.failed_turns:
         reason = job.settled_key(found.node_id)
         why = reason[1].reason if reason is not None else None
         limit = f"limit_failed_turns: {brief.limits.failed_turns} turns with a failed call are allowed"
-        progress.failure = Failure(found.node_id, f"{limit}; {found.node_id}: {why or 'failed'}")
+        progress.failure = JobFailure(found.node_id, f"{limit}; {found.node_id}: {why or 'failed'}")
         return
-    progress.sent.told = job.revision + 1
+    progress.sent.reported = job.revision + 1
     yield Append((_revision(progress, graph_json(TaskGraph(nodes=(found.question,)))),))
 
 
-def _revision(progress: Progress, diff: dict[str, object]) -> Fact:
+def _revision(progress: JobProgress, diff: dict[str, object]) -> NewEvent:
     job = progress.job
     planned = ev.PlanGenerated(
         job_id=job.job_id,
@@ -85,11 +85,11 @@ def _revision(progress: Progress, diff: dict[str, object]) -> Fact:
         planner=BY_MODEL,
         planner_version=PLANNER_VERSION,
     )
-    return Fact(planned, (str(planned.revision), planned.plan_hash))
+    return NewEvent(planned, (str(planned.revision), planned.plan_hash))
 
 
-def _end_of_plan(progress: Progress, found: Following) -> None:
+def _end_of_plan(progress: JobProgress, found: Following) -> None:
     """Nothing more is planned: the job completes when what there is has ended, or fails for the reason named."""
     progress.answered = None
     if found.failure is not None:
-        progress.failure = Failure(None, found.failure)
+        progress.failure = JobFailure(None, found.failure)

@@ -7,25 +7,35 @@ from typing import Any, Protocol
 
 from aetheris.planner.core import compensation, pauses
 from aetheris.planner.core.backlog import Backlog
-from aetheris.planner.core.births import birth_group
-from aetheris.planner.core.decisions import Append, Conflict, Fact, Index, Joined, Look, Output, Refused, fact
-from aetheris.planner.core.goals import answered, decided, told
-from aetheris.planner.core.progress import IndexLine, Progress
+from aetheris.planner.core.creations import creation_group
+from aetheris.planner.core.decisions import (
+    Append,
+    IndexUpdate,
+    Joined,
+    Look,
+    NewEvent,
+    Output,
+    RefusedSubmission,
+    SubmissionConflict,
+    fact,
+)
+from aetheris.planner.core.goals import answered, decided, reported_turns
+from aetheris.planner.core.progress import IndexLine, JobProgress
 from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
-from aetheris.planner.core.watch import Stuck, Watch, explained_s, unstarted, waits_for
+from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, unstarted, waits_for
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.references import UnresolvedReference
-from aetheris.protocol.base.sealed import UnreadBirths
+from aetheris.protocol.base.sealed import UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped
-from aetheris.protocol.fold.state import birth
+from aetheris.protocol.fold.state import create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, ListedPause, OpenRequest, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan
-from aetheris.protocol.planning.continuation import Ended, unfounded
+from aetheris.protocol.planning.continuation import EndedJob, unfounded
 from aetheris.protocol.planning.invocation import Blobs, is_done, success
 
 MAX_RESULT_BYTES = 64 * 1024
@@ -83,17 +93,17 @@ class Partition:
 
     indexed: Indexed
     runs: bool = True
-    watch: Watch = field(default_factory=Watch)
+    watch: StuckJobWatch = field(default_factory=StuckJobWatch)
     backlog: Backlog = field(default_factory=Backlog)
-    jobs: dict[str, Progress] = field(default_factory=dict)
+    jobs: dict[str, JobProgress] = field(default_factory=dict)
     """In order of birth."""
-    _born: dict[str, str] = field(default_factory=dict)
+    _created: dict[str, str] = field(default_factory=dict)
     _changed: dict[str, None] = field(default_factory=dict)
-    _unread: UnreadBirths = field(default_factory=UnreadBirths)
+    _unread: UnreadCreations = field(default_factory=UnreadCreations)
     _repeated: dict[str, int] = field(default_factory=dict)
     """Jobs whose birth came again, while they are not live → where they were born."""
     _held: dict[str, HeldCancel] = field(default_factory=dict)
-    _words: dict[str, list[pauses.Word]] = field(default_factory=dict)
+    _words: dict[str, list[pauses.PendingPause]] = field(default_factory=dict)
     """On pauses that are not folded yet."""
     _forgotten: dict[str, JobIndexEntry] = field(default_factory=dict)
     _joined: list[Joined] = field(default_factory=list)
@@ -117,7 +127,7 @@ class Partition:
             self.unjudged.note(progress.job, error)
             self._changed[event.job_id] = None
 
-    def _follow(self, progress: Progress, event: Event, offset: int) -> None:
+    def _follow(self, progress: JobProgress, event: Event, offset: int) -> None:
         paused = progress.job.paused is not None
         if apply(progress.job, event, offset):
             progress.note(event)
@@ -133,39 +143,39 @@ class Partition:
         if progress is not None:
             progress.job.needs_upgrade = True
             self._changed[job_id] = None
-        elif self._request_hash(job_id) is None or job_id in self._born:
+        elif self._request_hash(job_id) is None or job_id in self._created:
             self._unread.add(job_id, offset)
 
-    def submit(self, command: Submit, command_id: str) -> Append | Look | Conflict | Refused | None:
+    def submit(self, command: Submit, command_id: str) -> Append | Look | SubmissionConflict | RefusedSubmission | None:
         """The birth of a job, once: None for a repeat; of one that continues another, what to read first."""
         stands = self._request_hash(command.job_id)
         if stands is not None:
-            return Conflict() if stands != command.request_hash else None
+            return SubmissionConflict() if stands != command.request_hash else None
         if command.job_id in self._unread:
             return None
         if command.continues is not None:
-            self._born[command.job_id] = command.request_hash
+            self._created[command.job_id] = command.request_hash
             return Look(command.continues.job_id)
-        return self._birth(command, command_id)
+        return self._creation(command, command_id)
 
-    def looked_up(self, command: Submit, command_id: str, ended: Ended | None) -> Append | Refused:
+    def looked_up(self, command: Submit, command_id: str, ended: EndedJob | None) -> Append | RefusedSubmission:
         """The birth of a job that continues another, which is `ended` as its stream has it (None: there is none)."""
-        return self._birth(command, command_id, lambda: unfounded(command, ended))
+        return self._creation(command, command_id, lambda: unfounded(command, ended))
 
-    def _birth(
+    def _creation(
         self, command: Submit, command_id: str, refusal: Callable[[], str | None] = lambda: None
-    ) -> Append | Refused:
+    ) -> Append | RefusedSubmission:
         try:
-            group = birth_group(command, command_id, refusal)
+            group = creation_group(command, command_id, refusal)
         except InvalidPlan as error:
-            self.stillborn(command.job_id)
-            return Refused(str(error))
-        self._born[command.job_id] = command.request_hash
+            self.not_created(command.job_id)
+            return RefusedSubmission(str(error))
+        self._created[command.job_id] = command.request_hash
         return group
 
-    def stillborn(self, job_id: str) -> None:
+    def not_created(self, job_id: str) -> None:
         """A birth that could not be written."""
-        self._born.pop(job_id, None)
+        self._created.pop(job_id, None)
         self._held.pop(job_id, None)
         self._words.pop(job_id, None)
 
@@ -173,24 +183,24 @@ class Partition:
         """The cancel of a live job, from its first cancel; held back until its plan is folded."""
         progress = self.jobs.get(command.job_id)
         waits = bool(self.backlog) and self._request_hash(command.job_id) is None
-        if waits or command.job_id in self._born or (progress is not None and progress.job.revision < 0):
+        if waits or command.job_id in self._created or (progress is not None and progress.job.revision < 0):
             self._held.setdefault(command.job_id, HeldCancel(command, command_id, offset))
             return None
         return _cancel(progress, command, command_id) if progress is not None else None
 
     def pause(self, command: Pause | Resume, command_id: str, offset: int) -> Append | None:
         """What a word on a job's pause becomes; held back until this has folded what its writer had read."""
-        progress, word = self.jobs.get(command.job_id), pauses.Word(command, command_id, offset)
-        if command.job_id in self._born or (progress is not None and pauses.is_ahead(progress.job, command)):
-            self._words.setdefault(command.job_id, []).append(word)
+        progress, action = self.jobs.get(command.job_id), pauses.PendingPause(command, command_id, offset)
+        if command.job_id in self._created or (progress is not None and pauses.is_ahead(progress.job, command)):
+            self._words.setdefault(command.job_id, []).append(action)
             return None
-        return pauses.said(progress, word) if progress is not None else None
+        return pauses.pause_event(progress, action) if progress is not None else None
 
     def decide(self, now_s: float = 0.0) -> list[Output]:
         """What follows from the events folded since the last call, in the order of writing."""
         outputs: list[Output] = [
-            fact(ev.BirthRepeated(job_id=job_id, birth=birth), "repeated", str(birth))
-            for job_id, birth in self._repeated.items()
+            fact(ev.BirthRepeated(job_id=job_id, birth=creation_offset), "repeated", str(creation_offset))
+            for job_id, creation_offset in self._repeated.items()
         ]
         self._repeated.clear()
         for job_id in self._changed:
@@ -206,7 +216,7 @@ class Partition:
         progress = self.jobs[job_id]
         return [] if progress.is_stopping else self._all(progress, self._resolved(progress, node_id, blobs))
 
-    def _resolved(self, progress: Progress, node_id: str, blobs: Blobs | None) -> Iterator[Output]:
+    def _resolved(self, progress: JobProgress, node_id: str, blobs: Blobs | None) -> Iterator[Output]:
         if node_id == progress.answered:
             if progress.job.paused is None:
                 yield from decided(progress, blobs)
@@ -216,14 +226,14 @@ class Partition:
             yield from _ask(progress, node_id, blobs, runs=self.runs)
             yield from _stop(progress)
 
-    def stuck(self, now_s: float) -> list[Stuck]:
+    def stuck(self, now_s: float) -> list[StuckJob]:
         """The jobs that nothing has happened to for too long, each once a period, with their requests repeated."""
-        found: list[Stuck] = []
+        found: list[StuckJob] = []
         for job_id, quiet_s in self.watch.due(now_s):
             progress = self.jobs[job_id]
             if quiet_s >= self.watch.after_s + explained_s(progress):
                 self.watch.stuck.add(job_id)
-                found.append(Stuck(job_id, waits_for(progress), quiet_s, tuple(self._ask_again(progress))))
+                found.append(StuckJob(job_id, waits_for(progress), quiet_s, tuple(self._ask_again(progress))))
         return found
 
     def recover(self, now_s: float = 0.0) -> list[Output]:
@@ -251,22 +261,22 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        yield from ((job_id, progress.job.birth) for job_id, progress in self.jobs.items())
+        yield from ((job_id, progress.job.creation_offset) for job_id, progress in self.jobs.items())
         yield from self._unread.items()
 
     def low_water(self) -> int | None:
         """The offset of the oldest command that is held back; None if none is."""
-        words = (word.offset for held in self._words.values() for word in held)
+        words = (action.offset for held in self._words.values() for action in held)
         waiting = (self.backlog.oldest, *(held.offset for held in self._held.values()), *words)
         return min((at for at in waiting if at is not None), default=None)
 
     def must_wait(self) -> bool:
         """Whether a submission that comes now is left in the log: jobs that rest don't count, however many."""
-        return self.backlog.must_wait(self.watch.moving + len(self._born))
+        return self.backlog.must_wait(self.watch.moving + len(self._created))
 
     def make_room(self) -> list[int]:
         """The offsets of the submissions that are to be read again and taken up now."""
-        return self.backlog.take(self.watch.moving + len(self._born))
+        return self.backlog.take(self.watch.moving + len(self._created))
 
     def room_made(self) -> None:
         """They were taken up: when nobody waits any more, a cancel of a job that isn't known is of none."""
@@ -280,13 +290,13 @@ class Partition:
             self._repeated[event.job_id] = known.birth
             return
         created_at = (envelope.record.header("ce_time") or b"").decode(errors="replace")
-        self.jobs[event.job_id] = Progress(birth(event, envelope.record.offset), created_at)
-        self._born.pop(event.job_id, None)
+        self.jobs[event.job_id] = JobProgress(create_job(event, envelope.record.offset), created_at)
+        self._created.pop(event.job_id, None)
         unreadable = self._unread.pop(event.job_id)
         if unreadable is not None:
             self.needs_upgrade(event.job_id, unreadable)
 
-    def _ask_again(self, progress: Progress) -> Iterator[Output]:
+    def _ask_again(self, progress: JobProgress) -> Iterator[Output]:
         """The requests that nobody has answered: the ledger drops what it has already."""
         _ready_again(progress)
         return self._decide(progress)
@@ -297,9 +307,9 @@ class Partition:
         if progress is not None:
             return progress.job.created.request_hash
         entry = self._forgotten.get(job_id) or self.indexed(job_id)
-        return entry.request_hash if entry is not None else self._born.get(job_id)
+        return entry.request_hash if entry is not None else self._created.get(job_id)
 
-    def _all(self, progress: Progress, outputs: Iterator[Output]) -> list[Output]:
+    def _all(self, progress: JobProgress, outputs: Iterator[Output]) -> list[Output]:
         """All that follows; where that fails, that the job waits for a version that can judge it."""
         try:
             return list(outputs)
@@ -307,7 +317,7 @@ class Partition:
             self.unjudged.note(progress.job, error)
             return list(_pause(progress))
 
-    def _decide(self, progress: Progress) -> Iterator[Output]:
+    def _decide(self, progress: JobProgress) -> Iterator[Output]:
         job = progress.job
         if job.revision >= 0:
             yield from self._cancel_held(progress)
@@ -320,20 +330,20 @@ class Partition:
         if job.sealed:
             self._forget(progress)
 
-    def _cancel_held(self, progress: Progress) -> Iterator[Output]:
+    def _cancel_held(self, progress: JobProgress) -> Iterator[Output]:
         held = self._held.pop(progress.job.job_id, None)
         cancelled = _cancel(progress, held.command, held.command_id) if held is not None else None
         if cancelled is not None:
             yield cancelled
 
-    def _say_held(self, progress: Progress) -> Iterator[Output]:
+    def _say_held(self, progress: JobProgress) -> Iterator[Output]:
         """The words on pauses that are folded by now."""
-        for word in self._words.pop(progress.job.job_id, ()):
-            found = self.pause(word.command, word.command_id, word.offset)
+        for action in self._words.pop(progress.job.job_id, ()):
+            found = self.pause(action.command, action.command_id, action.offset)
             if found is not None:
                 yield found
 
-    def _go_on(self, progress: Progress) -> Iterator[Output]:
+    def _go_on(self, progress: JobProgress) -> Iterator[Output]:
         job = progress.job
         if progress.waits_for_upgrade:
             yield from _unpause(progress)
@@ -346,23 +356,23 @@ class Partition:
         if job.stopping is not None or progress.is_complete:
             yield from _ended(progress)
 
-    def _plan_on(self, progress: Progress) -> Iterator[Output]:
+    def _plan_on(self, progress: JobProgress) -> Iterator[Output]:
         """What a pause holds back: more of the plan, and what of it may run next."""
         if progress.answered is not None:
             self._planned = True
             yield from answered(progress)
         if progress.untold:
-            yield from told(progress)
+            yield from reported_turns(progress)
         if progress.ready and _starts(progress):
             yield from _requests(progress, runs=self.runs)
 
-    def _line_in_index(self, progress: Progress) -> IndexLine | None:
+    def _line_in_index(self, progress: JobProgress) -> IndexLine | None:
         entry = self.indexed(progress.job.job_id)
-        if entry is None or entry.birth != progress.job.birth:
+        if entry is None or entry.birth != progress.job.creation_offset:
             return None
         return entry.status, entry.paused, entry.requests
 
-    def _forget(self, progress: Progress) -> None:
+    def _forget(self, progress: JobProgress) -> None:
         """A sealed job costs nothing; its line stays here until the table shows it."""
         job_id = progress.job.job_id
         del self.jobs[job_id]
@@ -372,7 +382,7 @@ class Partition:
             del self._forgotten[seen]
 
 
-def _report(progress: Progress) -> Iterator[Output]:
+def _report(progress: JobProgress) -> Iterator[Output]:
     settled, progress.settled = progress.settled, []
     for node_id in settled:
         report = node_finished(progress, node_id)
@@ -381,21 +391,21 @@ def _report(progress: Progress) -> Iterator[Output]:
             yield Append((*report.facts, *compensation.reported(progress, node_id)))
 
 
-def _ready_again(progress: Progress) -> None:
+def _ready_again(progress: JobProgress) -> None:
     """What was asked for and not taken up may have been dropped."""
     again = unstarted(progress)
     progress.sent.requests.difference_update(again)
     progress.ready.extend(again)
 
 
-def _starts(progress: Progress) -> bool:
+def _starts(progress: JobProgress) -> bool:
     """Whether nodes of the revision in force are still to start."""
     if progress.is_stopping:
         return False
     return progress.undo_failure is None if progress.is_undoing else progress.failure is None
 
 
-def _requests(progress: Progress, *, runs: bool) -> Iterator[Output]:
+def _requests(progress: JobProgress, *, runs: bool) -> Iterator[Output]:
     """The ready nodes that nobody has taken up, in declared order, up to one that can't be asked for."""
     ready, progress.ready = progress.ready, []
     for node_id in sorted(ready, key=progress.graph.declared.__getitem__):
@@ -413,7 +423,7 @@ def _requests(progress: Progress, *, runs: bool) -> Iterator[Output]:
             return
 
 
-def _ask(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Iterator[Output]:
+def _ask(progress: JobProgress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Iterator[Output]:
     """The request for a node, or its end where its references lead nowhere."""
     try:
         yield request(progress, node_id, blobs, runs=runs)
@@ -423,7 +433,7 @@ def _ask(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool) -
         yield unresolvable(progress, node_id, str(error))
 
 
-def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | None:
+def _cancel(progress: JobProgress, command: Cancel, command_id: str) -> Append | None:
     """cancel_requested, with the job_stopping that makes it bind; nothing for a job that ends or is cancelled."""
     job, sent = progress.job, progress.sent
     if job.terminal is not None or job.cancel is not None or sent.end or sent.cancel:
@@ -435,18 +445,18 @@ def _cancel(progress: Progress, command: Cancel, command_id: str) -> Append | No
         reason=command.reason,
         compensate=command.compensate,
     )
-    facts = [Fact(requested, (command_id,)), *compensation.answered(progress, command_id)]
+    facts = [NewEvent(requested, (command_id,)), *compensation.answered(progress, command_id)]
     if not progress.is_stopping and not (progress.is_undoing and command.compensate):
         stopping = ev.JobStopping(
             job_id=job.job_id, caused_by=command_id, by=command.by, reason="cancelled", up_to_revision=job.revision
         )
-        facts.append(Fact(stopping, ("cancel", str(job.revision), command_id)))
+        facts.append(NewEvent(stopping, ("cancel", str(job.revision), command_id)))
         sent.stop = job.revision
     sent.cancel = True
     return Append(tuple(facts))
 
 
-def _stop(progress: Progress) -> Iterator[Output]:
+def _stop(progress: JobProgress) -> Iterator[Output]:
     """After a failure; after that of a compensation; and where compensations came just before a cancel without."""
     job, failure = progress.job, progress.undo_failure if progress.is_undoing else progress.failure
     unwanted = job.cancel if progress.is_undoing and job.cancel is not None and not job.cancel.compensate else None
@@ -463,13 +473,13 @@ def _stop(progress: Progress) -> Iterator[Output]:
     yield fact(stopping, "failure", str(job.revision), node_id)
 
 
-def _ended(progress: Progress) -> Iterator[Output]:
+def _ended(progress: JobProgress) -> Iterator[Output]:
     end = _end(progress)
     if end is not None:
         yield end
 
 
-def _end(progress: Progress) -> Append | None:
+def _end(progress: JobProgress) -> Append | None:
     """The end of a job: after a stop is in the log, nothing starts any more, so what is in flight can be waited for."""
     job = progress.job
     if job.stopping is not None:
@@ -480,7 +490,7 @@ def _end(progress: Progress) -> Append | None:
     return fact(ev.JobCompleted(job_id=job.job_id, result=_result(progress)), "end")
 
 
-def _stopped(progress: Progress) -> Append | None:
+def _stopped(progress: JobProgress) -> Append | None:
     """Nothing is open any more: what was done is undone, or a human is asked, or the job ends."""
     if progress.is_undoing and not progress.has_undone:
         return None
@@ -497,7 +507,7 @@ def _stopped(progress: Progress) -> Append | None:
     return fact(_stopped_end(progress), "end")
 
 
-def _stopped_end(progress: Progress) -> Event:
+def _stopped_end(progress: JobProgress) -> Event:
     job, failure, undo = progress.job, progress.failure, progress.undo_failure
     undone = compensation.undone(progress)
     if job.cancel is not None:
@@ -509,14 +519,14 @@ def _stopped_end(progress: Progress) -> Event:
     return ev.JobFailed(job_id=job.job_id, error=reason, node_id=node_id, compensated=undone)
 
 
-def _pause(progress: Progress) -> Iterator[Output]:
+def _pause(progress: JobProgress) -> Iterator[Output]:
     job, sent = progress.job, progress.sent
     if job.terminal is None and not progress.waits_for_upgrade and not sent.upgrade:
         sent.upgrade = True
         yield fact(ev.JobWaiting(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
 
 
-def _unpause(progress: Progress) -> Iterator[Output]:
+def _unpause(progress: JobProgress) -> Iterator[Output]:
     """This version reads what an older one could not."""
     job, sent = progress.job, progress.sent
     if not sent.upgrade:
@@ -524,19 +534,19 @@ def _unpause(progress: Progress) -> Iterator[Output]:
         yield fact(ev.WaitCompleted(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
 
 
-def _index(progress: Progress) -> Iterator[Output]:
+def _index(progress: JobProgress) -> Iterator[Output]:
     line = (_status(progress), _listed_pause(progress), progress.open_requests)
     ends = progress.sent.end and progress.job.terminal is None
     if line != progress.sent.index and not ends:
         progress.sent.index = line
-        yield Index(_entry(progress))
+        yield IndexUpdate(_entry(progress))
 
 
-def _entry(progress: Progress) -> JobIndexEntry:
+def _entry(progress: JobProgress) -> JobIndexEntry:
     created = progress.job.created
     return JobIndexEntry(
         job_id=created.job_id,
-        birth=progress.job.birth,
+        birth=progress.job.creation_offset,
         request_hash=created.request_hash,
         status=_status(progress),
         tenant=created.tenant,
@@ -548,14 +558,14 @@ def _entry(progress: Progress) -> JobIndexEntry:
     )
 
 
-def _listed_pause(progress: Progress) -> ListedPause | None:
+def _listed_pause(progress: JobProgress) -> ListedPause | None:
     pause = progress.job.paused
     if pause is None or _status(progress) != "paused":
         return None
     return ListedPause(number=pause.number, by=pause.by, reason=pause.reason)
 
 
-def _status(progress: Progress) -> str:
+def _status(progress: JobProgress) -> str:
     job = progress.job
     if job.terminal is not None:
         return job.terminal.event_type.removeprefix("job_")
@@ -567,7 +577,7 @@ def _status(progress: Progress) -> str:
     return "waiting" if waits and not progress.running else "running"
 
 
-def _result(progress: Progress) -> dict[str, Any]:
+def _result(progress: JobProgress) -> dict[str, Any]:
     """The results of the nodes that nothing follows, in declared order, as far as there are any and they are small."""
     found: dict[str, Any] = {}
     room = MAX_RESULT_BYTES
@@ -580,6 +590,6 @@ def _result(progress: Progress) -> dict[str, Any]:
     return found
 
 
-def _sinks(progress: Progress) -> Iterable[str]:
+def _sinks(progress: JobProgress) -> Iterable[str]:
     successors = progress.graph.successors.items()
     return (node_id for node_id, followers in successors if not followers and is_done(progress.job, node_id))

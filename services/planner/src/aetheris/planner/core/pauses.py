@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from aetheris.planner.core.decisions import Append, fact
-from aetheris.planner.core.progress import Progress
+from aetheris.planner.core.progress import JobProgress
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Pause, Resume
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class PendingPause:
     """A pause or a resume, as it was read."""
 
     command: Pause | Resume
@@ -24,9 +24,9 @@ def is_ahead(job: JobState, command: Pause | Resume) -> bool:
     return command.number > known
 
 
-def said(progress: Progress, word: Word) -> Append | None:
+def pause_event(progress: JobProgress, action: PendingPause) -> Append | None:
     """The event that it becomes; None where its pause is over, or was ended or begun by somebody else."""
-    job, sent, command = progress.job, progress.sent, word.command
+    job, sent, command = progress.job, progress.sent, action.command
     if job.terminal is not None or job.cancel is not None or sent.end or sent.cancel:
         return None
     if isinstance(command, Pause):
@@ -39,6 +39,6 @@ def said(progress: Progress, word: Word) -> Append | None:
         sent.resumed = command.number
     kind = ev.JobPaused if isinstance(command, Pause) else ev.JobResumed
     event = kind(
-        job_id=job.job_id, caused_by=word.command_id, number=command.number, by=command.by, reason=command.reason
+        job_id=job.job_id, caused_by=action.command_id, number=command.number, by=command.by, reason=command.reason
     )
-    return fact(event, word.command_id)
+    return fact(event, action.command_id)

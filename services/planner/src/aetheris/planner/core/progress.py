@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from aetheris.protocol.fold.start import is_stopped
-from aetheris.protocol.fold.state import Entry, JobState, Settled, St
+from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedPause, OpenRequest
 from aetheris.protocol.messages.events import Event
@@ -41,11 +41,11 @@ IndexLine = tuple[str, ListedPause | None, tuple[OpenRequest, ...]]
 
 NO_GRAPH = Graph({}, {}, {}, {})
 
-_RUNNING = frozenset({St.STARTED, St.REOPENED})
+_RUNNING = frozenset({KeyStatus.STARTED, KeyStatus.REOPENED})
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JobFailure:
     """The first node that ended in a way that stops the job, and why; of no node where nothing more can be planned."""
 
     node_id: str | None
@@ -60,7 +60,7 @@ class Sent:
     nodes: set[str] = field(default_factory=set)
     decided: str | None = None
     """The answer of a model that was last decided on."""
-    told: int = -1
+    reported: int = -1
     """The revision that tells a model of failed calls."""
     cancel: bool = False
     paused: int = 0
@@ -77,7 +77,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Progress:
+class JobProgress:
     """A live job: its fold, and what the next decision needs of it."""
 
     job: JobState
@@ -89,7 +89,7 @@ class Progress:
     settled: list[str] = field(default_factory=list)
     """Nodes that ended, and whose node_finished may still be to write."""
     ended: set[str] = field(default_factory=set)
-    failure: Failure | None = None
+    failure: JobFailure | None = None
     committed: list[str] = field(default_factory=list)
     """Nodes that can be undone, in the order in which they settled as a success."""
     answered: str | None = None
@@ -98,7 +98,7 @@ class Progress:
     """On the answers so far."""
     untold: set[str] = field(default_factory=set)
     """The calls of a model that surely took no effect, as long as no question in the log tells of them."""
-    undo_failure: Failure | None = None
+    undo_failure: JobFailure | None = None
     """The compensation that failed."""
     running: set[str] = field(default_factory=set)
     """Keys that are started or reopened."""
@@ -189,16 +189,16 @@ class Progress:
         """Remember the first failure, and the first of a compensation; later ones change nothing."""
         self.ended.add(node_id)
         if self.entry(node_id).node.compensates is not None:
-            self.undo_failure = self.undo_failure or Failure(node_id, reason)
+            self.undo_failure = self.undo_failure or JobFailure(node_id, reason)
         elif self.failure is None:
-            self.failure = Failure(node_id, reason)
+            self.failure = JobFailure(node_id, reason)
 
     def is_undone(self, undo: str) -> bool:
         """Whether a compensation has succeeded, and not only in part."""
         settled = self.job.settled_key(undo)
         return settled is not None and settled[1].outcome is Settled.SUCCESS and not settled[1].partial
 
-    def entry(self, node_id: str) -> Entry:
+    def entry(self, node_id: str) -> PlanEntry:
         """The node's entry in force."""
         entry = self.job.entry(node_id)
         if entry is None:
@@ -234,19 +234,19 @@ class Progress:
 
     def _follow_key(self, key: str) -> None:
         state = self.job.keys[key]
-        st = state.st
+        st = state.status
         for held in (self.parked, self.asking, self.waiting):
             if held:
                 held.discard(key)
-        if self.requests and (state.decision is not None or not (st is St.NONE or state.is_asking)):
+        if self.requests and (state.decision is not None or not (st is KeyStatus.NONE or state.is_asking)):
             self.requests.pop(key, None)
         if st in _RUNNING and not state.is_asking:
             self.running.add(key)
             return
         self.running.discard(key)
-        if st is St.SETTLED:
+        if st is KeyStatus.SETTLED:
             self._follow_settlement(state.node_id)
-        elif st is St.PARKED:
+        elif st is KeyStatus.PARKED:
             self.parked.add(key)
         elif state.is_waiting:
             self.waiting.add(key)

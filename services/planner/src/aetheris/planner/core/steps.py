@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from aetheris.planner.core.decisions import Append, Load, Request, fact
-from aetheris.planner.core.progress import Progress
+from aetheris.planner.core.decisions import Append, LoadArguments, NodesRequest, fact
+from aetheris.planner.core.progress import JobProgress
 from aetheris.protocol.base.keys import canonical_args, idempotency_key
 from aetheris.protocol.base.references import resolve
-from aetheris.protocol.fold.state import Entry, KeyState, Settled, St
+from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.commands import ToolRequest
 from aetheris.protocol.messages.events import NodeFinished, Outcome
 from aetheris.protocol.plan.graph import RUNNABLE, EffectClass
@@ -19,7 +19,7 @@ MAX_ARGS_BYTES = 64 * 1024
 """Resolved arguments that travel in a request; larger ones every reader resolves from its own fold."""
 
 
-def node_finished(progress: Progress, node_id: str) -> Append | None:
+def node_finished(progress: JobProgress, node_id: str) -> Append | None:
     """The report of a settled node; None where it was reported before."""
     final = progress.job.settled_key(node_id)
     if final is None or node_id in progress.sent.nodes:
@@ -31,7 +31,7 @@ def node_finished(progress: Progress, node_id: str) -> Append | None:
         job_id=progress.job.job_id,
         node_id=node_id,
         step_index=progress.graph.step_index[node_id],
-        attempt=state.attempts,
+        attempt=state.invocation_count,
         result_type=result_type,
         output_hash=state.result_hash if succeeded else None,
         reason=None if succeeded else state.reason or "failed",
@@ -40,7 +40,7 @@ def node_finished(progress: Progress, node_id: str) -> Append | None:
     return fact(event, node_id, result_type, key=key)
 
 
-def unresolvable(progress: Progress, node_id: str, reason: str) -> Append:
+def unresolvable(progress: JobProgress, node_id: str, reason: str) -> Append:
     """The report of a node whose arguments can't be made from what its dependencies returned."""
     event = NodeFinished(
         job_id=progress.job.job_id,
@@ -53,13 +53,13 @@ def unresolvable(progress: Progress, node_id: str, reason: str) -> Append:
     return fact(event, node_id, Outcome.PERMANENT)
 
 
-def load(progress: Progress, node_id: str) -> Load | None:
+def load(progress: JobProgress, node_id: str) -> LoadArguments | None:
     """What must be loaded before a ready node's arguments can be made; None if nothing."""
     refs = blobs_needed(progress.job, progress.entry(node_id))
-    return Load(progress.job.job_id, node_id, refs) if refs else None
+    return LoadArguments(progress.job.job_id, node_id, refs) if refs else None
 
 
-def request(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Request:
+def request(progress: JobProgress, node_id: str, blobs: Blobs | None, *, runs: bool) -> NodesRequest:
     """The request for a ready node, and for what can follow it in a run.
 
     Without `blobs` (they could not be loaded) the readers make its arguments from their own.
@@ -74,17 +74,17 @@ def request(progress: Progress, node_id: str, blobs: Blobs | None, *, runs: bool
     args, key = _head(progress, entry, blobs) if blobs is not None else ({}, None)
     body = ToolRequest(
         job_id=job.job_id,
-        birth=job.birth,
+        birth=job.creation_offset,
         as_of=job.last_offset,
         revision=job.revision,
         plan_hash=job.plan_hash,
         nodes=chain(progress, node_id) if runs else (node_id,),
         args=args,
     )
-    return Request(body, key)
+    return NodesRequest(body, key)
 
 
-def chain(progress: Progress, head: str) -> tuple[str, ...]:
+def chain(progress: JobProgress, head: str) -> tuple[str, ...]:
     """The longest run from `head` in which every node follows the one before it and needs nothing outside.
 
     Where several could follow, the first declared one does; the others run beside it.
@@ -99,7 +99,7 @@ def chain(progress: Progress, head: str) -> tuple[str, ...]:
     return tuple(nodes)
 
 
-def is_untouched(progress: Progress, node_id: str) -> bool:
+def is_untouched(progress: JobProgress, node_id: str) -> bool:
     """Whether nobody has started, parked, reopened or settled the node, and it does not wait.
 
     A call that a human has changed is no more the node's: another key stands for it.
@@ -109,12 +109,12 @@ def is_untouched(progress: Progress, node_id: str) -> bool:
 
 
 def _is_free(state: KeyState) -> bool:
-    if state.st is St.SETTLED:
+    if state.status is KeyStatus.SETTLED:
         return state.outcome is Settled.REJECTED and state.sure
-    return state.st is St.NONE and not state.is_waiting
+    return state.status is KeyStatus.NONE and not state.is_waiting
 
 
-def _next_in_run(progress: Progress, tail: str, missing: dict[str, int]) -> str | None:
+def _next_in_run(progress: JobProgress, tail: str, missing: dict[str, int]) -> str | None:
     found: str | None = None
     for node_id in progress.graph.successors[tail]:
         missing[node_id] = missing.get(node_id, progress.missing[node_id]) - 1
@@ -123,13 +123,13 @@ def _next_in_run(progress: Progress, tail: str, missing: dict[str, int]) -> str 
     return found
 
 
-def _may_follow(progress: Progress, node_id: str) -> bool:
+def _may_follow(progress: JobProgress, node_id: str) -> bool:
     """The ledger cuts a run before what is irreversible or already has a key; asking for it would be in vain."""
     entry = progress.entry(node_id)
     return entry.node.kind in RUNNABLE and not entry.irreversible and node_id not in progress.job.node_keys
 
 
-def _head(progress: Progress, entry: Entry, blobs: Blobs) -> tuple[dict[str, Any], str]:
+def _head(progress: JobProgress, entry: PlanEntry, blobs: Blobs) -> tuple[dict[str, Any], str]:
     """Its key, and its arguments, where they are small."""
     used = uses(entry)
     results = {node: _result(progress, node, blobs) for node in used} | adopted_results(progress.job, entry, blobs)
@@ -139,7 +139,7 @@ def _head(progress: Progress, entry: Entry, blobs: Blobs) -> tuple[dict[str, Any
     return ({} if too_large else args), key
 
 
-def _result(progress: Progress, node_id: str, blobs: Blobs) -> Any:
+def _result(progress: JobProgress, node_id: str, blobs: Blobs) -> Any:
     state = success(progress.job, node_id)
     return blobs[state.result_ref.sha256] if state.result_ref is not None else state.result
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aetheris.planner.core.decisions import Output
-from aetheris.planner.core.progress import Progress
+from aetheris.planner.core.progress import JobProgress
 from aetheris.planner.core.steps import is_untouched
-from aetheris.protocol.fold.state import St
+from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.plan.graph import Kind, Retry
 
 STUCK_AFTER_S = 60.0
@@ -20,7 +20,7 @@ MAX_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckJob:
     """A job that nothing has happened to for `quiet_s`, and its requests, said again."""
 
     job_id: str
@@ -36,7 +36,7 @@ class _Quiet:
 
 
 @dataclass(slots=True)
-class Watch:
+class StuckJobWatch:
     """The jobs that should go on by themselves, in the order in which they are to be looked at: O(1) an event.
 
     Times are seconds of one monotonic clock.
@@ -47,7 +47,7 @@ class Watch:
     """Reported, and nothing has happened since."""
     _quiet: OrderedDict[str, _Quiet] = field(default_factory=OrderedDict)
 
-    def follow(self, progress: Progress, now_s: float) -> None:
+    def follow(self, progress: JobProgress, now_s: float) -> None:
         """Something has happened to a job just now."""
         job_id = progress.job.job_id
         self.stuck.discard(job_id)
@@ -83,24 +83,24 @@ class Watch:
         self._quiet.move_to_end(job_id)
 
 
-def explained_s(progress: Progress) -> float:
+def explained_s(progress: JobProgress) -> float:
     """For how long the calls under way may be silent: the longest timeout, or pause between two tries."""
     return max((_silence_s(progress, key) for key in progress.running), default=0.0)
 
 
-def waits_for(progress: Progress) -> str:
+def waits_for(progress: JobProgress) -> str:
     """What a job that should go on lacks, by node."""
     keys = [progress.job.keys[key] for key in progress.running]
     lacks = [
-        ("the outcome of", [state.node_id for state in keys if state.st is St.STARTED]),
-        ("another try of", [state.node_id for state in keys if state.st is St.REOPENED]),
+        ("the outcome of", [state.node_id for state in keys if state.status is KeyStatus.STARTED]),
+        ("another try of", [state.node_id for state in keys if state.status is KeyStatus.REOPENED]),
         ("the start of", unstarted(progress)),
     ]
-    said = [f"{what} {_names(nodes)}" for what, nodes in lacks if nodes]
-    return " and ".join(said) or ("its plan" if progress.job.revision < 0 else "its own end")
+    reported = [f"{what} {_names(nodes)}" for what, nodes in lacks if nodes]
+    return " and ".join(reported) or ("its plan" if progress.job.revision < 0 else "its own end")
 
 
-def unstarted(progress: Progress) -> list[str]:
+def unstarted(progress: JobProgress) -> list[str]:
     """The nodes that were asked for and that nobody has taken up."""
     if progress.is_stopping:
         return []
@@ -109,7 +109,7 @@ def unstarted(progress: Progress) -> list[str]:
     return sorted(node_id for node_id in asked if is_untouched(progress, node_id))
 
 
-def _rests(progress: Progress) -> bool:
+def _rests(progress: JobProgress) -> bool:
     """Whether the job has ended, or goes on only when a human, a signal, a time or an upgrade comes.
 
     A paused one goes on when it is resumed; what is under way ends by itself.
@@ -118,19 +118,19 @@ def _rests(progress: Progress) -> bool:
     if job.terminal is not None or job.sealed or job.needs_upgrade:
         return True
     if job.paused is not None:
-        return not any(job.keys[key].st is St.STARTED for key in progress.running)
+        return not any(job.keys[key].status is KeyStatus.STARTED for key in progress.running)
     if not progress.waits:
         return False
     as_a_whole = any(node_id is None for _, node_id in job.open_waits)
     return as_a_whole or (not progress.running and not unstarted(progress))
 
 
-def _silence_s(progress: Progress, key: str) -> float:
+def _silence_s(progress: JobProgress, key: str) -> float:
     state = progress.job.keys[key]
     entry = progress.job.entry(state.node_id)
     if entry is None:
         return 0.0
-    if state.st is St.REOPENED:
+    if state.status is KeyStatus.REOPENED:
         return (entry.node.retry or Retry()).max_backoff_s if state.retry_due is not None else 0.0
     if entry.pin is None:
         return ANSWER_TIMEOUT_S if entry.node.kind is Kind.LLM else UNPINNED_TIMEOUT_S

@@ -9,10 +9,10 @@ from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.ids import InvalidName
 from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.base.references import UnresolvedReference
-from aetheris.protocol.base.sealed import SealedNames, UnreadBirths
+from aetheris.protocol.base.sealed import SealedNames, UnreadCreations
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped, start_is_void
-from aetheris.protocol.fold.state import Entry, JobState, St, birth
+from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
@@ -42,14 +42,14 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class CallRefusal:
     """Why a call is not made although it may start: certain to have had no effect."""
 
     outcome: Outcome
     error: str
 
 
-Refuses = Callable[[Invocation], Refusal | None]
+Refuses = Callable[[Invocation], CallRefusal | None]
 """Whether this process can make the call: the pinned tool is loaded, and takes the arguments."""
 
 KindOf = Callable[[Invocation], EffectKind]
@@ -57,7 +57,7 @@ KindOf = Callable[[Invocation], EffectKind]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReceivedGrant:
     """A grant as it was read: `cause` is its ce_id, `parent` its traceparent."""
 
     grant: ToolGrant
@@ -72,23 +72,23 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Told:
+class NodeReport:
     """What a node of a run came to, known here before it is in the log."""
 
-    nonce: str
+    invocation_id: str
     result_hash: str
     result: Any
 
 
 @dataclass(slots=True)
-class Run:
+class GrantRun:
     """A grant at work: the place of the node in charge, and what those before it returned."""
 
-    taken: Taken
+    taken: ReceivedGrant
     trace: bool | None = None
     """Whether its job's submission wants it traced."""
     place: int = 0
-    told: dict[str, Told] = field(default_factory=dict[str, Told])
+    reports: dict[str, NodeReport] = field(default_factory=dict[str, NodeReport])
 
     @property
     def following(self) -> str | None:
@@ -98,22 +98,22 @@ class Run:
 
 
 @dataclass(slots=True)
-class Try:
+class DeclaredInvocation:
     """One nonce of one call: to be declared by `started`, and run only if that wins."""
 
-    run: Run
+    run: GrantRun
     started: ev.ToolInvocationStarted
-    invocation: Invocation
-    refusal: Refusal | None = None
+    call: Invocation
+    refusal: CallRefusal | None = None
 
     @property
-    def nonce(self) -> str:
+    def invocation_id(self) -> str:
         """Its invocation_id."""
         return self.started.invocation_id
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadResults:
     """Large results that must be loaded before the call is known."""
 
     refs: tuple[BlobRef, ...]
@@ -130,7 +130,7 @@ class Drop:
 class ReadBack:
     """A try of ours that came back in the log; `won` says that the fold put it in charge."""
 
-    tried: Try
+    invocation: DeclaredInvocation
     won: bool
 
 
@@ -143,16 +143,16 @@ class Partition:
         self._worker = worker
         self._refuses = refuses
         self._kind_of = kind_of
-        self._waiting: list[tuple[int, int, Taken]] = []
-        self._due: list[tuple[int, int, Taken]] = []
+        self._waiting: list[tuple[int, int, ReceivedGrant]] = []
+        self._due: list[tuple[int, int, ReceivedGrant]] = []
         self._turn = 0
         self._turns: dict[str, int] = {}
-        self._declared: dict[str, Try] = {}
+        self._declared: dict[str, DeclaredInvocation] = {}
         self._claimed: set[tuple[str, int]] = set()
         self._strays: list[ev.ToolInvocationStarted] = []
         self._open: dict[int, None] = {}
         self._forgotten = SealedNames()
-        self._unread = UnreadBirths()
+        self._unread = UnreadCreations()
         self.unjudged = Unjudged()
 
     def pass_over(self, offset: int) -> None:
@@ -183,7 +183,7 @@ class Partition:
         elif is_birth and job_id not in self._forgotten:
             self._unread.add(job_id, offset)
 
-    def receive(self, taken: Taken) -> None:
+    def receive(self, taken: ReceivedGrant) -> None:
         """Keep a grant until it can be judged; it is open until `discharge`."""
         self._open[taken.offset] = None
         heapq.heappush(self._waiting, (taken.readable_from, taken.offset, taken))
@@ -198,19 +198,19 @@ class Partition:
         """Whether there is a grant that the fold has not caught up with."""
         return bool(self._waiting)
 
-    def next_grant(self) -> Taken:
+    def next_grant(self) -> ReceivedGrant:
         """The first of them: each job gets a turn, in the order of its grants, before any gets another."""
         self._turn, _, taken = heapq.heappop(self._due)
         if self._turns[taken.grant.job_id] == self._turn:
             del self._turns[taken.grant.job_id]
         return taken
 
-    def _line_up(self, taken: Taken) -> None:
+    def _line_up(self, taken: ReceivedGrant) -> None:
         turn = max(self._turn, self._turns.get(taken.grant.job_id, 0)) + 1
         self._turns[taken.grant.job_id] = turn
         heapq.heappush(self._due, (turn, taken.offset, taken))
 
-    def discharge(self, taken: Taken) -> None:
+    def discharge(self, taken: ReceivedGrant) -> None:
         """The grant was dropped, or its first `started` is in the log."""
         self._open.pop(taken.offset, None)
 
@@ -220,10 +220,12 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The live jobs, each with its birth."""
-        yield from ((job_id, job.birth) for job_id, job in self.jobs.items())
+        yield from ((job_id, job.creation_offset) for job_id, job in self.jobs.items())
         yield from self._unread.items()
 
-    def judge(self, taken: Taken, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | Drop:
+    def judge(
+        self, taken: ReceivedGrant, invocation_id: str, blobs: Blobs = _NOTHING
+    ) -> DeclaredInvocation | LoadResults | Drop:
         """What a grant comes to; a Try is declared from here on, unless it carries a refusal."""
         grant = taken.grant
         if grant.incarnation not in (None, self._worker.incarnation):
@@ -233,15 +235,19 @@ class Partition:
             return job
         if (grant.idempotency_key, grant.token) in self._claimed:
             return Drop("this try is declared here already")
-        run = Run(taken, job.trace)
+        run = GrantRun(taken, job.trace)
         prepared = self._prepare(job, run, grant.nodes[0], blobs)
         if not isinstance(prepared, Invocation):
             return prepared
         if prepared.key != grant.idempotency_key:
             return Drop("the key is not the one granted")
-        return self._declare(job, Try(run, self._started(job, prepared, run, nonce, grant.token), prepared))
+        return self._declare(
+            job, DeclaredInvocation(run, self._started(job, prepared, run, invocation_id, grant.token), prepared)
+        )
 
-    def follow(self, run: Run, nonce: str, blobs: Blobs = _NOTHING) -> Try | Load | None:
+    def follow(
+        self, run: GrantRun, invocation_id: str, blobs: Blobs = _NOTHING
+    ) -> DeclaredInvocation | LoadResults | None:
         """The next try of a run; None ends the run.
 
         It is to be claimed when it is declared, together with the report of the one before.
@@ -253,30 +259,30 @@ class Partition:
         if isinstance(job, Drop):
             return None
         prepared = self._prepare(job, run, node_id, blobs)
-        if isinstance(prepared, Load):
+        if isinstance(prepared, LoadResults):
             return prepared
         if isinstance(prepared, Drop) or prepared.entry.irreversible or self._refuses(prepared) is not None:
             return None
         state = job.keys.get(prepared.key)
-        if state is not None and state.st is not St.NONE:
+        if state is not None and state.status is not KeyStatus.NONE:
             return None
         run.place += 1
-        return Try(run, self._started(job, prepared, run, nonce, 1), prepared)
+        return DeclaredInvocation(run, self._started(job, prepared, run, invocation_id, 1), prepared)
 
-    def claim(self, tried: Try) -> None:
+    def claim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` is about to be appended, and awaited from now on."""
-        self._declared[tried.nonce] = tried
-        self._claimed.add((tried.started.idempotency_key, tried.started.token))
+        self._declared[invocation.invocation_id] = invocation
+        self._claimed.add((invocation.started.idempotency_key, invocation.started.token))
 
-    def unclaim(self, tried: Try) -> None:
+    def unclaim(self, invocation: DeclaredInvocation) -> None:
         """Its `started` was refused, and lies nowhere."""
-        self._declared.pop(tried.nonce, None)
-        self._claimed.discard((tried.started.idempotency_key, tried.started.token))
+        self._declared.pop(invocation.invocation_id, None)
+        self._claimed.discard((invocation.started.idempotency_key, invocation.started.token))
 
-    def why_not(self, tried: Try) -> str | None:
+    def why_not(self, invocation: DeclaredInvocation) -> str | None:
         """Why a try that won may not be called, as far as the log was read; None if it may."""
-        job = self._born(tried)
-        if job is None or not _in_charge(job, tried):
+        job = self._created(invocation)
+        if job is None or not _in_charge(job, invocation):
             return "superseded before the call"
         return "the job waits for a newer version" if job.needs_upgrade else None
 
@@ -293,14 +299,14 @@ class Partition:
             if _may_act(job, one) and one.invocation_id not in begun.get(one.job_id, ())
         ]
 
-    def withdraw(self) -> list[Try]:
+    def withdraw(self) -> list[DeclaredInvocation]:
         """The tries that were declared and not read back; they will not run."""
-        tries = list(self._declared.values())
+        invocations = list(self._declared.values())
         self._declared.clear()
         self._claimed.clear()
-        return tries
+        return invocations
 
-    def abandon(self) -> list[Taken]:
+    def abandon(self) -> list[ReceivedGrant]:
         """The grants that still wait; others will read them."""
         waiting = [taken for _, _, taken in (*self._due, *self._waiting)]
         self._due.clear()
@@ -310,7 +316,7 @@ class Partition:
 
     def _take_in(self, event: Event, offset: int) -> None:
         if isinstance(event, ev.JobCreated) and not (event.job_id in self._forgotten or event.job_id in self._unread):
-            self.jobs[event.job_id] = birth(event, offset)
+            self.jobs[event.job_id] = create_job(event, offset)
         elif isinstance(event, ev.JobSealed):
             self._unread.pop(event.job_id)
 
@@ -321,7 +327,7 @@ class Partition:
 
     def _in_force(self, grant: ToolGrant, node_id: str) -> JobState | Drop:
         job = self.jobs.get(grant.job_id)
-        if job is None or job.birth != grant.birth:
+        if job is None or job.creation_offset != grant.birth:
             return Drop("the job is not known from its birth")
         if job.needs_upgrade:
             return Drop("the job waits for a newer version")
@@ -334,59 +340,61 @@ class Partition:
             return Drop("the revision is not the one in force")
         return job
 
-    def _prepare(self, job: JobState, run: Run, node_id: str, blobs: Blobs) -> Invocation | Load | Drop:
+    def _prepare(self, job: JobState, run: GrantRun, node_id: str, blobs: Blobs) -> Invocation | LoadResults | Drop:
         """The call of a node, from the run's own results and the fold's."""
         entry = job.entry(node_id)
         if entry is None or entry.node.kind not in RUNNABLE:
             return Drop("no such node, or of a kind that is not executed here")
         used = uses(entry)
         for needed in (*entry.node.depends_on, *used):
-            if needed not in run.told and not is_done(job, needed):
+            if needed not in run.reports and not is_done(job, needed):
                 return Drop("a node that it depends on is not done")
         try:
             missing = _missing(job, run, entry, blobs)
             if missing:
-                return Load(missing)
+                return LoadResults(missing)
             results = {name: _result(job, run, name, blobs) for name in used} | adopted_results(job, entry, blobs)
             return call_with(job, entry, results, _after(run, used))
         except (NotReady, UnresolvedReference, InvalidArgs, InvalidName) as error:
             return Drop(type(error).__name__)
 
-    def _declare(self, job: JobState, tried: Try) -> Try | Drop:
-        void = start_is_void(job, tried.started)
+    def _declare(self, job: JobState, invocation: DeclaredInvocation) -> DeclaredInvocation | Drop:
+        void = start_is_void(job, invocation.started)
         if void is not None:
             return Drop(void)
-        refusal = self._refuses(tried.invocation)
+        refusal = self._refuses(invocation.call)
         if refusal is not None:
-            return Try(tried.run, tried.started, tried.invocation, refusal)
-        self.claim(tried)
-        return tried
+            return DeclaredInvocation(invocation.run, invocation.started, invocation.call, refusal)
+        self.claim(invocation)
+        return invocation
 
     def _read_back(self, event: ev.ToolInvocationStarted) -> ReadBack | None:
-        tried = self._declared.pop(event.invocation_id, None)
-        if tried is None:
+        invocation = self._declared.pop(event.invocation_id, None)
+        if invocation is None:
             if (event.worker_id, event.incarnation) == (self._worker.worker_id, self._worker.incarnation):
                 self._strays.append(event)
             return None
         self._claimed.discard((event.idempotency_key, event.token))
-        job = self._born(tried)
-        return ReadBack(tried, job is not None and _in_charge(job, tried))
+        job = self._created(invocation)
+        return ReadBack(invocation, job is not None and _in_charge(job, invocation))
 
-    def _born(self, tried: Try) -> JobState | None:
+    def _created(self, invocation: DeclaredInvocation) -> JobState | None:
         """Its job; None once that is sealed and forgotten: a repeated job_created does not bring it back."""
-        job = self.jobs.get(tried.started.job_id)
-        return job if job is not None and job.birth == tried.run.taken.grant.birth else None
+        job = self.jobs.get(invocation.started.job_id)
+        return job if job is not None and job.creation_offset == invocation.run.taken.grant.birth else None
 
-    def _started(self, job: JobState, call: Invocation, run: Run, nonce: str, token: int) -> ev.ToolInvocationStarted:
+    def _started(
+        self, job: JobState, call: Invocation, run: GrantRun, invocation_id: str, token: int
+    ) -> ev.ToolInvocationStarted:
         state = job.keys.get(call.key)
-        attempt_id = state.x - 1 if state is not None else 0
+        attempt_id = state.external_attempt - 1 if state is not None else 0
         rules = run.taken.grant.rules
         return ev.ToolInvocationStarted(
             job_id=job.job_id,
             caused_by=run.taken.cause,
             node_id=call.node_id,
             idempotency_key=call.key,
-            invocation_id=nonce,
+            invocation_id=invocation_id,
             revision=run.taken.grant.revision,
             token=token,
             attempt_id=attempt_id,
@@ -406,32 +414,38 @@ class Partition:
 
 def _may_act(job: JobState, started: ev.ToolInvocationStarted) -> bool:
     state = job.keys.get(started.idempotency_key)
-    return state is not None and state.n == started.invocation_id and state.st in (St.STARTED, St.PARKED)
+    return (
+        state is not None
+        and state.current_invocation == started.invocation_id
+        and state.status in (KeyStatus.STARTED, KeyStatus.PARKED)
+    )
 
 
-def _in_charge(job: JobState, tried: Try) -> bool:
-    state = job.keys.get(tried.started.idempotency_key)
-    return state is not None and state.st is St.STARTED and state.n == tried.nonce
+def _in_charge(job: JobState, invocation: DeclaredInvocation) -> bool:
+    state = job.keys.get(invocation.started.idempotency_key)
+    return (
+        state is not None and state.status is KeyStatus.STARTED and state.current_invocation == invocation.invocation_id
+    )
 
 
-def _missing(job: JobState, run: Run, entry: Entry, blobs: Blobs) -> tuple[BlobRef, ...]:
-    own = (success(job, name).result_ref for name in uses(entry) if name not in run.told)
+def _missing(job: JobState, run: GrantRun, entry: PlanEntry, blobs: Blobs) -> tuple[BlobRef, ...]:
+    own = (success(job, name).result_ref for name in uses(entry) if name not in run.reports)
     refs = (*own, *adopted_blobs(job, entry))
     return tuple(ref for ref in refs if ref is not None and ref.sha256 not in blobs)
 
 
-def _result(job: JobState, run: Run, name: str, blobs: Blobs) -> Any:
-    told = run.told.get(name)
-    if told is not None:
-        return told.result
+def _result(job: JobState, run: GrantRun, name: str, blobs: Blobs) -> Any:
+    logged = run.reports.get(name)
+    if logged is not None:
+        return logged.result
     state = success(job, name)
     return blobs[state.result_ref.sha256] if state.result_ref is not None else state.result
 
 
-def _after(run: Run, used: tuple[str, ...]) -> tuple[After, ...]:
+def _after(run: GrantRun, used: tuple[str, ...]) -> tuple[After, ...]:
     """The node before it in the run, and every node of the run whose result it uses."""
-    if not run.told:
+    if not run.reports:
         return ()
-    names = dict.fromkeys((next(reversed(run.told)), *filter(run.told.__contains__, used)))
-    told = [run.told[name] for name in names]
-    return tuple([After(invocation_id=one.nonce, result_hash=one.result_hash) for one in told])
+    names = dict.fromkeys((next(reversed(run.reports)), *filter(run.reports.__contains__, used)))
+    reported = [run.reports[name] for name in names]
+    return tuple([After(invocation_id=one.invocation_id, result_hash=one.result_hash) for one in reported])

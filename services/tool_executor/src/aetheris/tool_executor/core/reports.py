@@ -8,28 +8,28 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.events import BlobRef, Event, Outcome, Via
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
-from aetheris.tool_executor.core.partition import Try
+from aetheris.tool_executor.core.partition import DeclaredInvocation
 
 NOT_EXECUTED = "NotExecuted"
 
 
 def succeeded(
-    tried: Try, said: Succeeded, output_hash: str, result: Any = None, ref: BlobRef | None = None
+    invocation: DeclaredInvocation, outcome: Succeeded, output_hash: str, result: Any = None, ref: BlobRef | None = None
 ) -> tuple[Event, ...]:
     """finished + command_committed (+ state_changed): one group."""
-    started = tried.started
+    started = invocation.started
     finished = ev.ToolInvocationFinished(
         job_id=started.job_id,
         node_id=started.node_id,
         idempotency_key=started.idempotency_key,
         invocation_id=started.invocation_id,
-        outcome=Outcome.COMPENSATABLE if said.partial else Outcome.SUCCESS,
+        outcome=Outcome.COMPENSATABLE if outcome.partial else Outcome.SUCCESS,
         via=Via.EXECUTOR,
         result=result,
         result_ref=ref,
         output_hash=output_hash,
-        external_id=None if said.external_id is None else recordable.name(said.external_id),
-        usage=dict(said.usage) if said.usage is not None else None,
+        external_id=None if outcome.external_id is None else recordable.name(outcome.external_id),
+        usage=dict(outcome.usage) if outcome.usage is not None else None,
     )
     committed = ev.CommandCommitted(
         job_id=started.job_id,
@@ -40,12 +40,12 @@ def succeeded(
         input_hash=started.args_hash,
         output_hash=output_hash,
     )
-    if not said.changes:
+    if not outcome.changes:
         return finished, committed
     changed = ev.StateChanged(
         job_id=started.job_id,
         node_id=started.node_id,
-        changes=ev.changes_of(change.payload() for change in said.changes),
+        changes=ev.changes_of(change.payload() for change in outcome.changes),
     )
     return finished, committed, changed
 
@@ -68,9 +68,9 @@ def not_executed(started: ev.ToolInvocationStarted, reason: str) -> ev.ToolInvoc
     return failed(started, Outcome.RETRYABLE, f"{NOT_EXECUTED}: {reason}")
 
 
-def in_doubt(tried: Try, error_class: str, *, returned: bool) -> ev.InvocationInDoubt:
+def in_doubt(invocation: DeclaredInvocation, error_class: str, *, returned: bool) -> ev.InvocationInDoubt:
     """Nobody here knows; no outcome. `returned`: the call can act no more from here."""
-    started = tried.started
+    started = invocation.started
     return ev.InvocationInDoubt(
         job_id=started.job_id,
         node_id=started.node_id,
@@ -81,22 +81,22 @@ def in_doubt(tried: Try, error_class: str, *, returned: bool) -> ev.InvocationIn
     )
 
 
-def lost(tried: Try, error_class: str, *, returned: bool = False) -> Event:
+def lost(invocation: DeclaredInvocation, error_class: str, *, returned: bool = False) -> Event:
     """What it came to is not known: to be tried again where it only read, else in doubt."""
-    if tried.invocation.entry.effect_class is EffectClass.PURE:
-        return failed(tried.started, Outcome.RETRYABLE, error_class)
-    return in_doubt(tried, error_class, returned=returned)
+    if invocation.call.entry.effect_class is EffectClass.PURE:
+        return failed(invocation.started, Outcome.RETRYABLE, error_class)
+    return in_doubt(invocation, error_class, returned=returned)
 
 
-def unsuccessful(tried: Try, said: Retryable | Permanent | InDoubt) -> Event:
+def unsuccessful(invocation: DeclaredInvocation, outcome: Retryable | Permanent | InDoubt) -> Event:
     """What a call that did not succeed says of its try."""
-    match said:
+    match outcome:
         case Retryable(reason):
-            return failed(tried.started, Outcome.RETRYABLE, reason)
+            return failed(invocation.started, Outcome.RETRYABLE, reason)
         case Permanent(reason):
-            return failed(tried.started, Outcome.PERMANENT, reason)
+            return failed(invocation.started, Outcome.PERMANENT, reason)
         case InDoubt(error_class, returned):
-            return lost(tried, error_class, returned=returned)
+            return lost(invocation, error_class, returned=returned)
 
 
 def cause_of(events: Sequence[Event]) -> Sequence[str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aetheris.proofs import Audit, RawRecord, Report, Violation
+from aetheris.proofs import Audit, ProofReport, RawRecord, Violation
 from aetheris.proofs.seals import seal_payload
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.sealed import SealedNames
@@ -23,11 +23,11 @@ Sign = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(slots=True)
-class LiveJob:
+class AuditedJob:
     """A job under audit: born at `birth`, not sealed yet as far as the log says."""
 
     job_id: str
-    birth: int
+    creation_offset: int
     tenant: str
     trace: bool | None = None
     """Whether its submission wants it traced."""
@@ -35,7 +35,7 @@ class LiveJob:
     sealing: bool = False
     large: str | None = None
     """The hash of a large result of its, where it has any: what is to be asked for before it is judged."""
-    told: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    reported: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """(rule, offset) of the violations that are in the log, or on their way there."""
     looked: int = 0
     """How many records had come when it was last judged."""
@@ -47,13 +47,13 @@ class LiveJob:
         """Whether its latest record is seldom lawful: the job is to be judged at once."""
         fact = self.audit.last
         if event_type == ToolInvocationStarted.event_type:
-            self._started.add(fact.nonce)
+            self._started.add(fact.invocation_id)
             return False
         if event_type == ViolationFound.event_type:
             offset = fact.body.get("offset")
-            self.told.add((fact.text("rule"), offset if isinstance(offset, int) else -1))
+            self.reported.add((fact.text("rule"), offset if isinstance(offset, int) else -1))
             return False
-        unstarted = fact.nonce not in self._started
+        unstarted = fact.invocation_id not in self._started
         return unstarted or len(self.audit.history.closings.get(fact.key, ())) > 1
 
     def came_late(self) -> bool:
@@ -65,8 +65,8 @@ class LiveJob:
 
     def untold(self, found: Iterable[Violation]) -> list[Violation]:
         """Violations that nobody has told yet; they count as told from now on."""
-        fresh = [one for one in found if (one.rule, one.offset) not in self.told]
-        self.told.update((one.rule, one.offset) for one in fresh)
+        fresh = [one for one in found if (one.rule, one.offset) not in self.reported]
+        self.reported.update((one.rule, one.offset) for one in fresh)
         return fresh
 
 
@@ -79,14 +79,14 @@ class Partition:
     """The live jobs of one partition."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, LiveJob] = {}
-        self.odd: dict[str, LiveJob] = {}
+        self.jobs: dict[str, AuditedJob] = {}
+        self.odd: dict[str, AuditedJob] = {}
         """Jobs that are to be judged at once."""
-        self.moved: dict[str, LiveJob] = {}
+        self.moved: dict[str, AuditedJob] = {}
         """Jobs that have come on since they were judged."""
         self._forgotten = SealedNames()
 
-    def evolve(self, record: Record, event_type: str) -> LiveJob | None:
+    def evolve(self, record: Record, event_type: str) -> AuditedJob | None:
         """Take the next record of the log; the job that it belongs to, if it is under audit.
 
         A job is known from its birth on; what is sealed is forgotten.
@@ -96,7 +96,7 @@ class Partition:
         if job is None:
             if event_type != JobCreated.event_type or job_id in self._forgotten:
                 return None
-            job = self.jobs[job_id] = LiveJob(job_id, record.offset, *_asked(record))
+            job = self.jobs[job_id] = AuditedJob(job_id, record.offset, *_asked(record))
         job.audit.add(raw(record))
         if job.large is None and (named := _REFERS.search(record.value)) is not None:
             job.large = named[1].decode()
@@ -112,11 +112,11 @@ class Partition:
                 self.odd[job_id] = job
         return job
 
-    def to_seal(self) -> list[LiveJob]:
+    def to_seal(self) -> list[AuditedJob]:
         """Jobs that have ended and are not being sealed yet."""
         return [job for job in self.jobs.values() if job.audit.ended and not job.sealing]
 
-    def due_for_a_look(self) -> list[LiveJob]:
+    def due_for_a_look(self) -> list[AuditedJob]:
         """Jobs that have come on, and were there a round ago already: brief ones are judged at their end."""
         due = [job for job in self.moved.values() if job.rounds > 0]
         for job in self.moved.values():
@@ -125,7 +125,7 @@ class Partition:
 
     def live(self) -> Iterator[tuple[str, int]]:
         """The jobs that are not sealed, each with its birth."""
-        return ((job_id, job.birth) for job_id, job in self.jobs.items())
+        return ((job_id, job.creation_offset) for job_id, job in self.jobs.items())
 
 
 def raw(record: Record) -> RawRecord:
@@ -133,7 +133,7 @@ def raw(record: Record) -> RawRecord:
     return RawRecord(record.offset, record.key, record.headers, record.value)
 
 
-def sealed(job: LiveJob, report: Report, sign: Sign, sealed_at: str) -> JobSealed:
+def sealed(job: AuditedJob, report: ProofReport, sign: Sign, sealed_at: str) -> JobSealed:
     """The seal over everything that the log holds of the job so far."""
     signed = sign(
         seal_payload(
@@ -149,10 +149,10 @@ def sealed(job: LiveJob, report: Report, sign: Sign, sealed_at: str) -> JobSeale
     return JobSealed.model_validate(signed)
 
 
-def _is_later(job: LiveJob) -> bool:
+def _is_later(job: AuditedJob) -> bool:
     """Whether its latest record says that it was born before what was taken for its birth."""
-    born = job.audit.last.body.get("birth")
-    return isinstance(born, int) and born < job.birth
+    created = job.audit.last.body.get("birth")
+    return isinstance(created, int) and created < job.creation_offset
 
 
 def _asked(record: Record) -> tuple[str, bool | None]:

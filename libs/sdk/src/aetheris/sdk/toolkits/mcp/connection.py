@@ -43,7 +43,7 @@ from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.sdk import remains
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, NotExecuted
-from aetheris.sdk.toolkits.mcp.servers import SecretName, Server, Setting
+from aetheris.sdk.toolkits.mcp.servers import McpServer, SecretName, Setting
 
 EXTERNAL_KEY = "io.aetheris/external-key"
 """Where a call carries its external key, in the `_meta` that servers may read."""
@@ -60,7 +60,7 @@ logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
 
 
-class Unreachable(Exception):
+class McpUnreachable(Exception):
     """The server can't be started, reached or understood; names the class of the error."""
 
 
@@ -86,10 +86,10 @@ class _Live:
     lost: asyncio.Event
 
 
-class Connection:
+class McpConnection:
     """A server's connection; any number of calls at a time."""
 
-    def __init__(self, server: Server, revealed: Revealed) -> None:
+    def __init__(self, server: McpServer, revealed: Revealed) -> None:
         self._server = server
         self._revealed = revealed
         self._making = asyncio.Lock()
@@ -110,7 +110,7 @@ class Connection:
         """Call a tool once; raises as the table above says."""
         try:
             live = await self._connected()
-        except Unreachable as error:
+        except McpUnreachable as error:
             raise NotExecuted(f"the MCP server can't be reached: {error}") from None
         if live.hashes.get(name) != schema_hash:
             raise Failed("the MCP server's tool is another than the plan was made with")
@@ -172,7 +172,7 @@ class Connection:
                 return await ready
         except TimeoutError:
             self._holding.cancel()
-            raise Unreachable("TimeoutError") from None
+            raise McpUnreachable("TimeoutError") from None
 
     async def _hold(self, ready: "asyncio.Future[_Live]") -> None:
         lost = asyncio.Event()
@@ -184,7 +184,7 @@ class Connection:
                 await self._leave.wait()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error:  # noqa: BLE001 - callers are told
             if not ready.done():
-                ready.set_exception(Unreachable(_class_of(error)))
+                ready.set_exception(McpUnreachable(_class_of(error)))
         finally:
             lost.set()
 
@@ -230,9 +230,9 @@ class _OneSend(httpx2.AsyncBaseTransport):
     It answers in the server's place, with a mark that no server knows.
     """
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, nonce: str) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, invocation_id: str) -> None:
         self._inner = inner
-        self._nonce = nonce
+        self._nonce = invocation_id
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """One request."""
@@ -254,8 +254,8 @@ class _OneSend(httpx2.AsyncBaseTransport):
         """Close the connections."""
         await self._inner.aclose()
 
-    def _instead(self, request: httpx2.Request, said: str, *, sent: bool) -> httpx2.Response:
-        error = {"code": INTERNAL_ERROR, "message": said, "data": _mark(self._nonce, sent=sent)}
+    def _instead(self, request: httpx2.Request, text: str, *, sent: bool) -> httpx2.Response:
+        error = {"code": INTERNAL_ERROR, "message": text, "data": _mark(self._nonce, sent=sent)}
         return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 
@@ -267,14 +267,14 @@ class _Watched:
         self._lost = lost
 
     async def receive(self) -> SessionMessage | Exception:
-        with self._told():
+        with self._reported():
             return await self._inner.receive()
 
     def __aiter__(self) -> "_Watched":
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        with self._told():
+        with self._reported():
             return await self._inner.__anext__()
 
     async def aclose(self) -> None:
@@ -291,7 +291,7 @@ class _Watched:
         return getattr(self._inner, name)
 
     @contextmanager
-    def _told(self) -> Generator[None]:
+    def _reported(self) -> Generator[None]:
         try:
             yield
         except BaseException:
@@ -318,8 +318,8 @@ def _request(ctx: ToolContext, name: str, arguments: dict[str, Any]) -> CallTool
     return CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments, _meta=meta))
 
 
-def _mark(nonce: str, *, sent: bool) -> str:
-    return f"{nonce} {'lost' if sent else 'not sent'}"
+def _mark(invocation_id: str, *, sent: bool) -> str:
+    return f"{invocation_id} {'lost' if sent else 'not sent'}"
 
 
 def _hash_of(tool: ListedTool) -> str:

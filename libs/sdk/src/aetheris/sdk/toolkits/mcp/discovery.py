@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from aetheris.protocol.base.references import SecretUse
 from aetheris.sdk.schema import DeclarationError
-from aetheris.sdk.toolkits.mcp.connection import Connection, Unreachable
+from aetheris.sdk.toolkits.mcp.connection import McpConnection, McpUnreachable
 from aetheris.sdk.toolkits.mcp.mapping import tool_of
-from aetheris.sdk.toolkits.mcp.servers import Server
+from aetheris.sdk.toolkits.mcp.servers import McpServer
 from aetheris.sdk.tools import AnyTool
 
 Reveal = Callable[[str, Sequence[SecretUse]], Mapping[str, str]]
@@ -25,11 +25,11 @@ class Discovered:
 
 
 @asynccontextmanager
-async def discovered(servers: Mapping[str, Server], reveal: Reveal) -> AsyncGenerator[Discovered]:
+async def discovered(servers: Mapping[str, McpServer], reveal: Reveal) -> AsyncGenerator[Discovered]:
     """Connect to every server, and list its tools; one that can't be reached is left out, and holds up no other."""
     left_out: dict[str, str] = {}
     connections = {
-        name: Connection(server, reveal(f"mcp/{name}", server.secrets) if server.secrets else {})
+        name: McpConnection(server, reveal(f"mcp/{name}", server.secrets) if server.secrets else {})
         for name, server in servers.items()
     }
     try:
@@ -41,10 +41,12 @@ async def discovered(servers: Mapping[str, Server], reveal: Reveal) -> AsyncGene
         await asyncio.gather(*(connection.close() for connection in connections.values()))
 
 
-async def _of_server(name: str, server: Server, connection: Connection, left_out: dict[str, str]) -> list[AnyTool]:
+async def _of_server(
+    name: str, server: McpServer, connection: McpConnection, left_out: dict[str, str]
+) -> list[AnyTool]:
     try:
         listed = await connection.tools()
-    except Unreachable as error:
+    except McpUnreachable as error:
         left_out[name] = f"can't be reached: {error}"
         return []
     found: list[AnyTool] = []

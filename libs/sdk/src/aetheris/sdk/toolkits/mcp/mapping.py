@@ -10,7 +10,7 @@ from aetheris.protocol.base.keys import external_key
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, Partial, Result
 from aetheris.sdk.schema import BadArguments, DeclarationError, given_schema
-from aetheris.sdk.toolkits.mcp.servers import Declared, Server
+from aetheris.sdk.toolkits.mcp.servers import Declared, McpServer
 from aetheris.sdk.tools import AnyTool, EffectClass, Tool
 
 Call = Callable[[ToolContext, str, str, dict[str, Any]], Awaitable[CallToolResult]]
@@ -35,7 +35,7 @@ def is_irreversible(annotations: ToolAnnotations | None) -> bool:
     return not annotations.read_only_hint and annotations.destructive_hint is not False
 
 
-def tool_of(server_name: str, server: Server, listed: ListedTool, call: Call) -> AnyTool:
+def tool_of(server_name: str, server: McpServer, listed: ListedTool, call: Call) -> AnyTool:
     """A tool of a server, as it is registered: `server.tool`.
 
     Raises:

@@ -44,7 +44,7 @@ class Declared(BaseModel):
     hidden: bool = False
 
 
-class Server(BaseModel):
+class McpServer(BaseModel):
     """One server: a command that speaks on its stdin and stdout, or the URL of a streamable HTTP endpoint."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)  # other clients keep settings of their own here
@@ -74,7 +74,7 @@ class Server(BaseModel):
         return given
 
     @model_validator(mode="after")
-    def _is_one_kind(self) -> "Server":
+    def _is_one_kind(self) -> "McpServer":
         if (self.command is None) is (self.url is None):
             raise ValueError("either command or url")
         return self
@@ -94,10 +94,10 @@ class Server(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    mcp_servers: dict[ServerName, Server] = Field(alias="mcpServers")
+    mcp_servers: dict[ServerName, McpServer] = Field(alias="mcpServers")
 
 
-def read_servers(path: Path) -> dict[str, Server]:
+def read_servers(path: Path) -> dict[str, McpServer]:
     """The servers of a file, by name.
 
     Raises:
@@ -115,6 +115,6 @@ def read_servers(path: Path) -> dict[str, Server]:
     try:
         return dict(_File.model_validate(found).mcp_servers)
     except ValidationError as error:
-        place, said = first_fault(error)
-        line = json_line(text, (*place, said.partition(":")[0]))
-        raise ServersFileInvalid(f"{placed(path, line)}: {'.'.join(map(str, place))}: {said}") from None
+        place, wording = first_fault(error)
+        line = json_line(text, (*place, wording.partition(":")[0]))
+        raise ServersFileInvalid(f"{placed(path, line)}: {'.'.join(map(str, place))}: {wording}") from None

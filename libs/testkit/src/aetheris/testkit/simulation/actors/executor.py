@@ -15,19 +15,29 @@ from aetheris.protocol.plan.graph import EffectKind
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
-from aetheris.testkit.simulation.log import Batch, Entry
+from aetheris.testkit.simulation.external_system import CallFate, ExternalCall, call_of
+from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.scenario import Lasting, draw_answer
-from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
-from aetheris.testkit.simulation.world import Call, Course, call_of
+from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
 from aetheris.tool_executor.core import reports
-from aetheris.tool_executor.core.partition import Drop, Load, Partition, ReadBack, Refusal, Taken, Told, Try, Worker
+from aetheris.tool_executor.core.partition import (
+    CallRefusal,
+    DeclaredInvocation,
+    Drop,
+    LoadResults,
+    NodeReport,
+    Partition,
+    ReadBack,
+    ReceivedGrant,
+    Worker,
+)
 
 ROLE = "executor"
 
 UNREAD = (ev.CommandCommitted, ev.StateChanged, ev.NodeFinished)
 """As the real edge, it passes over what decides nothing about who may run."""
 
-REFUSAL = Refusal(Outcome.RETRYABLE, "NotExecuted: tool version missing")
+REFUSAL = CallRefusal(Outcome.RETRYABLE, "NotExecuted: tool version missing")
 
 
 class Stage(Enum):
@@ -44,31 +54,31 @@ class Stage(Enum):
 class Running:
     """A run at work: the try in charge of it."""
 
-    tried: Try
+    invocation: DeclaredInvocation
     stage: Stage = Stage.CALL
-    call: Call | None = None
-    said: Said | None = None
+    call: ExternalCall | None = None
+    outcome: Said | None = None
     events: tuple[Event, ...] = ()
 
 
 class Ends(Protocol):
     """What becomes of a process that ends by itself."""
 
-    def stand_down(self, actor: "Executor") -> None:
+    def stand_down(self, actor: "SimulatedExecutor") -> None:
         """It has read that it has ended."""
         ...
 
-    def leave_children(self, actor: "Executor") -> None:
+    def leave_children(self, actor: "SimulatedExecutor") -> None:
         """It crashes, and what it had started lives on."""
         ...
 
 
-class Executor:
+class SimulatedExecutor:
     """One executor process on the partition. Several may own it at once; all but one are zombies."""
 
     def __init__(
         self,
-        around: Surroundings,
+        around: SimulationSurroundings,
         worker: Worker,
         start: int,
         ends: "Ends",
@@ -85,7 +95,7 @@ class Executor:
         self.paused = False
         self.closed = False
         self.running: list[Running] = []
-        self.sent: list[Call] = []
+        self.sent: list[ExternalCall] = []
         self.core = Partition(
             worker, lambda _: REFUSAL if self._refuses() else None, lambda call: EffectKind(call.entry.node.kind)
         )
@@ -105,42 +115,42 @@ class Executor:
         start, below = self._checkpoints.load(start) if owner else (start, ())
         self._fold(below)
         self.core.pass_over(start - 1)
-        self.reader = Reader(around, {Topic.JOBS_EVENTS: start, Topic.TOOLS_GRANTS: grants})
+        self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, Topic.TOOLS_GRANTS: grants})
         self._fold(self.reader.read_all(Topic.JOBS_EVENTS))
         self._report_strays()
 
-    def actions(self) -> Iterable[Action]:
+    def actions(self) -> Iterable[ScheduledAction]:
         """A round, and for every try at work its next move."""
         if self.paused:
             return
         if not self.closed and self.reader.has_more():
-            yield Action(f"{self.name} takes a round", self._round)
+            yield ScheduledAction(f"{self.name} takes a round", self._round)
         for running in self.running:
             move = self._moves.get(running.stage)
             if move is not None:
                 name, do = move
-                yield Action(f"{self.name} {name} {running.tried.nonce}", partial(do, running))
+                yield ScheduledAction(f"{self.name} {name} {running.invocation.invocation_id}", partial(do, running))
 
-    def answer(self, call: Call) -> bool:
+    def answer(self, call: ExternalCall) -> bool:
         """The outside's answer comes; False where nobody waits for it any more."""
         for running in self.running:
             if running.call is call and running.stage is Stage.ANSWER:
-                running.said = call.answer()
-                running.stage = Stage.KEEP if isinstance(running.said, Succeeded) else Stage.REPORT
+                running.outcome = call.answer()
+                running.stage = Stage.KEEP if isinstance(running.outcome, Succeeded) else Stage.REPORT
                 return True
         return False
 
     def holds(self, key: str) -> bool:
         """Whether it renews the lease of a key."""
-        return not self.paused and any(running.tried.started.idempotency_key == key for running in self.running)
+        return not self.paused and any(running.invocation.started.idempotency_key == key for running in self.running)
 
-    def is_at(self, nonce: str) -> bool:
+    def is_at(self, invocation_id: str) -> bool:
         """Whether a try is at work here."""
-        return any(running.tried.nonce == nonce for running in self.running)
+        return any(running.invocation.invocation_id == invocation_id for running in self.running)
 
     def held_keys(self) -> list[str]:
         """The keys whose leases it renews."""
-        return [running.tried.started.idempotency_key for running in self.running]
+        return [running.invocation.started.idempotency_key for running in self.running]
 
     def close(self, *, in_time: bool = True) -> None:
         """The partition is revoked: what was declared and will not run is reported so; what runs goes on.
@@ -150,8 +160,8 @@ class Executor:
         self.closed, self.owner = True, False
         self.core.abandon()
         if not in_time:
-            for tried in self.core.withdraw():
-                self._say(tried, won=False)
+            for invocation in self.core.withdraw():
+                self._say(invocation, won=False)
         elif self._declaring == 0:
             self._withdraw()
 
@@ -166,9 +176,9 @@ class Executor:
     def _fold(self, entries: Sequence[Entry]) -> list[ReadBack]:
         returned: list[ReadBack] = []
         for entry in entries:
-            told = self._evolve(entry)
-            if told is not None:
-                returned.append(told)
+            reported = self._evolve(entry)
+            if reported is not None:
+                returned.append(reported)
         return returned
 
     def _evolve(self, entry: Entry) -> ReadBack | None:
@@ -191,130 +201,130 @@ class Executor:
         if self.has_ended:
             self._ends.stand_down(self)
             return
-        for told in returned:
-            self._clear(told)
+        for reported in returned:
+            self._clear(reported)
         self._report_strays()
         for entry in batch[Topic.TOOLS_GRANTS]:
-            self.core.receive(Taken(entry.body, entry.id, entry.record.offset))
+            self.core.receive(ReceivedGrant(entry.body, entry.id, entry.record.offset))
         while self.core.is_due():
             self._take_up(self.core.next_grant())
         self._commit()
 
-    def _take_up(self, taken: Taken) -> None:
+    def _take_up(self, taken: ReceivedGrant) -> None:
         verdict = self.core.judge(taken, self.around.fresh("n"))
         match verdict:
-            case Try():
+            case DeclaredInvocation():
                 self._declare(verdict)
             case Drop(reason):
                 self.around.say(f"    {self.name} drops the grant for {taken.grant.nodes[0]}: {reason}")
                 self.core.discharge(taken)
-            case Load():
+            case LoadResults():
                 raise TypeError("results of the simulation are small: nothing is loaded")
 
-    def _declare(self, tried: Try) -> None:
-        events: list[Event] = [tried.started]
-        if tried.refusal is not None:
-            events.append(reports.failed(tried.started, tried.refusal.outcome, tried.refusal.error))
+    def _declare(self, invocation: DeclaredInvocation) -> None:
+        events: list[Event] = [invocation.started]
+        if invocation.refusal is not None:
+            events.append(reports.failed(invocation.started, invocation.refusal.outcome, invocation.refusal.error))
         self._declaring += 1
-        self._append([events], lambda: self._declared(tried))
+        self._append([events], lambda: self._declared(invocation))
 
-    def _declared(self, tried: Try) -> None:
+    def _declared(self, invocation: DeclaredInvocation) -> None:
         self._declaring -= 1
-        self.core.discharge(tried.run.taken)
+        self.core.discharge(invocation.run.taken)
         self._commit()
-        if self.around.gate != "log" and tried.refusal is None and self._unguarded(tried):
-            self.running.append(Running(tried))
+        if self.around.gate != "log" and invocation.refusal is None and self._unguarded(invocation):
+            self.running.append(Running(invocation))
         if self.closed and self._declaring == 0:
             self._withdraw()
 
-    def _unguarded(self, tried: Try) -> bool:
+    def _unguarded(self, invocation: DeclaredInvocation) -> bool:
         """What an ablation puts in the place of the read-back."""
         if self.around.gate == "none":
             return True
-        return self.around.redis.lock(tried.started.idempotency_key, self.worker.incarnation, self.around.now_s)
+        return self.around.redis.lock(invocation.started.idempotency_key, self.worker.incarnation, self.around.now_s)
 
-    def _clear(self, told: ReadBack) -> None:
-        tried = told.tried
+    def _clear(self, reported: ReadBack) -> None:
+        invocation = reported.invocation
         if self.around.gate != "log":
-            self._say(tried, won=self._unguarded(tried))
+            self._say(invocation, won=self._unguarded(invocation))
             return
-        reason = self.core.why_not(tried) if told.won else None
+        reason = self.core.why_not(invocation) if reported.won else None
         if reason is not None:
-            self._append([(reports.not_executed(tried.started, reason),)])
-        self._say(tried, won=told.won and reason is None)
+            self._append([(reports.not_executed(invocation.started, reason),)])
+        self._say(invocation, won=reported.won and reason is None)
 
     def _report_strays(self) -> None:
         """Of a try that nobody waits for any more, as after a rebalance: it is not called."""
         for _, started in self.core.strays(self.begun):
             self._append([(reports.not_executed(started, "its partition was given back before the call"),)])
 
-    def _say(self, tried: Try, *, won: bool) -> None:
+    def _say(self, invocation: DeclaredInvocation, *, won: bool) -> None:
         if won and self.around.gate == "log":
-            self.begun.setdefault(tried.started.job_id, set()).add(tried.nonce)
-        waiting = self._verdicts.pop(tried.nonce, None)
+            self.begun.setdefault(invocation.started.job_id, set()).add(invocation.invocation_id)
+        waiting = self._verdicts.pop(invocation.invocation_id, None)
         if waiting is None:
             if won and self.around.gate == "log":
-                self.running.append(Running(tried))
+                self.running.append(Running(invocation))
         elif won:
             waiting.stage = Stage.CALL
         elif waiting in self.running:
             self.running.remove(waiting)
 
     def _withdraw(self) -> None:
-        for tried in self.core.withdraw():
-            self._append([(reports.not_executed(tried.started, "the executor stopped before it"),)])
-            self._say(tried, won=False)
+        for invocation in self.core.withdraw():
+            self._append([(reports.not_executed(invocation.started, "the executor stopped before it"),)])
+            self._say(invocation, won=False)
 
     def _call(self, running: Running) -> None:
-        course = self.around.courses.pop() if self.around.courses else self._usual(running)
-        slow = 0.0 if course is Course.ANSWERED else self.around.tape.below(10) / 10
-        call = call_of(running.tried, course, self.around.now_s, slow)
-        if running.tried.started.kind is EffectKind.LLM:
+        history = self.around.fates.pop() if self.around.fates else self._usual(running)
+        slow = 0.0 if history is CallFate.ANSWERED else self.around.tape.below(10) / 10
+        call = call_of(running.invocation, history, self.around.now_s, slow)
+        if running.invocation.started.kind is EffectKind.LLM:
             call.said = draw_answer(self.around.tape)
         running.call, running.stage = call, Stage.ANSWER
-        self.around.say(f"    call {call.nonce} of {call.node_id} under {call.external_key}: {call.course.name}")
+        self.around.say(f"    call {call.invocation_id} of {call.node_id} under {call.external_key}: {call.fate.name}")
         self.sent.append(call)
         self.around.sent(call)
-        self.around.outside.send(call)
-        if course is Course.ORPHANED:
+        self.around.external.send(call)
+        if history is CallFate.ORPHANED:
             self._ends.leave_children(self)
 
-    def _usual(self, running: Running) -> Course:
-        is_lost = self.around.lasting is Lasting.CALLS_LOST and running.tried.started.kind is not EffectKind.LLM
-        return Course.REQUEST_LOST if is_lost else Course.ANSWERED
+    def _usual(self, running: Running) -> CallFate:
+        is_lost = self.around.lasting is Lasting.CALLS_LOST and running.invocation.started.kind is not EffectKind.LLM
+        return CallFate.REQUEST_LOST if is_lost else CallFate.ANSWERED
 
     def _keep(self, running: Running) -> None:
-        running.events = _report(running.tried, running.said)
-        started = running.tried.started
+        running.events = _report(running.invocation, running.outcome)
+        started = running.invocation.started
         self.around.redis.put(started.idempotency_key, started.invocation_id, running.events)
         running.stage = Stage.REPORT
 
     def _report(self, running: Running) -> None:
-        tried = running.tried
-        events = running.events or _report(tried, running.said)
+        invocation = running.invocation
+        events = running.events or _report(invocation, running.outcome)
         following = self._following(running)
         if following is None:
             self.running.remove(running)
             self._append([events])
             return
         self.core.claim(following)
-        running.tried, running.stage, running.call, running.events = following, Stage.VERDICT, None, ()
-        self._verdicts[following.nonce] = running
+        running.invocation, running.stage, running.call, running.events = following, Stage.VERDICT, None, ()
+        self._verdicts[following.invocation_id] = running
         self._append([events, (following.started,)])
 
-    def _following(self, running: Running) -> Try | None:
-        said, run = running.said, running.tried.run
-        if not isinstance(said, Succeeded) or said.partial or self.closed:
+    def _following(self, running: Running) -> DeclaredInvocation | None:
+        outcome, run = running.outcome, running.invocation.run
+        if not isinstance(outcome, Succeeded) or outcome.partial or self.closed:
             return None
-        told = Told(running.tried.nonce, digest(said.result), said.result)
-        run.told[run.taken.grant.nodes[run.place]] = told
+        logged = NodeReport(running.invocation.invocation_id, digest(outcome.result), outcome.result)
+        run.reports[run.taken.grant.nodes[run.place]] = logged
         found = self.core.follow(run, self.around.fresh("n"))
-        return found if isinstance(found, Try) else None
+        return found if isinstance(found, DeclaredInvocation) else None
 
     def _append(self, parts: Sequence[Sequence[Event]], then: Callable[[], None] | None = None) -> None:
         """One group of what is said of one try, and perhaps of the next."""
         bodies = tuple(_identified(event, reports.cause_of(events)) for events in parts for event in events)
-        self.writer.append([Batch(Topic.JOBS_EVENTS, bodies)], then)
+        self.writer.append([WholeBatch(Topic.JOBS_EVENTS, bodies)], then)
 
     def _commit(self) -> None:
         if not self.owner:
@@ -332,11 +342,11 @@ def _identified(event: Event, cause: Sequence[str]) -> tuple[str, Event]:
     return event_id(event.job_id, event.event_type, *cause), event
 
 
-def _report(tried: Try, said: Said | None) -> tuple[Event, ...]:
-    match said:
+def _report(invocation: DeclaredInvocation, reply: Said | None) -> tuple[Event, ...]:
+    match reply:
         case Succeeded():
-            return reports.succeeded(tried, said, digest(said.result), said.result)
+            return reports.succeeded(invocation, reply, digest(reply.result), reply.result)
         case Retryable() | Permanent() | InDoubt():
-            return (reports.unsuccessful(tried, said),)
+            return (reports.unsuccessful(invocation, reply),)
         case None:
             raise TypeError("a try reports what it was told")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id, execution_id
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.fold.state import JobState, KeyState, St
+from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages.commands import (
     Cancel,
@@ -23,9 +23,9 @@ from aetheris.protocol.messages.commands import (
 )
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
 from aetheris.protocol.planning.approvals import request_id
-from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, Lasting
-from aetheris.testkit.simulation.surroundings import Action, Surroundings
+from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
 
 Jobs = Mapping[str, JobState]
 
@@ -40,7 +40,9 @@ class Human:
 
     name = "human"
 
-    def __init__(self, parts: Sequence[Surroundings], jobs: Jobs, unproven: dict[tuple[str, str], None]) -> None:
+    def __init__(
+        self, partitions: Sequence[SimulationSurroundings], jobs: Jobs, unproven: dict[tuple[str, str], None]
+    ) -> None:
         self.retries: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the tries that a human took the risk of."""
         self.interesting: dict[str, None] = {}
@@ -49,18 +51,18 @@ class Human:
         """Lives that he said had ended, and that had not."""
         self.words: list[JobCommand] = []
         """All that was said of jobs, and is to have an effect."""
-        self._parts = parts
-        self._around = parts[0]
+        self._parts = partitions
+        self._around = partitions[0]
         self._jobs = jobs
         self._unproven = unproven
-        self._writers = [part.log.writer(self.name) for part in parts]
+        self._writers = [part.log.writer(self.name) for part in partitions]
         self._said: set[tuple[str, ...]] = set()
 
-    def actions(self) -> Iterable[Action]:
+    def actions(self) -> Iterable[ScheduledAction]:
         """Answers to what the log asks, each once; and the end of a worker that nothing proves."""
         for life in tuple(self._unproven):
             if self._resolves():
-                yield Action(f"human says that {'/'.join(life)} has ended", self._ending(life))
+                yield ScheduledAction(f"human says that {'/'.join(life)} has ended", self._ending(life))
         for job_id in tuple(self.interesting):
             job = self._jobs[job_id]
             open_ = [*self._open(job)]
@@ -89,7 +91,7 @@ class Human:
         as_of = self._as_of(job.job_id)
         command = CancelContract(job_id=job.job_id, by="bob", tenant=TENANT, execution_id=execution, as_of=as_of)
         asked_for = state.requested is not None or state.is_waiting
-        self._command(command, counts=state.st is not St.NONE or asked_for)
+        self._command(command, counts=state.status is not KeyStatus.NONE or asked_for)
 
     def takes_back(self, job: JobState, key: str) -> None:
         """Somebody says yes, and somebody else cancels the step in the same breath."""
@@ -117,7 +119,7 @@ class Human:
             self.lies[life] = None
         ended = Ended(incarnation=life[1], how=HUMAN, by="bob", evidence="looked")
         entry = WorkerEntry(worker_id=life[0], live=None, ended=(ended,))
-        self._writers[0].append([Batch(Topic.WORKERS, ((self._around.fresh("worker-"), entry),))])
+        self._writers[0].append([WholeBatch(Topic.WORKERS, ((self._around.fresh("worker-"), entry),))])
 
     def revise(self, job: JobState, diff: Mapping[str, Any]) -> None:
         """A new revision of the plan, on top of the one in force."""
@@ -136,24 +138,28 @@ class Human:
         self._said.clear()
         self.interesting.update(dict.fromkeys(self._jobs))
 
-    def _open(self, job: JobState) -> Iterable[Action]:
+    def _open(self, job: JobState) -> Iterable[ScheduledAction]:
         if job.terminal is not None:
             return
         if ("resolve", None) in job.open_waits and self._resolves() and self._unsaid("resolve", job.job_id):
-            yield Action(f"human decides whether to undo {job.job_id}", self._cancelling(job))
+            yield ScheduledAction(f"human decides whether to undo {job.job_id}", self._cancelling(job))
         for by in HUMANS:
             if job.paused is not None and self._unsaid("resume", job.job_id, by, str(job.pauses)):
-                yield Action(f"{by} resumes {job.job_id}", self._resuming(job, by))
+                yield ScheduledAction(f"{by} resumes {job.job_id}", self._resuming(job, by))
         for waiting in job.open_waits.values():
             name = waiting.correlation_key
             if waiting.wait_type in ("signal", "confirmation") and name and self._unsaid("signal", job.job_id, name):
-                yield Action(f"human signals {name}", self._signalling(job.job_id, name))
+                yield ScheduledAction(f"human signals {name}", self._signalling(job.job_id, name))
         for key, state in job.keys.items():
             for by in HUMANS:
                 if _is_asked(state) and self._decides() and self._unsaid("decide", key, by, str(state.asks)):
-                    yield Action(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
-            if state.st is St.PARKED and self._resolves() and self._unsaid("resolve", key, str(state.t)):
-                yield Action(f"human resolves {state.node_id}", self._resolving(job, key, state))
+                    yield ScheduledAction(f"{by} answers about {state.node_id}", self._answering(job, key, state, by))
+            if (
+                state.status is KeyStatus.PARKED
+                and self._resolves()
+                and self._unsaid("resolve", key, str(state.fencing_token))
+            ):
+                yield ScheduledAction(f"human resolves {state.node_id}", self._resolving(job, key, state))
 
     def _ending(self, life: tuple[str, str]) -> Callable[[], None]:
         def do() -> None:
@@ -203,7 +209,7 @@ class Human:
 
     def _resolving(self, job: JobState, key: str, state: KeyState) -> Callable[[], None]:
         def do() -> None:
-            self._said.add(("resolve", key, str(state.t)))
+            self._said.add(("resolve", key, str(state.fencing_token)))
             self._resolve(job, key, state)
 
         return do
@@ -235,7 +241,7 @@ class Human:
     def _resolve(self, job: JobState, key: str, state: KeyState) -> None:
         """He looks outside; what has not arrived there he can't see."""
         started = state.started
-        effect = self._around.outside.found(started.external_key) if started is not None else None
+        effect = self._around.external.found(started.external_key) if started is not None else None
         verdict: Literal["happened", "not_executed", "retry"] = "happened"
         if effect is None:
             verdict = "retry" if self._around.tape.chance(0.5) else "not_executed"
@@ -266,12 +272,12 @@ class Human:
         if counts:
             self.words.append(body)
         self._writers[self._number(body.job_id)].append(
-            [Batch(Topic.JOBS_COMMANDS, ((self._around.fresh("command-"), body),))]
+            [WholeBatch(Topic.JOBS_COMMANDS, ((self._around.fresh("command-"), body),))]
         )
 
     def _event(self, event: Event, *cause: str) -> None:
         writer = self._writers[self._number(event.job_id)]
-        writer.append([Batch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))])
+        writer.append([WholeBatch(Topic.JOBS_EVENTS, ((event_id(event.job_id, event.event_type, *cause), event),))])
 
 
 def _is_asked(state: KeyState) -> bool:

@@ -2,56 +2,63 @@
 
 from collections.abc import Iterable
 
-from aetheris.ledger.core.contents import Contents
-from aetheris.ledger.core.decisions import Ask, Confirm, Decision, Emit, Facts, Grant, Line, Now, ToFetch, View
-from aetheris.ledger.core.memory import Terms, WorkerLife
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, DuplicateLine, Emit, Facts, Grant, Now, ToFetch, View
+from aetheris.ledger.core.duplicate_index import DuplicateIndex
+from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages.commands import CancelContract, Ended, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
-from aetheris.testkit.simulation.log import Batch, Entry
+from aetheris.testkit.simulation.log import Entry, WholeBatch
 from aetheris.testkit.simulation.stores import Holders
-from aetheris.testkit.simulation.surroundings import START, Action, Clock, Reader, Surroundings, draw_clock
+from aetheris.testkit.simulation.surroundings import (
+    START,
+    ScheduledAction,
+    SimulatedReader,
+    SimulationSurroundings,
+    SkewedClock,
+    draw_clock,
+)
 from aetheris.testkit.simulation.words import is_unheard
 
 ROLE = "ledger"
 _START_S = START.timestamp()
 
 
-class Ledger:
+class SimulatedLedger:
     """One ledger process on the partition; `owner` tells it from a zombie."""
 
-    def __init__(self, around: Surroundings, name: str, start: int, holders: Holders) -> None:
+    def __init__(self, around: SimulationSurroundings, name: str, start: int, holders: Holders) -> None:
         self.name = name
         self.owner = True
         self.paused = False
-        self.clock: Clock = draw_clock(around.tape)
+        self.clock: SkewedClock = draw_clock(around.tape)
         self.writer = around.log.writer(name)
         self.around = around
         self._holders = holders
         self._ended: dict[WorkerLife, Ended] = {}
         self._names = Names()
-        self._contents = Contents()
+        self._duplicates = DuplicateIndex()
         self._epoch: int | None = None
         self._silent = False
         self._lost_s: float | None = None
         self._facts: Facts | None = None
         scenario = around.scenario
         self.core = Partition(
-            Terms(
+            DecisionContext(
                 scenario.policy,
                 scenario.limits,
                 lambda: around.fresh("id-"),
                 lambda: 0.5,
                 scenario.registered,
-                self._contents,
+                self._duplicates,
             ),
             self._ended,
         )
         group = around.group(ROLE)
-        self._tables = Reader(around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0})
+        self._tables = SimulatedReader(around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0})
         self._read_tables(announce=False)
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
         self._checkpoints = SimCheckpoints(around)
@@ -59,23 +66,23 @@ class Ledger:
         for entry in below:
             self._evolve(entry, self._now())
         self.core.pass_over(start - 1)
-        self.reader = Reader(around, {Topic.JOBS_EVENTS: start, **commands})
+        self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self._evolve(entry, self._now())
         self._notice_loss()
         self.core.restored(self._now())
         self._look()
 
-    def actions(self) -> Iterable[Action]:
+    def actions(self) -> Iterable[ScheduledAction]:
         """A round, when something has come or is due; none while the last one is being appended."""
         if self.paused or self.writer.unacknowledged:
             return
         if self._facts is not None:
-            yield Action(f"{self.name} decides", self._decide)
+            yield ScheduledAction(f"{self.name} decides", self._decide)
         elif self.reader.has_more() or self._tables.has_more():
-            yield Action(f"{self.name} takes a round", self._round)
+            yield ScheduledAction(f"{self.name} takes a round", self._round)
         elif (due_s := self.due_s()) is not None and due_s <= self.around.now_s:
-            yield Action(f"{self.name} finds something due", self._look)
+            yield ScheduledAction(f"{self.name} finds something due", self._look)
 
     def due_s(self) -> float | None:
         """The true time at which it wants to be called."""
@@ -124,16 +131,16 @@ class Ledger:
         else:
             self._commit()
 
-    def _batch(self, decision: Decision) -> Batch | None:
+    def _batch(self, decision: Decision) -> WholeBatch | None:
         match decision:
             case Emit():
-                return Batch(Topic.JOBS_EVENTS, tuple((written.id, written.event) for written in decision.events))
+                return WholeBatch(Topic.JOBS_EVENTS, tuple((written.id, written.event) for written in decision.events))
             case Grant():
-                return Batch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
+                return WholeBatch(Topic.TOOLS_GRANTS, ((decision.message.lease_id, decision.message),))
             case Ask() | Confirm():
-                return Batch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
-            case Line():
-                return Batch(Topic.LEDGER_CONTENTS, ((self.around.fresh("line-"), decision.record),))
+                return WholeBatch(Topic.VERIFICATIONS, ((decision.message.ask, decision.message),))
+            case DuplicateLine():
+                return WholeBatch(Topic.LEDGER_CONTENTS, ((self.around.fresh("line-"), decision.record),))
             case View():
                 return None
 
@@ -165,7 +172,7 @@ class Ledger:
 
     def _read_tables(self, *, announce: bool) -> None:
         for one in self._tables.read_all(Topic.LEDGER_CONTENTS):
-            self._contents.take(one.body)
+            self._duplicates.take(one.body)
             if announce:
                 self.core.contents_changed(one.body.scope_key, self._now())
         for one in self._tables.read_all(Topic.WORKERS):

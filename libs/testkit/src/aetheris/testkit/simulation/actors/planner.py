@@ -2,22 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 
-from aetheris.planner.core.decisions import Append, Index, Output, Request
+from aetheris.planner.core.decisions import Append, IndexUpdate, NodesRequest, Output
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
-from aetheris.testkit.simulation.log import Batch, Entry
-from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
+from aetheris.testkit.simulation.log import Entry, WholeBatch
+from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
 
 ROLE = "planner"
 
 
-class Planner:
+class SimulatedPlanner:
     """One planner process on the partition; `owner` tells it from a zombie."""
 
-    def __init__(self, around: Surroundings, name: str, start: int) -> None:
+    def __init__(self, around: SimulationSurroundings, name: str, start: int) -> None:
         self.name = name
         self.owner = True
         self.paused = False
@@ -30,15 +30,15 @@ class Planner:
         start, below = self._checkpoints.load(start)
         for entry in below:
             self.core.evolve(entry)
-        self.reader = Reader(around, {Topic.JOBS_EVENTS: start, Topic.JOBS_COMMANDS: commands})
+        self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, Topic.JOBS_COMMANDS: commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self.core.evolve(entry)
         self._write(self.core.recover())
 
-    def actions(self) -> Iterable[Action]:
+    def actions(self) -> Iterable[ScheduledAction]:
         """A round, unless the last one is still being appended."""
         if not self.paused and self.writer.unacknowledged == 0 and self.reader.has_more():
-            yield Action(f"{self.name} takes a round", self._round)
+            yield ScheduledAction(f"{self.name} takes a round", self._round)
 
     def _round(self) -> None:
         batch = self.reader.read()
@@ -71,20 +71,20 @@ class Planner:
         else:
             self._commit()
 
-    def _batch(self, output: Output) -> Batch:
+    def _batch(self, output: Output) -> WholeBatch:
         match output:
             case Append():
-                return Batch(
+                return WholeBatch(
                     Topic.JOBS_EVENTS,
                     tuple(
                         (event_id(one.event.job_id, one.event.event_type, *one.cause), one.event)
                         for one in output.facts
                     ),
                 )
-            case Request():
-                return Batch(Topic.TOOLS_REQUESTS, ((self.around.fresh("request-"), output.body),))
-            case Index():
-                return Batch(Topic.JOBS_INDEX, ((self.around.fresh("index-"), output.entry),))
+            case NodesRequest():
+                return WholeBatch(Topic.TOOLS_REQUESTS, ((self.around.fresh("request-"), output.body),))
+            case IndexUpdate():
+                return WholeBatch(Topic.JOBS_INDEX, ((self.around.fresh("index-"), output.entry),))
             case _:
                 raise TypeError("results of the simulation are small: nothing is loaded")
 

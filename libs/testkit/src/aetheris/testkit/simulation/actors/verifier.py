@@ -14,19 +14,19 @@ from aetheris.protocol.messages.events import (
     InvocationProbed,
     JobSealed,
 )
-from aetheris.testkit.simulation.log import Batch
+from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, Lasting
-from aetheris.testkit.simulation.surroundings import Action, Reader, Surroundings
+from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings
 
 ROLE = "verifier"
 
 Answered = InvocationProbed | EffectConfirmed | ConfirmationFailed
 
 
-class Verifier:
+class SimulatedVerifier:
     """One verifier process. Its seals carry no signature: the proofs have tests of their own for those."""
 
-    def __init__(self, around: Surroundings, name: str) -> None:
+    def __init__(self, around: SimulationSurroundings, name: str) -> None:
         self.name = name
         self.writer = around.log.writer(name)
         self.around = around
@@ -34,17 +34,17 @@ class Verifier:
         self._ended: list[str] = []
         self._sealed: set[str] = set()
         asked = around.group(ROLE).start(Topic.VERIFICATIONS)
-        self.reader = Reader(around, {Topic.JOBS_EVENTS: 0, Topic.VERIFICATIONS: asked})
+        self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: 0, Topic.VERIFICATIONS: asked})
 
-    def actions(self) -> Iterable[Action]:
+    def actions(self) -> Iterable[ScheduledAction]:
         """Reading, answering, sealing."""
         if self.reader.has_more():
-            yield Action(f"{self.name} takes a round", self._round)
+            yield ScheduledAction(f"{self.name} takes a round", self._round)
         silent = self.around.lasting is Lasting.NOBODY_ANSWERS
         for place in [place for place, (_, asked) in enumerate(self._asked) if asked.what == "confirm" or not silent]:
-            yield Action(f"{self.name} probes", lambda place=place: self._answer(place))
+            yield ScheduledAction(f"{self.name} probes", lambda place=place: self._answer(place))
         if self._ended:
-            yield Action(f"{self.name} seals {self._ended[0]}", self._seal)
+            yield ScheduledAction(f"{self.name} seals {self._ended[0]}", self._seal)
 
     def _round(self) -> None:
         batch = self.reader.read()
@@ -63,7 +63,7 @@ class Verifier:
         if question.what == "confirm":
             self._confirm(offset, question)
             return
-        effect = self.around.outside.found(question.external_key)
+        effect = self.around.external.found(question.external_key)
         answer = Answer.FOUND if effect is not None else Answer.NOT_FOUND
         if self._nobody_knows():
             effect, answer = None, Answer.UNKNOWN
@@ -83,7 +83,7 @@ class Verifier:
 
     def _confirm(self, offset: int, question: Verification) -> None:
         """Every call counts as one change of one resource: as it was left, gone, or nobody can say."""
-        said: dict[str, Any] = {
+        body: dict[str, Any] = {
             "job_id": question.job_id,
             "node_id": question.node_id,
             "idempotency_key": question.idempotency_key,
@@ -94,11 +94,11 @@ class Verifier:
             "mode": question.mode,
         }
         if self._nobody_knows():
-            event: Answered = ConfirmationFailed(**said, reason="unknown")
-        elif self.around.outside.found(question.external_key) is not None:
-            event = EffectConfirmed(**said)
+            event: Answered = ConfirmationFailed(**body, reason="unknown")
+        elif self.around.external.found(question.external_key) is not None:
+            event = EffectConfirmed(**body)
         else:
-            event = ConfirmationFailed(**said, reason="drift")
+            event = ConfirmationFailed(**body, reason="drift")
         self.around.say(f"    what {question.node_id} did: {event.event_type}")
         cause = f"{question.invocation_id} {question.ask}"
         self._append(event_id(question.job_id, event.event_type, cause), event, lambda: self._answered(offset))
@@ -129,7 +129,7 @@ class Verifier:
         self._append(event_id(job_id, seal.event_type), seal)
 
     def _append(self, id_: str, body: Answered | JobSealed, then: Callable[[], None] | None = None) -> None:
-        self.writer.append([Batch(Topic.JOBS_EVENTS, ((id_, body),))], then)
+        self.writer.append([WholeBatch(Topic.JOBS_EVENTS, ((id_, body),))], then)
 
     def _commit(self) -> None:
         open_ = [offset for offset, _ in self._asked]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from aetheris.testkit.simulation.brokers.run import simulate_brokers
-from aetheris.testkit.simulation.outcome import Outcome
+from aetheris.testkit.simulation.outcome import RunOutcome
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def explained(outcome: Outcome) -> str:
+def explained(outcome: RunOutcome) -> str:
     """What was broken, how to repeat it, and what had gone wrong."""
     again = f"python -m aetheris.testkit.simulation.brokers --from {outcome.seed} --seeds 1"
     return "\n".join((f"seed {outcome.seed}: {outcome.broken}", f"again: {again}", *outcome.history))

@@ -50,11 +50,11 @@ def _same_producer(_: Callable[..., Any]) -> Callable[..., Any]:
 def _over_a_gap(real: Callable[..., Any]) -> Callable[..., Any]:
     """What was appended here counts as read, whatever others have appended before."""
 
-    def written(pump: Any, told: Any) -> None:
-        position = pump.positions.get(told.place)
-        if position is not None and told.first > position:
-            pump._positions[told.place] = told.first
-        real(pump, told)
+    def written(pump: Any, reported: Any) -> None:
+        position = pump.positions.get(reported.place)
+        if position is not None and reported.first > position:
+            pump._positions[reported.place] = reported.first
+        real(pump, reported)
 
     return written
 

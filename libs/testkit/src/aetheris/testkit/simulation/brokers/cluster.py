@@ -14,7 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from aetheris.runtime.kafka import wire
 from aetheris.runtime.kafka.brokers import Brokers
-from aetheris.runtime.kafka.connection import Address, Connection, Disconnected
+from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection
 from aetheris.runtime.log.interface import LogUnreachable, Place
 from aetheris.testkit.simulation.tape import Tape
 
@@ -36,7 +36,7 @@ _BASE_BYTES = 8
 
 
 @dataclass(slots=True)
-class Written:
+class ReplicatedBatch:
     """A record batch, as all replicas in sync have it."""
 
     first: int
@@ -50,11 +50,11 @@ class Written:
 
 
 @dataclass(slots=True, eq=False)
-class Partition:
+class BrokerPartition:
     """What is committed, who leads, and what of each producer is known."""
 
     leader: int | None
-    batches: list[Written] = field(default_factory=list[Written])
+    batches: list[ReplicatedBatch] = field(default_factory=list[ReplicatedBatch])
     sequences: dict[int, int] = field(default_factory=dict[int, int])
     known: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
     """(producer, first and last sequence number) → the offset."""
@@ -84,7 +84,7 @@ class Partition:
         if sequence != self.sequences.get(producer, 0):
             return _OUT_OF_ORDER, -1
         first = self.end
-        self.batches.append(Written(first, first.to_bytes(_BASE_BYTES) + raw[_BASE_BYTES:], values))
+        self.batches.append(ReplicatedBatch(first, first.to_bytes(_BASE_BYTES) + raw[_BASE_BYTES:], values))
         self.sequences[producer], self.known[span] = sequence + len(values), first
         waiting, self.waiting = self.waiting, []
         for again in waiting:
@@ -97,7 +97,7 @@ class Partition:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class BrokerNode:
     """A broker: it lives, is stopped, or is gone; `believes` is what it was leading when it was stopped."""
 
     number: int
@@ -122,10 +122,10 @@ class FetchSession:
     positions: dict[Place, int]
 
 
-class SimConnection(Connection):
+class SimConnection(KafkaConnection):
     """To one broker; requests arrive in their order."""
 
-    def __init__(self, cluster: "Cluster", node: Node) -> None:
+    def __init__(self, cluster: "Cluster", node: BrokerNode) -> None:
         super().__init__()
         self._cluster = cluster
         self._node = node
@@ -169,12 +169,12 @@ class Cluster(Brokers):
 
     def __init__(self, tape: Tape) -> None:
         super().__init__("simulated", None)
-        self.nodes = [Node(number) for number in range(BROKERS)]
-        self.places = {(TOPIC, number): Partition(number % BROKERS) for number in range(PARTITIONS)}
+        self.nodes = [BrokerNode(number) for number in range(BROKERS)]
+        self.places = {(TOPIC, number): BrokerPartition(number % BROKERS) for number in range(PARTITIONS)}
         self.calm = False
-        self.gone: Node | None = None
+        self.gone: BrokerNode | None = None
         """Does not come back."""
-        self.births = 0
+        self.producers = 0
         """Producer ids that were given."""
         self._tape = tape
         self._former: dict[Place, int] = {}
@@ -186,7 +186,7 @@ class Cluster(Brokers):
         """All of them."""
         return [("broker", node.number) for node in self.nodes]
 
-    async def connect(self, address: Address) -> Connection:
+    async def connect(self, address: Address) -> KafkaConnection:
         """To one; a stopped one takes connections, and answers nothing.
 
         Raises:
@@ -245,7 +245,7 @@ class Cluster(Brokers):
 
     # what goes wrong
 
-    def kill(self, node: Node) -> None:
+    def kill(self, node: BrokerNode) -> None:
         """It is gone, with its connections and what it remembered of readers."""
         node.up, node.stopped, node.life = False, False, node.life + 1
         node.held.clear()
@@ -255,13 +255,13 @@ class Cluster(Brokers):
             connection.close()
         self._lose_lead(node)
 
-    def suspend(self, node: Node) -> None:
+    def suspend(self, node: BrokerNode) -> None:
         """It does nothing any more, and knows nothing of it."""
         node.stopped = True
         node.believes = {place: held.end for place, held in self.places.items() if held.leader == node.number}
         self._lose_lead(node)
 
-    def come_back(self, node: Node) -> None:
+    def come_back(self, node: BrokerNode) -> None:
         """It starts, or wakes: then it does first what had come meanwhile, as the leader that it was."""
         if node is self.gone:
             return
@@ -287,12 +287,12 @@ class Cluster(Brokers):
             if held.leader is None and able:
                 held.leader = self._tape.pick(able)
 
-    def cut(self, node: Node) -> None:
+    def cut(self, node: BrokerNode) -> None:
         """Its connections break; what was sent may have arrived, or arrives yet."""
         for connection in tuple(node.connections):
             connection.close()
 
-    def delay_s(self, node: Node) -> float:
+    def delay_s(self, node: BrokerNode) -> float:
         """How long a request is on its way."""
         return 0.001 if self.calm else 0.001 + node.late_s + self._tape.below(20) / 1000
 
@@ -304,7 +304,7 @@ class Cluster(Brokers):
             return self.places[place].leader
         return former
 
-    def _lose_lead(self, node: Node) -> None:
+    def _lose_lead(self, node: BrokerNode) -> None:
         led = [place for place, held in self.places.items() if held.leader == node.number]
         for place in led:
             self._former[place], self.places[place].leader = node.number, None
@@ -312,7 +312,7 @@ class Cluster(Brokers):
 
     # requests
 
-    def arrive(self, connection: SimConnection, node: Node, life: int, request: Request) -> None:
+    def arrive(self, connection: SimConnection, node: BrokerNode, life: int, request: Request) -> None:
         """A request has come; one whose sender has hung up is carried out, or lost."""
         if node.life != life or not node.up or (connection.lost and self._tape.chance(0.5)):
             connection.close()
@@ -322,25 +322,25 @@ class Cluster(Brokers):
             return
         self._handle(connection, node, request)
 
-    def _handle(self, connection: SimConnection, node: Node, request: Request) -> None:
+    def _handle(self, connection: SimConnection, node: BrokerNode, request: Request) -> None:
         api, body, answer = request
         if api == wire.INIT_PRODUCER_ID:
-            self.births += 1
-            said = InitProducerIdResponse_v0(0, 0, self.births, 0).encode()
+            self.producers += 1
+            reply = InitProducerIdResponse_v0(0, 0, self.producers, 0).encode()
         elif api == wire.PRODUCE:
-            said = self._produce(node, body)
+            reply = self._produce(node, body)
         else:
             self._fetch(connection, node, answer, body)
             return
-        self._say(connection, node, answer, said)
+        self._say(connection, node, answer, reply)
 
-    def _say(self, connection: SimConnection, node: Node, answer: "asyncio.Future[bytes]", said: bytes) -> None:
+    def _say(self, connection: SimConnection, node: BrokerNode, answer: "asyncio.Future[bytes]", reply: bytes) -> None:
         if not self.calm and self._tape.chance(0.02):
             connection.close()
             return
-        asyncio.get_running_loop().call_later(self.delay_s(node), connection.answered, answer, said)
+        asyncio.get_running_loop().call_later(self.delay_s(node), connection.answered, answer, reply)
 
-    def _produce(self, node: Node, body: bytes) -> bytes:
+    def _produce(self, node: BrokerNode, body: bytes) -> bytes:
         read: Any = ProduceRequest_v7.decode(io.BytesIO(body))
         topics = [
             (topic, [self._written(node, (topic, number), raw) for number, raw in parts])
@@ -348,21 +348,21 @@ class Cluster(Brokers):
         ]
         return ProduceResponse_v7(topics, 0).encode()
 
-    def _written(self, node: Node, place: Place, raw: bytes) -> tuple[int, int, int, int, int]:
+    def _written(self, node: BrokerNode, place: Place, raw: bytes) -> tuple[int, int, int, int, int]:
         """Only who leads may; one that only thinks so gets no other replica to follow."""
         held = self.places[place]
         code, first = wire.NOT_LEADER, -1
         if place in node.believes:
             code = self._tape.pick((wire.NOT_LEADER, _TIMED_OUT, _TOO_FEW, _TOO_FEW_AFTERWARDS))
         elif held.leader == node.number:
-            told = wire.NO_ERROR if self.calm or not self._tape.chance(0.1) else self._tape.pick(_NOT_YET)
-            if told != _TOO_FEW:
+            reported = wire.NO_ERROR if self.calm or not self._tape.chance(0.1) else self._tape.pick(_NOT_YET)
+            if reported != _TOO_FEW:
                 code, first = held.write(raw)
-            if (told != wire.NO_ERROR and code == wire.NO_ERROR) or told == _TOO_FEW:
-                code, first = told, -1
+            if (reported != wire.NO_ERROR and code == wire.NO_ERROR) or reported == _TOO_FEW:
+                code, first = reported, -1
         return place[1], code, first, -1, 0
 
-    def _fetch(self, connection: SimConnection, node: Node, answer: "asyncio.Future[bytes]", body: bytes) -> None:
+    def _fetch(self, connection: SimConnection, node: BrokerNode, answer: "asyncio.Future[bytes]", body: bytes) -> None:
         read: Any = FetchRequest_v11.decode(io.BytesIO(body))
         moved = {(topic, part[0]): part[2] for topic, parts in read.topics for part in parts}
         left = [(topic, part) for topic, parts in read.forgotten_topics_data for part in parts]
@@ -397,7 +397,7 @@ class Cluster(Brokers):
             return
         positions = fetch.session.positions
         parts = {place: self._found(node, place, position) for place, position in positions.items()}
-        told = {place: found for place, found in parts.items() if fetch.whole or found[0] or found[1]}
+        reported = {place: found for place, found in parts.items() if fetch.whole or found[0] or found[1]}
         now_s = asyncio.get_running_loop().time()
         if not any(found[0] or found[1] for found in parts.values()) and now_s < fetch.until_s:
             for place in positions:
@@ -405,11 +405,11 @@ class Cluster(Brokers):
             asyncio.get_running_loop().call_at(fetch.until_s, fetch.again)
             fetch.look = self._look
             return
-        rows = [(place[1], code, 0, 0, 0, None, -1, raw) for place, (code, raw) in told.items()]
-        said = FetchResponse_v11(0, 0, fetch.number, [(TOPIC, rows)] if rows else []).encode()
-        self._say(fetch.connection, node, fetch.answer, said)
+        rows = [(place[1], code, 0, 0, 0, None, -1, raw) for place, (code, raw) in reported.items()]
+        answer = FetchResponse_v11(0, 0, fetch.number, [(TOPIC, rows)] if rows else []).encode()
+        self._say(fetch.connection, node, fetch.answer, answer)
 
-    def _found(self, node: Node, place: Place, position: int) -> tuple[int, bytes]:
+    def _found(self, node: BrokerNode, place: Place, position: int) -> tuple[int, bytes]:
         held = self.places[place]
         if place in node.believes:
             end = node.believes[place]
@@ -423,7 +423,7 @@ class Cluster(Brokers):
 @dataclass(slots=True, eq=False)
 class _Fetch:
     connection: SimConnection
-    node: Node
+    node: BrokerNode
     life: int
     answer: "asyncio.Future[bytes]"
     number: int

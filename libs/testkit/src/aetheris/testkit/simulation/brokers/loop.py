@@ -8,7 +8,7 @@ from typing import Any
 EPOCH_S = 1000.0
 
 
-class Stuck(Exception):
+class DeadlockedError(Exception):
     """Everybody waits, and nothing is due."""
 
 
@@ -21,7 +21,7 @@ class _Selector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Stuck
+            raise DeadlockedError
         self.now_s += max(timeout, 0.0)
         return []
 

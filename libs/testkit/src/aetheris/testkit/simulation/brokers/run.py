@@ -12,10 +12,10 @@ from aetheris.runtime.kafka.appender import KafkaAppender
 from aetheris.runtime.kafka.reader import KafkaReader
 from aetheris.runtime.log.interface import AppendRefused, LogGap, LogUnreachable, Place, Written
 from aetheris.runtime.log.pump import Pump
-from aetheris.testkit.simulation.brokers.cluster import PARTITIONS, TOO_LARGE, TOPIC, Cluster, Node
-from aetheris.testkit.simulation.brokers.loop import Stuck, run_virtually
+from aetheris.testkit.simulation.brokers.cluster import PARTITIONS, TOO_LARGE, TOPIC, BrokerNode, Cluster
+from aetheris.testkit.simulation.brokers.loop import DeadlockedError, run_virtually
 from aetheris.testkit.simulation.checks import Broken
-from aetheris.testkit.simulation.outcome import Outcome
+from aetheris.testkit.simulation.outcome import RunOutcome
 from aetheris.testkit.simulation.tape import Tape
 
 APPENDS = 60
@@ -40,7 +40,7 @@ class _Log:
         return {place: self._cluster.end_of(place) for place in places}
 
 
-class Run:
+class BrokersRun:
     """Brokers, one process that writes and reads, and what it was told."""
 
     def __init__(self, seed: int) -> None:
@@ -65,7 +65,7 @@ class Run:
         asyncio.get_running_loop().set_exception_handler(self._note_failure)
         appender = KafkaAppender(self.cluster, self.cluster.partitions, wall=asyncio.get_running_loop().time)
         await _started(appender)
-        appender.tell(self._told)
+        appender.report(self._reported)
         self._pump.add(dict.fromkeys(self.cluster.places, 0))
         reading = [asyncio.create_task(work) for work in (self._pump.run(), self._watch())]
         writing = [asyncio.create_task(self._append(appender, number)) for number in range(APPENDS)]
@@ -114,7 +114,7 @@ class Run:
         cluster, node = self.cluster, self.tape.pick(self.cluster.nodes)
         back_s = self.tape.below(300) / 10
         kind = self.tape.below(len(_KINDS))
-        self._tell(node, _KINDS[kind])
+        self._report(node, _KINDS[kind])
         if kind == 0:
             cluster.kill(node)
         elif kind == 1 and node.up:
@@ -133,7 +133,7 @@ class Run:
         if not node.up or node.stopped:
             asyncio.get_running_loop().call_later(back_s, cluster.come_back, node)
 
-    def _tell(self, node: Node, what: str) -> None:
+    def _report(self, node: BrokerNode, what: str) -> None:
         self.history.append(f"{asyncio.get_running_loop().time() - 1000:7.2f} broker {node.number}: {what}")
 
     def _hold(self, place: Place, for_s: float) -> None:
@@ -152,7 +152,7 @@ class Run:
             node.late_s = 0.0
             self.cluster.come_back(node)
         if lasting is not None:
-            self._tell(lasting, "stays stopped")
+            self._report(lasting, "stays stopped")
             self.cluster.suspend(lasting)
             self.cluster.gone = lasting
         self._pump.release([*self.cluster.places])
@@ -193,7 +193,7 @@ class Run:
                 raise Broken("read_as_written", f"{place}@{record.offset}")
             read.append(record)
 
-    def _told(self, written: Written) -> None:
+    def _reported(self, written: Written) -> None:
         """What is said to be written lies where it is said to."""
         held = self.cluster.places[written.place]
         for at, draft in enumerate(written.drafts, written.first):
@@ -226,7 +226,7 @@ class Run:
             if at != sorted(at):
                 raise Broken("groups_keep_their_order", f"{place}")
             most = Counter(values).most_common(1)
-            if most and most[0][1] > 1 + self.cluster.births:
+            if most and most[0][1] > 1 + self.cluster.producers:
                 raise Broken("no_copy_without_a_doubt", f"{most[0][0]!r} lies there {most[0][1]} times")
 
 
@@ -250,20 +250,20 @@ _KINDS = (
 )
 
 
-def simulate_brokers(seed: int) -> Outcome:
+def simulate_brokers(seed: int) -> RunOutcome:
     """Run a seed; whatever is raised counts as a broken promise too."""
-    run = Run(seed)
+    run = BrokersRun(seed)
     broken, rule = "", ""
     try:
         with structlog.testing.capture_logs():
             run_virtually(run.go())
     except Broken as error:
         broken, rule = str(error), error.rule
-    except Stuck:
+    except DeadlockedError:
         broken = rule = "stuck: everybody waits for what never comes"
     except Exception as error:  # noqa: BLE001  what escapes a reader or an appender is what is looked for
         rule = f"raised {type(error).__name__}"
         broken = f"{rule}: {error}"
     records = sum(held.end for held in run.cluster.places.values())
     history = tuple(run.history)
-    return Outcome(seed=seed, broken=broken, rule=rule, faults=run.faults, records=records, history=history)
+    return RunOutcome(seed=seed, broken=broken, rule=rule, faults=run.faults, records=records, history=history)

@@ -1,0 +1,106 @@
+"""A job checked here: from a bundle, from an exported stream, or from Kafka itself."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from aetheris.cli import streamfile
+from aetheris.cli.console import CommandError, Exit
+from aetheris.cli.fromlog import JobRecords, read_log
+from aetheris.cli.large import stored
+from aetheris.cli.streamfile import Stream
+from aetheris.proofs import ProofReport, RawRecord, bundle
+from aetheris.proofs.claims import against_claims
+from aetheris.proofs.continued import MAX_CONTINUED, Link
+from aetheris.proofs.evidence import BadEvidence, judge, with_chain
+from aetheris.proofs.sealed import SealReport
+from aetheris.proofs.trust import TrustedKey
+
+
+def of_bundle(data: bytes, keys: Sequence[TrustedKey] | None) -> dict[str, Any]:
+    """The report on an evidence bundle; one that can't be read does not hold."""
+    try:
+        return bundle.judge(data, keys)
+    except BadEvidence as error:
+        return {"ok": False, "violations": [_finding(error.rule, None, error.message)]}
+
+
+def of_stream(stream: Stream, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
+    """The report on an exported stream."""
+    link = _judged(stream.job_id, list(stream.raw()), keys, data)
+    found = list(_beside_the_proofs(stream, sealed=link.report.seal.present))
+    return _with(with_chain([link]), found)
+
+
+def of_log(bootstrap: str, job_id: str, keys: Sequence[TrustedKey], data: Path) -> dict[str, Any]:
+    """The report on a job as it lies in Kafka, with its line in the log of seals; no service is asked.
+
+    So are the jobs that it continues.
+
+    Raises:
+        CommandError: no broker answers, or the log has no such job.
+    """
+    chain: list[Link] = []
+    beside: list[dict[str, Any]] = []
+    wanted = job_id
+    while wanted and len(chain) <= MAX_CONTINUED:
+        found = asyncio.run(read_log(bootstrap, wanted))
+        if not found.records and not found.claims:
+            break
+        link = _judged(wanted, found.records, keys, data)
+        beside += [one if not chain else {**one, "job_id": wanted} for one in _against_seals(found, link.report.seal)]
+        chain.append(link)
+        wanted = link.continues
+    if not chain:
+        raise CommandError(Exit.UNKNOWN_JOB, "unknown_job", f"the log has no job {job_id}")
+    return _with({**with_chain(chain), "source": "log"}, beside)
+
+
+def of_records(records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> ProofReport:
+    """The report on records; large results are looked up in the store of blobs, and their bytes are checked."""
+    return judge(records, keys, stored(data)).report
+
+
+def _judged(job_id: str, records: Sequence[RawRecord], keys: Sequence[TrustedKey], data: Path) -> Link:
+    judged = judge(records, keys, stored(data))
+    return Link(job_id, judged.report, judged.validity, stored(data))
+
+
+def _with(report: dict[str, Any], found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {**report, "ok": False, "violations": [*found, *report["violations"]]} if found else report
+
+
+def _beside_the_proofs(stream: Stream, *, sealed: bool) -> Iterator[dict[str, Any]]:
+    """What the file's first line says, and its records don't bear out; and whether anything says where they end."""
+    records = list(stream.raw())
+    first, last = (records[0], records[-1]) if records else (None, None)
+    if stream.announced != len(records):
+        message = f"the file announces {stream.announced} records and has {len(records)}"
+        yield _finding("records_missing", last, message)
+    if first is not None and first.key != stream.job_id.encode():
+        yield _finding("other_job", first, f"the file says job {stream.job_id}, its first record another")
+    if not sealed:
+        message = "without a seal nothing says that no record is missing at the end: a job that runs has none yet"
+        yield _finding("not_sealed", last, message)
+
+
+def _against_seals(found: JobRecords, seal: SealReport) -> Iterator[dict[str, Any]]:
+    """What the log of seals says of the job must be borne out, and its seal be in there."""
+    for broken in against_claims(found.records, found.claims):
+        yield broken.to_json()
+    if seal.present and found.records[seal.at].value not in found.seals:
+        yield _finding("seal_not_logged", found.records[seal.at], "the log of seals lacks this seal")
+
+
+def _finding(rule: str, record: RawRecord | None, message: str) -> dict[str, Any]:
+    event_id = record.header("ce_id").decode(errors="replace") if record is not None else ""
+    return {"rule": rule, "event_id": event_id, "offset": record.offset if record else -1, "message": message}
+
+
+def trusted_keys(paths: Sequence[Path] | None, data: Path) -> list[TrustedKey]:
+    """The keys of files, else those that the data folder keeps of its own verifier."""
+    if paths:
+        return streamfile.read_trusted(paths)
+    known = [path for name in ("seal.pub", "seal-keys.json") if (path := data / "keys" / name).exists()]
+    return list({key.key_id: key for key in streamfile.read_trusted(known)}.values())

@@ -1,0 +1,170 @@
+"""What is wrong with what a system is given, found without starting anything: settings, tools and files."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aetheris.gateway.settings import GatewaySettings
+from aetheris.gateway.tokens import Tokens
+from aetheris.ledger.core.policy import Policy
+from aetheris.ledger.policy_file import load as load_policy
+from aetheris.ledger.settings import LedgerSettings
+from aetheris.planner.settings import PlannerSettings
+from aetheris.protocol.base.faults import like
+from aetheris.runtime.base.refusal import StartRefused
+from aetheris.runtime.process.settings import RuntimeSettings, load
+from aetheris.sdk.loader import Toolbox, examine
+from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable, secrets_of
+from aetheris.tool_executor.settings import ExecutorSettings
+from aetheris.verifier.settings import VerifierSettings
+
+_SETTINGS: Sequence[type[RuntimeSettings]] = (
+    GatewaySettings,
+    PlannerSettings,
+    LedgerSettings,
+    ExecutorSettings,
+    VerifierSettings,
+)
+_WILD = frozenset("*?[")
+_NO_TOOLS = frozenset({"llm", "time", "random"})
+"""What a rule of a policy may name beside tools."""
+
+
+@dataclass(frozen=True)
+class ProjectFault:
+    """One thing that is wrong: of what, and what and where it is; `stops` where a service would refuse to run."""
+
+    subject: str
+    detail: str
+    stops: bool = True
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found: everything wrong, and what was right."""
+
+    faults: Sequence[ProjectFault]
+    loaded: Sequence[tuple[str, str]]
+    """(what, where from and how much of it)"""
+
+
+def checked() -> Checked:
+    """Look at the settings of this environment and at everything that they name; runs what modules of tools run."""
+    faults = list(_settings())
+    if faults:
+        return Checked(faults, ())
+    look = _Look()
+    look.all()
+    return Checked(look.faults, look.loaded)
+
+
+class _Look:
+    def __init__(self) -> None:
+        self.faults: list[ProjectFault] = []
+        self.loaded: list[tuple[str, str]] = []
+        self._executor = load(ExecutorSettings)
+        self._ledger = load(LedgerSettings)
+        self._gateway = load(GatewaySettings)
+
+    def all(self) -> None:
+        toolbox = self._tools()
+        policy = self._named("policy", self._ledger.policy, load_policy, lambda one: f"{len(one.rules)} rules")
+        if self._ledger.policy is None:
+            self.loaded.append(("policy", "none: what can't be undone needs a human's approval"))
+        elif policy is not None and self._executor.mcp is None:
+            self.faults.extend(_ruled(policy, toolbox, self._ledger.policy))
+        secrets = self._named("secrets", self._executor.secrets, secrets_of, lambda _one: "")
+        self._mcp(secrets if secrets is not None else Secrets(()))
+        self._models()
+        self._named("tokens", self._gateway.tokens, Tokens.load, lambda _one: "")
+
+    def _tools(self) -> Toolbox:
+        modules = ",".join(self._executor.tools)
+        here = os.getcwd()
+        if here not in sys.path and "" not in sys.path:
+            sys.path.insert(0, here)  # as `python -m` has it, by which services start
+        with redirect_stdout(sys.stderr):  # what a module prints is no result of a command
+            toolbox, wrong = examine(modules)
+        self.faults.extend(ProjectFault("tools", str(fault)) for fault in wrong)
+        if not wrong:
+            self.loaded.append(("tools", f"{modules or 'installed packages'}: {len(toolbox)} tools"))
+        return toolbox
+
+    def _named(
+        self, subject: str, path: Path | None, read: Callable[[Path], Any], counted: Callable[[Any], str]
+    ) -> Any:
+        if path is None:
+            return None
+        try:
+            found = read(path)
+        except StartRefused as refused:
+            self.faults.append(ProjectFault(subject, str(refused)))
+            return None
+        count = counted(found)
+        self.loaded.append((subject, f"{path}: {count}" if count else str(path)))
+        return found
+
+    def _mcp(self, secrets: Secrets) -> None:
+        path = self._executor.mcp
+        if path is None:
+            return
+        try:
+            from aetheris.sdk.toolkits.mcp.servers import ServersFileInvalid, read_servers  # noqa: PLC0415  a second
+        except ImportError:
+            self.faults.append(ProjectFault("mcp", f"{path}: install aetheris-tool-executor[mcp] to use it"))
+            return
+        try:
+            servers = read_servers(path)
+            for name, server in servers.items():
+                secrets.of_settings(f"mcp/{name}", server.secrets)
+        except ServersFileInvalid as invalid:
+            self.faults.append(ProjectFault("mcp", str(invalid)))
+        except (SecretRefused, SecretUnreadable) as refused:
+            self.faults.append(ProjectFault("mcp", f"{path}: {refused}"))
+        else:
+            self.loaded.append(("mcp", f"{path}: {len(servers)} servers"))
+
+    def _models(self) -> None:
+        entries = self._executor.models
+        if not entries:
+            return
+        try:
+            from aetheris.models.config import ModelsInvalid, read_models  # noqa: PLC0415  where they are installed
+        except ImportError:
+            self.faults.append(ProjectFault("models", "AETHERIS_MODELS is set: install aetheris-tool-executor[models]"))
+            return
+        try:
+            found = read_models(entries)
+        except ModelsInvalid as invalid:
+            self.faults.append(ProjectFault("models", str(invalid)))
+        else:
+            self.loaded.append(("models", f"{','.join(entries)}: {len(found)} models"))
+
+
+def _settings() -> Iterator[ProjectFault]:
+    """Each variable that some service doesn't take, once."""
+    reported: set[str] = set()
+    for kind in _SETTINGS:
+        try:
+            load(kind)
+        except StartRefused as refused:
+            if str(refused) not in reported:
+                yield ProjectFault("settings", f"{refused}: `aetheris config` says what each means")
+            reported.add(str(refused))
+
+
+def _ruled(policy: Policy, toolbox: Toolbox, path: Path) -> Iterator[ProjectFault]:
+    """Rules about a tool that isn't there: a name that was mistyped leaves the tool to the rules behind it."""
+    names = {tool.name for tool in toolbox} | _NO_TOOLS
+    for rule in policy.rules:
+        for pattern in rule.tools:
+            if not _WILD & set(pattern) and pattern not in names:
+                near = like(pattern, names)
+                meant = f"; did you mean {near}?" if near is not None else ""
+                yield ProjectFault(
+                    "policy", f"{path}: rule {rule.name!r}: there is no tool {pattern}{meant}", stops=False
+                )

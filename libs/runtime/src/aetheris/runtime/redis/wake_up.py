@@ -1,0 +1,48 @@
+"""The doorbell: a hint, over Redis, that somebody waits for what is being appended; nothing rests on it.
+
+Whoever reads in pauses reads on at once when it rings. It may be lost, and costs a pause then.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from aetheris.runtime.redis.client import Redis, RedisUnavailable
+
+_log = structlog.get_logger(__name__)
+
+_CHANNELS = "aetheris:bell:"
+_RETRY_PAUSE_S = 1.0
+
+AWAKE_S = 0.005
+"""For how long a reader that heard it doesn't pause: it may have been rung just before the record is there."""
+
+
+class WakeUp:
+    """Rings for all processes of a service on one Redis."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def send(self, service: str) -> None:
+        """Ring without waiting for it."""
+        task = asyncio.create_task(self._publish(service))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def listen(self, service: str, woken: Callable[[], None]) -> None:
+        """Call `heard` at every ring for a service, until cancelled."""
+        while True:
+            try:
+                await self._redis.listen(_CHANNELS + service, woken)
+            except RedisUnavailable as error:
+                _log.info("the bell can't be heard", error=str(error))
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _publish(self, service: str) -> None:
+        try:
+            await self._redis.pipeline([("PUBLISH", _CHANNELS + service, b"")])
+        except RedisUnavailable:
+            return

@@ -1,0 +1,197 @@
+"""Jobs told from their logs: replayed, their effects, their trace. Nothing is stored: the same log, the same answer."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aetheris.gateway.core.caller import Caller
+from aetheris.gateway.core.cursors import cursor_at, place_at
+from aetheris.gateway.core.problems import BadRequestProblem, NotBegun, NotFoundProblem, Unavailable
+from aetheris.gateway.deadlines import Deadlines
+from aetheris.gateway.effect_index import EffectIndex, EffectPlace
+from aetheris.gateway.reads import Reads
+from aetheris.protocol.base.conditions import BadCondition
+from aetheris.protocol.base.records import Record
+from aetheris.protocol.fold.job_log import logged_events
+from aetheris.protocol.views.job_history import job_history
+from aetheris.protocol.views.ledger import ledger_of
+from aetheris.protocol.views.provenance import EffectFilter, origin
+from aetheris.protocol.views.replay import UnknownPoint, replay
+from aetheris.protocol.views.trace import trace_of
+from aetheris.runtime.blobs.store import BlobCorrupt, BlobMissing, Blobs, BlobsUnreachable
+
+LOOKED_AT = 100
+"""Effects that one question looks at; the cursor leads on."""
+CLOCKS_APART_MS = 60_000
+_SENT = re.compile(r"aetheris:(?P<job>[A-Za-z0-9_.-]{1,64}):[A-Za-z0-9_.-]{1,64}:\d+")
+"""An external key: it names its job."""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectQuery:
+    """A question for effects, as it came."""
+
+    job_id: str | None
+    external_id: str | None
+    tool: str | None
+    since: str | None
+    where: Sequence[str]
+    cursor: str | None
+
+    def wanted(self) -> EffectFilter:
+        """What is looked for; raises BadRequest."""
+        try:
+            return EffectFilter.of(self.external_id, self.tool, self.since, self.where)
+        except BadCondition as error:
+            raise BadRequestProblem(error.code, error.field, error.rule) from None
+
+
+class JobHistories:
+    """Reads a job's records and tells its course, in a thread: a long job holds nobody up."""
+
+    def __init__(self, reads: Reads, index: EffectIndex, blobs: Blobs, deadlines: Deadlines) -> None:
+        self._reads = reads
+        self._deadlines = deadlines
+        self._index = index
+        self._blobs = StoredResults(blobs)
+
+    async def replay(self, caller: Caller, job_id: str, to: str | None, *, steps: bool) -> dict[str, Any]:
+        """The job as it stood at a point, and what a replay derives otherwise than was recorded.
+
+        Raises:
+            BadRequest: no such point. NotFound, Unavailable.
+        """
+        records = await self._created_records(caller, job_id)
+
+        def replayed() -> dict[str, Any]:
+            found, taken = replay(records, to, self._blobs)
+            return {**found.report(), **({"steps": [step.to_json() for step in taken]} if steps else {})}
+
+        try:
+            return await asyncio.to_thread(replayed)
+        except UnknownPoint as error:
+            raise BadRequestProblem(error.code, "to", str(error)) from None
+
+    async def effects(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """The effect log.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        records = await self._created_records(caller, job_id)
+        return await asyncio.to_thread(lambda: job_history(records, self._blobs).effects.to_json(job_id))
+
+    async def ledger(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """Each call as the ledger holds it, and what made it so.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        records = await self._created_records(caller, job_id)
+        return await asyncio.to_thread(lambda: ledger_of(logged_events(records)))
+
+    async def trace(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """Decision tree, dependency graph, steps, events.
+
+        Raises:
+            NotFound, Unavailable.
+        """
+        records = await self._created_records(caller, job_id)
+        return await asyncio.to_thread(lambda: trace_of(job_history(records, self._blobs)))
+
+    async def why(self, caller: Caller, asked: EffectQuery) -> dict[str, Any]:
+        """Effects of the tenant, newest first, each with the tree of its reasons: {effects, cursor}.
+
+        Raises:
+            BadRequest, NotFound, Unavailable.
+        """
+        wanted = asked.wanted()
+        if asked.job_id is not None:
+            return await self._of_job(caller, asked.job_id, asked.cursor, wanted)
+        async with self._deadlines.deadline():
+            found, cursor = await self._places(caller, asked, wanted)
+        jobs: dict[str, list[int]] = {}
+        for one in found:
+            jobs.setdefault(one.job_id, []).append(one.offset)
+        trees = [await self._origins(caller, job_id, offsets, wanted) for job_id, offsets in jobs.items()]
+        reported = sorted((tree for job in trees for tree in job), key=_written, reverse=True)
+        return {"effects": reported, "cursor": cursor}
+
+    async def _of_job(self, caller: Caller, job_id: str, cursor: str | None, wanted: EffectFilter) -> dict[str, Any]:
+        """As `why`, of one job, from its log alone."""
+        listed = f"effects of {job_id}"
+        place = place_at(cursor, caller.tenant, listed) if cursor is not None else ""
+        below = int(place) if place.isdecimal() else None
+        records = await self._created_records(caller, job_id)
+
+        def traced_back() -> tuple[list[dict[str, Any]], str | None]:
+            history = job_history(records, self._blobs)
+            rows = [row for row in reversed(wanted.among(history)) if below is None or row["offset"] < below]
+            trees = [origin(history, row) for row in rows[:LOOKED_AT]]
+            last = str(rows[LOOKED_AT - 1]["offset"]) if len(rows) > LOOKED_AT else None
+            return trees, None if last is None else cursor_at(last, caller.tenant, listed)
+
+        trees, following = await asyncio.to_thread(traced_back)
+        return {"effects": trees, "cursor": following}
+
+    async def _places(
+        self, caller: Caller, asked: EffectQuery, wanted: EffectFilter
+    ) -> tuple[list[EffectPlace], str | None]:
+        if wanted.external_id is None:
+            since_ms = 0 if wanted.since is None else int(wanted.since.timestamp() * 1000) - CLOCKS_APART_MS
+            return await self._index.newest(caller.tenant, max(0, since_ms), asked.cursor, LOOKED_AT)
+        sent = _SENT.fullmatch(wanted.external_id)
+        if sent is not None:
+            return [EffectPlace(sent["job"], -1)], None
+        return await self._index.by_external_id(caller.tenant, wanted.external_id), None
+
+    async def _origins(
+        self, caller: Caller, job_id: str, offsets: list[int], wanted: EffectFilter
+    ) -> list[dict[str, Any]]:
+        """The reasons of a job's effects at these offsets; of all that are wanted, where an id was asked for."""
+        until = None if wanted.external_id is not None else max(offsets) + 2  # the commit lies beside its finished
+        try:
+            records = await self._reads.records(caller, job_id, until)
+        except NotFoundProblem:
+            return []
+
+        def traced_back() -> list[dict[str, Any]]:
+            history = job_history(records, self._blobs)
+            rows = wanted.among(history)
+            return [origin(history, row) for row in rows if until is None or row["offset"] in offsets]
+
+        return await asyncio.to_thread(traced_back)
+
+    async def _created_records(self, caller: Caller, job_id: str) -> list[Record]:
+        records = await self._reads.records(caller, job_id)
+        if not records:
+            raise NotBegun
+        return records
+
+
+def _written(tree: Mapping[str, Any]) -> str:
+    return str(tree["facts"]["created_at"])
+
+
+class StoredResults(Mapping[str, Any]):
+    """The blob store, as what calls are derived from: sha256 → a result, read when it is needed."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def __getitem__(self, sha256: str) -> Any:
+        try:
+            return json.loads(self._blobs.read(sha256))
+        except (BlobMissing, BlobCorrupt):
+            raise KeyError(sha256) from None
+        except BlobsUnreachable as error:
+            raise Unavailable(error.code, str(error)) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,139 @@
+"""Irreversible calls by what they mean, beyond their own job: under way, done, or not known; best effort; pure.
+
+Each call has a line in its scope. Lines of a scope lie in one partition, so that everybody has them in one order: of
+two calls that are under way, the one whose line came first goes on, and the other waits until that line says what
+became of it. A call goes on only when its own line was read back, with what lies before it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from aetheris.ledger.core.decisions import Now
+from aetheris.protocol.base.ids import execution_id
+from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import ContentRecord, ContentState
+
+
+@dataclass(slots=True)
+class DuplicateIndex:
+    """The lines that stand, by scope in their order; one for a process, shared by its partitions."""
+
+    _scopes: dict[str, dict[str, ContentRecord]] = field(default_factory=dict)
+    _scopes_by_job: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Job → its calls that have a line, and where."""
+
+    def take(self, line: ContentRecord) -> None:
+        """A line was read; a call keeps its place among the others."""
+        if line.state == "void":
+            self.drop(line)
+            return
+        self._scopes.setdefault(line.scope_key, {})[line.execution_id] = line
+        self._scopes_by_job.setdefault(line.job_id, {})[line.execution_id] = line.scope_key
+
+    def drop(self, line: ContentRecord) -> None:
+        """A line stands no more."""
+        for index, name in ((self._scopes, line.scope_key), (self._scopes_by_job, line.job_id)):
+            held = index.get(name)
+            if held is not None:
+                held.pop(line.execution_id, None)
+                if not held:
+                    del index[name]
+
+    def line(self, job_id: str, execution: str) -> ContentRecord | None:
+        """The line of a call."""
+        scope = self._scopes_by_job.get(job_id, {}).get(execution)
+        return self._scopes[scope][execution] if scope is not None else None
+
+    def under_way(self, job_id: str) -> list[ContentRecord]:
+        """The calls of a job that its lines say are under way."""
+        lines = (self._scopes[scope][name] for name, scope in self._scopes_by_job.get(job_id, {}).items())
+        return [line for line in lines if line.state == "open"]
+
+    def standing(self, job_id: str, scope: str) -> list[ContentRecord]:
+        """The lines of other jobs in a scope, but for what has succeeded."""
+        lines = self._scopes.get(scope, {}).values()
+        return [line for line in lines if line.job_id != job_id and line.state != "succeeded"]
+
+    def ahead(self, job_id: str, execution: str, scope: str) -> ContentRecord | None:
+        """The first call of another job that is under way since before this one."""
+        for line in self._scopes.get(scope, {}).values():
+            if line.execution_id == execution:
+                return None
+            if line.job_id != job_id and line.state == "open":
+                return line
+        return None
+
+    def others(self, job_id: str, scope: str, now: Now) -> Iterator[ContentRecord]:
+        """The lines of other jobs in a scope, in their order; what is past its window is forgotten."""
+        for line in tuple(self._scopes.get(scope, {}).values()):
+            if line.job_id == job_id:
+                continue
+            if line.until is not None and datetime.fromisoformat(line.until) <= now.wall:
+                self.drop(line)
+            else:
+                yield line
+
+
+def scope_key(job: JobState, entry: PlanEntry, content_key: str, occurrence: int) -> str | None:
+    """Where calls that mean the same meet; None where their own job is all that counts."""
+    scope = entry.pin.duplicate_scope if entry.pin is not None else "job"
+    if not entry.irreversible or scope == "job" or (scope == "session" and job.created.session is None):
+        return None
+    session = (job.created.session or "") if scope == "session" else ""
+    parts = ("dup1", scope, job.created.tenant, session, content_key, str(occurrence))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def claim(job: JobState, node_id: str, key: str, scope: str, duplicates: DuplicateIndex) -> ContentRecord | None:
+    """The line by which a call says that it is under way; None where that was read back."""
+    execution = execution_id(job.job_id, node_id, key)
+    if duplicates.line(job.job_id, execution) is not None:
+        return None
+    return ContentRecord(scope_key=scope, job_id=job.job_id, node_id=node_id, execution_id=execution)
+
+
+def settled(job: JobState, key: str, duplicates: DuplicateIndex, now: Now) -> ContentRecord | None:
+    """What the line of a call that has just settled says from now on; None where it has none, and needs none."""
+    state = job.keys[key]
+    entry = job.entry(state.node_id)
+    if entry is None or entry.pin is None or entry.pin.duplicate_scope == "job":
+        return None
+    execution = execution_id(job.job_id, state.node_id, key)
+    held = duplicates.line(job.job_id, execution)
+    kind: ContentState = "succeeded" if state.outcome is Settled.SUCCESS else "void" if state.sure else "unsure"
+    scope = held.scope_key if held is not None else _scope_of(job, key, entry)
+    if scope is None or (held is None and kind == "void") or (held is not None and held.state == kind):
+        return None
+    until = now.wall + timedelta(seconds=entry.pin.duplicate_window_s)
+    named = ContentRecord(scope_key=scope, job_id=job.job_id, node_id=state.node_id, execution_id=execution)
+    return named.model_copy(update={"state": kind, "until": until.isoformat()})
+
+
+def released(job: JobState, duplicates: DuplicateIndex) -> list[ContentRecord]:
+    """The lines of calls that will never start, since their job has ended."""
+    gone = {
+        execution_id(job.job_id, state.node_id, key)
+        for key, state in job.keys.items()
+        if state.status is not KeyStatus.NONE
+    }
+    lines = (line for line in duplicates.under_way(job.job_id) if line.execution_id not in gone)
+    return [line.model_copy(update={"state": "void"}) for line in lines]
+
+
+def duplicate(
+    job: JobState, entry: PlanEntry, content_key: str, duplicates: DuplicateIndex, now: Now
+) -> ev.DuplicateOf | None:
+    """The call of another job that means the same and has succeeded, or of which nobody will know, in its window."""
+    scope = scope_key(job, entry, content_key, entry.node.occurrence)
+    for line in duplicates.others(job.job_id, scope, now) if scope is not None else ():
+        if line.state in ("succeeded", "unsure"):
+            return ev.DuplicateOf(job_id=line.job_id, node_id=line.node_id, execution_id=line.execution_id)
+    return None
+
+
+def _scope_of(job: JobState, key: str, entry: PlanEntry) -> str | None:
+    started = job.keys[key].started
+    return scope_key(job, entry, started.content_key, started.occurrence) if started is not None else None

@@ -1,0 +1,223 @@
+"""What the ledger remembers of a live job beside its fold; all of it is made again from the log."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from aetheris.ledger.core.budgets import Account
+from aetheris.ledger.core.decisions import Decision, Grant
+from aetheris.ledger.core.duplicate_index import DuplicateIndex
+from aetheris.ledger.core.limits import LedgerLimits
+from aetheris.ledger.core.policy import Policy
+from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
+from aetheris.protocol.fold.unjudged import Unjudged
+from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.commands import Ended, RegistryEntry
+from aetheris.protocol.planning.approvals import deciders_of
+from aetheris.protocol.planning.confirmation import Tally
+from aetheris.protocol.planning.gate import Deciders
+from aetheris.protocol.planning.invocation import key_in_force
+
+WorkerLife = tuple[str, str]
+"""worker_id, incarnation"""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionContext:
+    """What decisions follow; `fresh_id` and `jitter` (0 to 1) are the only things not derived."""
+
+    policy: Policy
+    limits: LedgerLimits
+    fresh_id: Callable[[], str]
+    jitter: Callable[[], float]
+    registered: Callable[[str, str], RegistryEntry | None] = lambda _name, _version: None
+    """The registry's entry of a tool, by name and version."""
+    duplicates: DuplicateIndex = field(default_factory=DuplicateIndex)
+
+    def verifies(self, name: str, version: str) -> bool:
+        """Whether what a tool did can be compared with the outside."""
+        entry = self.registered(name, version)
+        return entry is not None and entry.verifier
+
+
+def deciders(state: KeyState, context: DecisionContext) -> Deciders:
+    """Who may decide about a call that has started: whom its request named, or the rule that let it run names."""
+    if state.requested is not None:
+        return deciders_of(state.requested)
+    return context.policy.deciders(state.started.rule if state.started is not None else None)
+
+
+@dataclass(slots=True)
+class TimedDecision:
+    """What to do about one thing now, and when to look at it again; `due_s` None: not by the clock."""
+
+    decisions: Sequence[Decision] = ()
+    due_s: float | None = None
+
+    def grant(self) -> Grant | None:
+        """The grant among the decisions; there is one at most."""
+        return next((one for one in self.decisions if isinstance(one, Grant)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A grant that only one life of a worker may take; `until_s`: when nobody has taken it."""
+
+    life: WorkerLife
+    until_s: float
+
+
+@dataclass(slots=True)
+class Pending:
+    """A node that the planner asked for and nobody has started."""
+
+    nodes: tuple[str, ...]
+    offset: int | None
+    """Of the request; None where a human's yes is what asks."""
+    parent: bytes | None
+    due_s: float
+    grants: int = 0
+    scope: str | None = None
+    """Where calls of other jobs that mean the same have their lines."""
+    offered: Offered | None = None
+
+
+@dataclass(slots=True)
+class CurrentInvocation:
+    """A try in charge, also of what is parked, and what is known of its end."""
+
+    invocation_id: str
+    life: WorkerLife
+    due_s: float
+    cause: str | None = None
+    """Why it is doubted; None while its lease may still speak for it."""
+    doubt_s: float | None = None
+    ended_s: float | None = None
+    """When this process had folded that the try can act no more: settles_within counts from here."""
+    returned: bool = False
+    """It can act no more because its own code has raised; else because its worker has ended."""
+    blind: int = 0
+    """Looks in vain at an effect store that did not answer."""
+    ask: tuple[str, float] | None = None
+    """The question under way: its id, and when it was sent."""
+    late: dict[str, float] = field(default_factory=dict)
+    """Those that are not waited for any more, and when they were sent."""
+    absent_s: float | None = None
+    """When the last question that was answered "not found" was sent."""
+    unknowns: int = 0
+    next_ask_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Reopened:
+    """A key that is free for its next try."""
+
+    due_s: float
+    after_proof: bool
+    """Its last try reported that it took no effect: the plan's retry decides when, and whether, it goes on."""
+    paced: bool = False
+    """Its last try reported that it failed, not how: the plan's retry decides when it goes on."""
+    scheduled: bool = False
+    grants: int = 0
+    offered: Offered | None = None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A node that waits."""
+
+    event: ev.JobWaiting
+    due_s: float
+    """Infinite where only a signal or a human ends it."""
+
+
+@dataclass(slots=True)
+class PendingApproval:
+    """A request that waits for a human; `entry` is the node's when it was made: another plan makes it void."""
+
+    entry: PlanEntry
+    due_s: float
+    superseded: bool = False
+    """A later call of the node's is asked for, or made."""
+
+
+@dataclass(slots=True)
+class Resumed:
+    """A job that goes on again since the event at `offset`; keys of calls that are not confirmed since then."""
+
+    offset: int
+    open: set[str]
+    failed: set[str] = field(default_factory=set)
+    asked: dict[str, float] = field(default_factory=dict)
+    """Key → how long its question is worth waiting for."""
+    again: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Key → how often it was asked about, and when it may be asked about again."""
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    since: dict[str, str] = field(default_factory=dict)
+    """Key → when it was asked about first."""
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job's fold, and the ledger's memory of it."""
+
+    state: JobState
+    pending: dict[str, Pending] = field(default_factory=dict)
+    keys: dict[str, CurrentInvocation | Reopened | Waiting] = field(default_factory=dict)
+    parked: dict[str, str] = field(default_factory=dict)
+    """execution_id → key"""
+    awaited: dict[str, str] = field(default_factory=dict)
+    """The correlation keys of open waits → key"""
+    signalled: set[str] = field(default_factory=set)
+    """Correlation keys whose signal this process has appended."""
+    announced: set[WorkerLife] = field(default_factory=set)
+    asked: dict[str, PendingApproval] = field(default_factory=dict)
+    """Key → its open request; one that this process has answered is gone before the log says so."""
+    requests: dict[str, str] = field(default_factory=dict)
+    """request id → key, also of those that were answered."""
+    resumed: Resumed | None = None
+    """What it must confirm before it goes on; None for a job that has not waited."""
+    accepting: Deciders | None = None
+    """Who was asked last to let pass what could not be confirmed."""
+    accounts: dict[str, Account] = field(default_factory=dict)
+    """Rule → what was charged to it."""
+
+    def supersede(self, key: str) -> Iterator[str]:
+        """A key of a node is asked for, or started: nobody has to answer about those that the node had before."""
+        if not self.asked:
+            return
+        node_id = self.state.keys[key].node_id
+        earlier = takewhile(lambda other: other != key, self.state.node_keys[node_id])
+        asked = [other for other in earlier if other in self.asked]
+        in_force = key_in_force(self.state, node_id) if asked else None
+        for other in asked:
+            if in_force not in (None, other):  # what is asked last may be asked by who had not read of an edit
+                self.asked[other].superseded = True
+                yield other
+
+    def account(self, rule: str) -> Account:
+        """The account of a limited rule."""
+        found = self.accounts.get(rule)
+        if found is None:
+            found = self.accounts[rule] = Account()
+        return found
+
+    def give_back(self, key: str) -> None:
+        """What a call took of its rules' budgets: it certainly has no effect."""
+        for account in self.accounts.values():
+            account.give_back(key)
+
+
+@dataclass(slots=True)
+class LiveJobs:
+    """What all parts of a partition's core know: its live jobs, in the order of their births, and how far it is."""
+
+    context: DecisionContext
+    ended: Mapping[WorkerLife, Ended]
+    """Everything known of ended workers, with how."""
+    jobs: dict[str, LiveJob] = field(default_factory=dict)
+    folded: int = -1
+    is_restored: bool = False
+    """Whether history was read: before that nothing is due, and nothing is decided."""
+    restored_at: int = -1
+    unjudged: Unjudged = field(default_factory=Unjudged)

@@ -1,0 +1,36 @@
+"""Which lives of workers have ended, from the topic `workers`, and who wants to know (docs/guarantees.md)."""
+
+from collections.abc import Callable
+
+from aetheris.ledger.core.live_jobs import WorkerLife
+from aetheris.protocol.fold.workers import Names
+from aetheris.protocol.messages.commands import Ended
+from aetheris.runtime.log.table import Table
+
+Listener = Callable[[WorkerLife], None]
+
+
+class EndedWorkers:
+    """Every ended life, with how its end is known; one for a process, shared by its partitions."""
+
+    def __init__(self, table: Table) -> None:
+        """Before the table is loaded: which record counts is said by those before it."""
+        self.ended: dict[WorkerLife, Ended] = {}
+        self._names = Names()
+        self._listeners: set[Listener] = set()
+        table.on_change(self._take)
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` for every life that ends from now on."""
+        self._listeners.add(listener)
+
+    def leave(self, listener: Listener) -> None:
+        """Call it no longer."""
+        self._listeners.discard(listener)
+
+    def _take(self, key: str, value: bytes | None) -> None:
+        """A life that was known to have ended stays so, also where its entry is gone."""
+        for life in self._names.take(key, value).ended:
+            self.ended[life] = self._names[key].ended[life[1]]
+            for listener in tuple(self._listeners):
+                listener(life)

@@ -1,0 +1,165 @@
+"""What the core decides, as records: each with the id that follows from its cause, and the span of its judgement."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+
+from aetheris.ledger.core.decisions import Ask, Confirm, Decision, DuplicateLine, Emit, Grant, Now, View
+from aetheris.ledger.core.live_jobs import LiveJob
+from aetheris.ledger.duplicate_table import DuplicateTable
+from aetheris.protocol.base.ids import derived
+from aetheris.protocol.base.records import Draft, Group
+from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.messages.commands import ContentRecord, LedgerRecord, ToolGrant, Verification
+from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.events import (
+    ApprovalRequested,
+    JobWaiting,
+    PolicyAllowed,
+    SignalReceived,
+    WaitCompleted,
+)
+from aetheris.runtime.base.clock import Clock
+from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.telemetry.spans import SpanKind
+from aetheris.runtime.telemetry.tracer import Telemetry, Traced
+
+SOURCE = "aetheris/ledger"
+
+_ORDINARY = (PolicyAllowed, ApprovalRequested, JobWaiting, SignalReceived, WaitCompleted)
+"""Nothing has failed where these are written: their spans are sampled like all others."""
+
+
+class Outbox:
+    """Of one partition; `jobs` are its live ones, whose traces are gone on with."""
+
+    def __init__(
+        self, number: int, duplicates: DuplicateTable, telemetry: Telemetry, clock: Clock, jobs: Mapping[str, LiveJob]
+    ) -> None:
+        self._number = number
+        self._duplicates = duplicates
+        self._telemetry = telemetry
+        self._clock = clock
+        self._jobs = jobs
+
+    def group(self, decision: Decision, now: Now) -> Group:
+        """The records that are written whole or not at all.
+
+        Raises:
+            LookupError: what is to be confirmed has no resources yet; they are read first.
+        """
+        match decision:
+            case View():
+                return (self._view(decision.record, now),)
+            case Grant():
+                return (self._grant(decision, now),)
+            case Confirm():
+                raise LookupError("its resources are read first")
+            case Ask():
+                return (self.question(decision.message, now),)
+            case Emit():
+                return self._events(decision, now)
+            case DuplicateLine():
+                return (self._line(decision.record, now),)
+
+    def question(self, message: Verification, now: Now) -> Draft:
+        """A question to the outside."""
+        context = self.traceparent(message.job_id, message.idempotency_key)
+        id_ = derived("question", message.job_id, message.ask)
+        return _draft(Topic.VERIFICATIONS, message, id_, now, context)
+
+    def traceparent(self, job_id: str, key: str) -> bytes | None:
+        """The context of whatever concerns a key."""
+        return self._telemetry.traceparent(self._traced(job_id, key))
+
+    def record_joined(self, joined: Iterable[tuple[str, str]], now: Now) -> None:
+        """The later nodes of a run are not granted one by one: their span is made when they have started."""
+        if not self._telemetry.on:
+            return
+        at_ns = _ns(now)
+        for job_id, key in joined:
+            self._telemetry.record(self._traced(job_id, key), "adjudicate", at_ns, at_ns, kind=SpanKind.PRODUCER)
+
+    def _grant(self, grant: Grant, now: Now) -> Draft:
+        message = grant.message
+        grant_id = derived("grant", message.lease_id, str(message.as_of))
+        return _draft(Topic.TOOLS_GRANTS, message, grant_id, now, self._record_grant(grant, now))
+
+    def _record_grant(self, grant: Grant, now: Now) -> bytes | None:
+        message = grant.message
+        traced = self._traced(message.job_id, message.idempotency_key)
+        if not self._telemetry.sampled(traced.job_id, traced.wanted):
+            return None
+        attributes = {
+            "aetheris.job_id": message.job_id,
+            "aetheris.node_id": message.nodes[0],
+            "aetheris.run_nodes": len(message.nodes),
+            "aetheris.token": message.token,
+        }
+        end_ns = round(self._clock.now().timestamp() * 1e9)
+        kind, parent = SpanKind.PRODUCER, grant.parent
+        return self._telemetry.record(
+            traced, "adjudicate", _ns(now), end_ns, kind=kind, parent=parent, attributes=attributes
+        )
+
+    def _events(self, emit: Emit, now: Now) -> Group:
+        context = self._record_judgement(emit, emit.key, now) if emit.key is not None else None
+        return tuple(
+            draft(
+                Topic.JOBS_EVENTS,
+                written.event,
+                key=emit.job_id,
+                id=written.id,
+                source=SOURCE,
+                time=_text(now),
+                traceparent=context,
+            )
+            for written in emit.events
+        )
+
+    def _record_judgement(self, emit: Emit, key: str, now: Now) -> bytes | None:
+        names = ", ".join(written.event.event_type for written in emit.events)
+        attributes = {"aetheris.job_id": emit.job_id, "aetheris.writes": names}
+        always = not isinstance(emit.events[0].event, _ORDINARY)
+        traced, at_ns = self._traced(emit.job_id, key), _ns(now)
+        return self._telemetry.record(traced, "judge", at_ns, at_ns, attributes=attributes, always=always)
+
+    def _line(self, line: ContentRecord, now: Now) -> Draft:
+        """Keyed by its call, in the partition of its scope: there all see the lines of a scope in one order."""
+        return draft(
+            Topic.LEDGER_CONTENTS,
+            line,
+            key=f"{line.scope_key}:{line.execution_id}",
+            id=derived("content", line.scope_key, line.execution_id, line.state),
+            source=SOURCE,
+            time=_text(now),
+            partition=partition_of(line.scope_key, self._duplicates.partitions),
+        )
+
+    def _view(self, record: LedgerRecord, now: Now) -> Draft:
+        """Keyed by its idempotency key, so that compaction keeps the last; in its job's partition all the same."""
+        key = record.idempotency_key
+        return draft(
+            Topic.LEDGER_RECORDS,
+            record,
+            key=key,
+            id=derived("record", key, str(record.offset)),
+            source=SOURCE,
+            time=_text(now),
+            partition=self._number,
+        )
+
+    def _traced(self, job_id: str, key: str) -> Traced:
+        job = self._jobs.get(job_id)
+        return Traced(job_id, key, None if job is None else job.state.trace)
+
+
+def _draft(topic: Topic, body: ToolGrant | Verification, id_: str, now: Now, context: bytes | None) -> Draft:
+    return draft(topic, body, key=body.job_id, id=id_, source=SOURCE, time=_text(now), traceparent=context)
+
+
+def _text(now: Now) -> str:
+    return now.wall.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _ns(now: Now) -> int:
+    return round(now.wall.timestamp() * 1e9)

@@ -1,0 +1,138 @@
+"""What this process can call: the toolbox, models, and the kinds time and random."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
+from aetheris.protocol.messages.events import Outcome
+from aetheris.protocol.plan.graph import EffectKind, Kind, ToolPin
+from aetheris.protocol.planning.invocation import Invocation
+from aetheris.runtime.base.clock import Clock
+from aetheris.sdk.context import ToolContext
+from aetheris.sdk.invoke import invoke
+from aetheris.sdk.loader import Toolbox
+from aetheris.sdk.outcomes import Outcome as Said
+from aetheris.sdk.outcomes import Permanent, Retryable, Succeeded
+from aetheris.sdk.schema import BadArguments
+from aetheris.sdk.tool_output import ToolOutput
+from aetheris.sdk.tools import AnyTool
+from aetheris.tool_executor.core.partition import CallRefusal
+from aetheris.tool_executor.core.reports import NOT_EXECUTED
+from aetheris.tool_executor.secret_store import SecretRefused, Secrets, SecretUnreadable
+
+if TYPE_CHECKING:
+    from aetheris.tool_executor.model_caller import ModelCaller
+
+_log = structlog.get_logger(__name__)
+
+LONGEST_ERROR = 500  # characters
+_MISSING = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: tool version missing")
+_NO_MODEL = CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: no model is configured here (AETHERIS_MODELS)")
+
+
+def report_tool_output(level: int, event: str, fields: Mapping[str, Any]) -> None:
+    """A line of this process's log."""
+    _log.log(level, event, **fields)
+
+
+class Calls:
+    """Makes the calls of nodes."""
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        clock: Clock,
+        secrets: Secrets,
+        models: "ModelCaller | None" = None,
+        output: ToolOutput | None = None,
+    ) -> None:
+        self._tools: dict[tuple[str, str], AnyTool] = {(tool.name, tool.version): tool for tool in toolbox}
+        self._clock = clock
+        self._secrets = secrets
+        self._models = models
+        self._output = output if output is not None else ToolOutput(report_tool_output, lambda: secrets.redactor)
+
+    def registry(self) -> Sequence[RegistryEntry | ModelEntry]:
+        """What is registered of each tool, and of each model."""
+        tools = [RegistryEntry.model_validate(tool.registry_entry()) for tool in self._tools.values()]
+        return [*tools, *(self._models.registry() if self._models is not None else ())]
+
+    def refuses(self, call: Invocation) -> CallRefusal | None:
+        """Why the call can't be made here.
+
+        Arguments without references were checked against the pinned schema when the plan was taken.
+        """
+        pin, name = call.entry.pin, call.entry.node.tool
+        if pin is None or name is None:
+            return self._refused_question(call) if call.entry.node.kind is Kind.LLM else None
+        tool = self._pinned(name, pin)
+        if tool is None:
+            return _MISSING
+        if call.entry.node.secrets:
+            return self._refused_secrets(tool, call)
+        return _refused_arguments(tool, call.args) if call.entry.node.references else None
+
+    def kind(self, call: Invocation) -> EffectKind:
+        """What the call's effect is."""
+        pin, name = call.entry.pin, call.entry.node.tool
+        tool = self._pinned(name, pin) if pin is not None and name is not None else None
+        return EffectKind(tool.kind if tool is not None else call.entry.node.kind)
+
+    async def make(self, call: Invocation, ctx: ToolContext) -> Said:
+        """One call, once; whatever it does, it ends as one of the outcomes."""
+        pin, name = call.entry.pin, call.entry.node.tool
+        if pin is None or name is None:
+            return await self._without_tool(call)
+        tool = self._pinned(name, pin)
+        if tool is None:
+            return Retryable(_MISSING.error)
+        try:
+            args = self._secrets.reveal(call) if call.entry.node.secrets else call.args
+        except SecretRefused as refused:
+            return Permanent(str(refused))
+        except SecretUnreadable as refused:
+            return Retryable(f"{NOT_EXECUTED}: {refused}")
+        with self._output.of(tool, ctx):
+            return await invoke(tool, args, ctx, self._secrets.redactor, self._output.raised)
+
+    def _refused_secrets(self, tool: AnyTool, call: Invocation) -> CallRefusal | None:
+        try:
+            return _refused_arguments(tool, self._secrets.reveal(call))
+        except SecretRefused as refused:
+            return CallRefusal(Outcome.PERMANENT, str(refused))
+        except SecretUnreadable as refused:
+            return CallRefusal(Outcome.RETRYABLE, f"{NOT_EXECUTED}: {refused}")
+
+    def _pinned(self, name: str, pin: ToolPin) -> AnyTool | None:
+        """The tool of exactly that version and schema."""
+        tool = self._tools.get((name, pin.version))
+        return tool if tool is not None and tool.schema_hash == pin.schema_hash else None
+
+    async def _without_tool(self, call: Invocation) -> Said:
+        kind = call.entry.node.kind
+        if kind is not Kind.LLM:
+            return Succeeded(self._time() if kind is Kind.TIME else _random())
+        return await self._models.answer(call.args) if self._models is not None else Retryable(_NO_MODEL.error)
+
+    def _refused_question(self, call: Invocation) -> CallRefusal | None:
+        return self._models.refuses(call.args) if self._models is not None else _NO_MODEL
+
+    def _time(self) -> dict[str, Any]:
+        now = self._clock.now()
+        return {"now": now.isoformat(timespec="milliseconds"), "unix_ms": int(now.timestamp() * 1000)}
+
+
+def _random() -> dict[str, Any]:
+    """A number in [0, 1) with 53 random bits, and 128 random bits as hex."""
+    return {"value": secrets.randbits(53) / (1 << 53), "hex": secrets.token_hex(16)}
+
+
+def _refused_arguments(tool: AnyTool, args: Mapping[str, Any]) -> CallRefusal | None:
+    try:
+        tool.signature.bind(args)
+    except BadArguments as refused:
+        return CallRefusal(Outcome.PERMANENT, f"invalid_args: {refused}"[:LONGEST_ERROR])
+    return None
