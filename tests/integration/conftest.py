@@ -11,7 +11,7 @@ from tests.testkit.system import System
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[Rig]:
-    """A module's own: one process of each service, on the tools of `outside_tools`."""
+    """A module's own: one process of each service, on the tools of `external_tools`."""
     with running_rig(tmp_path_factory.mktemp("rig")) as running:
         yield running
 

@@ -67,10 +67,7 @@ class CoreBench:
             "plan_hash": self.graph_hash,
             "nodes": nodes,
             "idempotency_key": key or key_of(nodes[0]),
-            "token": 1,
-            "lease_id": "l",
-            "deadline_s": 30.0,
-        }
+        } | {"token": 1, "lease_id": "l", "deadline_s": 30.0}
         return ReceivedGrant(ToolGrant.model_validate(base | fields), "cause-1", 7)
 
     def judge(self, *nodes: str, **fields: Any) -> DeclaredInvocation | LoadResults | Drop:

@@ -14,7 +14,7 @@ from aetheris.protocol.messages.events import Answer
 
 
 class Invocations:
-    """The `Started` of one partition's jobs, kept as the log goes on."""
+    """The `CurrentInvocation`s of one partition's jobs, kept as the log goes on."""
 
     def __init__(
         self, live_jobs: LiveJobs, due: DueTimes, ends: WorkerEnds, offers: Offers, failures: ToolFailures
