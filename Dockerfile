@@ -1,13 +1,14 @@
 # One image for each service: build with --build-arg SERVICE=gateway|planner|ledger|tool_executor|verifier.
 # BASE needs Python 3.11 or newer with venv, and a shell; RUNTIME the same Python at the same place, and no shell.
-ARG BASE=docker.io/library/python:3.11-slim
+ARG BASE=docker.io/library/python:3.11.16-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
 ARG RUNTIME=${BASE}
 
 FROM ${BASE} AS build
-ARG UV_VERSION=0.13.9
 ENV UV_PROJECT_ENVIRONMENT=/app/venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
 WORKDIR /src
-RUN python3 -m venv /uv && /uv/bin/pip install --quiet --disable-pip-version-check --no-cache-dir uv==${UV_VERSION}
+COPY deploy/uv.txt ./
+RUN python3 -m venv /uv \
+ && /uv/bin/pip install --quiet --disable-pip-version-check --no-cache-dir --require-hashes --only-binary=:all: -r uv.txt
 COPY pyproject.toml uv.lock LICENSE ./
 COPY libs libs
 COPY services services

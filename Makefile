@@ -1,6 +1,5 @@
 # Needs python3 >= 3.11 and make; everything else is installed below, from uv.lock.
 PYTHON ?=
-UV_VERSION := 0.13.9
 UV := .uv/bin/uv
 RUN := .venv/bin
 export UV_PYTHON_DOWNLOADS := never
@@ -33,10 +32,10 @@ export PROBE
 	@test -s $@.part || { sort -u .uv/refused >&2; rm -f .uv/refused; exit 2; }
 	@mv $@.part $@
 
-.uv/.ready: .uv/.python
-	@echo "→ uv $(UV_VERSION), $$(cat .uv/.python)"
+.uv/.ready: .uv/.python deploy/uv.txt
+	@echo "→ $$(sed -n 's/^\(uv==[0-9.]*\).*/\1/p' deploy/uv.txt), $$(cat .uv/.python)"
 	@"$$(cat .uv/.python)" -m venv .uv
-	@.uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r deploy/uv.txt
 	@touch $@
 
 .venv/.synced: .uv/.ready uv.lock pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)

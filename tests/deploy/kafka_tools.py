@@ -12,7 +12,7 @@ from aetheris.cli.embedded.processes import exclusive
 from tests.deploy.manifests import CACHE
 
 _LOCK = Path(__file__).parent / "kafka-tools.lock"
-_KEPT = CACHE / "aetheris" / "kafka-tools-4.3.0"
+_KEPT = CACHE / "aetheris" / f"kafka-tools-{jars.KAFKA_VERSION}"
 
 
 def command(main: str, *argv: str) -> list[str]:

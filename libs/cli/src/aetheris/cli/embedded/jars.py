@@ -18,7 +18,7 @@ from aetheris.cli.embedded.processes import exclusive
 
 Progress = Callable[[str, str], None]  # part, what happens to it
 
-KAFKA_VERSION = "4.4.0"
+KAFKA_VERSION = "4.3.1"
 FETCH_THREADS = 8
 FETCH_TIMEOUT_S = 60
 
