@@ -9,11 +9,12 @@ import pytest
 from aetheris.gateway.core import requests, submissions
 from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, ForbiddenProblem
 from aetheris.planner.core.creations import creation_group
+from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.plan.graph import EffectClass
-from aetheris.protocol.planning.continuation import EndedJob, unfounded
+from aetheris.protocol.planning.continuation import MAX_CONTINUED, EndedJob, unfounded
 from aetheris.protocol.planning.invocation import invocation
 from tests.testkit import histories as h
 
@@ -294,6 +295,45 @@ def test_what_is_referred_to_goes_on_through_the_chain_and_nothing_else_does() -
     assert [node["id"] for node in nodes_of(asked_for(second, repeated))] == ["b"]
     with pytest.raises(ConflictProblem, match="may not be changed"):
         asked_for(second, [{"id": "a", "tool": "look"}, {"id": "b", "tool": "act"}])
+
+
+def test_what_undoes_a_step_refers_to_what_was_done_before_it_too() -> None:
+    undo = {"tool": "act", "args": {"x": {"$ref": "a#/x"}, "y": {"$ref": "b#/y"}}}
+    last = {"id": "b", "depends_on": ["a"], "compensate_with": undo}
+    command = asked_for(job(*large("a"), *failed("b"), nodes=({"id": "a"}, last)))
+    (left,) = nodes_of(command)
+    assert left["compensate_with"]["args"] == {"x": {"$ref": f"{h.JOB}/a#/x"}, "y": {"$ref": "b#/y"}}
+    created, planned = [fact.event for fact in creation_group(command, "cmd").facts]
+    assert isinstance(created, ev.JobCreated)
+    assert h.fold_of(created, planned).entry("b") is not None
+    stranger = created.model_copy(update={"continues": None})
+    assert h.fold_of(stranger, planned).entry("b") is None
+
+
+def test_sixteen_jobs_continue_each_other_and_no_more() -> None:
+    """Each carries on what all before it did, and what the last step refers to."""
+    nodes = ({"id": "a0"}, {"id": "b", "args": {"x": {"$ref": "a0#"}}})
+    state, done_so_far = job(*done("a0", result={"x": 7}), *failed("b"), nodes=nodes), ["a0"]
+    last = {"id": "b", "tool": "act", "args": {"x": {"$ref": f"{h.JOB}/a0#"}}}
+    for depth in range(1, MAX_CONTINUED + 1):
+        step = {"id": f"a{depth}", "tool": "act"}
+        command = asked_for(state, [step, last])
+        assert command.continues is not None
+        assert command.continues.depth == depth
+        assert [one.node_id for one in command.continues.adopted] == done_so_far
+        assert command.continues.results == {f"{h.JOB}/a0": {"x": 7}}
+        assert unfounded(command, EndedJob(state, SEAL)) is None
+        created, planned = [fact.event for fact in creation_group(command, "cmd").facts]
+        assert isinstance(created, ev.JobCreated)
+        name = f"job-{depth + 1}"
+        started, end = done(f"a{depth}")
+        moved = started.model_copy(update={"external_key": external_key(name, f"a{depth}", 0)})
+        ran = [one.model_copy(update={"job_id": name}) for one in (created, planned, moved, end, FAILED)]
+        state = h.fold_of(created.model_copy(update={"job_id": name}), *ran[1:])
+        done_so_far.append(f"a{depth}")
+    with pytest.raises(ConflictProblem) as refused:
+        asked_for(state, [{"id": "z", "tool": "act"}])
+    assert refused.value.code == "too_many_continued"
 
 
 def test_what_is_referred_to_has_room_in_a_plan_or_is_refused() -> None:

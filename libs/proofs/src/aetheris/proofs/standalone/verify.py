@@ -1258,7 +1258,7 @@ def check_link(one: Link, earlier: Link | None, place: int) -> list[Finding]:
 def check_adopted(one: Link, earlier: Link, created: Record) -> list[Finding]:
     """What was done is adopted just as it was done, and not done again; what may have been done needs a human."""
     carried, known = (
-        [*map(json_hash, earlier.adopted())],
+        {*map(json_hash, earlier.adopted())},
         {name: Step(earlier.job, name) for name in earlier.job.entries},
     )
     own: set[str] = set()
@@ -1271,7 +1271,7 @@ def check_adopted(one: Link, earlier: Link, created: Record) -> list[Finding]:
         own.add(name)
         rule = known[name].refuses(adopted, one.words().get(name, {})) if name in known else "adopted_unsettled"
         found += [(rule, created)] if rule else []
-    taken = [*map(json_hash, one.adopted())]
+    taken = {*map(json_hash, one.adopted())}
     found += broken(
         created,
         adopted_missing=any(step.done and name not in own for name, step in known.items())
