@@ -128,6 +128,26 @@ def test_an_answer_of_a_model_is_linked_to_the_decision_that_came_of_it() -> Non
     assert tree["leads_to"][1]["leads_to"][0]["nodes"][0]["node_id"] == "act"
 
 
+def test_a_step_that_uses_what_an_earlier_job_did_says_so() -> None:
+    """Where it refers to it, and where its value stands; and nothing is said of what it doesn't use."""
+    born = h.adopts("a", {}, result={"v": 1})
+    assert born.continues is not None
+    use = ev.Use(node_id="c", at="/args/x", ref="a#/v")
+    born = born.model_copy(update={"continues": born.continues.model_copy(update={"uses": (use,)})})
+    nodes = ({"id": "b", "args": {"x": {"$ref": "job-0/a#/v"}}}, {"id": "c", "args": {"x": 1}}, {"id": "d"})
+    events = [born, h.planned(h.graph(*nodes))]
+    for node, args in (("b", {"x": 1}), ("c", {"x": 1}), ("d", None)):
+        events += [h.started(node, f"n-{node}", args=args), h.finished(node, f"n-{node}", args=args)]
+    history = job_history(records(*events))
+    for row in history.effects.rows:
+        (step,) = [one for one in origin(history, row)["because"] if one["what"] == "step"]
+        used = [one["facts"] for one in step["because"] if one["what"] == "used"]
+        told = {"job_id": "job-0", "node_id": "a", "output_hash": digest({"v": 1})}
+        assert used == ([] if row["command_id"] == "d" else [told])
+        (goal,) = [one for one in step["because"][-1]["because"] if one["what"] == "goal"]
+        assert goal["facts"]["continues"] == "job-0"
+
+
 def test_a_question_that_no_verifier_answers_is_named_at_the_effect_until_it_is_answered() -> None:
     since = "2026-01-01T00:00:00Z"
     wait: Any = {"job_id": h.JOB, "wait_type": "verifier", "node_id": "b", "correlation_key": "7.a"}

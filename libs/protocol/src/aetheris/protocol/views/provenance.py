@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from aetheris.protocol.base.conditions import BadCondition, Condition, asked_condition
+from aetheris.protocol.base.references import adopted_name
 from aetheris.protocol.fold.job_log import LoggedEvent, moment_of
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.plan.graph import EffectKind, dependencies
+from aetheris.protocol.plan.graph import EffectKind, Node, dependencies
 from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.invocation import uses
 from aetheris.protocol.views.job_history import HistoryEntry, JobHistory
@@ -105,6 +106,8 @@ def asked_for(history: JobHistory) -> Tree:
     if event.brief is not None:
         facts |= {"model": event.brief.model, "tools": list(event.brief.tools)}
     title = event.goal if event.goal is not None else f"a plan submitted by {event.submitted_by}"
+    if event.continues is not None:
+        facts["continues"] = event.continues.job_id
     known = {name: value for name, value in facts.items() if value is not None}
     return _tree("goal", title, history.created, {"job_id": event.job_id, **known}, [])
 
@@ -131,7 +134,22 @@ def _step(history: JobHistory, row: dict[str, Any]) -> Tree:
     used = set(uses(entry))
     facts["depends_on"] = list(dependencies(entry.node))
     before = [_used(one) for one in history.effects.rows if one["command_id"] in used and one["stands"]]
-    return _tree("step", node_id, None, facts, [*before, planned_by(history, _revision(job, node_id))])
+    adopted = _adopted(history, job, entry.node)
+    return _tree("step", node_id, None, facts, [*before, *adopted, planned_by(history, _revision(job, node_id))])
+
+
+def _adopted(history: JobHistory, job: JobState, node: Node) -> Iterator[Tree]:
+    """What earlier jobs did, and the step uses; why they did it, their own logs say."""
+    known = job.created.continues
+    if known is None:
+        return
+    names = {used.node_id for used in node.adopted}
+    names |= {adopted_name(known.job_id, use.ref.partition("#")[0]) for use in known.uses if use.node_id == node.id}
+    for one in known.adopted:
+        if one.name in names:
+            title = " ".join(filter(None, (f"{one.node_id}: {one.tool_name}", one.external_id)))
+            facts = {"job_id": one.job_id, "node_id": one.node_id, "output_hash": one.result_hash}
+            yield _tree("used", title, history.created, facts, [])
 
 
 def _revision(job: JobState, node_id: str) -> int:
