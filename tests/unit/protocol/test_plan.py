@@ -238,3 +238,29 @@ def test_a_node_may_shorten_its_tools_timeout_and_never_lengthen_it() -> None:
         assert why.value.field == "nodes[0].timeout_s"
     longer = PlanEntry(0, node.model_copy(update={"timeout_s": 0.7}), pin)
     assert not PlanEntry(0, node, pin).same_as(longer)
+
+
+def _doubled(steps: int, refer: str = "#/$defs/{}") -> dict[str, Any]:
+    """A schema of few lines, each of which is judged twice as often as the one before it."""
+    parts = dict[str, Any]()
+    for step in range(steps):
+        parts[f"s{step}"] = {"$anchor": f"s{step}", "allOf": [{"$ref": refer.format(f"s{step + 1}")}] * 2}
+    return {"type": "object", "$ref": refer.format("s0"), "$defs": {**parts, f"s{steps}": {"$anchor": f"s{steps}"}}}
+
+
+@pytest.mark.parametrize("refer", ["#/$defs/{}", "#{}"])
+def test_a_schema_that_multiplies_is_refused(refer: str) -> None:
+    check_schema(_doubled(8, refer))
+    with pytest.raises(SchemaRefused, match="multiplies"):
+        check_schema(_doubled(40, refer))
+    with pytest.raises(SchemaRefused, match="multiplies"):
+        check_schema(_doubled(2_000, refer))
+
+
+def test_a_schema_that_recurs_is_taken_and_one_that_points_nowhere_is_not() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}
+    check_schema(tree)
+    check_schema({"type": "object", "properties": {"a/b~": {"type": "string"}, "c": {"$ref": "#/properties/a~1b~0"}}})
+    for nowhere in ("#/$defs/none", "#none", "#/properties/1"):
+        with pytest.raises(SchemaRefused, match="doesn't have"):
+            check_schema({"type": "object", "properties": {"x": {"$ref": nowhere}}})

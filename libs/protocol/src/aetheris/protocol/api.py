@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.plan.forms import NamePattern
 from aetheris.protocol.plan.graph import CorrelationKey, JobOptions
 from aetheris.protocol.plan.prompts import Limits, ModelName, Planning
 
@@ -50,7 +51,7 @@ class Submission(RequestModel):
     plan: dict[str, Any] | None = None
     goal: str | None = Field(default=None, min_length=1, max_length=10_000)
     model: ModelName | None = None
-    tools: tuple[str, ...] | None = Field(default=None, max_length=500)
+    tools: tuple[NamePattern, ...] | None = Field(default=None, max_length=500)
     system: str | None = Field(default=None, max_length=20_000)
     planning: Planning | None = None
     max_tokens: int | None = Field(default=None, ge=1)

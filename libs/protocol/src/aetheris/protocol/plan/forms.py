@@ -33,6 +33,10 @@ class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+NamePattern = Annotated[str, StringConstraints(max_length=200)]
+"""As in file names; a long one takes seconds to be understood."""
+
+
 class Option(_Form):
     """One of a field's choices."""
 
@@ -67,7 +71,9 @@ class FormSpec(_Form):
     title: str = Field(min_length=1, max_length=200)
     description: str = Field(default="", max_length=MAX_TEXT)
     fields: tuple[FormField, ...] = Field(default=(), max_length=MAX_FIELDS)
-    approvers: tuple[str, ...] | None = Field(default=None, description="Who may answer; unset: anybody of the tenant")
+    approvers: tuple[NamePattern, ...] | None = Field(
+        default=None, max_length=MAX_FIELDS, description="Who may answer; unset: anybody of the tenant"
+    )
 
     @model_validator(mode="after")
     def _names_differ(self) -> "FormSpec":

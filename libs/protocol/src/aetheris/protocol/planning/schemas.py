@@ -7,6 +7,7 @@ from aetheris.protocol.base.canonical import InvalidArgs, canonical, digest
 from aetheris.protocol.base.references import REF, SECRET, pointer_part, references, secrets
 from aetheris.protocol.messages.commands import RegistryEntry
 from aetheris.protocol.plan.graph import InvalidPlan, Kind, Node, TaskGraph, ToolPin, check_graph, settling_s
+from aetheris.protocol.planning import schema_cost
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, ValidationErrorKind, Validator
@@ -45,7 +46,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
 
     Raises:
         SchemaRefused: it isn't one of an object, is too large, points to another document, which nobody fetches, or
-            has a pattern that can't be matched in linear time: one that looks around or back.
+            has a pattern that can't be matched in linear time: one that looks around or back; or its parts multiply.
     """
     try:
         size = len(canonical(schema))
@@ -57,10 +58,22 @@ def check_schema(schema: Mapping[str, Any]) -> None:
         raise SchemaRefused("its schema is not one of an object")
     if _points_elsewhere(schema):
         raise SchemaRefused("its schema points to another document")
+    _check_cost(schema)
     try:
         _made(schema)
     except ValueError as error:
         raise SchemaRefused(f"its schema is none ({type(error).__name__}){_pattern(error)}") from None
+
+
+def _check_cost(schema: Mapping[str, Any]) -> None:
+    try:
+        dear = schema_cost.cost(schema) > schema_cost.MOST
+    except schema_cost.Unfollowed:
+        raise SchemaRefused("its schema points to a place that it doesn't have") from None
+    except RecursionError:
+        dear = True
+    if dear:
+        raise SchemaRefused("its schema multiplies: its parts refer to each other more than once")
 
 
 def _points_elsewhere(part: Any) -> bool:

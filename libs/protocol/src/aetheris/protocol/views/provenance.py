@@ -18,6 +18,8 @@ from aetheris.protocol.planning.confirmation import unanswered
 from aetheris.protocol.planning.invocation import uses
 from aetheris.protocol.views.job_history import HistoryEntry, JobHistory
 
+_MOST_CONDITIONS = 10
+
 Tree = dict[str, Any]
 """{what, title, at: {seq, id, type, time, offset} | null, facts, because: [Tree]}"""
 
@@ -55,10 +57,13 @@ class EffectFilter:
         Raises:
             BadCondition: naming what can't be read.
         """
+        conditions = tuple(where)
+        if len(conditions) > _MOST_CONDITIONS:
+            raise BadCondition("where", f"at most {_MOST_CONDITIONS} of them")
         begin = moment_of(since) if since is not None else None
         if since is not None and begin is None:
             raise BadCondition("since", f"{since}: not a time (RFC 3339)")
-        return cls(external_id, tool, begin, tuple(asked_condition("where", text) for text in where))
+        return cls(external_id, tool, begin, tuple(asked_condition("where", text) for text in conditions))
 
     def among(self, history: JobHistory) -> list[dict[str, Any]]:
         """The effects of a job that are wanted, in log order."""
