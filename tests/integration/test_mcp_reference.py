@@ -51,7 +51,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[ReferenceServersR
 
     def server(name: str, *args: str, **env: str) -> dict[str, Any]:
         argv = [*relay, str(folder / "node_modules" / ".bin" / f"mcp-server-{name}"), *args]
-        return {"command": argv[0], "args": argv[1:], "cwd": str(REPOSITORY), "env": env}
+        own = {"command": argv[0], "args": argv[1:], "cwd": str(REPOSITORY), "env": env}
+        return {**own, "annotations": "trusted"}
 
     servers = {
         "everything": server("everything"),

@@ -53,6 +53,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[McpRig]:
     home.mkdir()
     command = [sys.executable, "-m", "tests.testkit.mcp_server", str(home)]
     server: dict[str, Any] = {"command": command[0], "args": command[1:], "cwd": str(REPOSITORY)}
+    server["annotations"] = "trusted"
     server["tools"] = {"issue": {"external_key": "request_id", "effect_class": "idempotent"}}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"t": server, "gone": {"command": "no-such-command"}}}))
     env = {

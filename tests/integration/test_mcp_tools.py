@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -65,8 +67,10 @@ class McpTools:
 @asynccontextmanager
 async def tools_of(home: Path, server: dict[str, Any], **secrets: str) -> AsyncGenerator[McpTools]:
     path = home / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": {"t": server}, "inputs": "another client's"}))
-    async with mcp.discovered(mcp.read_servers(path), lambda _place, _uses: secrets) as found:
+    path.write_text(
+        json.dumps({"mcpServers": {"t": {"annotations": "trusted"} | server}, "inputs": "another client's"})
+    )
+    async with mcp.discovered(mcp.read_servers(path), lambda _place, _uses: secrets, mcp.Pins.beside(path)) as found:
         yield McpTools(found)
 
 
@@ -224,9 +228,82 @@ async def test_a_tool_that_has_changed_is_not_called(tmp_path: Path) -> None:
         assert isinstance(await found.call("shifts", text="x"), Succeeded)
         (tmp_path / "schema").touch()
         assert await found.call("dies") == InDoubt("ConnectionLost")
-        another = Permanent("the MCP server's tool is another than the plan was made with")
+        another = Permanent("the MCP server's tool is another than was pinned: look at it, and `aetheris mcp pin`")
         assert await found.call("shifts", text="x") == another
     assert len(effects(tmp_path, "shifts")) == 1
+
+
+async def test_a_hint_is_ignored_where_nobody_trusts_it(tmp_path: Path) -> None:
+    """A server that says of a tool that destroys that it only reads ran without a yes."""
+    assert McpServer(command="x").annotations == "ignored"
+    async with tools(tmp_path, "stdio", annotations="ignored") as found:
+        for tool in found.by_name.values():
+            entry = tool.registry_entry()
+            assert (entry["effect_class"], entry["irreversible"]) == ("opaque", True)
+
+
+async def test_a_tool_that_says_something_else_is_left_out_until_it_is_pinned_again(tmp_path: Path) -> None:
+    pins = mcp.Pins.beside(tmp_path / "mcp.json")
+    async with tools(tmp_path, "stdio") as found:
+        assert "t.shifts" in found.by_name
+    first = pins.of("t")
+    (tmp_path / "schema").touch()
+    async with tools(tmp_path, "stdio") as found:
+        assert "t.shifts" not in found.by_name
+        assert "t.put" in found.by_name
+        assert "says something else of itself than was pinned" in found.found.left_out["t.shifts"]
+    assert pins.of("t") == first
+    server = {"command": sys.executable, "args": argv(tmp_path)[1:], "cwd": str(REPOSITORY)}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"t": server}}))
+    called = [sys.executable, "-m", "aetheris.cli", "mcp", "pin", "--json"]
+    env = {**os.environ, "AETHERIS_MCP": str(tmp_path / "mcp.json"), "PYTHONPATH": str(REPOSITORY)}
+    for more, code, state in ((["--check"], 1, "changed"), ([], 0, "changed"), (["--check"], 0, "same")):
+        done = await asyncio.to_thread(subprocess.run, [*called, *more], env=env, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert {one["tool"]: one["state"] for one in json.loads(done.stdout)["tools"]}["shifts"] == state
+    async with tools(tmp_path, "stdio") as found:
+        assert "t.shifts" in found.by_name
+
+
+async def test_a_tool_that_comes_later_waits_to_be_pinned(tmp_path: Path) -> None:
+    pins = mcp.Pins.beside(tmp_path / "mcp.json")
+    async with tools(tmp_path, "stdio"):
+        known = dict(pins.of("t") or {})
+    pins.keep("t", {name: pin for name, pin in known.items() if name != "add"})
+    async with tools(tmp_path, "stdio") as found:
+        assert found.found.left_out["t.add"] == "is not pinned: look at it, and `aetheris mcp pin`"
+
+
+async def test_pins_that_cannot_be_read_or_written_let_nothing_through(tmp_path: Path) -> None:
+    pins = tmp_path / "mcp.pins.json"
+    pins.write_text("[]")
+    with pytest.raises(mcp.ServersFileInvalid, match="no file of pins"):
+        async with tools(tmp_path, "stdio"):
+            pass
+    pins.unlink()
+    (tmp_path / f".mcp.pins.json.{os.getpid()}").mkdir()
+    async with tools(tmp_path, "stdio") as found:
+        assert found.found.tools == ()
+        assert "is not pinned" in found.found.left_out["t"]
+
+
+@BOTH
+async def test_an_answer_that_is_too_large_is_bounded(tmp_path: Path, transport: str) -> None:
+    async with tools(tmp_path, transport, most_bytes=1000) as found:
+        succeeded = await found.call("add", text="x" * 2000)
+        assert isinstance(succeeded, Succeeded)
+        assert succeeded.external_id == CTX.external_key
+        assert set(succeeded.result) == {"content", "leftOut"}
+    async with tools(tmp_path, transport, most_bytes=1000, tools={"add": {"effect_class": "pure"}}) as found:
+        refused = await found.call("add", text="x" * 2000)
+        assert isinstance(refused, Permanent)
+        assert "1000 are taken" in refused.reason
+
+
+async def test_an_endless_answer_breaks_off(tmp_path: Path) -> None:
+    async with tools(tmp_path, "http", most_bytes=1000, tools={"add": {"timeout_s": 20}}) as found:
+        assert await found.call("add", text="x" * 4_000_000) == InDoubt("ConnectionLost")
+        assert await found.call("put", text="after") == Succeeded(said("put after"), CTX.external_key)
 
 
 async def test_a_call_that_takes_too_long_is_in_doubt_and_others_go_on(tmp_path: Path) -> None:

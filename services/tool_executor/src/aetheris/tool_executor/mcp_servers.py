@@ -34,7 +34,9 @@ async def mcp_tools(path: Path | None, secrets: Secrets) -> AsyncGenerator[Seque
 
     async with AsyncExitStack() as closing:
         try:
-            found = await closing.enter_async_context(mcp.discovered(mcp.read_servers(path), secrets.of_settings))
+            found = await closing.enter_async_context(
+                mcp.discovered(mcp.read_servers(path), secrets.of_settings, mcp.Pins.beside(path))
+            )
         except (mcp.ServersFileInvalid, SecretRefused, SecretUnreadable) as refused:
             raise McpServersRefused(str(refused)) from None
         for name, reason in found.left_out.items():

@@ -5,7 +5,7 @@ What an answer of the protocol says of a call's effect:
     the server can't be started or reached        NotExecuted: nothing was sent
     HTTP 401, 403, 421, 425, 429                  NotExecuted: refused, and may be accepted later
     the session has ended (HTTP 404)              NotExecuted: the next try has a new one
-    the tool's schema is another than was pinned  Failed: nothing was sent
+    the tool is another than was pinned           Failed: nothing was sent
     no such tool or method, bad arguments         Failed: refused for what it is
     any other error, or none                      raised as it is: in doubt
 """
@@ -39,16 +39,20 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 from pydantic import TypeAdapter
 
-from aetheris.protocol.base.canonical import InvalidArgs, digest
 from aetheris.sdk import remains
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, NotExecuted
+from aetheris.sdk.toolkits.mcp.pins import fingerprint
 from aetheris.sdk.toolkits.mcp.servers import McpServer, SecretName, Setting
 
 EXTERNAL_KEY = "io.aetheris/external-key"
 """Where a call carries its external key, in the `_meta` that servers may read."""
 
 MOST_TOOLS = 1_000
+_ON_THE_WIRE = 8
+"""Bytes that an answer may have for each that is recorded of it: escapes, and all that is said twice."""
+_BESIDE_BYTES = 1024 * 1024
+"""And what the protocol says around it, such as a list of tools."""
 CONNECT_WITHIN_S = 10.0
 _REFUSED_FOR_NOW = frozenset({401, 403, 421, 425, 429})
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
@@ -82,7 +86,7 @@ class _Live:
 
     client: Client
     listed: Sequence[ListedTool]
-    hashes: Mapping[str, str]
+    fingerprints: Mapping[str, str]
     lost: asyncio.Event
 
 
@@ -102,18 +106,18 @@ class McpConnection:
         """What the server lists.
 
         Raises:
-            Unreachable.
+            McpUnreachable.
         """
         return (await self._connected()).listed
 
-    async def call(self, ctx: ToolContext, name: str, schema_hash: str, arguments: dict[str, Any]) -> CallToolResult:
+    async def call(self, ctx: ToolContext, name: str, pinned: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call a tool once; raises as the table above says."""
         try:
             live = await self._connected()
         except McpUnreachable as error:
             raise NotExecuted(f"the MCP server can't be reached: {error}") from None
-        if live.hashes.get(name) != schema_hash:
-            raise Failed("the MCP server's tool is another than the plan was made with")
+        if live.fingerprints.get(name) != pinned:
+            raise Failed("the MCP server's tool is another than was pinned: look at it, and `aetheris mcp pin`")
         return await self._sent(live, _request(ctx, name, arguments))
 
     async def close(self) -> None:
@@ -180,7 +184,7 @@ class McpConnection:
             async with Client(self._transport(lost), cache=None) as client:
                 listed = await _listed(client)
                 if not ready.done():
-                    ready.set_result(_Live(client, listed, {tool.name: _hash_of(tool) for tool in listed}, lost))
+                    ready.set_result(_Live(client, listed, {tool.name: fingerprint(tool) for tool in listed}, lost))
                 await self._leave.wait()
         except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error:  # noqa: BLE001 - callers are told
             if not ready.done():
@@ -216,7 +220,7 @@ class McpConnection:
         return httpx2.AsyncClient(
             headers=self._settings(self._server.headers),
             timeout=httpx2.Timeout(CONNECT_WITHIN_S, read=None),
-            transport=_OneSend(fresh, self._nonce),
+            transport=_OneSend(fresh, self._nonce, _ON_THE_WIRE * self._server.most_bytes + _BESIDE_BYTES),
             trust_env=False,
         )
 
@@ -227,12 +231,13 @@ class McpConnection:
 class _OneSend(httpx2.AsyncBaseTransport):
     """Says of each message that is posted whether it was sent; an error of one message breaks no other's session.
 
-    It answers in the server's place, with a mark that no server knows.
+    It answers in the server's place, with a mark that no server knows. An answer with too many bytes breaks off.
     """
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, invocation_id: str) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, invocation_id: str, most_bytes: int) -> None:
         self._inner = inner
         self._nonce = invocation_id
+        self._most_bytes = most_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """One request."""
@@ -246,6 +251,7 @@ class _OneSend(httpx2.AsyncBaseTransport):
             return self._instead(request, type(error).__name__, sent=True)
         refused = response.status_code in _REFUSED_FOR_NOW
         if not refused and not 300 <= response.status_code < 400:
+            response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream), self._most_bytes)
             return response
         await response.aclose()
         return self._instead(request, f"HTTP {response.status_code}", sent=not refused)
@@ -257,6 +263,25 @@ class _OneSend(httpx2.AsyncBaseTransport):
     def _instead(self, request: httpx2.Request, text: str, *, sent: bool) -> httpx2.Response:
         error = {"code": INTERNAL_ERROR, "message": text, "data": _mark(self._nonce, sent=sent)}
         return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """An answer as it comes, up to so many bytes."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int) -> None:
+        self._inner = inner
+        self._left = most_bytes
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        async for piece in self._inner:
+            self._left -= len(piece)
+            if self._left < 0:
+                raise httpx2.ReadError("the answer is too long")
+            yield piece
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._inner.aclose()
 
 
 class _Watched:
@@ -320,13 +345,6 @@ def _request(ctx: ToolContext, name: str, arguments: dict[str, Any]) -> CallTool
 
 def _mark(invocation_id: str, *, sent: bool) -> str:
     return f"{invocation_id} {'lost' if sent else 'not sent'}"
-
-
-def _hash_of(tool: ListedTool) -> str:
-    try:
-        return digest(tool.input_schema)
-    except InvalidArgs:
-        return ""
 
 
 def _class_of(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """What a listed MCP tool becomes: effect class and irreversibility from its annotations, and its answer (pure)."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -10,15 +11,17 @@ from aetheris.protocol.base.keys import external_key
 from aetheris.sdk.context import ToolContext
 from aetheris.sdk.outcomes import Failed, Partial, Result
 from aetheris.sdk.schema import BadArguments, DeclarationError, given_schema
+from aetheris.sdk.toolkits.mcp.pins import fingerprint
 from aetheris.sdk.toolkits.mcp.servers import Declared, McpServer
 from aetheris.sdk.tools import AnyTool, EffectClass, Tool
 
 Call = Callable[[ToolContext, str, str, dict[str, Any]], Awaitable[CallToolResult]]
-"""(context, the server's name for the tool, hash of the schema that it listed, arguments) → the server's answer."""
+"""(context, the server's name for the tool, the fingerprint of what it listed, arguments) → the server's answer."""
 
 _KEY = external_key("00000000-0000-7000-8000-000000000000", "node", 0)
 _WHERE_PARTS_LIE = ("$schema", "$defs", "definitions")
 _NOTHING_DECLARED = Declared()
+_LONGEST_DESCRIPTION = 4_000
 
 
 def effect_class_of(annotations: ToolAnnotations | None) -> EffectClass:
@@ -53,6 +56,7 @@ def tool_of(server_name: str, server: McpServer, listed: ListedTool, call: Call)
     keyed = declared.external_key
     schema = whole if keyed is None else given_schema(without_key(whole.schema, keyed, name), name)
     pure = effect_class == "pure"
+    pinned = fingerprint(listed)
     on_error = declared.on_error or server.on_error
 
     async def function(ctx: ToolContext, /, **arguments: Any) -> Result | Partial:
@@ -60,10 +64,10 @@ def tool_of(server_name: str, server: McpServer, listed: ListedTool, call: Call)
             if keyed in arguments:
                 raise Failed(f"{keyed} is given the external key: leave it out")
             arguments = {**arguments, keyed: ctx.external_key}
-        answer = await call(ctx, listed.name, whole.schema_hash, arguments)
-        return judged(answer, ctx.external_key, pure=pure, on_error=on_error)
+        answer = await call(ctx, listed.name, pinned, arguments)
+        return judged(answer, ctx.external_key, pure=pure, on_error=on_error, most_bytes=server.most_bytes)
 
-    function.__doc__ = listed.description or ""
+    function.__doc__ = (listed.description or "")[:_LONGEST_DESCRIPTION]
     return Tool(
         function,
         name=name,
@@ -104,13 +108,22 @@ def without_key(schema: Mapping[str, Any], argument: str, tool: str) -> dict[str
     return left
 
 
-def judged(answer: CallToolResult, external_key: str, *, pure: bool, on_error: str) -> Result | Partial:
+def judged(
+    answer: CallToolResult, external_key: str, *, pure: bool, on_error: str, most_bytes: int
+) -> Result | Partial:
     """What an answer says of the call. A tool that reports an error has ended, and may have done a part of it.
 
     Raises:
-        Failed: it reads only, and reports an error.
+        Failed: it reads only, and reports an error, or too much.
     """
-    result = Result(value_of(answer), None if pure else external_key)
+    value = value_of(answer)
+    size = len(json.dumps(value))
+    if size > most_bytes:
+        if pure:
+            raise Failed(f"the MCP server's answer has {size} bytes, and {most_bytes} are taken (most_bytes)")
+        value = {"content": [], "leftOut": {"bytes": size, "most": most_bytes}}
+        value |= {"isError": True} if answer.is_error else {}
+    result = Result(value, None if pure else external_key)
     if not answer.is_error or on_error == "result":
         return result
     if pure:

@@ -56,11 +56,12 @@ class McpServer(BaseModel):
     log: Path | None = None
     url: str | None = Field(default=None, pattern=r"^https?://")
     headers: Mapping[str, Setting] = Field(default_factory=dict)
-    annotations: Literal["trusted", "ignored"] = "trusted"
+    annotations: Literal["trusted", "ignored"] = "ignored"
     version: str = Field(default="1", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     timeout_s: float = Field(default=60.0, gt=0)
     start_within_s: float = Field(default=60.0, gt=0)
     on_error: Literal["partial", "result"] = "partial"
+    most_bytes: int = Field(default=1024 * 1024, ge=1, description="Of an answer, as it is recorded")
     tools: Mapping[str, Declared] = Field(default_factory=dict)
 
     @model_validator(mode="before")
