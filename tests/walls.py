@@ -1,7 +1,8 @@
 """Whether the wall around what decides holds: every forbidden import, put into every module behind it, must be seen.
 
 Part of `make check`. The imports are put into import-linter's graph, one module at a time, and its own contract is
-asked. What no import shows (the clock of `datetime`, `open`, fresh uuids) is looked for in the source.
+asked. That contract names what it forbids, and can't name every package there is: what these modules import of others
+is on a list here. What no import shows (the clock of `datetime`, `open`, fresh uuids) is looked for in the source.
 """
 
 import ast
@@ -19,6 +20,23 @@ REPOSITORY = Path(__file__).parent.parent
 CONTRACT = "pure"
 NO_CALLS = frozenset({"open", "input", "eval", "exec", "__import__"})
 NO_METHODS = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "read_text", "write_text", "urlopen"})
+PURE = frozenset(
+    {
+        *("base64", "binascii", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "datetime"),
+        *("difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "io", "itertools", "json", "math", "re"),
+        *("struct", "tomllib", "typing", "uuid", "zipfile", "zlib"),
+        *("cel", "jiter", "jsonschema_rs", "pydantic", "rfc8785", "cryptography.exceptions"),
+        "cryptography.hazmat.primitives.asymmetric.ed25519",
+        "cryptography.hazmat.primitives.serialization",
+    }
+)
+"""What computes, and asks nobody."""
+EXCUSED = frozenset(
+    {
+        ("aetheris.proofs.bundle", "importlib.resources"),  # a bundle's script is a file of it
+        ("aetheris.gateway.core.preferences", "urllib.request"),  # how a header's list is split
+    }
+)
 APART = frozenset({"aetheris.proofs.standalone.verify"})
 """A script of its own, that reads files."""
 
@@ -37,7 +55,7 @@ def main() -> int:
     modules = sorted(module for module in graph.modules if _is_in(module, sources) and module not in APART)
     missed = [f"{package}: {CONTRACT} does not name it" for package in _cores() - set(sources)]
     missed += [line for module in modules for line in _unseen(contract, graph, module, forbidden)]
-    missed += [line for module in modules for line in _calls(module)]
+    missed += [line for module in modules for line in (*strangers(module, _path(module)), *_calls(module))]
     for line in missed:
         print(line)  # noqa: T201  a script
     print(f"{len(modules)} modules, {len(forbidden)} forbidden imports in each: {len(missed)} not seen")  # noqa: T201
@@ -56,6 +74,21 @@ def _unseen(contract: ForbiddenContract, graph: grimp.ImportGraph, module: str, 
     found = contract.check(broken, verbose=False).metadata["invalid_chains"]
     seen = {chain[-1]["imported"] for group in found for chain in group["chains"] if chain[-1]["importer"] == module}
     yield from (f"{module}: import {name} would pass" for name in wanted if name not in seen)
+
+
+def strangers(module: str, path: Path) -> Iterator[str]:
+    """Imports of what nobody has looked at: does it compute, or does it reach out?"""
+    for line, name in _imports(path):
+        if not (name.startswith("aetheris.") or name in PURE or (module, name) in EXCUSED):
+            yield f"{module}:{line}: import {name} is not on the list of what is pure"
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, one.name) for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.lineno, node.module
 
 
 def _calls(module: str) -> Iterator[str]:
