@@ -52,7 +52,9 @@ def test_what_no_rule_matches_is_denied() -> None:
         ('[[rules]]\nname = "a"\ntools = []\neffect = "deny"', "rule 'a': tools"),
         ('[[rules]]\nname = "a"\ntools = ["*"]\neffect = "deny"\nwhen = "x"', "rule 'a': when"),
         ('[[rules]]\nname = "a"\ntools = ["*"]\neffect = "deny"\n' * 2, "rule 'a': the name stands twice"),
-        ("rules = 3", "[[rules]]"),
+        ("rules = 3", "policy.toml:1: rules: is no [[rules]]"),
+        ('# mine\n[[rule]]\nname = "a"', "policy.toml:2: rule: there is no such key; did you mean rules?"),
+        ("", "rules: is missing"),
         ("[[rules", "not TOML"),
     ],
 )

@@ -124,7 +124,10 @@ def test_the_configuration_names_what_is_wrong(tmp_path: Path) -> None:
         '[[models]]\nname = "a"\nmodel = "m"': "provider:model",
         '[[models]]\nname = "a"\nmodel = "x:y"\napi_key_env = "K"': "only with base_url",
         '[[models]]\nname = "a"\nmodel = "x:y"\nkey = "sk-secret"': "models[0]: key",
-        "models = 1": "holds [[models]]",
+        "models = 1": "models.toml:1: models: is no [[models]]",
+        '[[modles]]\nname = "a"': "models.toml:1: modles: there is no such key; did you mean models?",
+        "": "models: is missing",
+        '[[models]]\nname = "a"\nmodel = "opnai:m"': "knows no provider opnai; did you mean openai?",
         "[[": "is not TOML",
     }
     for text, why in wrong.items():
@@ -133,7 +136,7 @@ def test_the_configuration_names_what_is_wrong(tmp_path: Path) -> None:
             read_models([str(file)])
         assert why in str(refused.value)
         assert "sk-secret" not in str(refused.value)
-    for entries in (["gpt-5"], ["a:b", "a:b"], [str(tmp_path / "none.toml")]):
+    for entries in (["gpt-5"], ["groq:b", "groq:b"], ["opnai:m"], [str(tmp_path / "none.toml")]):
         with pytest.raises(ModelsInvalid):
             read_models(entries)
 

@@ -144,7 +144,8 @@ def test_what_a_process_prints_is_redacted() -> None:
     ("text", "wording"),
     [
         ("nonsense", "not readable as TOML"),
-        ("[other]", r"holds \[\[secrets\]\] and nothing else"),
+        ("# mine\n[[secret]]", "secrets.toml:2: secret: there is no such key; did you mean secrets?"),
+        ("secrets = 3", r"secrets.toml:1: secrets: is no \[\[secrets\]\]"),
         ('[[secrets]]\nname = "pay"\nenv = "P"', "secrets.0.name: must be name@version"),
         ('[[secrets]]\nname = "pay@1"', "secrets.0: either env or file"),
         ('[[secrets]]\nname = "pay@1"\nenv = "P"\nfile = "f"', "secrets.0: either env or file"),

@@ -4,11 +4,11 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aetheris.protocol.base.faults import first_fault, placed, toml_error_line, toml_line
+from aetheris.protocol.base.faults import StrangeKey, first_fault, like, only_array, placed, toml_error_line, toml_line
 from aetheris.protocol.plan.prompts import ModelName
 
 
@@ -74,10 +74,13 @@ def _file(path: Path) -> list[ModelSpec]:
         raise ModelsInvalid(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelsInvalid(f"{placed(path, toml_error_line(error))}: is not TOML") from None
-    entries = parsed.pop("models", None)
-    if parsed or not isinstance(entries, list) or not entries:
-        raise ModelsInvalid(f"{path}: holds [[models]] and nothing else")
-    return [_of_file(path, text, index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
+    try:
+        entries = only_array(text, parsed, "models")
+    except StrangeKey as error:
+        raise ModelsInvalid(f"{placed(path, error.line)}: {error}") from None
+    if not entries:
+        raise ModelsInvalid(f"{path}: models: is missing")
+    return [_of_file(path, text, index, entry) for index, entry in enumerate(entries)]
 
 
 def _of_file(path: Path, text: str, index: int, entry: Any) -> ModelSpec:
@@ -93,6 +96,29 @@ def _spec(entry: Any, where: Callable[[str], str]) -> ModelSpec:
     if spec.api_key_env is not None and spec.base_url is None:
         rule = "only with base_url; a provider's client knows its own variable"
         raise ModelsInvalid(f"{where('api_key_env')}: api_key_env: {rule}")
-    if ":" not in spec.model:
+    provider, colon, _ = spec.model.partition(":")
+    if not colon:
         raise ModelsInvalid(f"{where('model')}: model: must be provider:model, as pydantic-ai names it")
+    if spec.base_url is None and not _is_known(provider):
+        raise ModelsInvalid(f"{where('model')}: model: pydantic-ai knows no provider {provider}{_meant(provider)}")
     return spec
+
+
+def _is_known(provider: str) -> bool:
+    from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415  slow to import, and not for a base_url
+
+    try:
+        infer_provider_class(provider)
+    except ValueError:
+        return False
+    except ImportError:  # known, and its client is not installed: whoever asks it is told so
+        return True
+    return True
+
+
+def _meant(provider: str) -> str:
+    from pydantic_ai.models import KnownModelName  # noqa: PLC0415  as above
+
+    names: tuple[str, ...] = get_args(KnownModelName.__value__)
+    near = like(provider, sorted({name.partition(":")[0] for name in names if ":" in name}))
+    return f"; did you mean {near}?" if near is not None else ""

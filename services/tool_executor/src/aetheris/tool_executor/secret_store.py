@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from aetheris.protocol.base.faults import first_fault, placed, toml_error_line, toml_line
+from aetheris.protocol.base.faults import StrangeKey, first_fault, only_array, placed, toml_error_line, toml_line
 from aetheris.protocol.base.references import SecretUse, is_secret_name, with_secrets
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.runtime.base.refusal import StartRefused
@@ -162,10 +162,11 @@ def _declared(path: Path) -> Sequence[Secret]:
         raise SecretsFileInvalid(f"{path}: not readable as TOML: it is no UTF-8") from None
     except tomllib.TOMLDecodeError as error:  # its words quote no value
         raise SecretsFileInvalid(f"{placed(path, toml_error_line(error))}: not readable as TOML") from None
-    entries = found.pop("secrets", [])
-    if found or not isinstance(entries, list):
-        raise SecretsFileInvalid(f"{path}: holds [[secrets]] and nothing else")
-    secrets = [_secret(path, text, index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
+    try:
+        entries = only_array(text, found, "secrets")
+    except StrangeKey as error:
+        raise SecretsFileInvalid(f"{placed(path, error.line)}: {error}") from None
+    secrets = [_secret(path, text, index, entry) for index, entry in enumerate(entries)]
     names = [one.name for one in secrets]
     for index, name in enumerate(names):
         if name in names[:index]:

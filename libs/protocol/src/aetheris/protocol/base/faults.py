@@ -1,8 +1,9 @@
 """What is wrong in a file that somebody wrote, in words, and on which line, as well as its text tells."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -33,6 +34,29 @@ def no_such_key(key: str, known: Iterable[str]) -> str:
     if near is not None:
         return f"there is no such key; did you mean {near}?"
     return "there is no such key" + (f"; there are {', '.join(names)}" if names else "")
+
+
+class StrangeKey(ValueError):
+    """A document holds something else than it may; `line` is where, if that can be told."""
+
+    def __init__(self, message: str, line: int | None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def only_array(text: str, document: Mapping[str, Any], array: str) -> list[Any]:
+    """The entries of a TOML document that holds this one `[[array]]`, or nothing.
+
+    Raises:
+        StrangeKey: it holds anything else.
+    """
+    for key in document:
+        if key != array:
+            raise StrangeKey(f"{key}: {no_such_key(key, (array,))}", toml_key_line(text, key))
+    entries = document.get(array, [])
+    if not isinstance(entries, list):
+        raise StrangeKey(f"{array}: is no [[{array}]]", toml_key_line(text, array))
+    return cast("list[Any]", entries)
 
 
 def like(word: str, known: Iterable[str]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aetheris.protocol.base.conditions import Condition
-from aetheris.protocol.base.faults import first_fault, toml_error_line, toml_line
+from aetheris.protocol.base.faults import StrangeKey, first_fault, only_array, toml_error_line, toml_line
 from aetheris.protocol.planning.gate import Deciders
 
 NO_RULE = "(no rule matches)"
@@ -216,10 +216,13 @@ def parse(text: str) -> Policy:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"the policy is not TOML: {error}", toml_error_line(error)) from None
-    entries = found.pop("rules", None)
-    if found or not isinstance(entries, list):
-        raise PolicyError("the policy holds [[rules]] and nothing else")
-    rules = [_rule(text, index, entry) for index, entry in enumerate(cast("list[Any]", entries))]
+    try:
+        entries = only_array(text, found, "rules")
+    except StrangeKey as error:
+        raise PolicyError(str(error), error.line) from None
+    if "rules" not in found:
+        raise PolicyError("rules: is missing")
+    rules = [_rule(text, index, entry) for index, entry in enumerate(entries)]
     names = [rule.name for rule in rules]
     for index, name in enumerate(names):
         if name in names[:index]:
