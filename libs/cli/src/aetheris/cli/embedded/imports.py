@@ -4,10 +4,9 @@ import ast
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-
-from aetheris.cli.embedded.sources import module_file
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PYTHON = (sysconfig.get_path("stdlib"), *((sys.prefix,) if sys.prefix != sys.base_prefix else ()))
@@ -35,6 +34,20 @@ def files_of(module: str) -> list[Path]:
             if place is not None and (imported.partition(".")[0] == package or _is_ours(place)):
                 waiting.append((imported, place))
     return list(found)
+
+
+def module_file(module: str) -> Path | None:
+    """The file of a module, found without importing it, in the working directory first; None where there is none."""
+    where: Sequence[str] | None = [os.getcwd(), *sys.path]
+    found: ModuleSpec | None = None
+    parts = module.split(".")
+    PathFinder.invalidate_caches()
+    for place in range(1, len(parts) + 1):
+        found = PathFinder.find_spec(".".join(parts[:place]), where)
+        if found is None:
+            return None
+        where = list(found.submodule_search_locations or ())
+    return Path(found.origin) if found is not None and found.origin is not None else None
 
 
 def _is_ours(path: Path) -> bool:
