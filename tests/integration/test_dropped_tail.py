@@ -5,10 +5,10 @@ import json
 import os
 import signal
 import sys
-import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,57 +19,22 @@ from typer.testing import CliRunner
 
 from aetheris.cli.app import app
 from aetheris.cli.embedded.ports import free_port
-from aetheris.proofs import RawRecord, verify
-from aetheris.proofs.seals import seal_payload, sign
 from aetheris.proofs.trust import write_keys
 from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.log.partitioning import partition_of
+from aetheris.runtime.process.internal import InternalKey
 from tests.testkit.evidence import KEY, SEALED_AT, TRUSTED
-from tests.testkit.proof_histories import JOB, TENANT, clean, raw
+from tests.testkit.proof_histories import TENANT
+from tests.testkit.stored_jobs import StoredJob, stored_job
 
 pytestmark = pytest.mark.real
 
 DEADLINE_S = 60.0
-
-
-@dataclass(frozen=True)
-class StoredJob:
-    """A sealed history, and what is left of it in the log."""
-
-    id: str
-    records: Sequence[RawRecord]
-    stored: Sequence[RawRecord]
-
-    @property
-    def seal(self) -> bytes:
-        return self.records[-1].value
-
-
-def job(drop: int) -> StoredJob:
-    """The clean history under a name of its own, sealed, without the last `drop` records."""
-    name = f"tail-{uuid.uuid4().hex[:12]}"
-
-    def renamed(record: RawRecord) -> RawRecord:
-        headers = tuple((key, value.replace(JOB.encode(), name.encode())) for key, value in record.headers)
-        return replace(record, headers=headers, value=record.value.replace(JOB.encode(), name.encode()))
-
-    records = [renamed(record) for record in clean().records]
-    report = verify(records)
-    payload = seal_payload(
-        tenant=TENANT,
-        job_id=name,
-        event_count=len(records),
-        root=report.event_chain_root_hash,
-        execution_hash=report.execution_hash,
-        outcome_hash=report.outcome_hash,
-        sealed_at=SEALED_AT,
-    )
-    records.append(raw(0, "seal", "job_sealed", sign(payload, KEY), ce_subject=name))
-    return StoredJob(name, records, records[: len(records) - drop])
 
 
 def replaced(job: StoredJob) -> StoredJob:
@@ -87,8 +52,11 @@ class SealLog:
     env: dict[str, str]
     partitions: int
 
-    async def store(self, *jobs: StoredJob) -> None:
-        """The whole seal into the log of seals; into the stream and the index what is left."""
+    async def store(self, *jobs: StoredJob, stretches: tuple[Stretch, ...] | None = None) -> None:
+        """The whole seal into the log of seals; into the stream what is left; into the index where that lies.
+
+        Or `stretches`, as offsets from the birth.
+        """
         appender = self.log.appender()
         await appender.start()
         for one in jobs:
@@ -105,6 +73,7 @@ class SealLog:
                 tenant=TENANT,
                 submitted_by="me",
                 created_at=SEALED_AT,
+                stretches=one.lies_at(creation_offset) if stretches is None else shifted(stretches, creation_offset),
             )
             value = row.model_dump_json().encode()
             await appender.append([(Draft(Topic.JOBS_INDEX, one.id.encode(), value),)])
@@ -123,12 +92,20 @@ class SealLog:
         env = os.environ | self.env | {"AETHERIS_HTTP_PORT": str(port)}
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "aetheris.verifier", env=env)
         try:
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+            client = httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False, auth=self._as_gateway
+            )
+            async with client:
                 yield client
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGKILL)
             await process.wait()
+
+    def _as_gateway(self, request: httpx.Request) -> httpx.Request:
+        key = InternalKey.load(None, Path(self.env["AETHERIS_DATA"]), dev=True)
+        request.headers["authorization"] = key.authorization(TENANT, request.url.path, datetime.now(UTC))
+        return request
 
 
 @pytest.fixture
@@ -155,6 +132,10 @@ async def seals(kafka: str, valkey_url: str, tmp_path: Path) -> AsyncGenerator[S
     await log.stop()
 
 
+def shifted(stretches: tuple[Stretch, ...], by: int) -> tuple[Stretch, ...]:
+    return tuple((begin + by, end + by) for begin, end in stretches)
+
+
 def rules(report: dict[str, Any]) -> list[str]:
     return [broken["rule"] for broken in report["violations"]]
 
@@ -173,7 +154,13 @@ async def answered(client: httpx.AsyncClient, path: str) -> httpx.Response:
 
 
 async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(seals: SealLog) -> None:
-    whole, unsealed, cut, gone, other = job(0), job(1), job(2), job(99), replaced(job(0))
+    whole, unsealed, cut, gone, other = (
+        stored_job(),
+        stored_job(1),
+        stored_job(2),
+        stored_job(99),
+        replaced(stored_job()),
+    )
     await seals.store(whole, unsealed, cut, gone, other)
 
     code, report = await seals.from_log(whole.id)
@@ -199,5 +186,26 @@ async def test_the_log_of_seals_misses_the_end_of_a_stored_stream(seals: SealLog
         refused = await answered(client, f"/jobs/{cut.id}/evidence")
         assert refused.status_code == 409
         assert f"event {kept}" in refused.json()["error"]["message"]
+        found = (await answered(client, f"/jobs/{other.id}/verify")).json()
+        assert (found["ok"], rules(found)[0]) == (False, "other_than_sealed")
+
+
+@pytest.mark.parametrize(
+    "lying",
+    [(), ((0, 1),), ((0, 11),), ((0, 2), (4, 12)), ((0, 10**9),), ((3, 12),)],
+    ids=["none", "the birth alone", "no seal", "the middle left out", "beyond the log", "no birth"],
+)
+async def test_an_index_that_lies_about_where_a_job_lies_changes_no_judgement(
+    seals: SealLog, lying: tuple[Stretch, ...]
+) -> None:
+    whole, cut, other = stored_job(), stored_job(2), replaced(stored_job())
+    await seals.store(whole, cut, other, stretches=lying)
+    async with seals.verifier() as client:
+        good = (await answered(client, f"/jobs/{whole.id}/verify")).json()
+        assert (good["ok"], good["event_count"]) == (True, len(whole.records) - 1)
+        assert (await answered(client, f"/jobs/{whole.id}/evidence")).status_code == 200
+        assert len((await answered(client, f"/jobs/{whole.id}/stream")).json()["records"]) == len(whole.records)
+        found = (await answered(client, f"/jobs/{cut.id}/verify")).json()
+        assert (found["ok"], rules(found)) == (False, ["records_missing"])
         found = (await answered(client, f"/jobs/{other.id}/verify")).json()
         assert (found["ok"], rules(found)[0]) == (False, "other_than_sealed")

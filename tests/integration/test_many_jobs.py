@@ -14,6 +14,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from aetheris.protocol.base.records import Draft
+from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.log.job_lines import JobLine, JobLines, read_line
@@ -57,7 +58,8 @@ async def test_an_index_of_many_jobs_is_loaded_however_long_it_takes(kafka: str)
     for number in (0, 1, JOBS // 2, JOBS - 1):
         found = table.get(_job(number))
         assert found is not None
-        assert read_line(found) == JobLine(number, _hash(number), "failed" if number % 3 else "completed")
+        end = "failed" if number % 3 else "completed"
+        assert read_line(found) == JobLine(_birth(number), _hash(number), end, stretches=_stretches(number))
     assert table.get(_job(JOBS)) is None
     await log.stop()
 
@@ -75,14 +77,24 @@ def _line(number: int, topic: str) -> Draft:
     job_id = _job(number)
     entry = JobIndexEntry(
         job_id=job_id,
-        birth=number,
+        birth=_birth(number),
         request_hash=_hash(number),
         status="failed" if number % 3 else "completed",
         tenant="acme",
         submitted_by="ann",
         created_at="2026-01-01T00:00:00.000000Z",
+        stretches=_stretches(number),
     )
     return Draft(topic, job_id.encode(), entry.model_dump_json().encode())
+
+
+def _birth(number: int) -> int:
+    """As in a log that has been written to for years."""
+    return 2**30 + 50 * number
+
+
+def _stretches(number: int) -> tuple[Stretch, ...]:
+    return ((_birth(number), _birth(number) + 400),)
 
 
 def _job(number: int) -> str:

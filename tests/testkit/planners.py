@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import (
     Append,
+    Behind,
     IndexUpdate,
     Look,
     NewEvent,
@@ -17,6 +19,7 @@ from aetheris.planner.core.decisions import (
 from aetheris.planner.core.partition import Partition
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Submit
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
@@ -43,9 +46,10 @@ class PlannerSurroundings:
     ids: list[str] = field(default_factory=list[str])
     index: dict[str, JobIndexEntry] = field(default_factory=dict[str, JobIndexEntry])
     unreadable: set[int] = field(default_factory=set[int])
+    behind: dict[str, tuple[Stretch, ...]] = field(default_factory=dict[str, tuple[Stretch, ...]])
 
     def planner(self, *, runs: bool = True) -> "Planner":
-        return Planner(self, Partition(self.index.get, runs))
+        return Planner(self, Partition(self.index.get, runs, Behinds(lambda job_id: self.behind.get(job_id, ()))))
 
 
 @dataclass
@@ -89,6 +93,7 @@ class Planner:
                 self.core.needs_upgrade(event.job_id, offset)
             else:
                 self.core.evolve(Envelope(self.surroundings.ids[offset], event, record(offset)))
+            self.core.lies(event.job_id, offset)
         self.folded = len(self.surroundings.log)
 
     def restore(self) -> "Planner":
@@ -104,6 +109,8 @@ class Planner:
                     self.append(one.event, id_of(one))
             elif isinstance(output, IndexUpdate):
                 self.surroundings.index[output.entry.job_id] = output.entry
+            elif isinstance(output, Behind):
+                self.surroundings.behind[output.entry.of_job] = output.entry.stretches
 
     def append(self, event: Event, id_: str) -> None:
         self.surroundings.log.append(event)
@@ -135,7 +142,9 @@ def events_of(outputs: Sequence[Output]) -> list[Any]:
         elif isinstance(output, NodesRequest):
             found.append(output.body.nodes)
         elif isinstance(output, IndexUpdate):
-            found.append(f"index {output.entry.status}")
+            found.append(f"index {output.entry.status}{' sealed' if output.entry.stretches else ''}")
+        elif isinstance(output, Behind):
+            found.append(f"behind {output.entry.stretches}")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aetheris.planner.core.behind import Behinds
 from aetheris.planner.handlers import PlannerHandler
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
@@ -41,6 +42,7 @@ class PlannerOnLog:
             appender=self.appender,
             withheld=Withheld(self.appender, VirtualClock(), Metrics("planner")),
             indexed=lambda _job_id: None,
+            behind=Behinds(),
             quarantine=lambda record, reason: pytest.fail(f"{record.offset}: {reason}"),
             traffic=BlobTraffic(FolderBlobs(data), VirtualClock()),
             telemetry=Telemetry("planner", 0),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import Append, Look, RefusedSubmission
 from aetheris.planner.core.partition import Partition
 from aetheris.planner.handlers import PlannerHandler
@@ -177,6 +178,7 @@ async def test_it_waits_for_the_log_and_holds_its_place(tmp_path: Path) -> None:
         appender=appender,
         withheld=Withheld(appender, clock, Metrics("planner")),
         indexed=lambda _job_id: None,
+        behind=Behinds(),
         quarantine=lambda _record, reason: pytest.fail(reason),
         traffic=BlobTraffic(FolderBlobs(tmp_path), clock),
         telemetry=Telemetry("planner", 0),

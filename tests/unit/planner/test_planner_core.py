@@ -79,7 +79,7 @@ class TestBirth:
         for event in planner.surroundings.log[:2]:
             planner.append(event, "zombie")
         planner.settle()
-        assert events_of(planner.take()) == ["birth_repeated"]
+        assert [one for one in events_of(planner.take()) if not one.startswith("behind")] == ["birth_repeated"]
         assert [*planner.core.live()] == []
 
     @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import NodesRequest
 from aetheris.planner.core.partition import Partition
 from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJob
@@ -160,6 +161,7 @@ async def test_the_service_says_so_in_its_log_asks_again_and_looks_again_later(t
         appender=appender,
         withheld=Withheld(appender, clock, Metrics("planner")),
         indexed=lambda _job_id: None,
+        behind=Behinds(),
         quarantine=lambda _record, _reason: None,
         traffic=BlobTraffic(FolderBlobs(tmp_path), clock),
         telemetry=Telemetry("planner", 0),

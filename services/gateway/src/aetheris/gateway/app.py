@@ -150,6 +150,7 @@ def _services(
         log=parts.log,
         history=sources.history,
         feed=feed,
+        index=sources.index,
         views=views,
         untaken=Untaken(parts.log),
         deadlines=deadlines,

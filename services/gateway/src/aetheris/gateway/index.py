@@ -1,4 +1,7 @@
-"""jobs.index, projected into the views: once from its beginning, then as it grows, again when Redis lost them."""
+"""jobs.index, projected into the views: once from its beginning, then as it grows, again when Redis lost them.
+
+Where an ended job's records lie is kept here, in memory: some 80 bytes a job, as in the planner.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -8,11 +11,12 @@ import structlog
 from aetheris.gateway.views import Row, Views
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, Message
 from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_message
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
+from aetheris.runtime.log.job_lines import ENDS, JobLine, JobLines, line_of
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -34,6 +38,7 @@ class JobIndex:
         self._clock = clock
         self._arrived: list[Record] = []
         self._ahead: dict[str, Row] = {}
+        self._lines = JobLines()
         self._wake_up = asyncio.Event()
         self._doubted = False
         """A read found the views lost."""
@@ -48,6 +53,13 @@ class JobIndex:
         """
         self._ahead[row.job_id] = row
         await self._views.put([row])
+
+    def line(self, job_id: str) -> JobLine | None:
+        """What jobs.index says of a job that has ended, as far as it was read."""
+        try:
+            return line_of(self._lines.get, job_id)
+        except ValueError:
+            return None
 
     def report_loss(self) -> None:
         """A read found the views lost: look now."""
@@ -129,22 +141,29 @@ class JobIndex:
         self._wake_up.set()
 
     async def _project(self, records: Iterable[Record]) -> None:
-        rows = [row for record in records if (row := _row_of(record)) is not None]
+        rows: list[Row] = []
+        for record in records:
+            entry = _entry_of(record)
+            if isinstance(entry, JobBehind) or (isinstance(entry, JobIndexEntry) and entry.status in ENDS):
+                self._lines[(record.key or b"").decode(errors="replace")] = record.value
+            if isinstance(entry, JobIndexEntry):
+                rows.append(_row_of(entry, record.offset))
         await self._views.put(rows)
         for row in rows:
             self._ahead.pop(row.job_id, None)
 
 
-def _row_of(record: Record) -> Row | None:
+def _entry_of(record: Record) -> Message | None:
     if not record.value:
         return None
     try:
         envelope = decode_message(record)
     except Undecodable:
         return None
-    if not isinstance(envelope, Envelope) or not isinstance(envelope.body, JobIndexEntry):
-        return None
-    entry = envelope.body
+    return envelope.body if isinstance(envelope, Envelope) else None
+
+
+def _row_of(entry: JobIndexEntry, offset: int) -> Row:
     return Row(
         job_id=entry.job_id,
         tenant=entry.tenant,
@@ -153,7 +172,7 @@ def _row_of(record: Record) -> Row | None:
         submitted_by=entry.submitted_by,
         created_at=entry.created_at,
         birth=entry.birth,
-        offset=record.offset,
+        offset=offset,
         requests=entry.requests,
         trace=entry.trace,
         paused=entry.paused,

@@ -9,6 +9,7 @@ from aetheris.gateway.core.decisions import JobSnapshot
 from aetheris.gateway.core.problems import NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import Feed, FeedClosed, JobFeed
+from aetheris.gateway.index import JobIndex
 from aetheris.gateway.untaken import Untaken
 from aetheris.gateway.views import Row, Views
 from aetheris.protocol.base.records import Record
@@ -27,11 +28,20 @@ class JobReader:
     """Finds a job's row, reads its records, folds them, and listens to what comes."""
 
     def __init__(
-        self, *, log: Log, history: JobLogReader, feed: Feed, views: Views, untaken: Untaken, deadlines: Deadlines
+        self,
+        *,
+        log: Log,
+        history: JobLogReader,
+        feed: Feed,
+        index: JobIndex,
+        views: Views,
+        untaken: Untaken,
+        deadlines: Deadlines,
     ) -> None:
         self._log = log
         self._history = history
         self._feed = feed
+        self._index = index
         self._views = views
         self._untaken = untaken
         self._deadlines = deadlines
@@ -88,11 +98,18 @@ class JobReader:
         return (await self._log.end_offsets([place], self._deadlines.request_s))[place]
 
     async def records(self, row: Row, end: int) -> list[Record]:
-        """The job's records below `end`, from its birth on; raises LogError."""
-        start = row.first_offset
+        """The job's records below `end`, from its birth on; of a sealed one no more is read than where they lie.
+
+        Raises LogError.
+        """
+        line, start = self._index.line(row.job_id), row.first_offset
         if start is None or start >= end:
             return []
-        return list(since_creation(await self.between(row.job_id, start, end)))
+        if line is None or line.birth != start:
+            return list(since_creation(await self.between(row.job_id, start, end)))
+        (_, partition), _ = self._feed.place_of(row.job_id)
+        found = await self._history.read_all(row.job_id, partition, line, self._deadlines.request_s)
+        return [record for record in since_creation(found) if record.offset < end]
 
     async def between(self, job_id: str, start: int, end: int) -> list[Record]:
         """The job's records at the offsets from `start` up to, without, `end`; raises LogError."""

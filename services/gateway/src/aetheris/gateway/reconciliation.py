@@ -39,15 +39,15 @@ class Reconciliation:
         async with self._reader.listening(job_id) as news:
             async with self._deadlines.deadline():
                 row = await self._reader.row(caller, job_id)
-                end = await self._reader.end(job_id)
-                records = await self._reader.records(row, end)
+                records = await self._reader.records(row, await self._reader.end(job_id))
                 job, effects = await asyncio.to_thread(lambda: recorded_effects(logged_events(records)))
                 if job is None:
                     raise NotBegun
                 silent = len(silent_effects(job, logged_events(records)))
                 wanted = reconciliations.wanted(effects, silent, self._registry.verifies)
+                as_of = reconciliations.last_of_effects(records)
                 command = Reconcile(
-                    job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.creation_offset, as_of=end - 1
+                    job_id=job_id, by=caller.name, tenant=caller.tenant, birth=job.creation_offset, as_of=as_of
                 )
                 command_id = await self._writer.send(command, row.trace) if asked or wanted.effects else ""
             reported = await self._confirmations(news, command_id, wanted.effects)

@@ -5,13 +5,14 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from aetheris.planner.handlers import PlannerHandler, lines_of
+from aetheris.planner.core.behind import Behinds
+from aetheris.planner.handlers import PlannerHandler
 from aetheris.planner.lookup import Jobs
 from aetheris.planner.settings import PlannerSettings
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.interface import Tenure
-from aetheris.runtime.log.job_lines import JobLines
+from aetheris.runtime.log.job_lines import JobLines, behind_of, line_of
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.crash import crash_points
 from aetheris.runtime.process.installation import worker_name
@@ -63,17 +64,19 @@ def planner(
     crash = crash_points(os.environ, settings.data)
 
     def handler(partition: int) -> PlannerHandler:
-        indexed = lines_of(worker.tables[Topic.JOBS_INDEX])
+        rows = worker.tables[Topic.JOBS_INDEX].get
+        line = partial(line_of, rows)
         handlers[partition] = PlannerHandler(
             appender=parts.appender,
             withheld=parts.withheld,
-            indexed=indexed,
+            indexed=line,
+            behind=Behinds(partial(behind_of, rows)),
             quarantine=worker.quarantine,
             traffic=parts.traffic,
             telemetry=parts.telemetry,
             metrics=parts.metrics,
             clock=parts.clock,
-            look_up=Jobs(indexed, history, settings.partitions, parts.clock).look_up,
+            look_up=Jobs(line, history, settings.partitions, parts.clock).look_up,
             again=partial(replay, parts.log, (str(Topic.JOBS_COMMANDS), partition)),
             crash=crash,
             runs=settings.runs,

@@ -7,8 +7,10 @@ from datetime import UTC
 import structlog
 
 from aetheris.planner.core.backlog import JOBS_IN_FLIGHT, Backlog
+from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.decisions import (
     Append,
+    Behind,
     IndexUpdate,
     LoadArguments,
     Look,
@@ -25,7 +27,7 @@ from aetheris.protocol.base.keys import job_key
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import UNREAD
-from aetheris.protocol.messages.commands import Cancel, JobCommand, Pause, Resume, Submit
+from aetheris.protocol.messages.commands import Cancel, JobBehind, JobCommand, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import (
     Envelope,
     NeedsUpgrade,
@@ -48,8 +50,6 @@ from aetheris.protocol.planning.continuation import EndedJob
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.blobs.traffic import BlobTraffic
 from aetheris.runtime.log.interface import LogError, Writer
-from aetheris.runtime.log.job_lines import JobLine, read_line
-from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.crash import NOWHERE, CrashPoints
 from aetheris.runtime.process.withheld import Withheld, write_all
 from aetheris.runtime.telemetry.metrics import Metrics
@@ -74,7 +74,7 @@ Again = Callable[[int, int], AsyncIterator[Sequence[Record]]]
 """Reads a stretch of the partition's jobs.commands once more: from an offset, at least up to another."""
 LookUp = Callable[[str], Awaitable[EndedJob | None]]
 """A job of any partition as its stream has it now; None where there is none. Raises LogError."""
-Written = Append | NodesRequest | IndexUpdate
+Written = Append | NodesRequest | IndexUpdate | Behind
 
 _log = structlog.get_logger(__name__)
 
@@ -88,6 +88,7 @@ class PlannerHandler(PartitionHandler):
         appender: Writer,
         withheld: Withheld,
         indexed: Indexed,
+        behind: Behinds,
         quarantine: Quarantine,
         traffic: BlobTraffic,
         telemetry: Telemetry,
@@ -124,7 +125,7 @@ class PlannerHandler(PartitionHandler):
         self._catch_up = catch_up
         self._wake_up = wake_up
         self._live = False
-        self._partition = Partition(indexed, runs, StuckJobWatch(stuck_after_s), Backlog(jobs_in_flight))
+        self._partition = Partition(indexed, runs, behind, StuckJobWatch(stuck_after_s), Backlog(jobs_in_flight))
 
     @property
     def stuck(self) -> int:
@@ -210,6 +211,10 @@ class PlannerHandler(PartitionHandler):
             self._call_at(due_s)
 
     def _fold(self, record: Record) -> None:
+        self._evolve(record)
+        self._partition.lies((record.key or b"").decode(errors="replace"), record.offset)
+
+    def _evolve(self, record: Record) -> None:
         try:
             found = decode_event(record, UNREAD)
         except Undecodable as error:
@@ -348,6 +353,8 @@ class PlannerHandler(PartitionHandler):
             )
         if isinstance(output, NodesRequest):
             return (self._traced_request(output, time, again=again),)
+        if isinstance(output, Behind):
+            return (_behind_draft(output, time),)
         return (_index_draft(output, time),)
 
     def _traceparent(self, fact: NewEvent) -> bytes | None:
@@ -425,16 +432,6 @@ class PlannerHandler(PartitionHandler):
                 self._quarantine(record, f"plan: too large to be recorded ({refusal.why})")
 
 
-def lines_of(table: Table) -> Indexed:
-    """jobs.index, by job_id."""
-
-    def indexed(job_id: str) -> JobLine | None:
-        value = table.get(job_id)
-        return read_line(value) if value is not None else None
-
-    return indexed
-
-
 def _ends_job(output: Written) -> bool:
     return isinstance(output, Append) and any(isinstance(fact.event, _ENDS) for fact in output.facts)
 
@@ -455,11 +452,24 @@ def _request_draft(output: NodesRequest, time: str, traceparent: bytes | None) -
 
 def _index_draft(output: IndexUpdate, time: str) -> Draft:
     entry = output.entry
+    sealed = ("sealed",) if entry.stretches else ()
     return draft(
         Topic.JOBS_INDEX,
         entry,
         key=entry.job_id,
-        id=derived("index", entry.job_id, entry.status),
+        id=derived("index", entry.job_id, entry.status, *sealed),
+        source=SOURCE,
+        time=time,
+    )
+
+
+def _behind_draft(output: Behind, time: str) -> Draft:
+    entry = output.entry
+    return draft(
+        Topic.JOBS_INDEX,
+        entry,
+        key=JobBehind.key_of(entry.of_job),
+        id=derived("behind", entry.of_job, str(entry.stretches[-1][1])),
         source=SOURCE,
         time=time,
     )

@@ -1,12 +1,13 @@
 """Reads a job of any partition from the log: what a continuation says of it is held against this (docs/continue.md)."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from aetheris.planner.core.partition import Indexed
 from aetheris.protocol.planning.continuation import EndedJob, ended
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.log.history import JobLogReader
+from aetheris.runtime.log.job_lines import JobLine
 from aetheris.runtime.log.partitioning import partition_of
 
 KNOWN_WITHIN_S = 5.0
@@ -18,7 +19,7 @@ _AGAIN_S = 0.05
 class Jobs:
     """The jobs of all partitions."""
 
-    indexed: Indexed
+    line: Callable[[str], JobLine | None]
     history: JobLogReader
     partitions: int
     clock: Clock
@@ -30,10 +31,10 @@ class Jobs:
             LogUnreachable, LogGap.
         """
         until_s = self.clock.monotonic() + KNOWN_WITHIN_S
-        while (line := self.indexed(job_id)) is None:
+        while (line := self.line(job_id)) is None:
             if self.clock.monotonic() >= until_s:
                 return None
             await self.clock.sleep(_AGAIN_S)
         partition = partition_of(job_id, self.partitions)
-        records = await self.history.read_job(job_id, partition, line.birth)
+        records = await self.history.read_all(job_id, partition, line)
         return await asyncio.to_thread(ended, records)

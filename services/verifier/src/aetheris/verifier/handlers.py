@@ -157,7 +157,7 @@ class VerifierPartition(PartitionHandler):
         job_id = (record.key or b"").decode(errors="replace")
         while True:
             try:
-                found = await self._deps.proofs.violations(job_id)
+                found = await self._deps.proofs.violations(job_id, record.offset)
             except UnknownJob:
                 return
             except (LogError, StillReading, BlobsUnreachable):

@@ -8,14 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from aetheris.proofs import RawRecord, Violation, bundle
-from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, against_claims, lacks_seal
+from aetheris.proofs.claims import AGAIN_S, SEAL_WITHIN_S, Claim, against_claims, lacks_seal
 from aetheris.proofs.continued import MAX_CONTINUED, Link
 from aetheris.proofs.evidence import Evidence, Judged, check_exportable, judge, large_results, with_chain
 from aetheris.proofs.records import violation
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages.events import JobCreated
 from aetheris.runtime.log.history import JobLogReader
-from aetheris.runtime.log.job_lines import JobLine, read_line
+from aetheris.runtime.log.job_lines import JobLine, line_of
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.log.table import Table
 from aetheris.runtime.process.runtime import Runtime
@@ -53,15 +53,12 @@ class Proofs:
     read_s: float
 
     async def stream(self, job_id: str, tenant: str) -> list[Record]:
-        """The records of a tenant's job, from Kafka.
+        """The records of a tenant's job, from Kafka; of a sealed one those sealed, and what is known to lie behind.
 
         Raises:
             UnknownJob, StillReading, LogError.
         """
-        records = await self._records(job_id)
-        if _tenant(records) != tenant:
-            raise UnknownJob(f"no job {job_id}")
-        return records
+        return _of_tenant(await self._read(job_id, await self._line(job_id)), job_id, tenant)
 
     async def verify(self, job_id: str, tenant: str) -> dict[str, Any]:
         """The four proofs and what stands beside them, of the job and of those that it continues.
@@ -71,13 +68,15 @@ class Proofs:
         """
         return with_chain([link for link, _ in await self._chain(job_id, tenant)])
 
-    async def violations(self, job_id: str) -> Sequence[Violation]:
-        """What the job's stream breaks, as it is now, whosever it is.
+    async def violations(self, job_id: str, offset: int) -> Sequence[Violation]:
+        """What a job that is sealed breaks, with what came behind its seal up to `offset`, whosever it is.
 
         Raises:
             As `verify`.
         """
-        return (await self._judged([raw(record) for record in await self._records(job_id)])).report.violations
+        line = await self._line_with(job_id, offset)
+        records = await self._read(job_id, line) if line is not None else await self._read_on(job_id)
+        return (await self._judged(_raw(records))).report.violations
 
     async def inclusion(self, job_id: str, tenant: str) -> str:
         """A tlog-proof that the job's seal is in the log of seals.
@@ -98,44 +97,72 @@ class Proofs:
         chain = [(link, records, await self._inclusion(records, link)) for link, records in known]
         return await asyncio.to_thread(self._pack, chain)
 
-    async def _records(self, job_id: str) -> list[Record]:
-        creation_offset = (await self._line(job_id)).birth
-        partition = partition_of(job_id, self.runtime.settings.partitions)
-        return await self.history.read_job(job_id, partition, creation_offset, deadline_s=self.read_s)
-
     async def _line(self, job_id: str) -> JobLine:
         """The job's line in the index, which is behind the log of events, and read in pauses."""
         if not self.index.loaded:
             raise StillReading("the index of jobs is being read")
         until_s = self.runtime.clock.monotonic() + KNOWN_WITHIN_S
-        while (row := self.index.get(job_id)) is None:
+        while (line := line_of(self.index.get, job_id)) is None:
             if self.runtime.clock.monotonic() >= until_s:
                 raise UnknownJob(f"no job {job_id}")
             await self.runtime.clock.sleep(_LOOK_AGAIN_S)
-        return read_line(row)
+        return line
+
+    async def _line_with(self, job_id: str, offset: int) -> JobLine | None:
+        """The job's line once it tells of a record at `offset`; None where it doesn't, in time."""
+        until_s = self.runtime.clock.monotonic() + KNOWN_WITHIN_S
+        while self.runtime.clock.monotonic() < until_s:
+            line = await self._line(job_id)
+            if any(begin <= offset < end for begin, end in line.behind):
+                return line
+            await self.runtime.clock.sleep(_LOOK_AGAIN_S)
+        return None
+
+    async def _read(self, job_id: str, line: JobLine) -> list[Record]:
+        """The job's records, as far as its line says where they lie; to the end of the log where it doesn't."""
+        partition = partition_of(job_id, self.runtime.settings.partitions)
+        return await self.history.read_all(job_id, partition, line, deadline_s=self.read_s)
+
+    async def _read_on(self, job_id: str) -> list[Record]:
+        """All that the log has of the job, whatever its line says."""
+        creation_offset, partition = (
+            (await self._line(job_id)).birth,
+            partition_of(job_id, self.runtime.settings.partitions),
+        )
+        return await self.history.read_job(job_id, partition, creation_offset, deadline_s=self.read_s)
 
     async def _checked(self, job_id: str, tenant: str) -> tuple[list[RawRecord], Judged]:
-        """The job's records, judged and held against what the log of seals says of it."""
+        """The job's records, judged and held against what the log of seals says of it.
+
+        Where they lie is believed of the index if they hold a good seal, and all that is said of it elsewhere.
+        """
         claims = await self.seals.claims(job_id)
-        records = await self._raw(job_id, tenant)
+        line = await self._line(job_id)
+        if line.stretches:
+            records = _raw(_of_tenant(await self._read(job_id, line), job_id, tenant))
+            judged, beside = await self._held(records, claims)
+            if judged.report.seal.ok and not beside:
+                return records, judged
+        records = _raw(_of_tenant(await self._read_on(job_id), job_id, tenant))
         waited_s = 0.0
         while lacks_seal(records, claims) and waited_s < SEAL_WITHIN_S:
             await self.runtime.clock.sleep(AGAIN_S)
             waited_s += AGAIN_S
-            records = await self._raw(job_id, tenant)
-        judged = await self._judged(records)
-        found = [*against_claims(records, claims), *await self._unlogged(records, judged)]
-        report = replace(judged.report, violations=(*found, *judged.report.violations))
+            records = _raw(await self._read_on(job_id))
+        judged, beside = await self._held(records, claims)
+        report = replace(judged.report, violations=(*beside, *judged.report.violations))
         return records, replace(judged, report=report)
+
+    async def _held(self, records: Sequence[RawRecord], claims: Sequence[Claim]) -> tuple[Judged, list[Violation]]:
+        """(what the records are worth, what speaks against them in the log of seals)."""
+        judged = await self._judged(records)
+        return judged, [*against_claims(records, claims), *await self._unlogged(records, judged)]
 
     async def _unlogged(self, records: Sequence[RawRecord], judged: Judged) -> list[Violation]:
         seal = judged.report.seal
         if not seal.present or await self.seals.has(records[seal.at].value):
             return []
         return [violation("seal_not_logged", judged.history.facts[seal.at], "the log of seals lacks this seal")]
-
-    async def _raw(self, job_id: str, tenant: str) -> list[RawRecord]:
-        return [raw(record) for record in await self.stream(job_id, tenant)]
 
     async def _judged(self, records: Sequence[RawRecord]) -> Judged:
         return await asyncio.to_thread(judge, records, self.keys.trusted, loader(self.runtime.blobs))
@@ -172,6 +199,13 @@ class Proofs:
         return self.keys.sign_envelope(message)
 
 
+def _of_tenant(records: list[Record], job_id: str, tenant: str) -> list[Record]:
+    """The records of a job; raises UnknownJob where it is another tenant's."""
+    if _tenant(records) != tenant:
+        raise UnknownJob(f"no job {job_id}")
+    return records
+
+
 def _tenant(records: Sequence[Record]) -> str | None:
     """Whose job it is, by its birth."""
     creation = next(iter(records), None)
@@ -181,3 +215,7 @@ def _tenant(records: Sequence[Record]) -> str | None:
         return JobCreated.model_validate_json(creation.value).tenant
     except ValidationError:
         return None
+
+
+def _raw(records: Sequence[Record]) -> list[RawRecord]:
+    return [raw(record) for record in records]

@@ -109,6 +109,7 @@ MESSAGES: Mapping[tuple[str, str], WriterRule] = {
     (Topic.TOOLS_GRANTS.value, "tool_grant"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.VERIFICATIONS.value, "verification"): WriterRule(Party.LEDGER, KnownBy.FOLLOWS),
     (Topic.JOBS_INDEX.value, "job_index"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
+    (Topic.JOBS_INDEX.value, "job_behind"): WriterRule(Party.PLANNER, KnownBy.SIGNATURE),
     (Topic.WORKERS.value, "worker"): WriterRule(Party.SUPERVISOR, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "tool"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),
     (Topic.TOOLS_REGISTRY.value, "model"): WriterRule(Party.ADMINISTRATOR, KnownBy.SIGNATURE),

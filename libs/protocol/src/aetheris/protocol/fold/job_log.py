@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from aetheris.protocol.base.checkpoints import UNBORN, chained
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, create_job
@@ -13,6 +14,8 @@ from aetheris.protocol.messages.envelope import Envelope, NeedsUpgrade, Undecoda
 from aetheris.protocol.messages.events import Event
 
 _BIRTH = b"io.aetheris.job_created.v1"
+_SEALED = b"io.aetheris.job_sealed.v1"
+_ENDS = frozenset(f"io.aetheris.job_{end}.v1".encode() for end in ("completed", "failed", "cancelled"))
 
 
 class Sequence:
@@ -50,6 +53,27 @@ def since_creation(records: Iterable[Record]) -> Iterator[Record]:
         created = created or record.header("ce_type") == _BIRTH
         if created:
             yield record
+
+
+def holds_what_was_sealed(records: list[Record]) -> bool:
+    """Whether these are all records of a job up to its first seal: by the root that this seal gives of what it covers.
+
+    Whose seal that is, the verifier judges.
+    """
+    types = [record.header("ce_type") for record in records]
+    at = types.index(_SEALED) if _SEALED in types else 0
+    if _ENDS.isdisjoint(types[:at]):
+        return False
+    try:
+        seal = ev.JobSealed.model_validate_json(records[at].value)
+    except ValueError:
+        return False
+    if not 0 < seal.event_count <= at:
+        return False
+    root = UNBORN
+    for record in records[: seal.event_count]:
+        root = chained(root, record)
+    return root.hex() == seal.root
 
 
 def fold_into(state: JobState | None, record: Record) -> JobState | None:

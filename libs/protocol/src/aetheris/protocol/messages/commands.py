@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.events import ConfirmationMode, Continues, by_name
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
 from aetheris.protocol.plan.prompts import Brief, ModelName
@@ -196,7 +197,8 @@ class ListedPause(BaseModel):
 class JobIndexEntry(Message):
     """jobs.index: one line for every job ever born; `requests` are the oldest open ones, at most MAX_OPEN_REQUESTS.
 
-    `paused` is there while the status is `paused`.
+    `paused` is there while the status is `paused`; `stretches` of jobs.events, which hold the job's records from its
+    birth up to its first seal, once it is sealed.
     """
 
     type_name: ClassVar[str] = "job_index"
@@ -210,6 +212,20 @@ class JobIndexEntry(Message):
     requests: tuple[OpenRequest, ...] = ()
     trace: bool | None = None
     paused: ListedPause | None = None
+    stretches: tuple[Stretch, ...] = ()
+
+
+class JobBehind(Message):
+    """jobs.index, beside a job's line: the stretches of jobs.events with its records behind its first seal."""
+
+    type_name: ClassVar[str] = "job_behind"
+    of_job: str
+    stretches: tuple[Stretch, ...]
+
+    @staticmethod
+    def key_of(job_id: str) -> str:
+        """The record key; no job has an id like it."""
+        return f"{job_id}:behind"
 
 
 class Ended(BaseModel):

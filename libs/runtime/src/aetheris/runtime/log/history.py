@@ -3,14 +3,38 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from aetheris.protocol.base.records import Record
+from aetheris.protocol.base.stretches import Stretch, in_order
 from aetheris.protocol.base.topics import Topic
+from aetheris.protocol.fold.job_log import holds_what_was_sealed
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place, Reader
 from aetheris.runtime.log.replay import stretch
 
 _STRETCH_WAIT_S = 0.01
 _RETRY_PAUSE_S = 0.1
+_LONG = 500
+"""Records whose hashes are computed beside the event loop."""
+
+
+class Lies(Protocol):
+    """What jobs.index says of where a job's records lie."""
+
+    @property
+    def birth(self) -> int:
+        """The offset of its job_created."""
+        ...
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """Those up to its first seal; none where it isn't sealed, or the index doesn't say it yet."""
+        ...
+
+    @property
+    def behind(self) -> tuple[Stretch, ...]:
+        """Those behind its first seal."""
+        ...
 
 
 class JobLogReader:
@@ -43,6 +67,41 @@ class JobLogReader:
                         await asyncio.sleep(_RETRY_PAUSE_S)
         except TimeoutError:
             raise LogUnreachable(f"{self._topic}[{partition}] was not read within {deadline_s} s") from None
+
+    async def read_all(self, job_id: str, partition: int, lies: Lies, deadline_s: float = 10.0) -> list[Record]:
+        """All records of a job, as `read_job`; of a sealed one no more is read than where they lie.
+
+        The index is not believed: where what it names does not hold all that the job's seal covers, the log is read.
+        What came behind the seal is there as far as the index tells of it.
+
+        Raises:
+            LogGap: the log doesn't have its birth.
+            LogUnreachable: not read within the deadline.
+        """
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self._read_all(job_id, partition, lies, deadline_s)
+        except TimeoutError:
+            raise LogUnreachable(f"{self._topic}[{partition}] was not read within {deadline_s} s") from None
+
+    async def _read_all(self, job_id: str, partition: int, lies: Lies, deadline_s: float) -> list[Record]:
+        place = (str(self._topic), partition)
+        end = (await self._log.end_offsets([place], deadline_s))[place]
+        reported = (*lies.stretches, *lies.behind)
+        if not lies.stretches or not in_order(lies.birth, end, reported):
+            return await self.read_job(job_id, partition, lies.birth, end, deadline_s)
+        records = await self._read_stretches(job_id, partition, lies.stretches, deadline_s)
+        if not await _is_whole(records):
+            return await self.read_job(job_id, partition, lies.birth, end, deadline_s)
+        return records + await self._read_stretches(job_id, partition, lies.behind, deadline_s)
+
+    async def _read_stretches(
+        self, job_id: str, partition: int, stretches: tuple[Stretch, ...], deadline_s: float
+    ) -> list[Record]:
+        found: list[Record] = []
+        for begin, end in stretches:
+            found += await self.read_job(job_id, partition, begin, end, deadline_s)
+        return found
 
     async def close(self) -> None:
         """Disconnect the readers that are free."""
@@ -77,3 +136,9 @@ class JobLogReader:
             self._free.put_nowait(reader if usable else None)
             if reader is not None and not usable:
                 await reader.stop()
+
+
+async def _is_whole(records: list[Record]) -> bool:
+    if len(records) > _LONG:
+        return await asyncio.to_thread(holds_what_was_sealed, records)
+    return holds_what_was_sealed(records)

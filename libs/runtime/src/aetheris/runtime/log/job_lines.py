@@ -1,20 +1,24 @@
-"""The lines of jobs.index in memory: whole for jobs that live, in 41 bytes for those that have ended.
+"""The lines of jobs.index in memory: whole for jobs that live, in some 40 bytes for those that have ended.
 
 Of an ended job a service must know for ever what it was asked for (a repeat of its submission is no new job) and where
-its stream begins; who submitted it, and when, the gateway's list says (docs/architecture.md, "The index of jobs").
+its records lie; who submitted it, and when, its first record says (docs/architecture.md, "The index of jobs").
 """
 
 import re
 import sqlite3
-import struct
 import uuid
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 
-from aetheris.protocol.messages.commands import JobIndexEntry, ListedPause, OpenRequest
+from aetheris.protocol.base.ids import NAME
+from aetheris.protocol.base.stretches import Stretch, in_order
+from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ListedPause, OpenRequest
 
-_PACKED = struct.Struct(">Bq32s")
-_ENDS = ("completed", "failed", "cancelled")
+ENDS = ("completed", "failed", "cancelled")
+"""The statuses that a job ends with."""
+_PACKED = 0xF8
+"""And the end's place in `ENDS`: the first byte of what is packed. No text begins with it."""
+_DIGEST = slice(1, 33)
 _DIGEST_HEX = 64
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -28,6 +32,10 @@ class JobLine:
     status: str
     requests: tuple[OpenRequest, ...] = ()
     paused: ListedPause | None = None
+    stretches: tuple[Stretch, ...] = ()
+    """Where its records lie, up to its seal; none while that is not told."""
+    behind: tuple[Stretch, ...] = ()
+    """And behind its seal."""
 
 
 class JobLines(MutableMapping[str, bytes]):
@@ -59,17 +67,60 @@ class JobLines(MutableMapping[str, bytes]):
         return self._rows.execute("SELECT count(*) FROM line").fetchone()[0]
 
 
-def read_line(value: bytes) -> JobLine:
-    """A line as `JobLines` gives it.
+Rows = Callable[[str], bytes | None]
+"""The values of jobs.index, by key."""
+
+
+def line_of(rows: Rows, job_id: str) -> JobLine | None:
+    """What the index says of a job; None for one that it doesn't know.
 
     Raises:
         ValueError: what came from the log was no line.
     """
-    if len(value) == _PACKED.size:
-        end, creation, digest = _PACKED.unpack(value)
-        return JobLine(creation, digest.hex(), _ENDS[end])
+    value = rows(job_id) if NAME.fullmatch(job_id) else None
+    if value is None:
+        return None
+    line = read_line(value)
+    return replace(line, behind=behind_of(rows, job_id)) if line.stretches else line
+
+
+def behind_of(rows: Rows, job_id: str) -> tuple[Stretch, ...]:
+    """Where records of a sealed job lie behind its seal.
+
+    Raises:
+        ValueError: what came from the log was no line.
+    """
+    value = rows(JobBehind.key_of(job_id))
+    return JobBehind.model_validate_json(value).stretches if value is not None else ()
+
+
+def read_line(value: bytes) -> JobLine:
+    """A job's own line as `JobLines` gives it.
+
+    Raises:
+        ValueError: what came from the log was no line.
+    """
+    if value and 0 <= value[0] - _PACKED < len(ENDS):
+        return _unpacked(value)
     entry = JobIndexEntry.model_validate_json(value)
-    return JobLine(entry.birth, entry.request_hash, entry.status, entry.requests, entry.paused)
+    return JobLine(
+        entry.birth,
+        entry.request_hash,
+        entry.status,
+        entry.requests,
+        entry.paused,
+        _lawful(entry.birth, entry.stretches),
+    )
+
+
+def _lawful(creation_offset: int, stretches: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    """Stretches that begin with the birth and come one behind another; others say nothing."""
+    reported = (
+        bool(stretches)
+        and stretches[0][0] == creation_offset
+        and in_order(creation_offset, stretches[-1][1], stretches)
+    )
+    return stretches if reported else ()
 
 
 def _packed(value: bytes) -> bytes:
@@ -80,13 +131,52 @@ def _packed(value: bytes) -> bytes:
     except ValueError:
         return value
     if (
-        line.status not in _ENDS
+        line.status not in ENDS
         or line.requests
         or len(line.request_hash) != _DIGEST_HEX
         or digest.hex() != line.request_hash
+        or line.birth < 0
     ):
         return value
-    return _PACKED.pack(_ENDS.index(line.status), line.birth, digest)
+    numbers, at = [line.birth], line.birth
+    for begin, end in line.stretches:
+        numbers += begin - at, end - begin
+        at = end
+    return bytes((_PACKED + ENDS.index(line.status),)) + digest + b"".join(map(_varint, numbers))
+
+
+def _unpacked(value: bytes) -> JobLine:
+    creation_offset, *lengths = _numbers(value[_DIGEST.stop :])
+    stretches: list[Stretch] = []
+    at = creation_offset
+    for gap, length in zip(lengths[::2], lengths[1::2], strict=True):
+        stretches.append((at + gap, at + gap + length))
+        at += gap + length
+    return JobLine(creation_offset, value[_DIGEST].hex(), ENDS[value[0] - _PACKED], stretches=tuple(stretches))
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; the last has its highest bit clear."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def _numbers(packed: bytes) -> Sequence[int]:
+    found: list[int] = []
+    number = shift = 0
+    for byte in packed:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            found.append(number)
+            number = shift = 0
+    if shift or not found:
+        raise ValueError("no line of jobs.index")
+    return found
 
 
 def _name(job_id: str) -> str | bytes:

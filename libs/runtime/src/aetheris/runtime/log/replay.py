@@ -9,6 +9,7 @@ from aetheris.runtime.log.interface import Log, LogUnreachable, Place, Reader
 _POLL_S = 0.5
 _RETRY_PAUSE_S = 0.2
 _STRETCH_WAIT_S = 0.01
+_PORTION = 5000
 
 
 async def replay(log: Log, place: Place, start: int, end: int) -> AsyncIterator[list[Record]]:
@@ -40,7 +41,7 @@ async def stretch(reader: Reader, place: Place, end: int) -> AsyncIterator[list[
         LogGap: the log doesn't have the reader's position.
         LogUnreachable: the connection is broken.
     """
-    while await reader.position(place) < end:
-        batch = await reader.poll(_POLL_S, 5000)
+    while (position := await reader.position(place)) < end:
+        batch = await reader.poll(_POLL_S, min(_PORTION, end - position))
         if place in batch:
             yield batch[place]

@@ -23,6 +23,15 @@ class ResourceCounts:
     unverifiable: int
 
 
+_BESIDE = _ANSWERS | {"job_sealed", "violation_found"}
+"""What is said of a job's effects, and does not change them."""
+
+
+def last_of_effects(records: Sequence[Record]) -> int:
+    """The offset up to which these records of a job say what it did: to read on is to read what others did since."""
+    return max((record.offset for record in records if event_type_of(record) not in _BESIDE), default=-1)
+
+
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
 

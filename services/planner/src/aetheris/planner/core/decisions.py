@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aetheris.protocol.messages.commands import JobIndexEntry, ToolRequest
+from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ToolRequest
 from aetheris.protocol.messages.events import BlobRef, Event
 
 
@@ -38,6 +38,13 @@ class IndexUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """What jobs.index says of a sealed job beside its line: records of it came behind its seal."""
+
+    entry: JobBehind
+
+
+@dataclass(frozen=True, slots=True)
 class LoadArguments:
     """A ready node whose arguments refer to large results: load them, then ask `Partition.resolved`."""
 
@@ -46,7 +53,7 @@ class LoadArguments:
     refs: tuple[BlobRef, ...]
 
 
-Output = Append | NodesRequest | IndexUpdate | LoadArguments
+Output = Append | NodesRequest | IndexUpdate | Behind | LoadArguments
 
 
 @dataclass(slots=True)

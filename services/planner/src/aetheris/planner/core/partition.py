@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 from aetheris.planner.core import compensation, pauses
 from aetheris.planner.core.backlog import Backlog
+from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.creations import creation_group
 from aetheris.planner.core.decisions import (
     Append,
+    Behind,
     IndexUpdate,
     Joined,
     Look,
@@ -26,6 +28,7 @@ from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, un
 from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.base.sealed import UnreadCreations
+from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import create_job
@@ -40,6 +43,9 @@ from aetheris.protocol.planning.invocation import Blobs, is_done, success
 
 MAX_RESULT_BYTES = 64 * 1024
 """What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
+
+_KEPT = 10_000
+"""Lines of sealed jobs that are held until the table shows them: one that was never written is not held for ever."""
 
 
 class KnownJob(Protocol):
@@ -70,6 +76,11 @@ class KnownJob(Protocol):
         """What waits for a human."""
         ...
 
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """Where its records lie up to its seal; none while that is not told."""
+        ...
+
 
 Indexed = Callable[[str], KnownJob | None]
 """The line of a job in jobs.index, as far as the table was read."""
@@ -93,6 +104,7 @@ class Partition:
 
     indexed: Indexed
     runs: bool = True
+    behind: Behinds = field(default_factory=Behinds)
     watch: StuckJobWatch = field(default_factory=StuckJobWatch)
     backlog: Backlog = field(default_factory=Backlog)
     jobs: dict[str, JobProgress] = field(default_factory=dict)
@@ -136,6 +148,19 @@ class Partition:
             self._changed[event.job_id] = None
             if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
                 self._joined.append(Joined(event.idempotency_key, event.job_id, event.node_id))
+
+    def lies(self, job_id: str, offset: int) -> None:
+        """Note where a record lies, of whatever kind, that has just been folded: whoever reads the job asks for it."""
+        progress = self.jobs.get(job_id)
+        if progress is not None and not progress.seal_lies:
+            progress.stretches.add(offset)
+            progress.seal_lies = progress.job.sealed
+        elif progress is not None or self._is_behind(job_id, offset):
+            self.behind.note(job_id, offset)
+
+    def _is_behind(self, job_id: str, offset: int) -> bool:
+        known = self._forgotten.get(job_id) or self.indexed(job_id)
+        return known is not None and bool(known.stretches) and offset >= known.stretches[-1][1]
 
     def needs_upgrade(self, job_id: str, offset: int) -> None:
         """Pause a job: its log holds, at `offset`, a record that this version can't read."""
@@ -209,6 +234,7 @@ class Partition:
                 outputs.extend(self._all(progress, self._decide(progress)))
                 self.watch.follow(progress, now_s)
         self._changed.clear()
+        outputs.extend(map(Behind, self.behind.news()))
         return outputs
 
     def resolved(self, job_id: str, node_id: str, blobs: Blobs | None) -> list[Output]:
@@ -370,7 +396,7 @@ class Partition:
         entry = self.indexed(progress.job.job_id)
         if entry is None or entry.birth != progress.job.creation_offset:
             return None
-        return entry.status, entry.paused, entry.requests
+        return entry.status, entry.paused, entry.requests, bool(entry.stretches)
 
     def _forget(self, progress: JobProgress) -> None:
         """A sealed job costs nothing; its line stays here until the table shows it."""
@@ -378,8 +404,12 @@ class Partition:
         del self.jobs[job_id]
         self._words.pop(job_id, None)
         self._forgotten[job_id] = _entry(progress)
-        for seen in [known for known in self._forgotten if self.indexed(known) is not None]:
-            del self._forgotten[seen]
+        while self._forgotten:
+            oldest, entry = next(iter(self._forgotten.items()))
+            shown = self.indexed(oldest)
+            if len(self._forgotten) <= _KEPT and (shown is None or len(shown.stretches) < len(entry.stretches)):
+                break
+            del self._forgotten[oldest]
 
 
 def _report(progress: JobProgress) -> Iterator[Output]:
@@ -535,7 +565,7 @@ def _unpause(progress: JobProgress) -> Iterator[Output]:
 
 
 def _index(progress: JobProgress) -> Iterator[Output]:
-    line = (_status(progress), _listed_pause(progress), progress.open_requests)
+    line = (_status(progress), _listed_pause(progress), progress.open_requests, progress.seal_lies)
     ends = progress.sent.end and progress.job.terminal is None
     if line != progress.sent.index and not ends:
         progress.sent.index = line
@@ -555,6 +585,7 @@ def _entry(progress: JobProgress) -> JobIndexEntry:
         requests=progress.open_requests,
         trace=progress.job.trace,
         paused=_listed_pause(progress),
+        stretches=progress.stretches.told() if progress.seal_lies else (),
     )
 
 

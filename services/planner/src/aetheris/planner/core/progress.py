@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
+from aetheris.protocol.base.stretches import Stretches
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
@@ -36,8 +37,8 @@ Asking = ev.ApprovalRequested | ev.JobWaiting
 SMALL_REQUEST_BYTES = 8 * 1024
 """Of a request that is repeated in its job's line of jobs.index; a larger one is read from jobs.events."""
 
-IndexLine = tuple[str, ListedPause | None, tuple[OpenRequest, ...]]
-"""What a job's line of jobs.index says of it: status, pause and requests."""
+IndexLine = tuple[str, ListedPause | None, tuple[OpenRequest, ...], bool]
+"""What a job's line of jobs.index says of it: status, pause, requests, and whether where its sealed records lie."""
 
 NO_GRAPH = Graph({}, {}, {}, {})
 
@@ -110,6 +111,10 @@ class JobProgress:
     requests: dict[str, OpenRequest] = field(default_factory=dict)
     """Key → its request to a human that waits for an answer, oldest first."""
     sent: Sent = field(default_factory=Sent)
+    stretches: Stretches = field(default_factory=Stretches)
+    """Where its records lie, up to its seal."""
+    seal_lies: bool = False
+    """Whether its seal is among them."""
 
     @property
     def waits_for_human(self) -> bool:
