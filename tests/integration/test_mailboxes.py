@@ -38,9 +38,10 @@ class Post:
 
     def send(self, key: str) -> StateChange:
         mail = EmailMessage()
-        mail["From"], mail["To"], mail["Subject"] = "shop@example.org", "ada@example.org", key
+        mail["From"], mail["Subject"] = "shop@example.org", key
         mail.set_content("Hello.\n")
-        return smtp.sent(smtp.send_now(ToolContext(key, 0, "ab" * 32, "job", "node"), self.server, mail))
+        ctx = ToolContext(key, 0, "ab" * 32, "job", "node")
+        return smtp.sent(smtp.send_now(ctx, self.server, mail, "ada@example.org"))
 
     def files(self, key: str) -> list[Path]:
         wanted = f"Message-ID: {smtp.message_id(key)}\n"

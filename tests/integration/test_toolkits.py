@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -206,9 +206,12 @@ def answers(port: int) -> bool:
         return False
 
 
-def letter(to: str = "ada@example.org", body: str = "Hello.\n.hidden\n..\n") -> EmailMessage:
+ADA = "ada@example.org"
+
+
+def letter(body: str = "Hello.\n.hidden\n..\n") -> EmailMessage:
     mail = EmailMessage()
-    mail["From"], mail["To"], mail["Subject"] = "shop@example.org", to, "Grüße"
+    mail["From"], mail["Subject"] = "The Shop <shop@example.org>", "Grüße"
     mail.set_content(body)
     return mail
 
@@ -217,8 +220,8 @@ async def test_a_mail_arrives_once_and_is_found_by_its_key(tmp_path: Path) -> No
     ctx = ToolContext(f"aetheris:{'j' * 64}:{'n.' * 31}:12", 12, "ab" * 32, "j", "n")
     with mail_server(tmp_path) as (server, maildir):
         assert smtp.in_maildir(maildir, ctx.external_key) == []
-        sent = await smtp.send(ctx, server, letter("Ada <ada@example.org>, bob@example.org"))
-        await smtp.send(CTX, server, letter())
+        sent = await smtp.send(ctx, server, letter(), [ADA, "bob@example.org"])
+        await smtp.send(CTX, server, letter(), ADA)
         assert sent == smtp.message_id(ctx.external_key)
         assert len(smtp.in_maildir(maildir, ctx.external_key)) == 1
         assert len(smtp.in_maildir(maildir, CTX.external_key)) == 1
@@ -287,25 +290,83 @@ async def test_what_a_mail_servers_answer_says(replies: dict[str, str], expected
     with peer(mail_peer(**replies)) as (address, connections):
         server = smtp.SmtpServer("127.0.0.1", int(address.rpartition(":")[2]))
         if expected is None:
-            await smtp.send(CTX, server, letter())
+            await smtp.send(CTX, server, letter(), ADA)
         else:
             with pytest.raises(expected):
-                await smtp.send(CTX, server, letter())
+                await smtp.send(CTX, server, letter(), ADA)
     assert len(connections) == 1
 
 
 async def test_no_mail_server_means_no_mail() -> None:
     with pytest.raises(NotExecuted, match="no connection: ConnectionRefusedError"):
-        await smtp.send(CTX, smtp.SmtpServer("127.0.0.1", free_port()), letter())
+        await smtp.send(CTX, smtp.SmtpServer("127.0.0.1", free_port()), letter(), ADA)
 
 
 async def test_a_mail_that_cannot_be_written_is_refused_before_it_is_announced() -> None:
     with pytest.raises(Failed):
-        await smtp.send(CTX, smtp.SmtpServer("127.0.0.1", 1), EmailMessage())
+        await smtp.send(CTX, smtp.SmtpServer("127.0.0.1", 1), EmailMessage(), ADA)
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        *("ada@example.org, eve@example.org", "ada@example.org;eve@example.org", "ada@example.org eve@example.org"),
+        *("Ada <eve@example.org>", '"ada@example.org" <eve@example.org>', "friends: ada@example.org, eve@example.org;"),
+        *("ada@example.org\r\nBcc: eve@example.org", "ada@example.org\nRCPT TO:<eve@example.org>", "ada@example.org\n"),
+        *('"ada, eve"@example.org', "<ada@example.org>", "ada(eve@example.org)@example.org", "@relay:ada@example.org"),
+        *(
+            "ada%example.org@relay.example.org",
+            "relay!ada@example.org",
+            "ada@[127.0.0.1]",
+            "ada@example..org",
+            "ada",
+            "",
+        ),
+        *("\uff41da@example.org", "ada@example.org\x00", f"{'a' * 65}@example.org", f"a@{'b.' * 130}org"),
+    ],
+)
+async def test_an_argument_names_one_recipient(to: str) -> None:
+    """A model, or whoever talks it into it, wrote a second address into the only one that it may fill in."""
+    server = smtp.SmtpServer("127.0.0.1", 1)
+    for addresses in ({"to": to}, {"to": [ADA, to]}, {"to": ADA, "cc": [to]}, {"to": ADA, "bcc": [to]}):
+        with pytest.raises(Failed, match="one address"):
+            await smtp.send(CTX, server, letter(), **cast("Any", addresses))
+    mail = letter()
+    for header in ("To", "Cc", "Bcc", "bcc"):
+        mail[header] = "eve@example.org"
+        with pytest.raises(Failed, match="not in its headers"):
+            await smtp.send(CTX, server, mail, ADA)
+        del mail[header]
+
+
+async def test_all_who_are_named_are_announced_and_bcc_is_not_shown() -> None:
+    said: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        lines = connection.makefile("rb")
+        connection.sendall(b"220 peer\r\n")
+        for line in lines:
+            said.append(line)
+            connection.sendall(b"354 go on\r\n" if line == b"DATA\r\n" else b"250 ok\r\n")
+            if line == b"DATA\r\n":
+                said.extend(iter(lines.readline, b".\r\n"))
+                connection.sendall(b"250 ok\r\n")
+
+    with peer(talk) as (address, _):
+        server = smtp.SmtpServer("127.0.0.1", int(address.rpartition(":")[2]))
+        await smtp.send(CTX, server, letter(), ADA, cc=["bob@example.org"], bcc=["log@example.org"])
+    assert [one for one in said if one.startswith(b"rcpt")] == [
+        b"rcpt TO:<ada@example.org>\r\n",
+        b"rcpt TO:<bob@example.org>\r\n",
+        b"rcpt TO:<log@example.org>\r\n",
+    ]
+    text = b"".join(said[said.index(b"DATA\r\n") :])
+    assert b"To: ada@example.org\r\nCc: bob@example.org\r\n" in text
+    assert b"log@example.org" not in text
 
 
 async def test_starttls_that_is_not_offered_sends_no_mail() -> None:
     with peer(mail_peer()) as (address, _):
         server = smtp.SmtpServer("127.0.0.1", int(address.rpartition(":")[2]), starttls=True)
         with pytest.raises(NotExecuted, match="refused at the door"):
-            await smtp.send(CTX, server, letter())
+            await smtp.send(CTX, server, letter(), ADA)

@@ -11,7 +11,7 @@ from aetheris.sdk.toolkits import smtp
 async def send_mail(ctx: ToolContext, to: str, subject: str) -> Result:
     """Can't be called back; the same mail goes out once in a session, for an hour."""
     mail = EmailMessage()
-    mail["From"], mail["To"], mail["Subject"] = "agent@example.org", to, subject
+    mail["From"], mail["Subject"] = "agent@example.org", subject
     mail.set_content(subject)
-    sent = await smtp.send(ctx, smtp.SmtpServer("127.0.0.1", int(os.environ["MAIL_PORT"])), mail)
+    sent = await smtp.send(ctx, smtp.SmtpServer("127.0.0.1", int(os.environ["MAIL_PORT"])), mail, to)
     return Result({"said": "sent"}, external_id=sent)

@@ -19,7 +19,7 @@ from aetheris.sdk.toolkits import http, smtp
 def send_mail(ctx: ToolContext, to: str, text: str) -> Result:
     """Mail somebody; the mailbox can be asked for the Message-ID."""
     host, _, port = os.environ["DEMO_SMTP"].rpartition(":")
-    sent = smtp.send_now(ctx, smtp.SmtpServer(host, int(port)), letter(to, text))
+    sent = smtp.send_now(ctx, smtp.SmtpServer(host, int(port)), letter(text), to)
     return Result({"sent_to": to}, sent, [smtp.sent(sent)])
 
 
@@ -68,10 +68,10 @@ async def find_payment(external_key: str, ctx: ProbeContext) -> Found | NotFound
     return Found({"paid": found[0]["tag"].rpartition(" ")[2]}, found[0]["id"], evidence, (change,))
 
 
-def letter(to: str, text: str) -> EmailMessage:
+def letter(text: str) -> EmailMessage:
     """The mail, as the naive loop sends it too."""
     mail = EmailMessage()
-    mail["From"], mail["To"], mail["Subject"] = "shop@example.org", to, text
+    mail["From"], mail["Subject"] = "shop@example.org", text
     mail.set_content(f"{text}.\n")
     return mail
 

@@ -19,7 +19,7 @@ def mail(host: str, port: int, to: str, text: str) -> int:
 
     def once() -> None:
         with closing(smtplib.SMTP(host, port)) as server:
-            server.send_message(letter(to, text))
+            server.send_message(letter(text), to_addrs=[to])
 
     return _until_it_works(once)
 

@@ -67,11 +67,11 @@ async def find_refund(external_key: str, ctx: ProbeContext) -> Found | NotFound:
 def send_receipt(ctx: ToolContext, to: str, order_id: str, amount: int, currency: str = "eur") -> Result:
     """Mail the customer that the money is on its way."""
     mail = EmailMessage()
-    mail["From"], mail["To"], mail["X-Order-Id"] = "shop@example.org", to, order_id
+    mail["From"], mail["X-Order-Id"] = "shop@example.org", order_id
     mail["Subject"] = f"Your refund for order {order_id}"
     mail.set_content(f"We have refunded {amount / 100:.2f} {currency.upper()}.\n")
     where = places()
-    sent = smtp.send_now(ctx, smtp.SmtpServer(where.smtp_host, where.smtp_port), mail)
+    sent = smtp.send_now(ctx, smtp.SmtpServer(where.smtp_host, where.smtp_port), mail, to)
     return Result({"sent_to": to, "order_id": order_id}, sent, [_mailed(sent, ctx.external_key)])
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from email import policy
 from email.message import EmailMessage, Message
 from email.utils import getaddresses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ LONGEST_WAIT_S = 300.0  # RFC 5321 §4.5.3.2: what a server may take
 MAIL = "mail"
 _OK, _START_MAIL = 250, 354
 _OURS = re.compile(r"<[A-Za-z0-9_+=-]+@aetheris>")
+_ADDRESS = re.compile(r"[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*")
+"""One address and nothing else (RFC 5321 §4.1.2, without quotes, routes and address literals)."""
+_LONGEST_ADDRESS = 254
+_BARE = re.compile(rb"\r(?!\n)|(?<!\r)\n")
 _WIRE = policy.SMTP.clone(max_line_length=998)  # RFC 5322 §2.1.1; a folded Message-ID is not found again
 
 
@@ -72,25 +77,44 @@ def _quoted(character: str) -> str:
     return "+" if character == ":" else "".join(f"={byte:02X}" for byte in character.encode())
 
 
-async def send(ctx: ToolContext, server: SmtpServer, mail: EmailMessage) -> str:
-    """Hand one mail in, to every address of To, Cc and Bcc or to none; gives its Message-ID.
+async def send(
+    ctx: ToolContext,
+    server: SmtpServer,
+    mail: EmailMessage,
+    to: str | Sequence[str],
+    *,
+    cc: Sequence[str] = (),
+    bcc: Sequence[str] = (),
+) -> str:
+    """Hand one mail in, to all of these addresses or to none; gives its Message-ID.
+
+    Each text is one address, as `ada@example.org`, whatever it is: a model that fills in `to` reaches nobody else. So
+    To, Cc and Bcc are not for the mail's own headers.
 
     Raises:
         NotExecuted: refused for now, or given up, before anything of it was sent.
         Failed: refused for what it is.
         smtplib.SMTPException, OSError: it was sent, and no answer came.
     """
-    return await asyncio.to_thread(send_now, ctx, server, mail)
+    return await asyncio.to_thread(partial(send_now, cc=cc, bcc=bcc), ctx, server, mail, to)
 
 
-def send_now(ctx: ToolContext, server: SmtpServer, mail: EmailMessage) -> str:
+def send_now(
+    ctx: ToolContext,
+    server: SmtpServer,
+    mail: EmailMessage,
+    to: str | Sequence[str],
+    *,
+    cc: Sequence[str] = (),
+    bcc: Sequence[str] = (),
+) -> str:
     """The same, for tools that aren't async."""
+    sender, recipients = _addressed(mail, [to] if isinstance(to, str) else to, cc, bcc)
     del mail["Message-ID"]
     mail["Message-ID"] = message_id(ctx.external_key)
     if ctx.traceparent:
         del mail["traceparent"]
         mail["traceparent"] = ctx.traceparent
-    sender, recipients = _envelope(mail)
     lines = _on_the_wire(mail)
     remaining_s = ctx.remaining()
     connection = _connected(server, LONGEST_WAIT_S if math.isinf(remaining_s) else max(remaining_s, 0.001))
@@ -194,14 +218,21 @@ def _id_of(mail: Message) -> str:
     return "".join(str(mail.get("Message-ID", "")).split())
 
 
-def _envelope(mail: EmailMessage) -> tuple[str, list[str]]:
+def _addressed(mail: EmailMessage, to: Sequence[str], cc: Sequence[str], bcc: Sequence[str]) -> tuple[str, list[str]]:
+    """Sender and recipients of the envelope; the mail's headers say the same, without Bcc."""
     from_ = [address for _, address in getaddresses([str(mail.get("From", ""))]) if address]
-    fields = [str(value) for name in ("To", "Cc", "Bcc") for value in mail.get_all(name, [])]
-    to = [address for _, address in getaddresses(fields) if address]
-    del mail["Bcc"]
-    if len(from_) != 1 or not to:
+    recipients = [*to, *cc, *bcc]
+    if any(name in mail for name in ("To", "Cc", "Bcc")):
+        raise Failed("say to whom a mail goes by to, cc and bcc, not in its headers")
+    if len(from_) != 1 or not recipients:
         raise Failed("a mail needs one sender and at least one recipient")
-    return from_[0], to
+    for address in (from_[0], *recipients):
+        if len(address) > _LONGEST_ADDRESS or not _ADDRESS.fullmatch(address):
+            raise Failed("an address is one address, as ada@example.org: no name, no list, no comment")
+    mail["To"] = ", ".join(to)
+    if cc:
+        mail["Cc"] = ", ".join(cc)
+    return from_[0], recipients
 
 
 def _connected(server: SmtpServer, timeout_s: float) -> smtplib.SMTP:
@@ -233,8 +264,11 @@ def _announce(connection: smtplib.SMTP, sender: str, recipients: list[str]) -> N
 
 
 def _on_the_wire(mail: EmailMessage) -> bytes:
-    """With its dots doubled and its end marked (RFC 5321 §4.5.2)."""
-    lines = re.sub(rb"(?m)^\.", b"..", mail.as_bytes(policy=_WIRE))
+    """With its dots doubled and its end marked (RFC 5321 §4.5.2); a line ends by CR LF alone: it has one end."""
+    whole = mail.as_bytes(policy=_WIRE)
+    if _BARE.search(whole):
+        raise Failed("a mail whose lines end otherwise than by CR LF")
+    lines = re.sub(rb"(?m)^\.", b"..", whole)
     return lines + (b"" if lines.endswith(b"\r\n") else b"\r\n") + b".\r\n"
 
 
