@@ -146,9 +146,9 @@ def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volum
     }
     assert of_kind("production-s3", "PersistentVolumeClaim") == []
     secret = {"AWS_ACCESS_KEY_ID": "access-key-id", "AWS_SECRET_ACCESS_KEY": "secret-access-key"}
-    for _, pod, _ in ours("production-s3"):
+    for service, pod, _ in ours("production-s3"):
         reported = {name: env(pod)[name]["valueFrom"]["secretKeyRef"] for name in secret}
-        assert reported == {name: {"name": "aetheris-s3", "key": key} for name, key in secret.items()}
+        assert reported == {name: {"name": f"aetheris-s3-{service}", "key": key} for name, key in secret.items()}
         assert "/data/blobs" not in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
         assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
     [way] = [one["spec"] for one in of_kind("production-s3", "NetworkPolicy") if name(one) == "s3"]
@@ -157,6 +157,13 @@ def test_on_s3_every_service_has_the_bucket_and_the_way_to_it_and_none_the_volum
     assert egress["ports"] == [{"port": 443, "protocol": "TCP"}]
     assert egress["to"][0]["ipBlock"] == {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}
     assert of_kind("production-s3", "Secret") == []
+
+
+@pytest.mark.parametrize("overlay", ["local", "production"])
+def test_who_only_reads_large_results_can_not_write_them(overlay: str) -> None:
+    for service, pod, _ in ours(overlay):
+        [blobs] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "blobs"]
+        assert blobs.get("readOnly", False) == (service in {"gateway", "planner"})
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
