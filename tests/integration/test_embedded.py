@@ -23,7 +23,7 @@ from aiokafka.structs import TopicPartition
 
 from aetheris.cli.embedded import bytecode, doctor, forks, jars, lifecycle
 from aetheris.cli.embedded.errors import JarsMissingError, NotReadyError, NotRunningError, PortTakenError, RefusedError
-from aetheris.cli.embedded.forks import Template
+from aetheris.cli.embedded.forks import Template, run_module
 from aetheris.cli.embedded.jars import cache_folder, corrupt_jars, fetch_jars, locked_jars
 from aetheris.cli.embedded.kafka import broker_in, install, running_broker
 from aetheris.cli.embedded.plan import PartState, ProcessSpec, State, log_path
@@ -260,8 +260,8 @@ def test_services_are_forked_and_share_only_what_is_unchanged(data: Path, monkey
     (data / "stand_in.py").write_text(reported + STAND_IN)
     (data / "stand_in_common.py").write_text("")
     common = (*forks.COMMON, "stand_in_common")
-    (data / "sitecustomize.py").write_text(f"from aetheris.cli.embedded import forking\nforking.COMMON = {common}\n")
-    services = (Service("executor", (sys.executable, "-m", "stand_in")),)
+    (data / "sitecustomize.py").write_text(f"from aetheris.cli.embedded import forks\nforks.COMMON = {common}\n")
+    services = (Service("executor", run_module("stand_in")),)
     lifecycle.up(data, services=services, progress=Lines())
     supervisor = lifecycle.supervisor_pid(data)
     forked = pid(data, "executor-0")
@@ -277,7 +277,7 @@ def test_services_are_forked_and_share_only_what_is_unchanged(data: Path, monkey
     (data / "stand_in_common.py").write_text("NEW = 1")
     os.kill(pid(data, "executor-0"), signal.SIGTERM)
     until(lambda: lifecycle.status(data).ready and part(data, "executor-0").incarnation == 3)
-    assert command(pid(data, "executor-0")) == [sys.executable, "-m", "stand_in"]
+    assert command(pid(data, "executor-0")) == list(run_module("stand_in"))
 
 
 def command(pid: int | None) -> list[str]:
@@ -289,7 +289,7 @@ def test_a_forked_service_that_keeps_exiting_fails_up(data: Path, monkeypatch: p
     monkeypatch.setenv("AETHERIS_REDIS", "redis://127.0.0.1:1")
     monkeypatch.setenv("PYTHONPATH", str(data))
     (data / "broken.py").write_text("print('BROKEN')\nraise SystemExit(7)")
-    broken = (Service("planner", (sys.executable, "-m", "broken")),)
+    broken = (Service("planner", run_module("broken")),)
     with pytest.raises(NotReadyError, match="planner-0 keeps exiting"):
         lifecycle.up(data, services=broken, progress=Lines())
     assert part(data, "planner-0").pid is None
@@ -338,7 +338,7 @@ def test_what_a_forked_service_says_as_it_exits_is_in_its_log(data: Path, monkey
     (data / "says_why.py").write_text("import sys\nsys.exit('it is for this reason')\n")
     monkeypatch.setenv("PYTHONPATH", str(data))
     with pytest.raises(NotReadyError):
-        lifecycle.up(data, services=(Service("mute", (sys.executable, "-m", "says_why")),), progress=Lines())
+        lifecycle.up(data, services=(Service("mute", run_module("says_why")),), progress=Lines())
     assert "it is for this reason" in log_path(data, "mute-0").read_text()
 
 

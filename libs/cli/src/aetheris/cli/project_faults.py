@@ -1,6 +1,5 @@
 """What is wrong with what a system is given, found without starting anything: settings, tools and files."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
@@ -84,11 +83,8 @@ class _Look:
 
     def _tools(self) -> Toolbox:
         modules = ",".join(self._executor.tools)
-        here = os.getcwd()
-        if here not in sys.path and "" not in sys.path:
-            sys.path.insert(0, here)  # as `python -m` has it, by which services start
         with redirect_stdout(sys.stderr):  # what a module prints is no result of a command
-            toolbox, wrong = examine(modules)
+            toolbox, wrong = examine(modules, self._executor.tools_folder or Path.cwd())
         self.faults.extend(ProjectFault("tools", str(fault)) for fault in wrong)
         if not wrong:
             self.loaded.append(("tools", f"{modules or 'installed packages'}: {len(toolbox)} tools"))

@@ -1,6 +1,7 @@
 """Finding tools: by module name, or by the entry point group `aetheris.tools` (docs/tools.md)."""
 
 import importlib
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
@@ -57,21 +58,23 @@ class Toolbox:
         return len(self._tools)
 
 
-def load(modules: str = "") -> Toolbox:
-    """The tools of a comma list of modules; without one, of every entry point of the group.
+def load(modules: str = "", folder: Path | None = None) -> Toolbox:
+    """The tools of a comma list of modules, which may lie in `folder`; without one, of every entry point of the group.
 
     Raises:
         ToolboxError: a module that can't be imported or has no tools, a tool that can't be registered, or two
             tools under one name and version.
     """
-    toolbox, faults = examine(modules)
+    toolbox, faults = examine(modules, folder)
     if faults:
         raise faults[0]
     return toolbox
 
 
-def examine(modules: str = "") -> tuple[Toolbox, list[ToolboxError]]:
+def examine(modules: str = "", folder: Path | None = None) -> tuple[Toolbox, list[ToolboxError]]:
     """What of `load`'s tools can be loaded, and everything that can't."""
+    if folder is not None and str(folder) not in sys.path:
+        sys.path.append(str(folder))  # behind all else: a file of the folder stands for nothing that is installed
     found: dict[str, tuple[str, AnyTool]] = {}
     faults: list[ToolboxError] = []
     names = [name.strip() for name in modules.split(",") if name.strip()]

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -83,7 +84,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
     secrets = secrets_of(settings.secrets)
     if settings.secrets is not None:
         redact_output(secrets)
-    own = _named(settings.tools) if toolbox is None else toolbox
+    own = _named(settings.tools, settings.tools_folder) if toolbox is None else toolbox
     name = worker_name(settings)
     async with AsyncExitStack() as closing:
         with of_the_engine():
@@ -114,14 +115,14 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event, toolbox: Toolbo
             await worker.run(stop)
 
 
-def _named(modules: Sequence[str]) -> Toolbox:
-    """The tools of the modules that the settings name.
+def _named(modules: Sequence[str], folder: Path | None) -> Toolbox:
+    """The tools of the modules that the settings name, and that may lie in a folder.
 
     Raises:
         ToolsRefused: one can't be loaded.
     """
     try:
-        return load(",".join(modules))
+        return load(",".join(modules), folder)
     except ToolboxError as fault:
         raise ToolsRefused(str(fault)) from None
 

@@ -57,7 +57,7 @@ async def serve(settings: VerifierSettings, stop: asyncio.Event) -> None:
     keys = load_seal_keys(settings.seal_key, settings.seal_keys, settings.data, dev=settings.dev)
     internal = InternalKey.load(settings.internal_key, settings.data, dev=settings.dev)
     try:
-        toolbox = load(",".join(settings.tools))
+        toolbox = load(",".join(settings.tools), settings.tools_folder)
     except ToolboxError as fault:
         raise ToolsRefused(str(fault)) from None
     async with (

@@ -7,7 +7,6 @@ and it is settled as after a crash. Whoever stands at a breakpoint is not hurrie
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +15,14 @@ from pathlib import Path
 
 from aetheris.cli.embedded.breakpoints import HOOK
 from aetheris.cli.embedded.errors import NotRunningError
+from aetheris.cli.embedded.forks import run_module
 from aetheris.cli.embedded.plan import Plan, State
 from aetheris.cli.embedded.processes import die_with
 from aetheris.cli.embedded.sources import Sources
 from aetheris.cli.loglines import LogLine, log_line
 
 _LOOK_EVERY_S = 0.3
-_OWN = ("AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT", "AETHERIS_HTTP_PORT")
+_OWN = ("AETHERIS_WORKER_ID", "AETHERIS_HEALTH_PORT", "AETHERIS_HTTP_PORT", "AETHERIS_TOOLS_FOLDER")
 """What each process of a system has for itself."""
 
 Say = Callable[[str], None]
@@ -47,7 +47,8 @@ class Foreground:
     """The executor, and what it has started anew for."""
 
     def __init__(self, env: Mapping[str, str], say: Say, show: Callable[[LogLine], None]) -> None:
-        self._env = {"PYTHONBREAKPOINT": HOOK, **os.environ, **env, "PYTHONUNBUFFERED": "1"}
+        own = {"PYTHONBREAKPOINT": HOOK, "AETHERIS_TOOLS_FOLDER": os.getcwd()}
+        self._env = {**own, **os.environ, **env, "PYTHONUNBUFFERED": "1"}
         self._say = say
         self._show = show
         self._process = self._started()
@@ -92,7 +93,7 @@ class Foreground:
         parent = os.getpid()
         self._told = False
         process = subprocess.Popen(
-            (sys.executable, "-m", "aetheris.tool_executor"),
+            run_module("aetheris.tool_executor"),
             env=self._env,
             stderr=subprocess.PIPE,
             preexec_fn=lambda: die_with(parent, signal.SIGTERM),  # noqa: PLW1509 - prctl must run in the child

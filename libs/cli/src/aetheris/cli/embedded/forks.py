@@ -31,9 +31,14 @@ _HANDLED = (signal.SIGCHLD, signal.SIGTERM)
 """What the supervisor has handlers for, beside SIGINT, which is Python's own at a start."""
 
 
+def run_module(name: str) -> tuple[str, ...]:
+    """The command that runs a module by this very Python; what lies in the working folder is no module to it (-P)."""
+    return (sys.executable, "-P", "-m", name)
+
+
 def runs_module(argv: Sequence[str]) -> bool:
-    """Whether a command is `python -m module` by this very Python, on Linux."""
-    return sys.platform == "linux" and len(argv) == 3 and tuple(argv[:2]) == (sys.executable, "-m")
+    """Whether a command is one of `run_module`, on Linux."""
+    return sys.platform == "linux" and len(argv) == 4 and tuple(argv) == run_module(argv[-1])
 
 
 class Forked:
@@ -99,7 +104,7 @@ class Template:
         return all(_changed_ns(path) == at for path, at in self._files.items())
 
     def fork(self, module: str, *, log: Path, env: Mapping[str, str]) -> Forked:
-        """Run a module as `processes.spawn` would run `python -m module`, with `env` on top of this environment.
+        """Run a module as `processes.spawn` would run `python -P -m module`, with `env` on top of this environment.
 
         Raises: OSError.
         """

@@ -37,8 +37,8 @@ def files_of(module: str) -> list[Path]:
 
 
 def module_file(module: str) -> Path | None:
-    """The file of a module, found without importing it, in the working directory first; None where there is none."""
-    where: Sequence[str] | None = [os.getcwd(), *sys.path]
+    """The file of a module, found without importing it, in the working directory last; None where there is none."""
+    where: Sequence[str] | None = [*sys.path, os.getcwd()]
     found: ModuleSpec | None = None
     parts = module.split(".")
     PathFinder.invalidate_caches()

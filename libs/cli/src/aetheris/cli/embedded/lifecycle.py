@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from aetheris.cli.embedded import kafka, valkey
 from aetheris.cli.embedded.bytecode import kept_bytecode
 from aetheris.cli.embedded.errors import DiskFullError, EmbeddedError, NotReadyError, NotRunningError, RefusedError
+from aetheris.cli.embedded.forks import run_module
 from aetheris.cli.embedded.jars import Progress
 from aetheris.cli.embedded.plan import PartState, Plan, ProcessSpec, State, log_path
 from aetheris.cli.embedded.ports import Ports
@@ -156,6 +156,7 @@ def _prepare(
     if chosen := outside("AETHERIS_HTTP_PORT"):
         ports.keep("gateway-0-http", int(chosen))
     shared = {"AETHERIS_DATA": str(data), "AETHERIS_VERIFIER_URL": _url("verifier-0", ports)}
+    shared["AETHERIS_TOOLS_FOLDER"] = outside("AETHERIS_TOOLS_FOLDER") or os.getcwd()
     servers = [*_kafka_parts(data, ports, shared, progress, brokers, tuning), *_valkey_part(data, shared)]
     parts = (*servers, *service_parts(services, shared, ports))
     ports.check_free()
@@ -201,7 +202,7 @@ def _url(process: str, ports: Ports) -> str:
 
 
 def _supervisor(data: Path) -> tuple[str, ...]:
-    return (sys.executable, "-m", "aetheris.cli.embedded.supervisor", str(data))
+    return (*run_module("aetheris.cli.embedded.supervisor"), str(data))
 
 
 def _supervisor_env() -> dict[str, str]:

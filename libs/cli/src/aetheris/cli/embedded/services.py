@@ -1,11 +1,11 @@
 """The services of the embedded system, and the settings that each is given by its environment."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aetheris.cli.embedded.bytecode import kept_bytecode
+from aetheris.cli.embedded.forks import run_module
 from aetheris.cli.embedded.plan import ProcessSpec
 from aetheris.cli.embedded.ports import Ports
 from aetheris.runtime.process.installation import named
@@ -24,7 +24,7 @@ class Service:
 
 
 def _module(name: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"aetheris.{name}")
+    return run_module(f"aetheris.{name}")
 
 
 SERVICES = (

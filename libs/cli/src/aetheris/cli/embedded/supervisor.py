@@ -75,7 +75,7 @@ class Child:
     def _begun(self) -> subprocess.Popen[bytes] | Forked:
         argv, env = self.part.argv, self.part.env
         if self._template.may_fork(argv):
-            return self._template.fork(argv[2], log=self._log, env=env)
+            return self._template.fork(argv[-1], log=self._log, env=env)
         return spawn(argv, log=self._log, env={**os.environ, **env})
 
     def reap(self) -> bool:

@@ -63,6 +63,9 @@ class RuntimeSettings(BaseSettings):
     tools: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = Field(
         (), description="Modules with @tool functions to import, comma-separated"
     )
+    tools_folder: Path | None = Field(
+        None, description="Folder that they may lie in, behind all that is installed; `up` sets the project's"
+    )
 
 
 class HttpSettings(RuntimeSettings):
