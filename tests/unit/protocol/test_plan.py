@@ -23,6 +23,7 @@ from aetheris.protocol.planning.schemas import (
     plan_hash,
     with_defaults,
 )
+from tests.testkit.histories import graph, planned
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -218,6 +219,12 @@ def test_resolve() -> None:
 def test_a_reference_that_leads_nowhere(target: str) -> None:
     with pytest.raises(UnresolvedReference):
         resolve({"$ref": target}, {"lookup": {"list": [1, 2]}})
+
+
+def test_a_changed_copy_of_a_plan_has_its_own_graph() -> None:
+    plan = planned(graph({"id": "a"}))
+    assert [node.id for node in plan.graph.nodes] == ["a"]
+    assert [node.id for node in plan.model_copy(update={"task_graph": graph({"id": "b"})}).graph.nodes] == ["b"]
 
 
 def test_a_changed_copy_of_a_node_refers_to_what_its_own_arguments_do() -> None:

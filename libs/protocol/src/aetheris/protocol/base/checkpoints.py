@@ -12,6 +12,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 
 from aetheris.protocol.base.records import Record
 
@@ -32,7 +33,7 @@ class BadPiece(ValueError):
     """A record of the topic that is no piece of a checkpoint, or not what it says it is."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class CheckpointSpan:
     """What a piece covers of its job's records: those at the offsets in (after, as_of]."""
 
@@ -143,6 +144,9 @@ def begins_with_creation(piece: Piece) -> bool:
     )
 
 
+_PLACE = attrgetter("after", "as_of")
+
+
 @dataclass(slots=True)
 class _Known:
     """A piece that was read and checked, less its records."""
@@ -194,8 +198,8 @@ class Chain:
     def reached(self, end: int | None = None) -> Reached | None:
         """How far the pieces lead from the birth, below offset `end`; None: nowhere, or they contradict each other."""
         roots, ways = {self.creation_offset - 1: UNBORN}, dict[int, CheckpointSpan]()
-        for span, known in sorted(self._pieces.items()):
-            before = roots.get(span.after)
+        for span in sorted(self._pieces, key=_PLACE):
+            before, known = roots.get(span.after), self._pieces[span]
             if before is None or (end is not None and span.as_of >= end):
                 continue
             if before != known.before or roots.setdefault(span.as_of, known.root) != known.root:
@@ -240,25 +244,23 @@ def _unpacked(packed: bytes, span: CheckpointSpan, place: tuple[str, int]) -> Se
         data = unzip.decompress(packed, _MOST_UNPACKED)
         if unzip.unconsumed_tail or unzip.unused_data or not unzip.eof:
             raise BadPiece("its records can't be unpacked")
-        return list(_records(memoryview(data), span, place))
+        return list(_records(data, span, place))
     except (zlib.error, struct.error, UnicodeDecodeError):
         raise BadPiece("its records can't be unpacked") from None
 
 
-def _records(data: memoryview, span: CheckpointSpan, place: tuple[str, int]) -> Iterator[Record]:
-    at = 0
-
-    def take(size: int) -> bytes:
-        nonlocal at
-        at += size
-        if at > len(data):
-            raise BadPiece("its records can't be unpacked")
-        return bytes(data[at - size : at])
-
-    while at < len(data):
-        offset, timestamp_ms, headers, size = _RECORD.unpack(take(_RECORD.size))
+def _records(data: bytes, span: CheckpointSpan, place: tuple[str, int]) -> Iterator[Record]:
+    at, end, key = 0, len(data), span.job_id.encode()
+    while at < end:
+        offset, timestamp_ms, headers, size = _RECORD.unpack_from(data, at)
+        at += _RECORD.size
         found: list[tuple[str, bytes]] = []
         for _ in range(headers):
-            name, value = _HEADER.unpack(take(_HEADER.size))
-            found.append((take(name).decode(), take(value)))
-        yield Record(*place, offset, timestamp_ms, span.job_id.encode(), tuple(found), take(size))
+            name, value = _HEADER.unpack_from(data, at)
+            begins = at + _HEADER.size
+            at = begins + name + value
+            found.append((data[begins : begins + name].decode(), data[begins + name : at]))
+        at += size
+        if at > end:  # a slice beyond the end is only shorter
+            raise BadPiece("its records can't be unpacked")
+        yield Record(*place, offset, timestamp_ms, key, tuple(found), data[at - size : at])

@@ -70,7 +70,7 @@ def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
     if e.revision != job.revision + 1:
         return False
     try:
-        added = TaskGraph.model_validate(e.task_graph if e.revision == 0 else e.diff)
+        added = e.graph
         order = check_graph(_nodes_with(job, added), job.created.adopted)
     except (ValidationError, InvalidPlan):
         return False

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.base.references import adopted_name
-from aetheris.protocol.plan.graph import EffectKind, JobOptions
+from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
 
 M = TypeVar("M", bound=BaseModel)
@@ -262,6 +262,21 @@ class PlanGenerated(Event):
     diff: dict[str, Any] | None = None
     planner: str
     planner_version: str
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "PlanGenerated":
+        """A copy; its graph is read anew."""
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("graph", None)
+        return copied
+
+    @cached_property
+    def graph(self) -> TaskGraph:
+        """What it adds to the plan; the first revision is all of it.
+
+        Raises:
+            ValidationError: it is no graph.
+        """
+        return TaskGraph.model_validate(self.task_graph if self.revision == 0 else self.diff)
 
 
 class DuplicateOf(BaseModel):

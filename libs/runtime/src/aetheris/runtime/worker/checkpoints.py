@@ -6,12 +6,12 @@ checked, all that the log says of it.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from aetheris.protocol.base.checkpoints import BadPiece, Chain, CheckpointSpan, Reached, read
+from aetheris.protocol.base.checkpoints import BadPiece, Chain, CheckpointSpan, Piece, Reached, read
 from aetheris.protocol.base.records import Record
 from aetheris.runtime.log.interface import Log, Place
 from aetheris.runtime.log.replay import replay
@@ -34,8 +34,10 @@ class Loaded:
 class Checkpoints:
     """The pieces that lie in `place`, of the jobs of `authority`'s partition."""
 
-    def __init__(self, log: Log, place: Place, authority: Place) -> None:
+    def __init__(self, log: Log, place: Place, authority: Place, read: Callable[[Record, str], Piece] = read) -> None:
+        """`read`: how a piece is read, and checked."""
         self.place = place
+        self._read = read
         self._log = log
         self._authority = authority
         self._chains: dict[tuple[str, int], Chain] = {}
@@ -126,7 +128,7 @@ class Checkpoints:
 
     def _check(self, chain: Chain, span: CheckpointSpan, record: Record) -> None:
         try:
-            chain.put(read(record, self._authority[0]))
+            chain.put(self._read(record, self._authority[0]))
         except BadPiece as error:
             _log.warning("a checkpoint can't be used", job_id=span.job_id, offset=record.offset, reason=str(error))
             chain.distrust(span)
@@ -135,7 +137,7 @@ class Checkpoints:
         self, found: Iterable[Reached], values: Mapping[CheckpointSpan, Record], start: int
     ) -> Iterator[Sequence[Record]]:
         for reached in found:
-            pieces = (read(values[span], self._authority[0]) for span in reached.path if span.after < start - 1)
+            pieces = (self._read(values[span], self._authority[0]) for span in reached.path if span.after < start - 1)
             yield [one for piece in pieces for one in piece.records if one.offset < start]
 
 

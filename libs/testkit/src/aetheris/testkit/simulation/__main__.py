@@ -1,17 +1,20 @@
 """`python -m aetheris.testkit.simulation`: new seeds, or one again; exit code 1 if a promise was broken."""
 
 import argparse
+import gc
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 
 from aetheris.testkit.simulation.ablations import ABLATIONS, NONE, Ablation
 from aetheris.testkit.simulation.run import JobsOutcome, simulate
 from aetheris.testkit.simulation.shrink import shrink
 
 CHUNK = 50
+COLLECTED_EVERY = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +64,24 @@ def _outcomes(start: int, count: int, ablation: Ablation, processes: int) -> Ite
 def _chunk(what: tuple[int, int, str]) -> list[JobsOutcome]:
     start, count, name = what
     ablation = next((one for one in ABLATIONS if one.name == name), NONE)
-    return [simulate(seed, ablation=ablation) for seed in range(start, start + count)]
+    outcomes: list[JobsOutcome] = []
+    with _seldom_collected():
+        for seed in range(start, start + count):
+            outcomes.append(simulate(seed, ablation=ablation))
+            if len(outcomes) % COLLECTED_EVERY == 0:
+                gc.collect()
+    return outcomes
+
+
+@contextmanager
+def _seldom_collected() -> Generator[None]:
+    """A run leaves little garbage that refers to itself: looking for it all the time takes a tenth of the time."""
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, cut, write
+from aetheris.protocol.base.checkpoints import TYPE, UNBORN, CheckpointSpan, Piece, cut, read, write
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.runtime.worker.checkpoints import Checkpoints, Live
 from aetheris.testkit.memory import MemoryLog
-from aetheris.testkit.simulation.log import Entry, record_of
+from aetheris.testkit.simulation.log import Entry
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
 PLACE = (str(Topic.CHECKPOINTS), 0)
@@ -23,7 +23,7 @@ class SimCheckpoints:
 
     def __init__(self, around: SimulationSurroundings) -> None:
         self._around = around
-        self._known = Checkpoints(MemoryLog(1), PLACE, AUTHORITY)
+        self._known = Checkpoints(MemoryLog(1), PLACE, AUTHORITY, self._read)
         self._taken = 0
         self._rounds = 0
 
@@ -60,16 +60,20 @@ class SimCheckpoints:
             gone += chain.superseded() if is_live else chain.spans()
         self._around.pieces.extend(Record(*PLACE, 0, 0, span.key, (), b"") for span in gone)
 
+    def _read(self, record: Record, topic: str) -> Piece:
+        subject = (record.key, record.value)
+        known = self._around.read_pieces.get(subject)
+        if known is None:
+            known = self._around.read_pieces[subject] = read(record, topic)
+        return known
+
     def _piece(self, job_id: str, creation_offset: int, as_of: int) -> Iterator[Record]:
         reached = self._known.reached(job_id, creation_offset)
         if reached is not None and reached.as_of >= as_of:
             return
         after, root = (creation_offset - 1, UNBORN) if reached is None else (reached.filled, reached.root)
-        held = self._around.log.topics[Topic.JOBS_EVENTS][after + 1 : as_of + 1]
-        records = [
-            record_of(Topic.JOBS_EVENTS, one.record.offset, one.id, one.body)
-            for one in held
-            if one.body.job_id == job_id
-        ]
+        log = self._around.log
+        held = log.topics[Topic.JOBS_EVENTS][after + 1 : as_of + 1]
+        records = [log.written(one) for one in held if one.body.job_id == job_id]
         piece = cut(CheckpointSpan(job_id, creation_offset, after, as_of), root, records)
         yield Record(*PLACE, 0, 0, piece.span.key, (("ce_type", TYPE),), write(piece))

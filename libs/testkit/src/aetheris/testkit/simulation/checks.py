@@ -31,7 +31,7 @@ from aetheris.protocol.plan.prompts import TURN
 from aetheris.protocol.planning.turns import took_nothing
 from aetheris.protocol.views.standing import job_view
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
-from aetheris.testkit.simulation.log import Entry, record_of
+from aetheris.testkit.simulation.log import Entry, SimLog
 
 Life = tuple[str, str]
 """worker_id, incarnation"""
@@ -234,12 +234,12 @@ def check_folds(observer: SimulationObserver, folds: Iterable[tuple[str, Mapping
                 raise Broken("folds_agree", f"{name} folds {job_id} otherwise")
 
 
-def check_proofs(entries: Sequence[Entry], observer: SimulationObserver, external: SimulatedExternalSystem) -> None:
+def check_proofs(logs: Iterable[SimLog], observer: SimulationObserver, external: SimulatedExternalSystem) -> None:
     """The proofs over the final history find nothing but what the world really holds."""
     histories: dict[str, list[RawRecord]] = {}
-    for entry in entries:
+    for log, entry in ((one, entry) for one in logs for entry in one.topics[Topic.JOBS_EVENTS]):
         if not isinstance(entry.body, JobSealed):
-            record = record_of(Topic.JOBS_EVENTS, entry.record.offset, entry.id, entry.body)
+            record = log.written(entry)
             raw = RawRecord(record.offset, record.key, record.headers, record.value)
             histories.setdefault(entry.body.job_id, []).append(raw)
     for job_id, records in histories.items():

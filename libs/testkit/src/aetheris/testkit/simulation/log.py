@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
@@ -42,6 +42,8 @@ class SimulatedWriter:
 
     name: str
     queues: dict[Topic, deque[_Pending]] = field(default_factory=dict[Topic, "deque[_Pending]"])
+    under_way: int = 0
+    """Batches in its queues."""
     unacknowledged: int = 0
 
     def append(self, batches: Sequence[WholeBatch], then: Callable[[], None] | None = None) -> None:
@@ -56,12 +58,9 @@ class SimulatedWriter:
                 then()
 
         self.unacknowledged += left
+        self.under_way += left
         for batch in batches:
             self.queues.setdefault(batch.topic, deque()).append(_Pending(batch, acknowledge))
-
-    def waiting(self) -> list[Topic]:
-        """The topics to which something is under way."""
-        return [topic for topic, queue in self.queues.items() if queue]
 
 
 def _nobody() -> None:
@@ -72,20 +71,29 @@ TABLES = (Topic.WORKERS, Topic.JOBS_INDEX, Topic.LEDGER_CONTENTS)
 """Topics that every process reads whole, whatever its partitions."""
 
 
+class Reads(Protocol):
+    """Who has a position in a topic."""
+
+    has_more: bool
+
+
 class SimLog:
     """A partition of every topic as a list, and the tables; whoever reads keeps a position."""
 
     def __init__(self, tape: Tape, landed: Landed, *, codec: bool = False, beside: "SimLog | None" = None) -> None:
         """`beside`: another partition, which has the same tables."""
         self.topics: dict[Topic, list[Entry]] = {topic: [] for topic in Topic}
+        self.readers: dict[Topic, list[Reads]] = {topic: [] for topic in Topic}
         if beside is not None:
             self.topics |= {topic: beside.topics[topic] for topic in TABLES}
+            self.readers |= {topic: beside.readers[topic] for topic in TABLES}
         self.repeats = 0
         self.calm = False
         self._tape = tape
         self._landed = landed
         self._codec = codec
         self._writers: list[SimulatedWriter] = []
+        self._written: dict[int, Record] = {}
 
     def writer(self, name: str) -> SimulatedWriter:
         """A new producer."""
@@ -95,12 +103,15 @@ class SimLog:
 
     def under_way(self) -> list[tuple[SimulatedWriter, Topic]]:
         """What may land next; a batch never overtakes another of the same writer and topic."""
-        self._writers = [writer for writer in self._writers if writer.name or writer.waiting()]
-        return [(writer, topic) for writer in self._writers for topic in writer.waiting()]
+        busy = [writer for writer in self._writers if writer.under_way]
+        return [(writer, topic) for writer in busy for topic, queue in writer.queues.items() if queue]
 
     def land(self, writer: SimulatedWriter, topic: Topic) -> None:
         """The broker takes the writer's next batch; its acknowledgement may be lost, then it comes once more."""
         pending = writer.queues[topic].popleft()
+        writer.under_way -= 1
+        if not (writer.name or writer.under_way):
+            self._writers.remove(writer)
         self._write(pending.batch)
         if not self.calm and self._tape.chance(REPEATED):
             self.repeats += 1
@@ -117,6 +128,17 @@ class SimLog:
         for topic, queue in writer.queues.items():
             kept = self._tape.below(len(queue) + 1)
             writer.queues[topic] = deque(_Pending(queue[place].batch, _nobody) for place in range(kept))
+        writer.under_way = sum(map(len, writer.queues.values()))
+        if not writer.under_way:
+            self._writers.remove(writer)
+
+    def written(self, entry: Entry) -> Record:
+        """A record of jobs.events as it would lie in Kafka."""
+        offset = entry.record.offset
+        known = self._written.get(offset)
+        if known is None:
+            known = self._written[offset] = record_of(Topic.JOBS_EVENTS, offset, entry.id, entry.body)
+        return known
 
     def end(self, topic: Topic) -> int:
         """The offset of the next record."""
@@ -128,6 +150,8 @@ class SimLog:
         for id_, body in batch.bodies:
             fresh.append(self._entry(batch.topic, len(entries), id_, body))
             entries.append(fresh[-1])
+        for reader in self.readers[batch.topic]:
+            reader.has_more = True
         self._landed(batch.topic, fresh)
 
     def _entry(self, topic: Topic, offset: int, id_: str, body: Body) -> Entry:

@@ -1,7 +1,8 @@
 """Who lives: processes start, crash, are paused, are replaced while they still run, and come back."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import LOCK
@@ -43,25 +44,25 @@ class Processes:
         """What all partitions share."""
         return self.parts[0]
 
-    def actions(self) -> Iterator[ScheduledAction]:
+    def actions(self) -> list[ScheduledAction]:
         """What any process may do next."""
-        for actors in (self.executors, self.ledgers, self.planners, self.verifiers):
-            for actor in actors:
-                yield from actor.actions()
+        actors = (self.executors, self.ledgers, self.planners, self.verifiers)
+        return [action for some in actors for actor in some for action in actor.actions()]
 
     def returns(self) -> list[ScheduledAction]:
         """What brings somebody back: a restart, a wake-up, the end of a zombie."""
         held = [f"{name} starts" for name in self._orphans if self.around.locks == "inherited"]
         found = [action for action in self._down if action.name not in held]
         for name in [name for name, calls in self._orphans.items() if not any(call.may_land for call in calls)]:
-            found.append(ScheduledAction(f"what {name} had started ends", lambda name=name: self.end_orphans(name)))
-        for actor in (*self.executors, *self.ledgers, *self.planners):
-            if actor.paused:
-                found.append(ScheduledAction(f"{actor.name} wakes up", lambda actor=actor: self._wake(actor)))
+            found.append(ScheduledAction(f"what {name} had started ends", partial(self.end_orphans, name)))
+        for actors in (self.executors, self.ledgers, self.planners):
+            for one in actors:
+                if one.paused:
+                    found.append(ScheduledAction(f"{one.name} wakes up", partial(self._wake, one)))
         for zombies in (self.planners, self.ledgers):
             for zombie in zombies:
-                if not zombie.owner and not zombie.paused:
-                    found.append(ScheduledAction(f"{zombie.name} ends", lambda zombie=zombie: self.end(zombie)))
+                if not (zombie.owner or zombie.paused):
+                    found.append(ScheduledAction(f"{zombie.name} ends", partial(self.end, zombie)))
         return found
 
     def start_all(self) -> None:

@@ -1,8 +1,9 @@
 """One run: a seed, its jobs, its faults, and what came of it (docs/simulation.md)."""
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobIndexEntry
@@ -90,7 +91,7 @@ class SimulationRun:
         check_words(self.human.words, self.around.progress.passed_over, self.observer.jobs)
         check_listed(self.observer.jobs, self.around.index)
         self._check_folds()
-        check_proofs(self.events(), self.observer, self.external)
+        check_proofs((part.log for part in self.parts), self.observer, self.external)
 
     def _rest(self) -> Rest:
         scenario, lasting = self.around.scenario, self.around.lasting
@@ -136,7 +137,7 @@ class SimulationRun:
             return True
         passed = self._pass_time(0.0)
         self.human.ask_again()
-        return not passed and not any(self.human.actions())
+        return not passed and not self.human.actions()
 
     def _over(self) -> bool:
         jobs = self.observer.jobs
@@ -150,7 +151,7 @@ class SimulationRun:
             raise Broken("too_long", f"it does not come to rest within {self._longest} steps")
         if impatience and self.tape.chance(impatience):
             self._pass_time(self.tape.pick((0.0, TTL_S / 3, 2 * TTL_S)))
-        actions = [*self._actions()]
+        actions = self._actions()
         if not actions:
             return False
         action = self.tape.pick(actions)
@@ -159,20 +160,23 @@ class SimulationRun:
         self._check_judged()
         return True
 
-    def _actions(self) -> Iterator[ScheduledAction]:
-        for part in self.parts:
-            for writer, topic in part.log.under_way():
-                yield ScheduledAction("", lambda log=part.log, w=writer, t=topic: log.land(w, t))
+    def _actions(self) -> list[ScheduledAction]:
+        found = [
+            ScheduledAction("", partial(part.log.land, writer, topic))
+            for part in self.parts
+            for writer, topic in part.log.under_way()
+        ]
         for call in self.external.under_way:
             if call.may_land and call.lands_from_s <= self.around.now_s:
-                yield ScheduledAction(f"{call.invocation_id} takes effect", lambda call=call: self._land(call))
+                found.append(ScheduledAction(f"{call.invocation_id} takes effect", partial(self._land, call)))
             if not call.answered and (call.landed or call.gone or call.fate in EARLY):
-                yield ScheduledAction(f"{call.invocation_id} is answered", lambda call=call: self._answer(call))
-        yield from self.processes.actions()
-        yield from self.human.actions()
-        yield from self.processes.returns()
+                found.append(ScheduledAction(f"{call.invocation_id} is answered", partial(self._answer, call)))
+        found += self.processes.actions()
+        found += self.human.actions()
+        found += self.processes.returns()
         if not self.around.redis.up:
-            yield ScheduledAction("Redis is back", self._redis_returns)
+            found.append(ScheduledAction("Redis is back", self._redis_returns))
+        return found
 
     # what happens
 
@@ -224,8 +228,8 @@ class SimulationRun:
     def _check_judged(self) -> None:
         """What a core could not judge it only sets aside: here that is a broken promise."""
         for one in (*self.processes.planners, *self.processes.ledgers, *self.processes.executors):
-            for failure in one.core.unjudged.take():
-                raise failure.error
+            if one.core.unjudged.failures:
+                raise one.core.unjudged.failures[0].error
 
     def _check_folds(self) -> None:
         folds = [

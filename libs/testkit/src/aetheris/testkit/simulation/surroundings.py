@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from aetheris.protocol.base.checkpoints import Piece
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import CancelContract, JobIndexEntry
@@ -79,6 +80,10 @@ class SimulationSurroundings:
     offsets: dict[str, Offsets] = field(default_factory=dict[str, Offsets])
     pieces: list[Record] = field(default_factory=list[Record])
     """The topic of checkpoints."""
+    read_pieces: dict[tuple[bytes | None, bytes], Piece] = field(
+        default_factory=dict[tuple[bytes | None, bytes], Piece]
+    )
+    """What reading a piece, by key and value, gives: the same to all."""
     fates: list[CallFate] = field(default_factory=list[CallFate])
     """What is to become of the next calls, the last one first; the others go well."""
 
@@ -117,7 +122,10 @@ class SimulationSurroundings:
 
     def group(self, role: str) -> Offsets:
         """The consumer group of a service."""
-        return self.offsets.setdefault(role, Offsets())
+        found = self.offsets.get(role)
+        if found is None:
+            found = self.offsets[role] = Offsets()
+        return found
 
 
 @dataclass(slots=True)
@@ -147,15 +155,15 @@ def draw_clock(tape: Tape) -> SkewedClock:
 
 
 class SimulatedReader:
-    """Positions in topics."""
+    """Positions in topics; `has_more`: something unread lies in one of them."""
 
     def __init__(self, around: SimulationSurroundings, positions: Mapping[Topic, int]) -> None:
         self.positions = dict(positions)
+        self.has_more = False
         self._around = around
-
-    def has_more(self) -> bool:
-        """Whether something unread lies in one of the topics."""
-        return any(self._around.log.end(topic) > position for topic, position in self.positions.items())
+        for topic in positions:
+            around.log.readers[topic].append(self)
+        self._look()
 
     def read_all(self, topic: Topic) -> Sequence[Entry]:
         """Everything up to the end."""
@@ -175,4 +183,9 @@ class SimulatedReader:
     def _take(self, topic: Topic, until: int) -> Sequence[Entry]:
         entries = self._around.log.topics[topic][self.positions[topic] : until]
         self.positions[topic] = until
+        self._look()
         return entries
+
+    def _look(self) -> None:
+        log = self._around.log
+        self.has_more = any(len(log.topics[topic]) > position for topic, position in self.positions.items())

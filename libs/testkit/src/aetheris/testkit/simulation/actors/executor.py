@@ -110,6 +110,7 @@ class SimulatedExecutor:
             Stage.KEEP: ("keeps the effect of", self._keep),
             Stage.REPORT: ("reports", self._report),
         }
+        self._takes_a_round = (ScheduledAction(f"{self.name} takes a round", self._round),)
         grants = around.group(ROLE).start(Topic.TOOLS_GRANTS) if grants is None else grants
         self._checkpoints = SimCheckpoints(around)
         start, below = self._checkpoints.load(start) if owner else (start, ())
@@ -122,9 +123,11 @@ class SimulatedExecutor:
     def actions(self) -> Iterable[ScheduledAction]:
         """A round, and for every try at work its next move."""
         if self.paused:
-            return
-        if not self.closed and self.reader.has_more():
-            yield ScheduledAction(f"{self.name} takes a round", self._round)
+            return ()
+        round_ = self._takes_a_round if not self.closed and self.reader.has_more else ()
+        return (*round_, *self._next_moves()) if self.running else round_
+
+    def _next_moves(self) -> Iterable[ScheduledAction]:
         for running in self.running:
             move = self._moves.get(running.stage)
             if move is not None:

@@ -58,17 +58,18 @@ class Human:
         self._writers = [part.log.writer(self.name) for part in partitions]
         self._said: set[tuple[str, ...]] = set()
 
-    def actions(self) -> Iterable[ScheduledAction]:
+    def actions(self) -> list[ScheduledAction]:
         """Answers to what the log asks, each once; and the end of a worker that nothing proves."""
-        for life in tuple(self._unproven):
-            if self._resolves():
-                yield ScheduledAction(f"human says that {'/'.join(life)} has ended", self._ending(life))
+        found: list[ScheduledAction] = []
+        if self._unproven and self._resolves():
+            for life in self._unproven:
+                found.append(ScheduledAction(f"human says that {'/'.join(life)} has ended", self._ending(life)))
         for job_id in tuple(self.interesting):
-            job = self._jobs[job_id]
-            open_ = [*self._open(job)]
+            open_ = [*self._open(self._jobs[job_id])]
             if not open_:
                 self.interesting.pop(job_id, None)
-            yield from open_
+            found += open_
+        return found
 
     def submit(self, submission: Submit) -> None:
         """Ask for a job; again under another id is the same to the planner."""

@@ -69,6 +69,9 @@ class SimulatedLedger:
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, **commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self._evolve(entry, self._now())
+        self._decides = (ScheduledAction(f"{name} decides", self._decide),)
+        self._takes_a_round = (ScheduledAction(f"{name} takes a round", self._round),)
+        self._finds_due = (ScheduledAction(f"{name} finds something due", self._look),)
         self._notice_loss()
         self.core.restored(self._now())
         self._look()
@@ -76,13 +79,13 @@ class SimulatedLedger:
     def actions(self) -> Iterable[ScheduledAction]:
         """A round, when something has come or is due; none while the last one is being appended."""
         if self.paused or self.writer.unacknowledged:
-            return
+            return ()
         if self._facts is not None:
-            yield ScheduledAction(f"{self.name} decides", self._decide)
-        elif self.reader.has_more() or self._tables.has_more():
-            yield ScheduledAction(f"{self.name} takes a round", self._round)
-        elif (due_s := self.due_s()) is not None and due_s <= self.around.now_s:
-            yield ScheduledAction(f"{self.name} finds something due", self._look)
+            return self._decides
+        if self.reader.has_more or self._tables.has_more:
+            return self._takes_a_round
+        due_s = self.due_s()
+        return self._finds_due if due_s is not None and due_s <= self.around.now_s else ()
 
     def due_s(self) -> float | None:
         """The true time at which it wants to be called."""

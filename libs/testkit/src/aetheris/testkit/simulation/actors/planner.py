@@ -33,12 +33,13 @@ class SimulatedPlanner:
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: start, Topic.JOBS_COMMANDS: commands})
         for entry in self.reader.read_all(Topic.JOBS_EVENTS):
             self.core.evolve(entry)
+        self._takes_a_round = (ScheduledAction(f"{name} takes a round", self._round),)
         self._write(self.core.recover())
 
     def actions(self) -> Iterable[ScheduledAction]:
         """A round, unless the last one is still being appended."""
-        if not self.paused and self.writer.unacknowledged == 0 and self.reader.has_more():
-            yield ScheduledAction(f"{self.name} takes a round", self._round)
+        may = not self.paused and self.writer.unacknowledged == 0 and self.reader.has_more
+        return self._takes_a_round if may else ()
 
     def _round(self) -> None:
         batch = self.reader.read()

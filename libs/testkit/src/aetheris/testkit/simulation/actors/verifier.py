@@ -33,18 +33,22 @@ class SimulatedVerifier:
         self._asked: list[tuple[int, Verification]] = []
         self._ended: list[str] = []
         self._sealed: set[str] = set()
+        self._takes_a_round = (ScheduledAction(f"{name} takes a round", self._round),)
         asked = around.group(ROLE).start(Topic.VERIFICATIONS)
         self.reader = SimulatedReader(around, {Topic.JOBS_EVENTS: 0, Topic.VERIFICATIONS: asked})
 
     def actions(self) -> Iterable[ScheduledAction]:
         """Reading, answering, sealing."""
-        if self.reader.has_more():
-            yield ScheduledAction(f"{self.name} takes a round", self._round)
+        round_ = self._takes_a_round if self.reader.has_more else ()
+        return (*round_, *self._answers(), *self._seals()) if self._asked or self._ended else round_
+
+    def _seals(self) -> Iterable[ScheduledAction]:
+        return (ScheduledAction(f"{self.name} seals {self._ended[0]}", self._seal),) if self._ended else ()
+
+    def _answers(self) -> Iterable[ScheduledAction]:
         silent = self.around.lasting is Lasting.NOBODY_ANSWERS
         for place in [place for place, (_, asked) in enumerate(self._asked) if asked.what == "confirm" or not silent]:
             yield ScheduledAction(f"{self.name} probes", lambda place=place: self._answer(place))
-        if self._ended:
-            yield ScheduledAction(f"{self.name} seals {self._ended[0]}", self._seal)
 
     def _round(self) -> None:
         batch = self.reader.read()
