@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Look:
+class PinComparison:
     """One tool of a server: new, same, changed or gone; and what the server says of it."""
 
     server: str
@@ -29,10 +29,10 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Looked:
+class PinComparisons:
     """What was found; `unreachable` says why of servers that did not answer."""
 
-    tools: tuple[Look, ...]
+    tools: tuple[PinComparison, ...]
     unreachable: Mapping[str, str]
     found: "Mapping[str, Sequence[ListedTool]]"
     pins: "Pins"
@@ -58,7 +58,7 @@ class Looked:
             ) from None
 
 
-def look() -> Looked:
+def look() -> PinComparisons:
     """Ask every server of the file that AETHERIS_MCP names.
 
     Raises: CommandError.
@@ -81,16 +81,16 @@ def look() -> Looked:
     unreachable = {name: str(said) for name, said in asked.items() if isinstance(said, Exception)}
     found = {name: said for name, said in asked.items() if not isinstance(said, Exception)}
     looks = (one for name, listed in found.items() for one in _looks(name, listed, pinned.get(name, {})))
-    return Looked(tuple(looks), unreachable, found, pins)
+    return PinComparisons(tuple(looks), unreachable, found, pins)
 
 
-def _looks(server: str, listed: "Sequence[ListedTool]", pinned: Mapping[str, str]) -> Iterator[Look]:
+def _looks(server: str, listed: "Sequence[ListedTool]", pinned: Mapping[str, str]) -> Iterator[PinComparison]:
     from aetheris.sdk.toolkits.mcp import fingerprint  # noqa: PLC0415  a second
 
     for tool in listed:
         now, was = fingerprint(tool), pinned.get(tool.name)
         state = "new" if was is None else "same" if now == was else "changed"
         hints = tool.annotations.model_dump(mode="json", by_alias=True, exclude_none=True) if tool.annotations else {}
-        yield Look(server, tool.name, state, hints, tool.description or "")
+        yield PinComparison(server, tool.name, state, hints, tool.description or "")
     for name in sorted(pinned.keys() - {tool.name for tool in listed}):
-        yield Look(server, name, "gone", {}, "")
+        yield PinComparison(server, name, "gone", {}, "")

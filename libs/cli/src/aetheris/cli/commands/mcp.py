@@ -11,7 +11,7 @@ import typer
 from aetheris.cli import local
 from aetheris.cli.console import Exit, Json, end, errors_as_exits, print_json, progress, table
 from aetheris.cli.given import Config, given
-from aetheris.cli.mcp_pins import Looked, look
+from aetheris.cli.mcp_pins import PinComparisons, look
 from aetheris.sdk.client import AsyncClient
 from aetheris.sdk.client.calls import trusted
 
@@ -58,7 +58,7 @@ def pin(
             end(Exit.FAILED)
 
 
-def _show(looked: Looked, *, as_json: bool) -> None:
+def _show(looked: PinComparisons, *, as_json: bool) -> None:
     if as_json:
         print_json({"tools": [asdict(one) for one in looked.tools], "unreachable": dict(looked.unreachable)})
         return

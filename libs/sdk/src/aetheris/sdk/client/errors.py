@@ -4,9 +4,9 @@ ApiError                an answer other than yes: `code`, `message`, `details`
 ├── BadRequest          400; `field` names what is wrong
 ├── Unauthorized        401
 ├── Forbidden           403, somebody else may do it
-├── NotFound            404, also for what belongs to another tenant
+├── ResourceNotFound    404, also for what belongs to another tenant
 ├── Conflict            409, what stands contradicts the request
-├── TooMany             429, more than may be had at a time
+├── TooManyRequests     429, more than may be had at a time
 └── Unreachable         no connection, or 503; `retry_after_s` where the gateway says so
 """
 
@@ -51,7 +51,7 @@ class Conflict(ApiError):
     """What stands contradicts the request."""
 
 
-class TooMany(ApiError):
+class TooManyRequests(ApiError):
     """More than may be had at a time; nothing was done."""
 
     @property
@@ -75,7 +75,7 @@ _ERRORS: Mapping[int, type[ApiError]] = {
     403: Forbidden,
     404: ResourceNotFound,
     409: Conflict,
-    429: TooMany,
+    429: TooManyRequests,
     503: Unreachable,
 }
 

@@ -1,15 +1,15 @@
 """What an answer other than yes looks like: {"error": {"code", "message", "details"}} (docs/http-api.md).
 
 Problem
-├── BadRequest      400, names the field
-├── Unauthorized    401
-├── Forbidden       403, somebody else may do it
-├── NotFound        404, also for what belongs to another tenant
-├── Conflict        409, what stands in the log contradicts the request
-├── TooLarge        413, Kafka will not have it
-├── TooMany         429, somebody has as much as he may have at a time
-└── Unavailable     503, with the seconds after which to try again
-    └── NotBegun    a job that is submitted, and has no events yet
+├── BadRequestProblem    400, names the field
+├── UnauthorizedProblem  401
+├── ForbiddenProblem     403, somebody else may do it
+├── NotFoundProblem      404, also for what belongs to another tenant
+├── ConflictProblem      409, what stands in the log contradicts the request
+├── TooLarge             413, Kafka will not have it
+├── TooMany              429, somebody has as much as he may have at a time
+└── Unavailable          503, with the seconds after which to try again
+    └── NotBegun         a job that is submitted, and has no events yet
 """
 
 from typing import Any, ClassVar
