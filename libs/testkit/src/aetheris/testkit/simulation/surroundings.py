@@ -45,6 +45,11 @@ class Offsets:
         """Where a member starts that goes by the rules."""
         return self.committed.get(topic, 0)
 
+    def commit(self, positions: Mapping[Topic, int], still_needed: Mapping[Topic, int | None]) -> None:
+        """Of each of these topics: where it is still needed from, else as far as it was read."""
+        for topic, low in still_needed.items():
+            self.committed[topic] = positions[topic] if low is None else min(low, positions[topic])
+
 
 @dataclass(slots=True)
 class RunProgress:

@@ -333,12 +333,10 @@ class SimulatedExecutor:
         if not self.owner:
             return
         self._checkpoints.take()
-        offsets, positions = self.around.group(ROLE).committed, self.reader.positions
-        for topic, low in (
-            (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
-            (Topic.TOOLS_GRANTS, self.core.low_water()),
-        ):
-            offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
+        positions = self.reader.positions
+        mark = self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])
+        still_needed = {Topic.JOBS_EVENTS: mark, Topic.TOOLS_GRANTS: self.core.low_water()}
+        self.around.group(ROLE).commit(positions, still_needed)
 
 
 def _identified(event: Event, cause: Sequence[str]) -> tuple[str, Event]:

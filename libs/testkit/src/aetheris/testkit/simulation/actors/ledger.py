@@ -189,18 +189,16 @@ class SimulatedLedger:
         if not self.owner:
             return
         self._checkpoints.take()
-        offsets, positions = self.around.group(ROLE).committed, self.reader.positions
-        for topic, low in (
-            (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
-            (Topic.TOOLS_REQUESTS, self.core.open_request()),
-            (Topic.JOBS_COMMANDS, self.core.open_command()),
-        ):
-            before, offsets[topic] = (
-                offsets.get(topic, 0),
-                positions[topic] if low is None else min(low, positions[topic]),
-            )
-            if topic is Topic.JOBS_COMMANDS:
-                self._note_passed_over(self.around.log.topics[topic][before : offsets[topic]])
+        group, positions = self.around.group(ROLE), self.reader.positions
+        still_needed = {
+            Topic.JOBS_EVENTS: self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS]),
+            Topic.TOOLS_REQUESTS: self.core.open_request(),
+            Topic.JOBS_COMMANDS: self.core.open_command(),
+        }
+        before = group.start(Topic.JOBS_COMMANDS)
+        group.commit(positions, still_needed)
+        passed = slice(before, group.start(Topic.JOBS_COMMANDS))
+        self._note_passed_over(self.around.log.topics[Topic.JOBS_COMMANDS][passed])
 
     def _note_passed_over(self, entries: Iterable[Entry]) -> None:
         for body in (entry.body for entry in entries):

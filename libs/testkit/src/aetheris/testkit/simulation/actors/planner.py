@@ -93,12 +93,10 @@ class SimulatedPlanner:
         if not self.owner:
             return
         self._checkpoints.take()
-        offsets, positions = self.around.group(ROLE).committed, self.reader.positions
-        for topic, low in (
-            (Topic.JOBS_EVENTS, self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])),
-            (Topic.JOBS_COMMANDS, self.core.low_water()),
-        ):
-            offsets[topic] = positions[topic] if low is None else min(low, positions[topic])
+        positions = self.reader.positions
+        mark = self._checkpoints.mark(self.core.live(), positions[Topic.JOBS_EVENTS])
+        still_needed = {Topic.JOBS_EVENTS: mark, Topic.JOBS_COMMANDS: self.core.low_water()}
+        self.around.group(ROLE).commit(positions, still_needed)
 
     def _indexed(self, job_id: str) -> JobIndexEntry | None:
         return self._index.get(job_id)
