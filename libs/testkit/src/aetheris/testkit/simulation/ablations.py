@@ -41,7 +41,7 @@ def _without_birth_in_executor(real: Callable[..., Any]) -> Callable[..., Any]:
 
     def in_force(core: Any, grant: Any, node_id: str) -> Any:
         job = core.jobs.get(grant.job_id)
-        return real(core, grant if job is None else grant.model_copy(update={"birth": job.birth}), node_id)
+        return real(core, grant if job is None else grant.model_copy(update={"birth": job.creation_offset}), node_id)
 
     return in_force
 
@@ -55,7 +55,7 @@ def _without_birth_in_read_back(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def _without_birth_in_ledger(real: Callable[..., Any]) -> Callable[..., Any]:
     def in_force(job: Any, request: Any) -> Any:
-        return real(job, request.model_copy(update={"birth": job.state.birth}))
+        return real(job, request.model_copy(update={"birth": job.state.creation_offset}))
 
     return in_force
 
