@@ -100,7 +100,7 @@ def test_a_restart_that_would_be_refused_ends_nothing(folder: Path) -> None:
 
 
 def test_no_file_of_the_folder_stands_for_what_is_installed(folder: Path) -> None:
-    """The services start in the project's folder; whoever can write there is not to run in the ledger or the gateway."""
+    """The services start in the project's folder; who can write there is not to run in the ledger or the gateway."""
     _write(folder, "allow")
     for name in ("structlog", "uvloop", "aiokafka", "httpx", "redis", "tomllib", "sitecustomize", "encodings"):
         (folder / f"{name}.py").write_text("from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\n")
