@@ -85,12 +85,22 @@ def test_no_two_tenants_releases_have_one_key() -> None:
     assert key("a:b", "c") != key("a", "b:c")
 
 
+class Listed:
+    """Knows whose the jobs in the views are, and one old job."""
+
+    def __init__(self, views: Views) -> None:
+        self.listed_tenants = views.tenants
+
+    async def tenant(self, job_id: str) -> str | None:
+        return "a" if job_id == "old" else None
+
+
 class Effects:
     """A log of births and effects, and the index over it."""
 
     def __init__(self, redis: Redis, views: Views) -> None:
         self.log, self.clock = MemoryLog(partitions=1), VirtualClock(datetime.fromtimestamp(0, UTC))
-        self.index = EffectIndex(self.log, redis, views, self.clock, patience_s=10)
+        self.index = EffectIndex(self.log, redis, Listed(views), self.clock, patience_s=10)
 
     async def append(self, *event: ev.Event) -> None:
         appender = self.log.appender()
@@ -154,7 +164,10 @@ async def test_pages_of_effects_hold_ones_own_and_their_cursors_name_nobody_else
     _, cursor = await effects.index.newest("a", 0, None, 2)
     with pytest.raises(BadRequestProblem, match="cursor"):
         await effects.index.newest("a:b", 0, cursor, 2)
-    later = EffectIndex(effects.log, redis, views, effects.clock, patience_s=10)  # read on behind the births
+    await effects.append(effect("old", "re_old"))
+    assert [one.job_id for one in await effects.index.by_external_id("a", "re_old")] == ["old"]
+    assert await effects.index.by_external_id("a:b", "re_old") == []
+    later = EffectIndex(effects.log, redis, Listed(views), effects.clock, patience_s=10)  # read on behind the births
     await views.put([row("a-0", "a", "running")])
     await effects.append(effect("a-0", "re_late"))
     assert [one.job_id for one in await later.by_external_id("a", "re_late")] == ["a-0"]

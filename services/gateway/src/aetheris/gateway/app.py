@@ -24,6 +24,7 @@ from aetheris.gateway.index import JobIndex
 from aetheris.gateway.intake import Intake
 from aetheris.gateway.job_histories import JobHistories
 from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.reconciliation import Reconciliation
 from aetheris.gateway.reconciliation_scheduler import ReconciliationScheduler
@@ -120,6 +121,7 @@ class _Sources:
     index: JobIndex
     feed: Feed
     history: JobLogReader
+    rows: JobRows
     tools: Table
     workers: Table
     effects: EffectIndex
@@ -130,14 +132,19 @@ class _Sources:
 
 def _sources(parts: Runtime, settings: GatewaySettings) -> _Sources:
     views = Views(parts.redis)
+    index = JobIndex(parts.log, views, parts.clock, settings.shown_in_lists_s)
+    feed = Feed(parts.log, parts.clock, settings.lazy_pause_s)
+    history = JobLogReader(parts.log, readers=READERS)
+    rows = JobRows(views=views, index=index, untaken=Untaken(parts.log), history=history, feed=feed)
     return _Sources(
         views=views,
-        index=JobIndex(parts.log, views, parts.clock),
-        feed=Feed(parts.log, parts.clock, settings.lazy_pause_s),
-        history=JobLogReader(parts.log, readers=READERS),
+        index=index,
+        feed=feed,
+        history=history,
+        rows=rows,
         tools=Table(parts.log, Topic.TOOLS_REGISTRY),
         workers=Table(parts.log, Topic.WORKERS),
-        effects=EffectIndex(parts.log, parts.redis, views, parts.clock, settings.request_s / 2),
+        effects=EffectIndex(parts.log, parts.redis, rows, parts.clock, settings.request_s / 2),
     )
 
 
@@ -151,8 +158,7 @@ def _services(
         history=sources.history,
         feed=feed,
         index=sources.index,
-        views=views,
-        untaken=Untaken(parts.log),
+        rows=sources.rows,
         deadlines=deadlines,
     )
     writer = CommandWriter(
@@ -180,6 +186,7 @@ def _services(
             feed=feed,
             index=sources.index,
             views=views,
+            rows=sources.rows,
             registry=registry,
             deadlines=deadlines,
             clock=clock,
@@ -188,7 +195,13 @@ def _services(
         commands=JobCommands(reader, writer, deadlines),
         reconciliation=Reconciliation(reader, writer, registry, deadlines),
         human_requests=HumanRequests(
-            reader=reader, writer=writer, views=views, registry=registry, deadlines=deadlines, clock=clock
+            reader=reader,
+            writer=writer,
+            views=views,
+            rows=sources.rows,
+            registry=registry,
+            deadlines=deadlines,
+            clock=clock,
         ),
         histories=JobHistories(reads, sources.effects, parts.blobs, deadlines),
         verifier=proofs(reader=reader, deadlines=deadlines, clock=clock),

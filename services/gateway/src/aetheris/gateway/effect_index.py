@@ -67,8 +67,12 @@ class Spot:
 class Tenants(Protocol):
     """Who knows whose a job is."""
 
-    async def tenants(self, job_ids: Iterable[str]) -> Mapping[str, str]:
-        """The tenants of those of the jobs that are known; raises Unavailable, RedisUnavailable."""
+    async def listed_tenants(self, job_ids: Iterable[str]) -> Mapping[str, str]:
+        """The tenants of those of the jobs that are listed; raises Unavailable, RedisUnavailable."""
+        ...
+
+    async def tenant(self, job_id: str) -> str | None:
+        """That of any job; None where there is no such job; raises Unavailable, RedisUnavailable, LogError."""
         ...
 
 
@@ -173,12 +177,14 @@ class EffectIndex:
         """Each with its tenant; without what is nobody's."""
         if not spots:
             return []
-        listed = await self._jobs.tenants({spot.found.job_id for spot in spots})
+        listed = await self._jobs.listed_tenants({spot.found.job_id for spot in spots})
         young_ms = self._clock.now().timestamp() * 1000 - NOBODYS_AFTER_MS
         owned: list[tuple[str, Spot]] = []
         for spot in spots:
-            tenant = listed.get(spot.found.job_id) or self._born.get(spot.found.job_id)
+            job_id = spot.found.job_id
+            tenant = listed.get(job_id) or self._born.get(job_id) or await self._jobs.tenant(job_id)
             if tenant is not None:
+                self._born.setdefault(job_id, tenant)
                 owned.append((tenant, spot))
             elif spot.timestamp_ms > young_ms:
                 raise _indexing()

@@ -12,6 +12,7 @@ from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import JobFeed
 from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views
 from aetheris.protocol.api import RequestBody, RequestStanding, RespondBody, Responded
@@ -36,6 +37,7 @@ class HumanRequests:
         reader: JobReader,
         writer: CommandWriter,
         views: Views,
+        rows: JobRows,
         registry: Registry,
         deadlines: Deadlines,
         clock: Clock,
@@ -43,6 +45,7 @@ class HumanRequests:
         self._reader = reader
         self._writer = writer
         self._views = views
+        self._rows = rows
         self._registry = registry
         self._deadlines = deadlines
         self._clock = clock
@@ -112,7 +115,7 @@ class HumanRequests:
 
     async def _row(self, caller: Caller, request_id: str) -> Row:
         job_id = job_of(request_id)
-        row = await self._views.job(job_id) if job_id is not None else None
+        row = await self._rows.listed(job_id) if job_id is not None else None
         if row is None or row.tenant != caller.tenant:
             raise requests.unknown()
         return row

@@ -1,14 +1,15 @@
 """jobs.index, projected into the views: once from its beginning, then as it grows, again when Redis lost them.
 
-Where an ended job's records lie is kept here, in memory: some 80 bytes a job, as in the planner.
+A sealed job's row lasts for a time from its seal on. Where its records lie is kept here, in memory, for ever: some 80
+bytes a job, as in the planner. By that it is found, and its row made again (`job_rows`).
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 
-from aetheris.gateway.views import Row, Views
+from aetheris.gateway.views import Row, Views, ViewsLost
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, Message
@@ -16,7 +17,7 @@ from aetheris.protocol.messages.envelope import Envelope, Undecodable, decode_me
 from aetheris.runtime.base.clock import Clock
 from aetheris.runtime.base.fresh_ids import fresh_id
 from aetheris.runtime.log.interface import Log, LogUnreachable, Place
-from aetheris.runtime.log.job_lines import ENDS, JobLine, JobLines, line_of
+from aetheris.runtime.log.job_lines import JobLine, JobLines, line_of
 from aetheris.runtime.log.pump import Pump
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.redis.client import RedisUnavailable
@@ -32,10 +33,11 @@ _LOOK_S = 1.0
 class JobIndex:
     """Keeps the views as jobs.index has them; writes idempotent rows, so several gateways may do it at a time."""
 
-    def __init__(self, log: Log, views: Views, clock: Clock) -> None:
+    def __init__(self, log: Log, views: Views, clock: Clock, listed_for_s: float) -> None:
         self._log = log
         self._views = views
         self._clock = clock
+        self._listed_for_ms = round(listed_for_s * 1000)
         self._arrived: list[Record] = []
         self._ahead: dict[str, Row] = {}
         self._lines = JobLines()
@@ -55,11 +57,16 @@ class JobIndex:
         await self._views.put([row])
 
     def line(self, job_id: str) -> JobLine | None:
-        """What jobs.index says of a job that has ended, as far as it was read."""
+        """What jobs.index says of a job that is sealed, as far as it was read."""
         try:
             return line_of(self._lines.get, job_id)
         except ValueError:
             return None
+
+    def check_whole(self) -> None:
+        """Raises ViewsLost while a job that isn't known here may be known to the log."""
+        if not self._loaded:
+            raise ViewsLost
 
     def report_loss(self) -> None:
         """A read found the views lost: look now."""
@@ -90,14 +97,15 @@ class JobIndex:
         places = [(Topic.JOBS_INDEX, number) for number in range(await self._log.partitions(Topic.JOBS_INDEX))]
         begins, ends = await self._log.beginning_offsets(places), await self._log.end_offsets(places)
         whole = sum(ends[place] - begins[place] for place in places)
-        done = 0
-        self._built = f"0 of {whole} records"
-        for place, end in ends.items():
-            async for records in replay(self._log, place, begins[place], end):
-                await self._project(record for record in records if record.offset < end)
-                await self._views.go_on(build)
-                self._built = f"{done + min(records[-1].offset + 1, end) - begins[place]} of {whole} records"
-            done += end - begins[place]
+        for what in (self._take_lines, self._project):  # what is known to be sealed is not listed as it was before
+            done = 0
+            self._built = f"0 of {whole} records"
+            for place, end in ends.items():
+                async for records in replay(self._log, place, begins[place], end):
+                    await what([record for record in records if record.offset < end])
+                    await self._views.go_on(build)
+                    self._built = f"{done + min(records[-1].offset + 1, end) - begins[place]} of {whole} records"
+                done += end - begins[place]
         await self._views.put(list(self._ahead.values()))
         return ends if await self._views.complete(build, run_id) else None
 
@@ -114,9 +122,11 @@ class JobIndex:
                     self._doubted = False
                     if await self._views.lost():
                         break
+                    await self._views.sweep(self._now_ms())
                     look_s = self._clock.monotonic() + _LOOK_S
                 await self._rung()
                 records, self._arrived = self._arrived, []
+                await self._take_lines(records)
                 await self._project(records)
                 if not records:
                     await pump.check_silence()
@@ -140,17 +150,32 @@ class JobIndex:
         self._arrived.extend(records)
         self._wake_up.set()
 
-    async def _project(self, records: Iterable[Record]) -> None:
-        rows: list[Row] = []
+    async def _take_lines(self, records: Sequence[Record]) -> None:
+        """Know from now on where sealed jobs lie."""
         for record in records:
             entry = _entry_of(record)
-            if isinstance(entry, JobBehind) or (isinstance(entry, JobIndexEntry) and entry.status in ENDS):
+            if isinstance(entry, JobBehind) or (isinstance(entry, JobIndexEntry) and entry.stretches):
                 self._lines[(record.key or b"").decode(errors="replace")] = record.value
-            if isinstance(entry, JobIndexEntry):
-                rows.append(_row_of(entry, record.offset))
+
+    async def _project(self, records: Sequence[Record]) -> None:
+        rows: list[Row] = []
+        over: list[str] = []
+        now_ms = self._now_ms()
+        for record in records:
+            entry = _entry_of(record)
+            if not isinstance(entry, JobIndexEntry):
+                continue
+            ends_ms = record.timestamp_ms + self._listed_for_ms if entry.stretches else None
+            if ends_ms is not None and ends_ms <= now_ms:
+                over.append(entry.job_id)
+            elif ends_ms is not None or entry.job_id not in self._lines:
+                rows.append(_row_of(entry, record.offset, ends_ms))
+            self._ahead.pop(entry.job_id, None)
         await self._views.put(rows)
-        for row in rows:
-            self._ahead.pop(row.job_id, None)
+        await self._views.drop(over)
+
+    def _now_ms(self) -> int:
+        return round(self._clock.now().timestamp() * 1000)
 
 
 def _entry_of(record: Record) -> Message | None:
@@ -163,7 +188,7 @@ def _entry_of(record: Record) -> Message | None:
     return envelope.body if isinstance(envelope, Envelope) else None
 
 
-def _row_of(entry: JobIndexEntry, offset: int) -> Row:
+def _row_of(entry: JobIndexEntry, offset: int, ends_ms: int | None) -> Row:
     return Row(
         job_id=entry.job_id,
         tenant=entry.tenant,
@@ -176,4 +201,5 @@ def _row_of(entry: JobIndexEntry, offset: int) -> Row:
         requests=entry.requests,
         trace=entry.trace,
         paused=entry.paused,
+        ends_ms=ends_ms,
     )

@@ -13,6 +13,7 @@ from aetheris.gateway.end_waits import EndWait, EndWaits
 from aetheris.gateway.feed import Feed
 from aetheris.gateway.index import JobIndex
 from aetheris.gateway.job_reader import JobReader
+from aetheris.gateway.job_rows import JobRows
 from aetheris.gateway.reads import Reads
 from aetheris.gateway.registry import Registry
 from aetheris.gateway.views import Row, Views, timestamp
@@ -41,6 +42,7 @@ class Intake:
         feed: Feed,
         index: JobIndex,
         views: Views,
+        rows: JobRows,
         registry: Registry,
         deadlines: Deadlines,
         clock: Clock,
@@ -52,6 +54,7 @@ class Intake:
         self._feed = feed
         self._index = index
         self._views = views
+        self._rows = rows
         self._registry = registry
         self._deadlines = deadlines
         self._clock = clock
@@ -127,7 +130,7 @@ class Intake:
         return job_id_of(caller.tenant, key), key
 
     async def _is_dead(self, job_id: str) -> bool:
-        row = await self._views.job(job_id)
+        row = await self._rows.listed(job_id)
         if row is None or row.status != "failed":
             return False
         state = (await self._reader.fold(row)).state
@@ -141,7 +144,7 @@ class Intake:
 
     async def _standing(self, command: Submit) -> Row | None:
         """The job that an Idempotency-Key already named; None where it must be submitted (again)."""
-        row = await self._views.job(command.job_id)
+        row = await self._rows.listed(command.job_id)
         if row is not None and row.request_hash == command.request_hash:
             return row
         held = row.request_hash if row is not None else await self._views.claim(command.job_id, command.request_hash)

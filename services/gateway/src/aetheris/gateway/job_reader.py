@@ -10,8 +10,8 @@ from aetheris.gateway.core.problems import NotFoundProblem, Unavailable
 from aetheris.gateway.deadlines import Deadlines
 from aetheris.gateway.feed import Feed, FeedClosed, JobFeed
 from aetheris.gateway.index import JobIndex
-from aetheris.gateway.untaken import Untaken
-from aetheris.gateway.views import Row, Views
+from aetheris.gateway.job_rows import JobRows
+from aetheris.gateway.views import Row
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import fold_into, since_creation
 from aetheris.protocol.fold.state import JobState
@@ -34,16 +34,14 @@ class JobReader:
         history: JobLogReader,
         feed: Feed,
         index: JobIndex,
-        views: Views,
-        untaken: Untaken,
+        rows: JobRows,
         deadlines: Deadlines,
     ) -> None:
         self._log = log
         self._history = history
         self._feed = feed
         self._index = index
-        self._views = views
-        self._untaken = untaken
+        self._rows = rows
         self._deadlines = deadlines
 
     async def row(self, caller: Caller, job_id: str) -> Row:
@@ -53,7 +51,7 @@ class JobReader:
             NotFound.
             ViewsLost, RedisUnavailable, LogError: within a deadline.
         """
-        row = await self._views.job(job_id) or await self._untaken.find(job_id)
+        row = await self._rows.find(job_id)
         if row is None or row.tenant != caller.tenant:
             raise NotFoundProblem("unknown_job", "there is no such job")
         return row

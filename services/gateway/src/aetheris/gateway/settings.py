@@ -18,9 +18,18 @@ class GatewaySettings(HttpSettings):
         None, gt=0, description="Pause between two looks at what an ended job did; unset: only when it is asked"
     )
     reconcile_for_s: float = Field(86400.0, gt=0, description="How long after its birth a job is looked at by itself")
+    listed_for_s: float = Field(
+        2_592_000.0, gt=0, description="How long a sealed job stays in the lists; its id finds it for ever"
+    )
     streams: int = Field(400, ge=1, description="Event streams and waiting requests that are open at a time")
     streams_per_caller: int = Field(100, ge=1, description="The same, of one caller")
     keepalive_s: float = Field(15.0, gt=0, description="Pause after which a silent event stream sends a comment")
+
+    @property
+    def shown_in_lists_s(self) -> float:
+        """How long a sealed job stays in the lists: by them it is looked at again, as long as a setting says so."""
+        looked_at_s = self.reconcile_for_s if self.reconcile_every_s is not None else 0.0
+        return max(self.listed_for_s, looked_at_s)
 
     @property
     def tokens_file(self) -> Path:

@@ -1,5 +1,7 @@
 """The list of jobs in Redis: a hash per job, and per tenant (and status) a sorted set by creation time.
 
+It holds the jobs that are not sealed, and those that were sealed lately: rows that end are swept out of everything.
+
 Never an authority: rebuilt from jobs.index whenever Redis may have lost any of it, and not served until then. The
 epoch key names the run of the Redis server in which the views were completed: a flush takes it away, a restart
 (which may lose the last second of writes) makes it name another run.
@@ -24,8 +26,13 @@ _BUILDING = "aetheris:gateway:building:"
 _JOB = "aetheris:gateway:job:"
 _JOBS, _REQUESTS = "jobs", "asked"
 """The lists of a tenant, as keys and cursors name them."""
+_LISTS, _ASKED = f"aetheris:gateway:{_JOBS}:", f"aetheris:gateway:{_REQUESTS}:"
+_OF_DROP = (_JOB, _LISTS, _ASKED)
+"""What its script is told of keys."""
 _REQUEST = "aetheris:gateway:request:"
 _TURN = "aetheris:gateway:turn:"
+_ENDING = "aetheris:gateway:ending"
+"""Jobs whose row ends, by when that is."""
 
 STATUSES = ("submitted", "running", "waiting", "paused", "needs_upgrade", "completed", "failed", "cancelled")
 """What a row may say of its job; finer words are the job's own view's."""
@@ -40,7 +47,7 @@ _BULK_DEADLINE_S = 10.0
 # A later record of jobs.index replaces an earlier one; what the gateway says ahead of it (offset −1) replaces nothing.
 _PUT = """
 local offset, place, tenant, status = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
-local list, open, asked = ARGV[5], ARGV[6], ARGV[7]
+local list, open, asked, ends = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local held = redis.call('HMGET', KEYS[1], 'offset', 'place', 'status', 'requests')
 if held[1] and (offset < 0 or tonumber(held[1]) > offset) then return 0 end
 if held[2] then
@@ -60,11 +67,41 @@ if asked ~= '' then
   end
   redis.call('HSET', KEYS[1], 'requests', asked)
 end
-redis.call('HSET', KEYS[1], 'offset', offset, 'place', place, 'tenant', tenant, 'status', status, unpack(ARGV, 8))
+redis.call('HSET', KEYS[1], 'offset', offset, 'place', place, 'tenant', tenant, 'status', status, unpack(ARGV, 10))
 redis.call('ZADD', list .. '*', 0, place)
 redis.call('ZADD', list .. status, 0, place)
+if ends ~= '' then redis.call('ZADD', KEYS[2], ends, ARGV[9]) end
 return 1
 """
+_DROP = """
+local function drop(key, job)
+  local held = redis.call('HMGET', key, 'tenant', 'place', 'status', 'requests')
+  redis.call('ZREM', KEYS[1], job)
+  if not held[1] then return end
+  local tenant = #held[1] .. ':' .. held[1]
+  redis.call('ZREM', ARGV[2] .. tenant .. ':*', held[2])
+  redis.call('ZREM', ARGV[2] .. tenant .. ':' .. held[3], held[2])
+  for _, request in ipairs(held[4] and cjson.decode(held[4]) or {}) do
+    redis.call('ZREM', ARGV[3] .. tenant, request.created_at .. '|' .. request.id)
+  end
+  redis.call('DEL', key)
+end
+"""
+_DROP_THESE = (
+    _DROP
+    + """
+for at = 4, #ARGV do drop(ARGV[1] .. ARGV[at], ARGV[at]) end
+return 1
+"""
+)
+_SWEEP = (
+    _DROP
+    + """
+local over = redis.call('ZRANGE', KEYS[1], '-inf', ARGV[4], 'BYSCORE', 'LIMIT', 0, ARGV[5])
+for _, job in ipairs(over) do drop(ARGV[1] .. job, job) end
+return #over
+"""
+)
 _COMPLETE = """
 if redis.call('DEL', KEYS[2]) == 0 then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
@@ -90,6 +127,8 @@ class Row:
     trace: bool | None = None
     """Whether its submission wants it traced."""
     paused: ListedPause | None = None
+    ends_ms: int | None = None
+    """When the row ends; None as long as the job isn't sealed."""
 
     @property
     def first_offset(self) -> int | None:
@@ -219,6 +258,30 @@ class Views:
             portion = rows[start : start + _PORTION]
             await self._redis.pipeline([_put(row) for row in portion], _BULK_DEADLINE_S)
 
+    async def drop(self, job_ids: Sequence[str]) -> None:
+        """Take rows out, where there are any.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        for start in range(0, len(job_ids), _PORTION):
+            portion = job_ids[start : start + _PORTION]
+            there = await self._redis.pipeline([("EXISTS", _JOB + job_id) for job_id in portion], _BULK_DEADLINE_S)
+            listed = [job_id for job_id, count in zip(portion, there, strict=True) if count]
+            if listed:
+                await self._redis.pipeline([("EVAL", _DROP_THESE, 1, _ENDING, *_OF_DROP, *listed)], _BULK_DEADLINE_S)
+
+    async def sweep(self, now_ms: int) -> None:
+        """Take out the rows whose time is over.
+
+        Raises:
+            RedisUnavailable: not within the deadline.
+        """
+        swept = _PORTION
+        while swept == _PORTION:
+            script = ("EVAL", _SWEEP, 1, _ENDING, *_OF_DROP, now_ms, _PORTION)
+            (swept,) = await self._redis.pipeline([script], _BULK_DEADLINE_S)
+
     async def lost(self) -> bool:
         """Whether Redis may have lost any of the views.
 
@@ -284,16 +347,18 @@ def _put(row: Row) -> Command:
     place = _place(row)
     key = _JOB + row.job_id
     lists = _list_of(row.tenant), _asked_of(row.tenant)
-    return ("EVAL", _PUT, 1, key, row.offset, place, row.tenant, row.status, *lists, asked, *fields)
+    ends = "" if row.ends_ms is None else row.ends_ms
+    said = (row.offset, place, row.tenant, row.status, *lists, asked, ends, row.job_id)
+    return ("EVAL", _PUT, 2, key, _ENDING, *said, *fields)
 
 
 def _list_of(tenant: str) -> str:
     """The key of a tenant's jobs, without the status that they have: "*" for all."""
-    return f"aetheris:gateway:{_JOBS}:{of_tenant(tenant)}:"
+    return f"{_LISTS}{of_tenant(tenant)}:"
 
 
 def _asked_of(tenant: str) -> str:
-    return f"aetheris:gateway:{_REQUESTS}:{of_tenant(tenant)}"
+    return _ASKED + of_tenant(tenant)
 
 
 def _place(row: Row) -> str:
