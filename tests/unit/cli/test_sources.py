@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from aetheris.cli.embedded.imports import files_of
 from aetheris.cli.embedded.sources import Sources
 
 
@@ -33,6 +34,14 @@ def test_what_a_module_imports_at_any_remove_and_what_lies_beside_it(
     assert sources.changed() == ["shop.py"]
     _write(tmp_path / "desk" / "unused.py", "x = 1\n")
     assert sources.changed() == ["unused.py"]
+
+
+def test_modules_are_looked_for_where_the_services_will_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop.py").write_text("import prices\n")
+    (tmp_path / "prices.py").touch()
+    assert files_of("shop") == []
+    monkeypatch.setenv("AETHERIS_TOOLS_FOLDER", str(tmp_path))
+    assert files_of("shop") == [tmp_path / "shop.py", tmp_path / "prices.py"]
 
 
 def _write(path: Path, text: str) -> None:

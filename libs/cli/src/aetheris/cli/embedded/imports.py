@@ -13,7 +13,7 @@ _PYTHON = (sysconfig.get_path("stdlib"), *((sys.prefix,) if sys.prefix != sys.ba
 
 
 def files_of(module: str) -> list[Path]:
-    """The module's own file, and those below the working directory, or in the module's own package, that it imports.
+    """The module's own file, and those below the folder of the tools, or in the module's own package, that it imports.
 
     At any remove. Installed packages are left out, as is what is imported by a name that is made as the program runs.
     Empty where there is no such module.
@@ -37,8 +37,8 @@ def files_of(module: str) -> list[Path]:
 
 
 def module_file(module: str) -> Path | None:
-    """The file of a module, found without importing it, in the working directory last; None where there is none."""
-    where: Sequence[str] | None = [*sys.path, os.getcwd()]
+    """The file of a module, found without importing it, in the folder of the tools last; None where there is none."""
+    where: Sequence[str] | None = [*sys.path, _folder()]
     found: ModuleSpec | None = None
     parts = module.split(".")
     PathFinder.invalidate_caches()
@@ -50,9 +50,14 @@ def module_file(module: str) -> Path | None:
     return Path(found.origin) if found is not None and found.origin is not None else None
 
 
+def _folder() -> str:
+    """Where tools' modules are, beside what is installed: as the services will look for them."""
+    return os.environ.get("AETHERIS_TOOLS_FOLDER") or os.getcwd()
+
+
 def _is_ours(path: Path) -> bool:
     installed = not _INSTALLED.isdisjoint(path.parts) or any(map(path.is_relative_to, _PYTHON))
-    return path.is_relative_to(os.getcwd()) and not installed
+    return path.is_relative_to(_folder()) and not installed
 
 
 def _imported(module: str, path: Path) -> Iterator[str]:
