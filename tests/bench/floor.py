@@ -23,6 +23,7 @@ from aetheris.rigs.bench.runner import Variant
 from aetheris.rigs.bench.tools import RESULT, append
 from aetheris.rigs.bench.workloads import Workload
 from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.interface import Appender, Reader
 
 PLACE = ("floor", 0)
@@ -132,7 +133,7 @@ async def clients(data: Path, progress: Progress) -> AsyncGenerator[tuple[Append
 
 @asynccontextmanager
 async def _clients(state: State) -> AsyncGenerator[tuple[Appender, Reader, Redis]]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=state.kafka)
+    admin = AIOKafkaAdminClient(**client_options(state.kafka))
     await admin.start()
     await admin.create_topics([NewTopic(PLACE[0], num_partitions=1, replication_factor=1)])
     await admin.close()

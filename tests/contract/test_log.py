@@ -10,6 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from aetheris.protocol.base.records import Draft, Group, Record
 from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.interface import (
     MAX_GROUP_BYTES,
     Appender,
@@ -334,7 +335,7 @@ async def _everything(log: Log, topic: str, partitions: int) -> list[Record]:
 
 
 async def _create(bootstrap: str, name: str, partitions: int) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     await admin.start()
     try:
         await admin.create_topics([NewTopic(name, partitions, 1)])

@@ -25,6 +25,7 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.tls import tls_context
 from aetheris.runtime.process.internal import kept_in, make
 from aetheris.runtime.process.settings import RuntimeSettings
@@ -70,7 +71,7 @@ class Secured:
         )
         context = tls_context(RuntimeSettings.model_validate(files))
         return AIOKafkaProducer(
-            bootstrap_servers=self.address, security_protocol="SSL", ssl_context=context, request_timeout_ms=15_000
+            **client_options(self.address), security_protocol="SSL", ssl_context=context, request_timeout_ms=15_000
         )
 
 

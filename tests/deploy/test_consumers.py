@@ -12,6 +12,7 @@ import pytest
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.processes import end, spawn
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.kafka.bootstrap import login_of, servers_of
 from tests.deploy.kafka_tools import command
 from tests.testkit.external_server import running_outside, until
 from tests.testkit.system import System, running_system
@@ -48,10 +49,24 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Generator[FinishedJob]:
             yield FinishedJob(system, job, events())
 
 
-def test_the_console_consumer(reported: FinishedJob) -> None:
+def logged_in(bootstrap: str) -> dict[str, str]:
+    """What a client of Kafka's own needs to be heard."""
+    login = login_of(bootstrap)
+    assert login is not None
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{module} required username="{login.user}" password="{login.password}";',
+    }
+
+
+def test_the_console_consumer(reported: FinishedJob, tmp_path: Path) -> None:
+    bootstrap, config = reported.system.state().kafka, tmp_path / "client.properties"
+    config.write_text("".join(f"{name}={value}\n" for name, value in logged_in(bootstrap).items()))
     properties = ["print.headers=true", "print.key=true", "key.separator=|", "headers.separator=,"]
-    argv = ["--bootstrap-server", reported.system.state().kafka, "--topic", Topic.JOBS_EVENTS, "--from-beginning"]
-    argv += ["--max-messages", str(len(reported.events))]
+    argv = ["--bootstrap-server", servers_of(bootstrap), "--topic", Topic.JOBS_EVENTS, "--from-beginning"]
+    argv += ["--command-config", str(config), "--max-messages", str(len(reported.events))]
     argv += [part for one in properties for part in ("--formatter-property", one)]
     consumer = command("org.apache.kafka.tools.consumer.ConsoleConsumer", *argv)
     done = subprocess.run(consumer, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
@@ -68,8 +83,11 @@ def test_the_console_consumer(reported: FinishedJob) -> None:
 def test_connects_file_sink(reported: FinishedJob, tmp_path: Path) -> None:
     sunk = tmp_path / "events.txt"
     text = "org.apache.kafka.connect.storage.StringConverter"
+    known = logged_in(reported.system.state().kafka)
     worker = {
-        "bootstrap.servers": reported.system.state().kafka,
+        "bootstrap.servers": servers_of(reported.system.state().kafka),
+        **known,
+        **{f"consumer.{name}": value for name, value in known.items()},
         "key.converter": text,
         "value.converter": text,
         "offset.storage.file.filename": str(tmp_path / "offsets"),

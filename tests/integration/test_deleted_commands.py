@@ -8,6 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.kafka.bootstrap import client_options
 from tests.testkit.policies import ALLOW_ALL, ruled_by
 from tests.testkit.rig import Rig, running_rig
 from tests.testkit.system import System
@@ -30,7 +31,7 @@ def delete(system: System, ends: dict[tuple[str, int], int]) -> None:
     """What retention does after a week."""
 
     async def ask() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=system.state().kafka)
+        admin = AIOKafkaAdminClient(**client_options(system.state().kafka))
         await admin.start()
         try:
             await admin.delete_records({TopicPartition(*place): RecordsToDelete(at) for place, at in ends.items()})

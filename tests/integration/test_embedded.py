@@ -31,6 +31,7 @@ from aetheris.cli.embedded.ports import Ports, free_port
 from aetheris.cli.embedded.services import Service, with_counts
 from aetheris.cli.embedded.supervisor import Child, next_backoff
 from aetheris.cli.embedded.valkey import Valkey, running_valkey
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.process.installation import named
 
 pytestmark = pytest.mark.real
@@ -95,7 +96,7 @@ def is_alive(number: int) -> bool:
 
 
 async def create_topic(address: str, topic: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    admin = AIOKafkaAdminClient(**client_options(address))
     await admin.start()
     try:
         await admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
@@ -104,7 +105,7 @@ async def create_topic(address: str, topic: str) -> None:
 
 
 async def produce(address: str, topic: str, value: bytes) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=address, acks="all", enable_idempotence=True)
+    producer = AIOKafkaProducer(**client_options(address), acks="all", enable_idempotence=True)
     await producer.start()
     try:
         await producer.send_and_wait(topic, value)
@@ -114,7 +115,7 @@ async def produce(address: str, topic: str, value: bytes) -> None:
 
 async def first_value(address: str, topic: str) -> bytes:
     partition = TopicPartition(topic, 0)
-    consumer = AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="none", enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(**client_options(address), auto_offset_reset="none", enable_auto_commit=False)
     consumer.assign([partition])
     await consumer.start()
     try:

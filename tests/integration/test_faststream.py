@@ -22,6 +22,7 @@ from aetheris.protocol.messages.envelope import draft
 from aetheris.protocol.messages.events import JobCompleted
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -140,7 +141,7 @@ async def test_a_gap_is_an_error_and_never_a_jump(tmp_path: Path) -> None:
 
 async def forget(kafka: str, job: str, before: int) -> None:
     """The broker no longer has what lies before that offset of the job's partition."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    admin = AIOKafkaAdminClient(**client_options(kafka))
     await admin.start()
     place = TopicPartition(Topic.JOBS_EVENTS, partition_of(job, 1))
     await admin.delete_records({place: RecordsToDelete(before_offset=before)})

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.runtime.process.installation import process_of
 from tests.testkit.attempts import fresh
@@ -265,7 +266,7 @@ def test_a_second_effect_that_a_human_brought_about_is_told_by_verify_and_raises
 
 @asynccontextmanager
 async def consumer(rig: DoubtRig) -> AsyncGenerator[AIOKafkaConsumer]:
-    async with AIOKafkaConsumer(bootstrap_servers=rig.system.state().kafka) as reading:
+    async with AIOKafkaConsumer(**client_options(rig.system.state().kafka)) as reading:
         yield reading
 
 
@@ -283,7 +284,7 @@ async def request_of(rig: DoubtRig, job: str) -> Any:
 
 async def repeat(rig: DoubtRig, request: Any, times: int) -> None:
     """The same request again and again, from a producer of its own."""
-    async with AIOKafkaProducer(bootstrap_servers=rig.system.state().kafka) as producer:
+    async with AIOKafkaProducer(**client_options(rig.system.state().kafka)) as producer:
         for _ in range(times):
             await producer.send_and_wait(
                 request.topic,
@@ -308,7 +309,7 @@ async def taken_up(rig: DoubtRig, partition: int) -> None:
     """Return once the ledger has judged every request of the partition: its group's offset says so."""
     place = TopicPartition(Topic.TOOLS_REQUESTS, partition)
     wanted = await end_of(rig, Topic.TOOLS_REQUESTS, partition)
-    admin = AIOKafkaAdminClient(bootstrap_servers=rig.system.state().kafka)
+    admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
     await admin.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -320,7 +321,7 @@ async def taken_up(rig: DoubtRig, partition: int) -> None:
 
 async def executors_settled(rig: DoubtRig) -> None:
     """Return once both are members: one that comes back from its sleep takes calls from the other."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=rig.system.state().kafka)
+    admin = AIOKafkaAdminClient(**client_options(rig.system.state().kafka))
     await admin.start()
     try:
         async with asyncio.timeout(PATIENCE_S):

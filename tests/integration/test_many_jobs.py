@@ -17,6 +17,7 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.messages.commands import JobIndexEntry
 from aetheris.runtime.kafka import KafkaLog
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.job_lines import JobLine, JobLines, read_line
 from aetheris.runtime.log.table import Table
 
@@ -32,7 +33,7 @@ BYTES_A_JOB = 120
 
 async def test_an_index_of_many_jobs_is_loaded_however_long_it_takes(kafka: str) -> None:
     topic = f"index-{uuid.uuid4().hex[:8]}"
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    admin = AIOKafkaAdminClient(**client_options(kafka))
     await admin.start()
     await admin.create_topics([NewTopic(topic, PARTITIONS, 1, topic_configs={"cleanup.policy": "compact"})])
     await admin.close()

@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import UnknownError
 
 from aetheris.protocol.base.topics import Topic
+from aetheris.runtime.kafka.bootstrap import client_options
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import ExternalServer
 from tests.testkit.system import System
@@ -37,7 +38,7 @@ def strange(topic: Topic) -> list[tuple[bytes | None, bytes | None, list[tuple[s
 
 async def write(system: System) -> None:
     """Each of them, in each partition of each topic."""
-    async with AIOKafkaProducer(bootstrap_servers=system.state().kafka) as producer:
+    async with AIOKafkaProducer(**client_options(system.state().kafka)) as producer:
         for topic in Topic:
             for number in await producer.partitions_for(topic):
                 for key, value, headers in strange(topic):

@@ -10,6 +10,7 @@ from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import BrokerRefused, check_broker, ensure_topics, topic_specs
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.history import JobLogReader
 from aetheris.runtime.log.partitioning import partition_of
 from aetheris.testkit.clock import VirtualClock
@@ -37,7 +38,7 @@ class Pausing(VirtualClock):
 
 async def delete(kafka: str, topic: str) -> None:
     """Return once the broker knows no such topic."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    admin = AIOKafkaAdminClient(**client_options(kafka))
     await admin.start()
     await admin.delete_topics([topic])
     while True:

@@ -15,6 +15,7 @@ from aetheris.protocol.base.records import Draft, Group
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.appender import KafkaAppender
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.interface import Appender, AppendRefused
 from aetheris.runtime.log.replay import replay
 from aetheris.runtime.process.withheld import Withheld
@@ -54,7 +55,7 @@ async def appender(log: KafkaLog) -> AsyncIterator[Appender]:
 
 async def topic(broker: str, partitions: int = 2) -> str:
     name = f"refused-{uuid.uuid4().hex[:8]}"
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker)
+    admin = AIOKafkaAdminClient(**client_options(broker))
     await admin.start()
     await admin.create_topics([NewTopic(name, partitions, 1)])
     await admin.close()

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from aetheris.protocol.base.keys import idempotency_key, job_key
 from aetheris.protocol.base.topics import Topic, dead_letters
+from aetheris.runtime.kafka.bootstrap import client_options, login_of, servers_of
 from aetheris.runtime.log.partitioning import partition_of
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -35,9 +36,15 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[TracedRig]:
 @kcat_needed
 def test_a_client_that_nobody_here_wrote_reads_the_events(rig: TracedRig) -> None:
     job = rig.system.completed(poke("a", "kcat-a"), poke("b", "kcat-b", "a"))
-    broker, topic = rig.system.state().kafka, Topic.JOBS_EVENTS
+    bootstrap, topic = rig.system.state().kafka, Topic.JOBS_EVENTS
+    login = login_of(bootstrap)
+    assert login is not None
+    known = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN"}
+    known |= {"sasl.username": login.user, "sasl.password": login.password}
+    settings = [part for name, value in known.items() for part in ("-X", f"{name}={value}")]
     partition = str(partition_of(job, PARTITIONS))
-    argv = ["kcat", "-C", "-b", broker, "-t", topic, "-p", partition, "-o", "beginning", "-e", "-q", "-J"]
+    argv = ["kcat", *settings, "-C", "-b", servers_of(bootstrap), "-t", topic, "-p", partition]
+    argv += ["-o", "beginning", "-e", "-q", "-J"]
     lines = subprocess.run(argv, capture_output=True, check=True, timeout=30).stdout.splitlines()
     records = [record for record in map(json.loads, lines) if record["key"] == job]
     headers = [dict(zip(r["headers"][::2], r["headers"][1::2], strict=True)) for r in records]
@@ -55,7 +62,7 @@ def test_a_client_that_nobody_here_wrote_reads_the_events(rig: TracedRig) -> Non
 
 async def append(rig: TracedRig, topic: str, job: str, value: bytes, headers: list[tuple[str, bytes]]) -> int:
     """Put a record on a topic as a stranger would; its offset."""
-    async with AIOKafkaProducer(bootstrap_servers=rig.system.state().kafka) as producer:
+    async with AIOKafkaProducer(**client_options(rig.system.state().kafka)) as producer:
         partition = partition_of(job, PARTITIONS)
         sent = await producer.send_and_wait(topic, value, key=job.encode(), partition=partition, headers=headers)
         return sent.offset
@@ -63,7 +70,7 @@ async def append(rig: TracedRig, topic: str, job: str, value: bytes, headers: li
 
 async def dead_letter(rig: TracedRig, topic: str, value: bytes) -> dict[str, bytes]:
     """The headers of the dead letter with these bytes, once it is there."""
-    async with AIOKafkaConsumer(bootstrap_servers=rig.system.state().kafka) as consumer:
+    async with AIOKafkaConsumer(**client_options(rig.system.state().kafka)) as consumer:
         places = [TopicPartition(dead_letters(topic), number) for number in range(PARTITIONS)]
         consumer.assign(places)
         await consumer.seek_to_beginning(*places)

@@ -21,6 +21,7 @@ from aetheris.protocol.base.keys import idempotency_key, job_key
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
+from aetheris.runtime.kafka.bootstrap import client_options
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
 from tests.testkit.prometheus import Prometheus, running_prometheus
@@ -234,7 +235,7 @@ async def test_a_violation_is_an_event_a_metric_and_an_alert_within_a_second(
         output_hash="0",
     )
     record = draft(Topic.JOBS_EVENTS, forged, key=job_id, id="forged", source="test", time="2026-01-01T00:00:00Z")
-    producer = AIOKafkaProducer(bootstrap_servers=rig.system.state().kafka)
+    producer = AIOKafkaProducer(**client_options(rig.system.state().kafka))
     await producer.start()
     try:
         await producer.send_and_wait(record.topic, record.value, record.key, headers=list(record.headers))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.connection import KafkaConnection, connect
 from aetheris.runtime.kafka.wire import Api
 
@@ -21,7 +22,7 @@ _TOPIC, _LITERAL, _WRITE, _DENY = 2, 3, 4, 2
 
 async def configure(bootstrap: str, topic: str, values: Mapping[str, str]) -> None:
     """Set a topic's configuration; what is not named goes back to its default."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     await admin.start()
     try:
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(values))])

@@ -15,6 +15,7 @@ from aetheris.cli.embedded.kafka import Broker, cluster_in, install, wait_ready
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, spawn
+from aetheris.runtime.kafka.bootstrap import client_options
 from tests.testkit.attempts import cleared_by
 
 
@@ -67,7 +68,7 @@ class Cluster:
 
     async def create(self, topic: str, partitions: int = 1) -> None:
         """A topic whose records are acknowledged by two of three."""
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
+        admin = AIOKafkaAdminClient(**client_options(self.address))
         await admin.start()
         try:
             await admin.create_topics([NewTopic(topic, partitions, 3, topic_configs={"min.insync.replicas": "2"})])
@@ -79,7 +80,7 @@ class Cluster:
         others = ",".join(broker.address for node, broker in self._brokers.items() if node != but)
         until_s = time.monotonic() + within_s
         while time.monotonic() < until_s:
-            admin = AIOKafkaAdminClient(bootstrap_servers=others, request_timeout_ms=3000)
+            admin = AIOKafkaAdminClient(**client_options(others), request_timeout_ms=3000)
             try:
                 await admin.start()
                 (described,) = await admin.describe_topics([topic])

@@ -89,7 +89,7 @@ def ensure_token(data: Path) -> Path:
 
     An existing file is left as it is.
     """
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = data / "tokens.toml"
     if not path.exists():
         staged = path.with_suffix(".new")

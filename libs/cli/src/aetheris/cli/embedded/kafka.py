@@ -7,6 +7,7 @@ running: the supervisor, or `running_broker`.
 
 import base64
 import hashlib
+import secrets
 import subprocess
 import tempfile
 import time
@@ -22,6 +23,8 @@ from aetheris.cli.embedded.java import Java, find_java
 from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, exclusive, spawn
+from aetheris.runtime.kafka.bootstrap import login_of, with_login
+from aetheris.runtime.process.key_file import write_once
 
 SMALL = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # quick to start, 170 MB
 FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # C2 would compile while it is measured
@@ -42,7 +45,7 @@ controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:{protocol},CONTROLLER:{protocol}
 log.dirs={log_folder}
 
 # Of one node: nothing to replicate to, nobody to wait for.
@@ -88,6 +91,20 @@ broker.session.timeout.ms=4000
 broker.heartbeat.interval.ms=500
 """
 
+_GUARDED = """\
+# Whoever else is on the machine reaches these ports: nobody is heard who doesn't know the word.
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.mechanism.controller.protocol=PLAIN
+listener.name.plaintext.plain.sasl.jaas.config={jaas}
+listener.name.controller.plain.sasl.jaas.config={jaas}
+"""
+_JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    ' username="{user}" password="{password}" user_{user}="{password}";'
+)
+_USER = "aetheris"
+
 _LOGGING = """\
 status=error
 appender.console.type=Console
@@ -111,7 +128,7 @@ class Installation:
     @property
     def archive(self) -> Path:
         """The class data archive; it only fits the very Java that wrote it."""
-        build = hashlib.sha256(f"{self.java.path}\n{self.java.version}".encode()).hexdigest()[:12]
+        build = hashlib.sha256(f"{self.java.path}\n{self.java.version}\nguarded".encode()).hexdigest()[:12]
         return self.cache / f"classes-{build}.jsa"
 
 
@@ -131,6 +148,7 @@ class Broker:
     """One broker: its folder (configuration and log) and its two ports on 127.0.0.1.
 
     `voters` are the controllers of its cluster, node → port, itself among them; none: it is alone.
+    `login` is a file with user:password, which everybody is asked for; none: nobody is.
     """
 
     installation: Installation
@@ -141,11 +159,17 @@ class Broker:
     node: int = 1
     voters: Mapping[int, int] = field(default_factory=dict[int, int])
     cluster_id: str = ""
+    login: Path | None = None
+
+    @property
+    def server(self) -> str:
+        """host:port."""
+        return f"127.0.0.1:{self.port}"
 
     @property
     def address(self) -> str:
-        """host:port, as a client's bootstrap server."""
-        return f"127.0.0.1:{self.port}"
+        """As services are told where it is."""
+        return self.server if self.login is None else with_login(self.server, self.login)
 
     @property
     def log_folder(self) -> Path:
@@ -158,6 +182,8 @@ class Broker:
         Raises: EmbeddedError, if formatting fails.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._properties.unlink(missing_ok=True)
+        self._properties.touch(mode=0o600)
         self._properties.write_text(self._configuration())
         self._logging.write_text(_LOGGING)
         if not (self.log_folder / "meta.properties").exists():
@@ -185,9 +211,17 @@ class Broker:
             port=self.port,
             controller_port=self.controller_port,
             log_folder=self.log_folder,
+            protocol="PLAINTEXT" if self.login is None else "SASL_PLAINTEXT",
         )
+        usual += self._guard()
         usual += _ALONE if len(voters) == 1 else _AMONG_OTHERS
         return usual + "".join(f"{name}={value}\n" for name, value in self.tuning.properties.items())
+
+    def _guard(self) -> str:
+        known = login_of(self.address)
+        if known is None:
+            return ""
+        return _GUARDED.format(jaas=_JAAS.format(user=known.user, password=known.password))
 
     def _java(self) -> tuple[str, ...]:
         archive = self.installation.archive
@@ -224,13 +258,29 @@ def install(progress: Progress) -> Installation:
     return installation
 
 
-def broker_in(installation: Installation, data: Path, ports: Ports, tuning: Tuning = USUAL) -> Broker:
+def login_in(data: Path) -> Path:
+    """The login of the brokers of a data folder: a word that nobody else on the machine can read."""
+    path = data / "kafka" / "login"
+    if not path.exists():
+        write_once(path, f"{_USER}:{secrets.token_hex(32)}\n".encode())
+    return path
+
+
+def broker_in(
+    installation: Installation, data: Path, ports: Ports, tuning: Tuning = USUAL, login: Path | None = None
+) -> Broker:
     """The broker of a data folder, on the ports that the folder keeps."""
-    return Broker(installation, data / "kafka", ports.get("kafka"), ports.get("kafka-controller"), tuning)
+    port, controller_port = ports.get("kafka"), ports.get("kafka-controller")
+    return Broker(installation, data / "kafka", port, controller_port, tuning, login=login)
 
 
-def cluster_in(
-    installation: Installation, data: Path, ports: Ports, count: int, tuning: Callable[[int], Tuning] = lambda _: USUAL
+def cluster_in(  # noqa: PLR0917  as `broker_in`, of several
+    installation: Installation,
+    data: Path,
+    ports: Ports,
+    count: int,
+    tuning: Callable[[int], Tuning] = lambda _: USUAL,
+    login: Path | None = None,
 ) -> list[Broker]:
     """The brokers of a data folder that make one cluster, each a controller too; `tuning` by node, from 1 on."""
     voters = {node: ports.get(f"kafka-{node}-controller") for node in range(1, count + 1)}
@@ -248,6 +298,7 @@ def cluster_in(
             node,
             voters,
             named.read_text(),
+            login,
         )
         for node, port in voters.items()
     ]
@@ -292,7 +343,7 @@ def _make_archive(installation: Installation) -> None:
     with tempfile.TemporaryDirectory(dir=installation.cache, prefix="archive-") as scratch:
         folder = Path(scratch)
         staged = folder / "classes.jsa"
-        broker = broker_in(installation, folder, Ports(folder))
+        broker = broker_in(installation, folder, Ports(folder), login=login_in(folder))
         recording = Tuning((*SMALL, f"-XX:ArchiveClassesAtExit={staged}"))
         with running_broker(replace(broker, tuning=recording), folder / "kafka.log"):
             pass

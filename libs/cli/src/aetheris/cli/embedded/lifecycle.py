@@ -22,6 +22,7 @@ from aetheris.cli.embedded.refusals import reason_in
 from aetheris.cli.embedded.services import SERVICES, Service, http_port, service_parts
 from aetheris.cli.embedded.supervisor import is_locked, lock_path
 from aetheris.runtime.base.refusal import REFUSED_STATUS
+from aetheris.runtime.kafka.bootstrap import with_login
 from aetheris.runtime.process.internal import kept_in, make
 
 READY_WITHIN_S = 60.0
@@ -68,18 +69,19 @@ def up(
     brokers: int = 1,
     tuning: Callable[[int], kafka.Tuning] = lambda _node: kafka.USUAL,
     loaded: Mapping[str, str] | None = None,
+    guarded: bool = True,
 ) -> State:
     """Start everything and return once each part has said that it is ready; nothing happens twice.
 
     `brokers` more than one make a cluster whose topics have as many replicas; `tuning` is by node, from 1 on.
-    `loaded` is kept in the plan, for who asks later what it was started with.
+    `loaded` is kept in the plan, for who asks later what it was started with. `guarded`: the brokers ask who one is.
     `foreground` returns only when the system has ended, which Ctrl-C and SIGTERM do in good order.
     Raises: EmbeddedError, with nothing left running that was not running before.
     """
     data = _made(data)
     if supervisor_pid(data) is not None:
         return _await_ready(data, Plan.load(data), progress, lambda: supervisor_pid(data) is not None)
-    plan = replace(_prepare(data, services, progress, brokers, tuning), loaded=loaded)
+    plan = replace(_prepare(data, services, progress, brokers, tuning, guarded=guarded), loaded=loaded)
     plan.save(data)
     return _in_foreground(data, plan, progress) if foreground else _detached(data, plan, progress)
 
@@ -133,8 +135,11 @@ def outside(name: str) -> str | None:
 
 
 def _made(data: Path) -> Path:
+    """The folder, which nobody else on the machine may look into: the log is in it, and the tokens."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if data.stat().st_uid == os.getuid() and data.stat().st_mode & 0o077:
+            data.chmod(0o700)
         free = shutil.disk_usage(data).free
     except OSError as error:
         raise EmbeddedError(f"{data} can't be made: {error.strerror}", "Choose another folder.") from error
@@ -149,7 +154,13 @@ def _made(data: Path) -> Path:
 
 
 def _prepare(
-    data: Path, services: Sequence[Service], progress: Progress, brokers: int, tuning: Callable[[int], kafka.Tuning]
+    data: Path,
+    services: Sequence[Service],
+    progress: Progress,
+    brokers: int,
+    tuning: Callable[[int], kafka.Tuning],
+    *,
+    guarded: bool,
 ) -> Plan:
     """Configure the servers, choose or check the ports."""
     ports = Ports(data)
@@ -157,7 +168,10 @@ def _prepare(
         ports.keep("gateway-0-http", int(chosen))
     shared = {"AETHERIS_DATA": str(data), "AETHERIS_VERIFIER_URL": _url("verifier-0", ports)}
     shared["AETHERIS_TOOLS_FOLDER"] = outside("AETHERIS_TOOLS_FOLDER") or os.getcwd()
-    servers = [*_kafka_parts(data, ports, shared, progress, brokers, tuning), *_valkey_part(data, shared)]
+    servers = [
+        *_kafka_parts(data, ports, shared, progress, brokers, tuning, guarded=guarded),
+        *_valkey_part(data, shared),
+    ]
     parts = (*servers, *service_parts(services, shared, ports))
     ports.check_free()
     make(kept_in(data))  # so that gateway and verifier share one, also where the brokers are others
@@ -171,15 +185,20 @@ def _kafka_parts(  # noqa: PLR0917  what `up` was given, and what it fills in
     progress: Progress,
     count: int,
     tuning: Callable[[int], kafka.Tuning],
+    *,
+    guarded: bool,
 ) -> Iterator[ProcessSpec]:
     if outside("AETHERIS_KAFKA"):
         return
     installation = kafka.install(progress)
+    login = kafka.login_in(data) if guarded else None
     if count == 1:
-        named = {"kafka": kafka.broker_in(installation, data, ports, tuning(1))}
+        named = {"kafka": kafka.broker_in(installation, data, ports, tuning(1), login)}
     else:
-        named = {f"kafka-{one.node}": one for one in kafka.cluster_in(installation, data, ports, count, tuning)}
-    addresses = ",".join(broker.address for broker in named.values())
+        cluster = kafka.cluster_in(installation, data, ports, count, tuning, login)
+        named = {f"kafka-{one.node}": one for one in cluster}
+    addresses = ",".join(broker.server for broker in named.values())
+    addresses = addresses if login is None else with_login(addresses, login)
     # one node is allowed in development only, and only there do services create their topics
     shared |= {"AETHERIS_KAFKA": addresses, "AETHERIS_DEV": "1", "AETHERIS_REPLICATION": str(count)}
     for name, broker in named.items():

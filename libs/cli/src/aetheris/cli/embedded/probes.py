@@ -5,8 +5,19 @@ import json
 import socket
 import ssl
 import struct
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 from urllib.parse import SplitResult, urlsplit
+
+from aetheris.runtime.kafka.bootstrap import MECHANISM, Login, LoginUnusable, login_of, servers_of
+from aetheris.runtime.kafka.wire import (
+    NO_ERROR,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    error_of,
+    framed,
+    sasl_handshake,
+    sasl_token,
+)
 
 TIMEOUT_S = 2.0
 
@@ -14,9 +25,13 @@ TIMEOUT_S = 2.0
 _METADATA_REQUEST = struct.pack(">hhih8si", 3, 1, 1, 8, b"aetheris", 0)
 
 
-def kafka_answers(addresses: str) -> bool:
-    """Whether one of the brokers at host:port[,host:port] knows a live broker and the controller."""
-    return any(_broker_answers(address.strip()) for address in addresses.split(","))
+def kafka_answers(bootstrap: str) -> bool:
+    """Whether one of the brokers at host:port[,host:port][?login=FILE] knows a live broker and the controller."""
+    try:
+        login = login_of(bootstrap)
+    except LoginUnusable:
+        return False
+    return any(_broker_answers(address.strip(), login) for address in servers_of(bootstrap).split(","))
 
 
 def redis_answers(url: str) -> bool:
@@ -55,16 +70,32 @@ def http_says(port: int, path: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _broker_answers(address: str) -> bool:
+def _broker_answers(address: str, login: Login | None) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+        with (
+            socket.create_connection((host, int(port)), TIMEOUT_S) as connection,
+            connection.makefile("rb") as stream,
+        ):
+            if login is not None:
+                asked = (
+                    (SASL_HANDSHAKE, sasl_handshake(MECHANISM)),
+                    (SASL_AUTHENTICATE, sasl_token(login.token())),
+                )
+                for api, body in asked:
+                    connection.sendall(framed(api, 1, body))
+                    if error_of(_answer(stream)[4:]) != NO_ERROR:
+                        return False
             connection.sendall(struct.pack(">i", len(_METADATA_REQUEST)) + _METADATA_REQUEST)
-            with connection.makefile("rb") as stream:
-                (length,) = struct.unpack(">i", stream.read(4))
-                return _has_controller(stream.read(length))
+            return _has_controller(_answer(stream))
     except (OSError, ValueError, struct.error):
         return False
+
+
+def _answer(stream: BinaryIO) -> bytes:
+    """The next answer, from its correlation id on."""
+    (length,) = struct.unpack(">i", stream.read(4))
+    return stream.read(length)
 
 
 def _has_controller(response: bytes) -> bool:

@@ -122,7 +122,14 @@ def running(data: Path, outside_port: int, progress: Progress, brokers: int = 1)
         if library is not None:
             services = tuple(_with_clock(service, data, library) for service in services)
         tunings = [Tuning(properties=_listeners(ports, name, proxy.addresses[name])) for name in names]
-        lifecycle.up(data, services=services, progress=progress, brokers=brokers, tuning=lambda node: tunings[node - 1])
+        lifecycle.up(
+            data,
+            services=services,
+            progress=progress,
+            brokers=brokers,
+            tuning=lambda node: tunings[node - 1],
+            guarded=False,
+        )
         try:
             gateway = local.target(data)
             with (

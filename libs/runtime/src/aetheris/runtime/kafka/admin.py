@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError, for_code
 from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.runtime.base.clock import Clock, SystemClock
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.kafka.tls import secured
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.log.interface import LogUnreachable
 
 _log = structlog.get_logger(__name__)
@@ -185,7 +185,7 @@ class Admin:
 
     def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
         self._bootstrap = bootstrap
-        self._client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=15_000, **secured(tls))
+        self._client = AIOKafkaAdminClient(request_timeout_ms=15_000, **client_options(bootstrap, tls))
 
     async def __aenter__(self) -> AIOKafkaAdminClient:
         try:

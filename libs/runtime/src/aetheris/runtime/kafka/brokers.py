@@ -8,8 +8,8 @@ from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
+from aetheris.runtime.kafka.bootstrap import client_options, login_of
 from aetheris.runtime.kafka.connection import Address, Disconnected, KafkaConnection, connect
-from aetheris.runtime.kafka.tls import secured
 from aetheris.runtime.log.interface import LogUnreachable, Place
 
 _ASK_S = 5.0
@@ -28,6 +28,7 @@ class Brokers:
     def __init__(self, bootstrap: str, tls: SSLContext | None) -> None:
         self._bootstrap = bootstrap
         self._tls = tls
+        self._login = login_of(bootstrap)
         self._client: AIOKafkaClient | None = None
         self._doubted = False
         self._turn = 0
@@ -39,7 +40,7 @@ class Brokers:
         Raises:
             LogUnreachable: no broker answers.
         """
-        client = AIOKafkaClient(bootstrap_servers=self._bootstrap, request_timeout_ms=_REQUEST_MS, **secured(self._tls))
+        client = AIOKafkaClient(request_timeout_ms=_REQUEST_MS, **client_options(self._bootstrap, self._tls))
         try:
             await client.bootstrap()
         except (KafkaError, OSError) as error:
@@ -115,7 +116,7 @@ class Brokers:
         Raises:
             Disconnected.
         """
-        return await connect(address, self._tls)
+        return await connect(address, self._tls, self._login)
 
     def _known(self, places: Set[Place]) -> dict[Place, Address]:
         cluster = self._started().cluster

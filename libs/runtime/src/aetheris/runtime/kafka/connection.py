@@ -5,7 +5,17 @@ from collections import deque
 from ssl import SSLContext
 from typing import cast
 
-from aetheris.runtime.kafka.wire import Api, framed
+from aetheris.runtime.kafka.bootstrap import MECHANISM, Login
+from aetheris.runtime.kafka.wire import (
+    NO_ERROR,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Api,
+    error_of,
+    framed,
+    sasl_handshake,
+    sasl_token,
+)
 
 Address = tuple[str, int]
 """Host and port."""
@@ -97,8 +107,8 @@ class KafkaConnection(asyncio.Protocol):
                 answer.set_exception(Disconnected("the connection was lost"))
 
 
-async def connect(address: Address, tls: SSLContext | None) -> KafkaConnection:
-    """A new connection.
+async def connect(address: Address, tls: SSLContext | None, login: Login | None = None) -> KafkaConnection:
+    """A new connection, logged in where the brokers ask who one is.
 
     Raises:
         Disconnected.
@@ -107,6 +117,22 @@ async def connect(address: Address, tls: SSLContext | None) -> KafkaConnection:
     try:
         async with asyncio.timeout(_CONNECT_S):
             _, connection = await asyncio.get_running_loop().create_connection(KafkaConnection, host, port, ssl=tls)
+            if login is not None:
+                await _log_in(connection, login)
     except (OSError, TimeoutError) as error:
         raise Disconnected(f"no connection to {host}:{port}: {type(error).__name__}") from None
     return connection
+
+
+async def _log_in(connection: KafkaConnection, login: Login) -> None:
+    """Raises Disconnected: the connection is closed then."""
+    known = NO_ERROR - 1
+    try:
+        known = error_of(await connection.call(SASL_HANDSHAKE, sasl_handshake(MECHANISM)))
+        if known == NO_ERROR:
+            known = error_of(await connection.call(SASL_AUTHENTICATE, sasl_token(login.token())))
+    finally:
+        if known != NO_ERROR:
+            connection.close()
+    if known != NO_ERROR:
+        raise Disconnected(f"the broker refuses the login: error {known}")

@@ -9,13 +9,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from aetheris.runtime.kafka.appender import KafkaAppender
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.brokers import Brokers
 from aetheris.runtime.kafka.clients import close_consumer, open_client
 from aetheris.runtime.kafka.members import members
 from aetheris.runtime.kafka.membership import KafkaMembership
 from aetheris.runtime.kafka.pulse import Pulse
 from aetheris.runtime.kafka.reader import KafkaReader
-from aetheris.runtime.kafka.tls import secured
 from aetheris.runtime.log.interface import LogUnreachable, Place, Tenure
 
 _LEARN_S = 1.0
@@ -48,7 +48,7 @@ class KafkaLog:
     async def start(self) -> None:
         """Connect, for the questions below."""
         await self._brokers.start()
-        asker = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False, **secured(self._tls))
+        asker = AIOKafkaConsumer(enable_auto_commit=False, **client_options(self._bootstrap, self._tls))
         try:
             await open_client(asker, self._bootstrap)
         except LogUnreachable:

@@ -13,9 +13,9 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.base.refusal import WorkerIdTaken
+from aetheris.runtime.kafka.bootstrap import client_options
 from aetheris.runtime.kafka.clients import close_consumer, open_client
 from aetheris.runtime.kafka.members import members
-from aetheris.runtime.kafka.tls import secured
 from aetheris.runtime.log.interface import Listener, LogUnreachable, MembershipLost, Place, Tenure
 from aetheris.runtime.log.names import unclaimed
 
@@ -213,7 +213,6 @@ class KafkaMembership:
     def _made(self) -> AIOKafkaConsumer:
         session_ms = round(self._session_timeout_s * 1000)
         return AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
             group_id=self._group,
             group_instance_id=self._member,
             partition_assignment_strategy=(RangePartitionAssignor,),
@@ -224,5 +223,5 @@ class KafkaMembership:
             rebalance_timeout_ms=round(self._rebalance_timeout_s * 1000),
             consumer_timeout_ms=_LOOK_MS,
             max_poll_interval_ms=_NEVER_IDLE_MS,  # it is never polled for records
-            **secured(self._tls),
+            **client_options(self._bootstrap, self._tls),
         )

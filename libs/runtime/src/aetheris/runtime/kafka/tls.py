@@ -1,9 +1,8 @@
 """TLS to the brokers: who they are by their CA, who we are by our certificate (docs/deployment.md)."""
 
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from aetheris.runtime.base.refusal import StartRefused
 
@@ -47,8 +46,3 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext | None:
         except OSError:
             raise TlsUnusable("AETHERIS_KAFKA_CERT and AETHERIS_KAFKA_KEY name no certificate with its key") from None
     return context
-
-
-def secured(tls: ssl.SSLContext | None) -> Mapping[str, Any]:
-    """What aiokafka's clients take."""
-    return {} if tls is None else {"security_protocol": "SSL", "ssl_context": tls}

@@ -1,4 +1,4 @@
-"""Kafka's protocol as far as records need it: InitProducerId 1, Produce 7 and Fetch 11 (Kafka 2.3 and newer).
+"""Kafka's protocol as far as records and a login need it: InitProducerId 1, Produce 7, Fetch 11 (Kafka 2.3 and newer).
 
 Requests without their header, answers without their correlation id; big-endian, as the protocol guide has them
 (https://kafka.apache.org/protocol). All else is left to aiokafka. Why: docs/adr/0005-own-requests-for-records.md.
@@ -63,12 +63,30 @@ class Api:
 PRODUCE = Api(0, 7)
 FETCH = Api(1, 11)
 INIT_PRODUCER_ID = Api(22, 1)
+SASL_HANDSHAKE = Api(17, 1)
+SASL_AUTHENTICATE = Api(36, 1)
 
 
 def framed(api: Api, correlation: int, body: bytes) -> bytes:
     """A request as it goes over the connection."""
     size = _HEADER.size - _INT.size + len(body)
     return _HEADER.pack(size, api.key, api.version, correlation, len(_CLIENT), _CLIENT) + body
+
+
+def sasl_handshake(mechanism: str) -> bytes:
+    """Says how one is to log in."""
+    return _name(mechanism)
+
+
+def sasl_token(token: bytes) -> bytes:
+    """Logs in."""
+    return _INT.pack(len(token)) + token
+
+
+def error_of(answer: bytes) -> int:
+    """The code that an answer to either begins with."""
+    (code,) = _SHORT.unpack_from(answer)
+    return code
 
 
 def init_producer_id() -> bytes:
