@@ -23,8 +23,8 @@ NO_METHODS = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "read_text",
 PURE = frozenset(
     {
         *("base64", "binascii", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "datetime"),
-        *("difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "io", "itertools", "json", "math", "re"),
-        *("struct", "tomllib", "typing", "uuid", "zipfile", "zlib"),
+        *("difflib", "enum", "fnmatch", "functools", "hashlib", "heapq", "io", "itertools", "json", "math"),
+        *("operator", "re", "struct", "tomllib", "typing", "urllib.parse", "uuid", "zipfile", "zlib"),
         *("cel", "jiter", "jsonschema_rs", "pydantic", "rfc8785", "cryptography.exceptions"),
         "cryptography.hazmat.primitives.asymmetric.ed25519",
         "cryptography.hazmat.primitives.serialization",
