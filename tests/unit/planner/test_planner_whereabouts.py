@@ -1,10 +1,13 @@
 """A sealed job's line in jobs.index says where its records lie, and a row beside it where those behind its seal lie."""
 
+import random
+
 import pytest
 
 from aetheris.planner.core.decisions import Behind, IndexUpdate
-from aetheris.protocol.base.stretches import NEAR
+from aetheris.protocol.base.stretches import NEAR, in_order
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, finished, sealed
 from tests.testkit.planners import PURE, Planner, events_of, ran, started_planner
 
@@ -96,3 +99,53 @@ def test_records_of_jobs_that_are_not_known_or_whose_line_says_nothing_are_left(
     ended.surroundings.index["other"] = ended.surroundings.index[JOB].model_copy(update={"job_id": "other"})
     ended.core.lies("other", 8)
     assert ended.core.decide() == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_dies_and_when_every_record_lies_where_it_is_said_to(seed: int) -> None:
+    """Planners die before and behind what they write; the job's records come among others', and behind its seal."""
+    print(f"seed {seed}")  # noqa: T201
+    chance = random.Random(seed)  # noqa: S311  not for secrets
+    planner = started_planner(PURE)
+    surroundings = planner.surroundings
+    todo = [*ran("a"), *ran("b"), sealed(), *(confirmed() for _ in range(chance.randrange(5)))]
+    while todo or planner.folded < len(surroundings.log):
+        step = chance.choice(("happens", "others", "dies", "dies unheard"))
+        if step == "others":
+            count = chance.choice((1, NEAR + 1))
+            for _ in range(count):
+                planner.append(ev.SignalReceived(job_id="other", correlation_key="k", payload=None, by="ann"), "other")
+            planner.settle()
+        elif step == "happens" and todo and (not isinstance(todo[0], ev.JobSealed) or has_ended(surroundings.log)):
+            planner.happens(todo.pop(0))
+        elif step == "dies":
+            planner = surroundings.planner().restore()
+        elif step == "dies unheard":
+            planner.fold()
+            planner.core.decide()  # and writes nothing of it
+            planner = surroundings.planner().restore()
+        else:
+            planner.settle()
+    own = [at for at, event in enumerate(surroundings.log) if event.job_id == JOB]
+    seal = next(at for at, event in enumerate(surroundings.log) if isinstance(event, ev.JobSealed))
+    told, behind = surroundings.index[JOB].stretches, surroundings.behind.get(JOB, ())
+    assert (told[0][0], told[-1][1]) == (own[0], seal + 1)
+    assert all(any(begin <= at < end for begin, end in told) for at in own if at <= seal)
+    assert all(any(begin <= at < end for begin, end in behind) for at in own if at > seal)
+    assert in_order(own[0], len(surroundings.log), (*told, *behind))
+
+
+def has_ended(log: list[Event]) -> bool:
+    return any(isinstance(event, ev.JobCompleted) for event in log)
+
+
+def test_who_starts_behind_a_jobs_creation_tells_only_what_came_behind_its_seal(ended: Planner) -> None:
+    """Its mark may lie anywhere between: the index knows where the seal is."""
+    ended.happens(sealed())
+    surroundings, first = ended.surroundings, len(ended.surroundings.log)
+    started_in_the_middle = surroundings.planner()
+    started_in_the_middle.folded = first - 3
+    started_in_the_middle.restore()
+    assert started_in_the_middle.take() == []
+    started_in_the_middle.happens(confirmed())
+    assert surroundings.behind[JOB] == ((first, first + 1),)

@@ -5,7 +5,7 @@ bytes a job, as in the planner. By that it is found, and its row made again (`jo
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -28,6 +28,10 @@ _RETRY_S = 0.5
 _PAUSE_S = 0.02
 _LOOK_S = 1.0
 """Pause between looks at whether Redis still has the views; a read that finds them lost wakes at once."""
+
+
+Entry = tuple[Record, Message]
+"""A record of jobs.index, and what it says."""
 
 
 class JobIndex:
@@ -102,7 +106,7 @@ class JobIndex:
             self._built = f"0 of {whole} records"
             for place, end in ends.items():
                 async for records in replay(self._log, place, begins[place], end):
-                    await what([record for record in records if record.offset < end])
+                    await what(_entries(record for record in records if record.offset < end))
                     await self._views.go_on(build)
                     self._built = f"{done + min(records[-1].offset + 1, end) - begins[place]} of {whole} records"
                 done += end - begins[place]
@@ -126,8 +130,9 @@ class JobIndex:
                     look_s = self._clock.monotonic() + _LOOK_S
                 await self._rung()
                 records, self._arrived = self._arrived, []
-                await self._take_lines(records)
-                await self._project(records)
+                entries = _entries(records)
+                await self._take_lines(entries)
+                await self._project(entries)
                 if not records:
                     await pump.check_silence()
         finally:
@@ -150,19 +155,17 @@ class JobIndex:
         self._arrived.extend(records)
         self._wake_up.set()
 
-    async def _take_lines(self, records: Sequence[Record]) -> None:
+    async def _take_lines(self, entries: Sequence[Entry]) -> None:
         """Know from now on where sealed jobs lie."""
-        for record in records:
-            entry = _entry_of(record)
+        for record, entry in entries:
             if isinstance(entry, JobBehind) or (isinstance(entry, JobIndexEntry) and entry.stretches):
                 self._lines[(record.key or b"").decode(errors="replace")] = record.value
 
-    async def _project(self, records: Sequence[Record]) -> None:
+    async def _project(self, entries: Sequence[Entry]) -> None:
         rows: list[Row] = []
         over: list[str] = []
         now_ms = self._now_ms()
-        for record in records:
-            entry = _entry_of(record)
+        for record, entry in entries:
             if not isinstance(entry, JobIndexEntry):
                 continue
             ends_ms = record.timestamp_ms + self._listed_for_ms if entry.stretches else None
@@ -178,14 +181,16 @@ class JobIndex:
         return round(self._clock.now().timestamp() * 1000)
 
 
-def _entry_of(record: Record) -> Message | None:
-    if not record.value:
-        return None
-    try:
-        envelope = decode_message(record)
-    except Undecodable:
-        return None
-    return envelope.body if isinstance(envelope, Envelope) else None
+def _entries(records: Iterable[Record]) -> list[Entry]:
+    found: list[Entry] = []
+    for record in records:
+        try:
+            envelope = decode_message(record) if record.value else None
+        except Undecodable:
+            continue
+        if isinstance(envelope, Envelope):
+            found.append((record, envelope.body))
+    return found
 
 
 def _row_of(entry: JobIndexEntry, offset: int, ends_ms: int | None) -> Row:
