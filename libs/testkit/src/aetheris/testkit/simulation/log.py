@@ -71,7 +71,7 @@ TABLES = (Topic.WORKERS, Topic.JOBS_INDEX, Topic.LEDGER_CONTENTS)
 """Topics that every process reads whole, whatever its partitions."""
 
 
-class TopicReader(Protocol):
+class PositionedReader(Protocol):
     """Who has a position in a topic."""
 
     has_more: bool
@@ -83,7 +83,7 @@ class SimLog:
     def __init__(self, tape: Tape, landed: Landed, *, codec: bool = False, beside: "SimLog | None" = None) -> None:
         """`beside`: another partition, which has the same tables."""
         self.topics: dict[Topic, list[Entry]] = {topic: [] for topic in Topic}
-        self.readers: dict[Topic, list[TopicReader]] = {topic: [] for topic in Topic}
+        self.readers: dict[Topic, list[PositionedReader]] = {topic: [] for topic in Topic}
         if beside is not None:
             self.topics |= {topic: beside.topics[topic] for topic in TABLES}
             self.readers |= {topic: beside.readers[topic] for topic in TABLES}
