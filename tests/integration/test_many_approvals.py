@@ -23,7 +23,7 @@ pytestmark = pytest.mark.real
 MANY, CALLERS = 1000, 64
 LEAST_PER_S = 20
 """A machine of two cores that does nothing else answers ten times as many; the figure is printed."""
-HEAD = b"POST /api/ecs/respond HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-of-bob\r\n"
+HEAD = b"POST /api/ecs/respond HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token-of-bob\r\n"
 POLICY = f"""
 [[rules]]
 name = "ask"
