@@ -27,7 +27,7 @@ def test_no_two_have_one_name() -> None:
 
 
 def test_a_mutant_is_seen_beside_what_it_is_of_where_it_differs_and_only_there() -> None:
-    of_token = named("protocol.fold.start.why_void: e.token != state.t: never")
+    of_token = named("protocol.fold.start.why_void: e.token != state.fencing_token: never")
     of_none = named("protocol.fold.start.why_void: entry is not None: always")
     with beside([of_token, of_none]) as different:
         assert start_is_void(fold(PLAN), started("a", "n1")) is None
@@ -37,7 +37,7 @@ def test_a_mutant_is_seen_beside_what_it_is_of_where_it_differs_and_only_there()
 
 
 def test_a_mutant_that_only_leaves_something_else_behind_is_seen_too() -> None:
-    of_memory = named("protocol.fold.rules._remember_void: e.invocation_id in job.nonces: never")
+    of_memory = named("protocol.fold.rules._remember_void: e.invocation_id in job.invocation_keys: never")
     with beside([of_memory]) as different:
         fold(PLAN, started("a", "n1"), started("a", "n1", token=2))
         assert different == {of_memory}
@@ -53,7 +53,7 @@ def test_what_conditions_come_to_is_noted() -> None:
 
 
 def test_what_is_applied_changes_the_function_that_everybody_calls() -> None:
-    mutant = named("protocol.fold.start.why_void: e.token != state.t: never")
+    mutant = named("protocol.fold.start.why_void: e.token != state.fencing_token: never")
     code = start_is_void.__globals__["why_void"].__code__
     try:
         mutant.apply()

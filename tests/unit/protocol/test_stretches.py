@@ -22,7 +22,7 @@ def test_what_lies_near_is_one_stretch_and_what_lies_far_another() -> None:
 
 
 def test_an_offset_that_is_known_is_no_news() -> None:
-    found = Stretches(((7, 9), (5000, 5001)))
+    found = Stretches.known(((7, 9), (5000, 5001)))
     assert [found.add(offset) for offset in (7, 8, 5000, 5001, 5001)] == [False, False, False, True, False]
     assert found.told() == ((7, 9), (5000, 5002))
 

@@ -4,6 +4,7 @@ Others' records lie in them too. A gap is left out where it is long enough to be
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 Stretch = tuple[int, int]
 
@@ -13,13 +14,16 @@ MOST = 100
 """Stretches of a job that are told apart; beyond that the two that lie closest to each other become one."""
 
 
+@dataclass(slots=True)
 class Stretches:
     """Takes the offsets of a job's records, in log order."""
 
-    __slots__ = ("_found",)
+    _found: list[Stretch] = field(default_factory=list[Stretch])
 
-    def __init__(self, known: Iterable[Stretch] = ()) -> None:
-        self._found = list(known)
+    @classmethod
+    def known(cls, stretches: Iterable[Stretch]) -> "Stretches":
+        """Those that were told before; what comes next is added to them."""
+        return cls(list(stretches))
 
     def add(self, offset: int) -> bool:
         """Whether a record's offset is news."""

@@ -20,7 +20,7 @@ class Behinds:
 
     def note(self, job_id: str, offset: int) -> None:
         """A record lies behind the seal of its job."""
-        known = self._known.pop(job_id, None) or Stretches(self._told(job_id))
+        known = self._known.pop(job_id, None) or Stretches.known(self._told(job_id))
         self._known[job_id] = known
         if known.add(offset):
             self._news[job_id] = None
