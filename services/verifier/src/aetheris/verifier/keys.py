@@ -8,8 +8,6 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
-    NoEncryption,
-    PrivateFormat,
     PublicFormat,
     load_pem_private_key,
 )
@@ -18,7 +16,7 @@ from aetheris.proofs.notes import sign_checkpoint
 from aetheris.proofs.seals import sign
 from aetheris.proofs.trust import BadKeys, TrustedKey, read_keys
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.process.key_file import write_once
+from aetheris.runtime.keys.files import make_key
 
 LISTED = "seal-keys.json"
 PUBLIC = "seal.pub"
@@ -105,9 +103,3 @@ def _listed(path: Path) -> list[TrustedKey]:
         return read_keys(path.read_bytes())
     except (OSError, BadKeys) as error:
         raise SealKeyUnusable(f"AETHERIS_SEAL_KEYS: {path}: {error}") from None
-
-
-def make_key(path: Path) -> None:
-    """A fresh key, where there is none."""
-    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    write_once(path, pem)

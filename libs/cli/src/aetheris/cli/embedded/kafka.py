@@ -24,7 +24,7 @@ from aetheris.cli.embedded.ports import Ports
 from aetheris.cli.embedded.probes import kafka_answers
 from aetheris.cli.embedded.processes import end, exclusive, spawn
 from aetheris.runtime.kafka.bootstrap import login_of, with_login
-from aetheris.runtime.process.key_file import write_once
+from aetheris.runtime.keys.key_file import write_once
 
 SMALL = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # quick to start, 170 MB
 FAST = ("-Xms1g", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # C2 would compile while it is measured

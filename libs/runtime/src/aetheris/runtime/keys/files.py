@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from aetheris.protocol.base.signing import Certificate, is_certified, key_id_of, read_certificate
 from aetheris.protocol.base.writers import Party
 from aetheris.runtime.base.refusal import StartRefused
+from aetheris.runtime.keys.key_file import write_once
 from aetheris.runtime.keys.signing import raw_public_key, verify
 
 ROOT = "root.pem"
@@ -76,7 +77,7 @@ def load_service_key(folder: Path, service: Party) -> ServiceKey:
 def make_key(path: Path) -> None:
     """A fresh key: whole or not at all, readable by us alone; of two that try, the first wins."""
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    _make(path, pem)
+    write_once(path, pem)
 
 
 def certified(
@@ -101,7 +102,7 @@ def make_installation(folder: Path, services: Iterable[Party], not_before: datet
         path = folder / f"{service}.cert.json"
         if not path.exists():
             public_key = raw_public_key(load_key(folder / f"{service}.pem"))
-            _make(path, _encoded(certified(root, service, public_key, not_before, not_after).to_json()))
+            write_once(path, _encoded(certified(root, service, public_key, not_before, not_after).to_json()))
         if load_service_key(folder, service).certificate.root != raw_public_key(root):
             raise KeyUnusable(f"{path} is of another root than {folder / ROOT}")
     return key_id_of(raw_public_key(root))
@@ -114,16 +115,3 @@ def _once(path: Path) -> None:
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, indent=2).encode() + b"\n"
-
-
-def _make(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.touch(mode=0o600)
-    beside.write_bytes(data)
-    try:
-        path.hardlink_to(beside)
-    except FileExistsError:
-        pass
-    finally:
-        beside.unlink()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aetheris.runtime.base.refusal import StartRefused
-from aetheris.runtime.process.key_file import write_once
+from aetheris.runtime.keys.key_file import write_once
 
 _SCHEME = "Aetheris"
 _DOMAIN = b"aetheris internal 1\0"
