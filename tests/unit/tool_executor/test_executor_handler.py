@@ -294,6 +294,22 @@ async def test_a_call_that_ends_after_its_job_moved_away_is_forgotten_with_its_r
     assert bench.parts.performer.begun == {}
 
 
+async def test_a_call_that_ends_while_its_partition_is_restored_is_no_stray(tmp_path: Path) -> None:
+    """The end of what is read then was asked for before the report came."""
+    bench = HandlerBench(tmp_path)
+    await bench.grant("act")
+    await bench.declared()
+    await bench.read()  # it won, and is about to be called
+    await bench.handler.close()
+    bench.handler = ExecutorHandler(bench.parts)
+    bench.handler.fold(bench.records)
+    await asyncio.gather(*bench.tasks)
+    assert bench.parts.performer.begun == {}
+    await bench.handler.restored()
+    await bench.settle()
+    assert "NotExecuted" not in str([event.model_dump() for event in bench.events()])
+
+
 async def test_what_was_taken_away_before_the_call_is_not_called(tmp_path: Path) -> None:
     bench = HandlerBench(tmp_path)
     await bench.grant("act")

@@ -85,6 +85,8 @@ class ExecutorHandler(PartitionHandler):
         self._deps = deps
         self._appender = Watched(deps.appender, deps.heartbeat, self)
         self._core = Partition(deps.worker, deps.calls.refuses, deps.calls.kind)
+        # asked before the log's end is: of what ends while this restores, only the start may be read before `restored`
+        self._unended = deps.performer.unended()
         self._verdicts: dict[str, asyncio.Future[bool]] = {}
         self._declaring: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -268,7 +270,7 @@ class ExecutorHandler(PartitionHandler):
 
     def _report_strays(self) -> None:
         """Of a try whose `started` came when nobody waited for it any more, as after a rebalance: it is not called."""
-        for job, started in self._core.strays(self._deps.performer.begun):
+        for job, started in self._core.strays(self._deps.performer.begun, self._unended):
             subject = Traced(started.job_id, started.idempotency_key, job.trace)
             event = reports.not_executed(started, "its partition was given back before the call")
             self._deps.spawn(self._append([self._deps.scribe.write(subject, [event])]))

@@ -144,10 +144,20 @@ class Performer:
         if report.is_end and invocation.invocation_id in begun:
             begun[invocation.invocation_id] = True
 
+    def unended(self) -> frozenset[str]:
+        """What was begun here and has no end in the log yet, as far as is known here."""
+        return frozenset(
+            invocation_id
+            for invocations in self.begun.values()
+            for invocation_id, has_ended in invocations.items()
+            if not has_ended
+        )
+
     def thin(self, job_ids: Iterable[str]) -> None:
         """Others have their partition, and see them sealed. A call that is under way, or in doubt, stays known.
 
-        What has its end in the log is no stray without that: whoever restores the partition reads its end too.
+        What has its end in the log is no stray without that: whoever gets the partition from now on reads its end too,
+        and who is restoring it already has asked for `unended` first.
         """
         for job_id in job_ids:
             left = {

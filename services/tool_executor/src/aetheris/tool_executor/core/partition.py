@@ -286,17 +286,22 @@ class Partition:
             return "superseded before the call"
         return "the job waits for a newer version" if job.needs_upgrade else None
 
-    def strays(self, begun: Mapping[str, Container[str]]) -> list[tuple[JobState, ev.ToolInvocationStarted]]:
+    def strays(
+        self, begun: Mapping[str, Container[str]], unended: Container[str] = ()
+    ) -> list[tuple[JobState, ev.ToolInvocationStarted]]:
         """Tries of this life that are in charge or parked, that nobody awaits here any more, and that were never begun.
 
-        Each is named once. `begun`: job → the nonces of all that was called in this life.
+        Each is named once. `begun`: job → the nonces of all that was called in this life; `unended`: those that were
+        under way when this partition was given to us.
         """
         found = [(self.jobs[one.job_id], one) for one in self._strays if one.job_id in self.jobs]
         self._strays.clear()
         return [
             (job, one)
             for job, one in found
-            if _may_act(job, one) and one.invocation_id not in begun.get(one.job_id, ())
+            if _may_act(job, one)
+            and one.invocation_id not in unended
+            and one.invocation_id not in begun.get(one.job_id, ())
         ]
 
     def withdraw(self) -> list[DeclaredInvocation]:
