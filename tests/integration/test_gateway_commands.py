@@ -35,7 +35,7 @@ async def test_cancel_is_answered_by_the_log(settings: GatewaySettings) -> None:
         command = await surroundings.command(job_id, Cancel)
         body = command.body
         assert isinstance(body, Cancel)
-        assert (body.by, body.tenant, body.reason) == ("ann", "acme", "enough")
+        assert (body.by, body.tenant, body.reason) == ("ann", surroundings.tenant, "enough")
         await surroundings.append(ev.CancelRequested(job_id=job_id, by="ann", caused_by=command.id))
         answer = await asking
         assert (answer.status_code, answer.json()["event"]) == (200, "cancel_requested")

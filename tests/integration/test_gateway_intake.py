@@ -87,7 +87,7 @@ async def test_one_key_is_one_job(settings: GatewaySettings) -> None:
         assert {one.id for one in submits} == {submits[0].id}
         body = submits[0].body
         assert isinstance(body, Submit)
-        assert (body.by, body.tenant) == ("ann", "acme")
+        assert (body.by, body.tenant) == ("ann", surroundings.tenant)
         assert body.plan is not None
         assert body.plan["tools"]["gw.pay"]["version"] == "1.2"
 
@@ -109,7 +109,8 @@ async def test_what_was_submitted_is_known_though_redis_and_the_gateway_forgot_i
     async with running(settings) as surroundings, surroundings.client() as client:
         submitted = (await client.submit(PLAN)).job_id
         await surroundings.redis.pipeline([("FLUSHALL",)])
-    async with running(settings) as surroundings, surroundings.raw() as raw, surroundings.client() as client:
+        tenant = surroundings.tenant
+    async with running(settings, tenant) as surroundings, surroundings.raw() as raw, surroundings.client() as client:
         assert (await client.job(submitted)).status == "submitted"
         for view in ("events", "ledger", "trace"):
             answer = await raw.get(f"/jobs/{submitted}/{view}")

@@ -62,7 +62,7 @@ async def test_proofs_come_from_the_verifier(kafka: str, valkey_url: str, tmp_pa
     settings = settings_of(kafka, valkey_url, tmp_path, verifier_url=url, ca=authority.ca)
     async with running(settings) as surroundings, surroundings.client() as client:
         job_id = await surroundings.started_job()
-        assert await client.verify(job_id) == {"execution_hash": job_id, "tenant": "acme"}
+        assert await client.verify(job_id) == {"execution_hash": job_id, "tenant": surroundings.tenant}
         server.stop()
         await serving
         with pytest.raises(Unreachable) as refused:

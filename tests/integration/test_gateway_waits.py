@@ -60,7 +60,7 @@ async def test_a_wait_ends_with_its_job(settings: GatewaySettings) -> None:
     async with running(settings) as surroundings, surroundings.raw() as raw:
         for status, end_of in ENDS.items():
             key = uuid.uuid4().hex
-            job_id = job_id_of("acme", key)
+            job_id = job_id_of(surroundings.tenant, key)
             first = waiting(raw, key)
             submit = (await surroundings.command(job_id, Submit)).body  # appended behind the subscription
             assert isinstance(submit, Submit)

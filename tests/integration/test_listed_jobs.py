@@ -38,6 +38,7 @@ from tests.testkit.gateways import (
     running,
     settings_of,
 )
+from tests.testkit.proof_histories import TENANT
 from tests.testkit.rig import Rig, poke, running_rig
 from tests.testkit.stored_jobs import StoredJob, stored_job
 
@@ -59,7 +60,7 @@ async def store(world: GatewaySurroundings, job: StoredJob) -> JobIndexEntry:
         birth=at,
         request_hash="r",
         status="running",
-        tenant="acme",
+        tenant=TENANT,
         submitted_by="me",
         created_at=TIME,
     )
@@ -98,7 +99,7 @@ def settings(kafka: str, valkey_url: str, tmp_path: Path) -> GatewaySettings:
 
 async def test_a_sealed_job_leaves_the_lists_and_redis_and_is_shown_as_before(settings: GatewaySettings) -> None:
     job, other = stored_job(), stored_job()
-    async with running(settings) as world, world.raw() as raw, world.client("eve") as eve:
+    async with running(settings, TENANT) as world, world.raw() as raw, world.client("eve") as eve:
         line, ends_unsealed = await store(world, job), await store(world, other)
         await eventually(lambda: _all_listed(world, job.id, other.id))
         before = [(await raw.get(f"/jobs/{job.id}{path}")).json() for path in ("", "/events", "/effects", "/trace")]
@@ -119,7 +120,7 @@ async def test_a_sealed_job_leaves_the_lists_and_redis_and_is_shown_as_before(se
         await eventually(lambda: _all_listed(world, other.id))
         assert await keys_about(world.redis, job.id) == []
         assert (await raw.get(f"/jobs/{job.id}")).json() == before[0]
-    async with running(settings) as world, world.raw() as raw:
+    async with running(settings, TENANT) as world, world.raw() as raw:
         assert (await raw.get(f"/jobs/{job.id}")).json() == before[0]
         assert job.id not in await listed(world)
 
@@ -136,7 +137,7 @@ async def _all_listed(world: GatewaySurroundings, *job_ids: str) -> bool:
 
 
 async def test_what_stays_is_listed_without_gap_or_repeat_while_others_go(settings: GatewaySettings) -> None:
-    async with running(settings) as world:
+    async with running(settings, TENANT) as world:
         stay, go = [stored_job() for _ in range(8)], [stored_job() for _ in range(8)]
         lines = [await store(world, job) for pair in zip(stay, go, strict=True) for job in pair]
         await eventually(lambda: _all_listed(world, *(job.id for job in (*stay, *go))))
@@ -152,7 +153,7 @@ async def test_what_stays_is_listed_without_gap_or_repeat_while_others_go(settin
 
 
 async def test_a_repeat_of_an_old_submission_is_no_new_job(settings: GatewaySettings) -> None:
-    async with running(settings) as world, world.raw() as raw:
+    async with running(settings, TENANT) as world, world.raw() as raw:
         key = fresh("key")
         first = (await raw.post("/jobs", json={"plan": PLAN}, headers={"Idempotency-Key": key})).json()
         (command,) = [one.body for one in await world.commands(first["job_id"])]
@@ -163,7 +164,7 @@ async def test_a_repeat_of_an_old_submission_is_no_new_job(settings: GatewaySett
             birth=creation,
             request_hash=request_hash,
             status="failed",
-            tenant="acme",
+            tenant=TENANT,
             submitted_by="ann",
             created_at=TIME,
             stretches=((creation, creation + 2),),
@@ -203,7 +204,7 @@ async def write_lines(log: MemoryLog, *lines: JobIndexEntry) -> None:
 
 
 def line_of_job(status: str = "running", *, sealed: bool = False, job_id: str = "old") -> JobIndexEntry:
-    said = {"job_id": job_id, "birth": 0, "request_hash": "r", "status": status, "tenant": "acme", "submitted_by": "me"}
+    said = {"job_id": job_id, "birth": 0, "request_hash": "r", "status": status, "tenant": TENANT, "submitted_by": "me"}
     stretches = ((0, 9),) if sealed else ()
     return JobIndexEntry.model_validate(said | {"created_at": "2026-01-01T00:00:00Z", "stretches": stretches})
 
@@ -246,7 +247,7 @@ async def test_who_builds_the_views_anew_brings_no_old_job_back_not_even_for_a_m
 async def test_a_row_that_was_left_behind_is_taken_out_whatever_it_said(redis: Redis) -> None:
     """It was written by a gateway that died before the job was sealed."""
     log, views = MemoryLog(partitions=1), Recording(redis)
-    await views.put([Row("old", "acme", "running", "r", "me", "2026-01-01T00:00:00Z", birth=0, offset=0)])
+    await views.put([Row("old", TENANT, "running", "r", "me", "2026-01-01T00:00:00Z", birth=0, offset=0)])
     assert await keys_about(redis, "old") != []
     await write_lines(log, line_of_job(), line_of_job("completed", sealed=True))
     async with built(log, views, DAYS_S):

@@ -31,6 +31,7 @@ from aetheris.verifier.proofs import Proofs
 from aetheris.verifier.seallog import SealLog
 from tests.testkit.evidence import KEY, SEALED_AT
 from tests.testkit.gateways import DEADLINE_S, PARTITIONS, GatewaySurroundings, eventually, running, settings_of
+from tests.testkit.proof_histories import TENANT
 from tests.testkit.stored_jobs import StoredJob, stored_job
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -75,7 +76,7 @@ class OldJob:
             birth=self.birth,
             request_hash="r",
             status="completed",
-            tenant="acme",
+            tenant=TENANT,
             submitted_by="me",
             created_at=SEALED_AT,
             stretches=stretches,
@@ -118,8 +119,8 @@ class OldJob:
         shown = {path or "/": (lambda path=path: self.shown(path)) for path in READS}
         return {
             **shown,
-            "verify": lambda: self.proofs.verify(self.id, "acme"),
-            "stream": lambda: self.proofs.stream(self.id, "acme"),
+            "verify": lambda: self.proofs.verify(self.id, TENANT),
+            "stream": lambda: self.proofs.stream(self.id, TENANT),
         }
 
 
@@ -145,7 +146,7 @@ async def fill(surroundings: GatewaySurroundings, place: Place, mib: int) -> Non
 
 @pytest.fixture
 async def old(kafka: str, valkey_url: str, tmp_path: Path, sent: Sent) -> AsyncGenerator[OldJob]:
-    async with running(settings_of(kafka, valkey_url, tmp_path)) as surroundings:
+    async with running(settings_of(kafka, valkey_url, tmp_path), TENANT) as surroundings:
         job = stored_job()
         place = (str(Topic.JOBS_EVENTS), partition_of(job.id, PARTITIONS))
         sent.place = place
@@ -204,12 +205,12 @@ async def test_a_line_that_lies_costs_the_whole_and_shows_the_whole(old: OldJob,
     await old.is_said_to_lie(*lying)
     assert await old.costs(lambda: old.shown("/events")) > WITHIN + BEHIND - 1
     assert old.told[-1] == reported
-    assert (await old.proofs.verify(old.id, "acme"))["ok"]
+    assert (await old.proofs.verify(old.id, TENANT))["ok"]
 
 
 async def test_what_came_behind_the_seal_is_shown_and_is_no_part_of_what_is_verified(old: OldJob) -> None:
     await old.is_said_to_lie(*old.stretches)
-    sealed = await old.proofs.verify(old.id, "acme")
+    sealed = await old.proofs.verify(old.id, TENANT)
     recorded = ev.ConfirmationFailed.model_validate(
         {
             "job_id": old.id,
@@ -230,7 +231,7 @@ async def test_what_came_behind_the_seal_is_shown_and_is_no_part_of_what_is_veri
     await old.is_said_to_lie_behind((late, late + 1))
     assert await old.costs(lambda: old.shown("/events")) < 4
     assert old.told[-1][-1]["id"] == "late"
-    verified = await old.proofs.verify(old.id, "acme")
+    verified = await old.proofs.verify(old.id, TENANT)
     changed = {name for name in verified if verified[name] != sealed[name]}
     assert verified["ok"]
     assert changed <= {"event_count", "event_chain_root_hash", "seal"}

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class GatewaySurroundings:
     appender: Appender
     redis: Redis
     tokens: dict[str, str]
-    tenant: str = field(default_factory=lambda: "acme")
+    tenant: str
 
     def client(self, who: str = "ann") -> AsyncClient:
         """The SDK's, whose answers must be as the API's document has them."""
@@ -156,8 +156,8 @@ def settings_of(kafka: str, redis: str, data: Path, **more: Any) -> GatewaySetti
     return GatewaySettings.model_validate({**given, "answer_s": 1.0, "verifier_url": "http://127.0.0.1:9", **more})
 
 
-def write_tokens(data: Path) -> dict[str, str]:
-    tenants = {"ann": "acme", "bob": "acme", "eve": "other"}
+def write_tokens(data: Path, tenant: str) -> dict[str, str]:
+    tenants = {"ann": tenant, "bob": tenant, "eve": f"not-{tenant}"}
     tokens = {who: uuid.uuid4().hex for who in tenants}
     entries = [f'[[token]]\nvalue = "{tokens[who]}"\nname = "{who}"\ntenant = "{tenants[who]}"\n' for who in tokens]
     (data / "tokens.toml").write_text("\n".join(entries))
@@ -165,14 +165,18 @@ def write_tokens(data: Path) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: GatewaySettings) -> AsyncGenerator[GatewaySurroundings]:
-    tokens = write_tokens(settings.data)
+async def running(settings: GatewaySettings, tenant: str = "") -> AsyncGenerator[GatewaySurroundings]:
+    """`tenant` is ann's and bob's: nobody else's by default."""
+    tenant = tenant or f"acme-{uuid.uuid4().hex[:8]}"
+    tokens = write_tokens(settings.data, tenant)
     log, redis = KafkaLog(settings.kafka), Redis(settings.redis)
     async with gateway(settings) as http:
         await log.start()
         appender = log.appender()
         await appender.start()
-        surroundings = GatewaySurroundings(f"http://127.0.0.1:{http.port}", settings, log, appender, redis, tokens)
+        surroundings = GatewaySurroundings(
+            f"http://127.0.0.1:{http.port}", settings, log, appender, redis, tokens, tenant
+        )
         await surroundings.say(Topic.TOOLS_REGISTRY, TOOL.key, TOOL)
         try:
             await eventually(lambda: is_ready(surroundings))

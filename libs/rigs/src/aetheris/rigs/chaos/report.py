@@ -24,14 +24,15 @@ def as_json(outcome: ChaosOutcome, *, seed: int, jobs: int) -> dict[str, Any]:
     return {**head, **found, "lease_ttl_s": LEASE_TTL_S, "recovery": recovery, "faults": faults}
 
 
-_WRONG = ("duplicates", "lost", "stuck", "settleable", "parked_without_fault", "unproven", "failed")
+WRONG = ("duplicates", "lost", "stuck", "settleable", "parked_without_fault", "unproven", "failed")
+"""The lists of a report that are empty where the promise was kept."""
 
 
 def in_short(found: Mapping[str, Any]) -> str:
     """One line of a report for programs."""
     if "failed_to_run" in found:
         return f"DOES NOT HOLD: {found['failed_to_run']}"
-    wrong = [f"{len(found[name])} {name.replace('_', ' ')}" for name in _WRONG if found[name]]
+    wrong = [f"{len(found[name])} {name.replace('_', ' ')}" for name in WRONG if found[name]]
     held = "holds" if found["holds"] else "DOES NOT HOLD"
     counts = (
         f"{found['observed']} of {found['expected']} effects, {len(found['faults'])} faults, {found['took_s']:.0f} s"
