@@ -10,7 +10,8 @@ import pytest
 from jsonschema import Draft7Validator
 
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages.events import EVENTS, Outcome, ToolInvocationFinished, Via
+from aetheris.protocol.messages.event_values import Outcome, Via
+from aetheris.protocol.messages.events import EVENTS, ToolInvocationFinished
 from aetheris.protocol.messages.published import asyncapi, breaks, schemas
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -18,7 +18,8 @@ from aetheris.protocol.base.signing import SignedPlace
 from aetheris.protocol.base.words import TryWord, invocation_id_of, is_word_of, word
 from aetheris.protocol.base.writers import KnownBy, Party
 from aetheris.protocol.messages.commands import MESSAGES
-from aetheris.protocol.messages.events import EVENTS, Outcome, Via
+from aetheris.protocol.messages.event_values import Outcome, Via
+from aetheris.protocol.messages.events import EVENTS
 from aetheris.runtime.keys.files import certified
 from aetheris.runtime.keys.signing import Signer, raw_public_key, verify
 

@@ -1,15 +1,24 @@
-"""How the tests are kept: files that can be read at one go, and one meaning for each class's name."""
+"""How files are kept: files that can be read at one go, and one meaning for each class's name."""
 
 import ast
 from collections import defaultdict
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
+SOURCES = ("libs", "services", "docs", "deploy", "examples")
+ALONE = "verify.py"
+"""A script that is handed out by itself, in one file."""
 MOST_LINES = 500
 
 
 def test_no_file_is_longer_than_can_be_read() -> None:
     lengths = {_name(file): len(file.read_text().splitlines()) for file in _files()}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_no_source_file_is_either() -> None:
+    sources = (file for folder in SOURCES for file in (TESTS.parent / folder).rglob("*.py") if file.name != ALONE)
+    lengths = {str(file.relative_to(TESTS.parent)): len(file.read_text().splitlines()) for file in sources}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 

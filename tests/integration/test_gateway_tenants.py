@@ -15,6 +15,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import OpenRequest, ToolRelease
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.runtime.redis.client import Redis
 from aetheris.testkit.clock import VirtualClock
 from aetheris.testkit.memory import MemoryLog
@@ -122,8 +123,8 @@ def effect(job_id: str, external_id: str) -> ev.ToolInvocationFinished:
         node_id="n",
         idempotency_key="k",
         invocation_id="i",
-        outcome=ev.Outcome.SUCCESS,
-        via=ev.Via.EXECUTOR,
+        outcome=Outcome.SUCCESS,
+        via=Via.EXECUTOR,
         output_hash="0",
         external_id=external_id,
     )

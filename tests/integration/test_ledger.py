@@ -21,6 +21,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     Resolve,
 )
+from aetheris.protocol.messages.event_values import Via
 from aetheris.runtime.kafka import KafkaLog
 from aetheris.runtime.kafka.admin import ensure_topics
 from aetheris.runtime.process.settings import RuntimeSettings
@@ -136,7 +137,7 @@ async def test_an_effect_that_was_stored_but_not_reported_is_caught_up(around: L
     state = step.key_state()
     assert (state.outcome, state.via, state.settled_by, state.result) == (
         Settled.SUCCESS,
-        ev.Via.CATCH_UP,
+        Via.CATCH_UP,
         "n1",
         {"id": 5},
     )
@@ -176,7 +177,7 @@ async def test_a_probe_that_finds_settles(around: LedgerSurroundings) -> None:
         await step.answer(step.asks[0], "found", result={"id": 2}, external_id="ch_2")
         await around.until(lambda: step.status() is KeyStatus.SETTLED)
     state = step.key_state()
-    assert (state.via, state.external_id, state.result) == (ev.Via.PROBE, "ch_2", {"id": 2})
+    assert (state.via, state.external_id, state.result) == (Via.PROBE, "ch_2", {"id": 2})
 
 
 async def test_a_scheduled_retry_outlives_the_ledger(around: LedgerSurroundings) -> None:
@@ -214,7 +215,7 @@ async def test_a_human_settles_what_is_parked(around: LedgerSurroundings) -> Non
         await around.put(drafted(Topic.JOBS_COMMANDS, command, step.id))
         await around.until(lambda: step.status() is KeyStatus.SETTLED)
     (done,) = step.of(ev.ToolInvocationFinished)
-    assert (done.via, done.by, done.evidence, done.result) == (ev.Via.HUMAN, "bob", "receipt 17", None)
+    assert (done.via, done.by, done.evidence, done.result) == (Via.HUMAN, "bob", "receipt 17", None)
     assert done.caused_by
     assert done.result_ref is not None
     blob = Path(around.environment["AETHERIS_DATA"]) / "blobs" / done.result_ref.sha256[:2] / done.result_ref.sha256

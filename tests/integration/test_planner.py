@@ -25,7 +25,8 @@ from aetheris.protocol.base.topics import Topic, dead_letters
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, JobCommand, JobIndexEntry, Submit, ToolRequest
 from aetheris.protocol.messages.envelope import Envelope, decode_event, decode_message, draft
-from aetheris.protocol.messages.events import Event, Outcome, Via
+from aetheris.protocol.messages.event_values import BlobRef, Outcome, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.base.fresh_ids import fresh_id, fresh_invocation_id
 from aetheris.runtime.blobs.store import FolderBlobs
@@ -318,7 +319,7 @@ async def test_a_reference_into_a_large_result(broker: str, other_services: Othe
         await other_services.command(command)
         await seen.until(lambda: bool(seen.requests(job_id)))
         start, end = tried(job_id, "a", None, Outcome.SUCCESS)
-        ref = ev.BlobRef(sha256=stored.sha256, size=stored.size)
+        ref = BlobRef(sha256=stored.sha256, size=stored.size)
         await other_services.append(start, end.model_copy(update={"result_ref": ref}))
         await seen.until(lambda: len(seen.requests(job_id)) == 2)
     assert seen.requests(job_id)[1].args == {"to": "x@y"}

@@ -21,6 +21,7 @@ from aetheris.protocol.base.keys import idempotency_key, job_key
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.runtime.kafka.bootstrap import client_options
 from tests.testkit.attempts import fresh
 from tests.testkit.external_server import until
@@ -229,8 +230,8 @@ async def test_a_violation_is_an_event_a_metric_and_an_alert_within_a_second(
         node_id="one",
         idempotency_key=key,
         invocation_id="nobody",
-        outcome=ev.Outcome.SUCCESS,
-        via=ev.Via.EXECUTOR,
+        outcome=Outcome.SUCCESS,
+        via=Via.EXECUTOR,
         result={"forged": True},
         output_hash="0",
     )

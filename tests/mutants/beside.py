@@ -14,6 +14,8 @@ from tests.mutants.conditions import Mutant, code_of, function_of
 _PLAIN = (
     "protocol.fold.state",
     "protocol.fold.start",
+    "protocol.fold.revisions",
+    "protocol.fold.job_waits",
     "protocol.fold.rules",
     "protocol.planning.gate",
     "ledger.core.adjudication._hurdle",

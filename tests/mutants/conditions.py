@@ -16,6 +16,8 @@ from typing import Any, cast
 MODULES = (
     "aetheris.protocol.fold.state",
     "aetheris.protocol.fold.start",
+    "aetheris.protocol.fold.revisions",
+    "aetheris.protocol.fold.job_waits",
     "aetheris.protocol.fold.rules",
     "aetheris.protocol.fold.workers",
     "aetheris.protocol.fold.job_log",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aetheris.protocol.fold.rules import may_compensate
+from aetheris.protocol.fold.revisions import may_compensate
 from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.messages.events import JobStopping
 from tests.mutants import known
@@ -44,7 +44,7 @@ def test_a_mutant_that_only_leaves_something_else_behind_is_seen_too() -> None:
 
 
 def test_what_conditions_come_to_is_noted() -> None:
-    mutant = named("protocol.fold.rules.may_compensate: job.stopping is None: never")
+    mutant = named("protocol.fold.revisions.may_compensate: job.stopping is None: never")
     with watching() as seen:
         may_compensate(fold(PLAN, JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0)))
         assert not mutant.turns & seen

@@ -8,6 +8,8 @@ from aetheris.protocol.base.keys import args_hash, content_key, external_key, id
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.adoption import Adopted, Continues, Given, SealOf
+from aetheris.protocol.messages.event_values import After, BlobRef, Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind, JobOptions
 
@@ -34,13 +36,13 @@ def adopts(
     subject: str = "job-0",
     occurrence: int = 1,
     result: Any = None,
-    ref: ev.BlobRef | None = None,
+    ref: BlobRef | None = None,
 ) -> ev.JobCreated:
     """The birth of the job where it continues another, which did this by a tool that can't be undone.
 
     It may refer to the result, which is given, or lies at `ref`.
     """
-    one = ev.Adopted(
+    one = Adopted(
         job_id=subject,
         node_id=node,
         idempotency_key=idempotency_key(subject, node, tool, args),
@@ -50,9 +52,9 @@ def adopts(
         content_key=content_key(TENANT, tool, args, ()),
         occurrence=occurrence,
     )
-    seal = ev.SealOf(event_count=9, root="r", outcome_hash="o", key_id="k")
-    given = (ev.Given(name=one.name, result=result),) if ref is None else ()
-    continues = ev.Continues(job_id=subject, seal=seal, adopted=(one,), given=given)
+    seal = SealOf(event_count=9, root="r", outcome_hash="o", key_id="k")
+    given = (Given(name=one.name, result=result),) if ref is None else ()
+    continues = Continues(job_id=subject, seal=seal, adopted=(one,), given=given)
     return created().model_copy(update={"continues": continues})
 
 
@@ -83,7 +85,7 @@ def started(
     args: dict[str, Any] | None = None,
     tool: str = "act",
     revision: int = 0,
-    after: Iterable[ev.After] = (),
+    after: Iterable[After] = (),
     occurrence: int = 1,
     incarnation: str = "i1",
 ) -> ev.ToolInvocationStarted:
@@ -123,8 +125,8 @@ def finished(
         node_id=node,
         idempotency_key=key_of(node, args, tool),
         invocation_id=invocation_id,
-        outcome=ev.Outcome(outcome),
-        via=ev.Via(via),
+        outcome=Outcome(outcome),
+        via=Via(via),
         result=result,
         output_hash=digest(result),
     )

@@ -9,6 +9,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from tests.testkit import histories as h
@@ -67,7 +68,7 @@ def refunded(amount: Any = 250, external_id: str | None = "re_123") -> list[Even
         args_hash=args_hash(args),
         tool_version="1",
         rule="ask-first",
-        decision=ev.Decision.APPROVE,
+        decision=Decision.APPROVE,
         approver="alice",
         comment="looks right",
     )

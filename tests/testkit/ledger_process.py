@@ -27,6 +27,7 @@ from aetheris.protocol.messages.commands import (
     WorkerEntry,
 )
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.messages.event_values import Answer, Outcome, Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.kafka import KafkaLog
@@ -211,8 +212,8 @@ class LedgerJob:
             node_id="a",
             idempotency_key=self.key(),
             invocation_id=invocation_id,
-            outcome=ev.Outcome(outcome),
-            via=ev.Via.EXECUTOR,
+            outcome=Outcome(outcome),
+            via=Via.EXECUTOR,
             result=result,
             output_hash=digest(result),
         )
@@ -241,7 +242,7 @@ class LedgerJob:
             invocation_id=asked.invocation_id,
             external_key=asked.external_key,
             ask=asked.ask,
-            answer=ev.Answer(text),
+            answer=Answer(text),
             **fields,
         )
         await self.add(probed)

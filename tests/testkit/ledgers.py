@@ -26,6 +26,7 @@ from aetheris.protocol.messages.commands import (
     ToolRequest,
     Verification,
 )
+from aetheris.protocol.messages.event_values import Answer, Change
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, TENANT, about, created, finished, graph, key_of, planned, started
 
@@ -194,7 +195,7 @@ class Ledger:
             invocation_id=asked.invocation_id,
             external_key=asked.external_key,
             ask=asked.ask,
-            answer=ev.Answer(text),
+            answer=Answer(text),
             **fields,
         )
         self.add(probed)
@@ -259,7 +260,7 @@ def effect(node: str, invocation_id: str, result: Any, *, change: bool = True) -
         changed = ev.StateChanged(
             job_id=JOB,
             node_id=node,
-            changes=(ev.Change(resource_type="refund", resource_id="r-1", operation="create"),),
+            changes=(Change(resource_type="refund", resource_id="r-1", operation="create"),),
         )
         parts.append(f'"changed":{changed.model_dump_json()}')
     return ("{" + ",".join(parts) + "}").encode()
@@ -294,5 +295,5 @@ def answered(asked: Verification, text: str) -> dict[str, Any]:
         "invocation_id": asked.invocation_id,
         "external_key": asked.external_key,
         "ask": asked.ask,
-        "answer": ev.Answer(text),
+        "answer": Answer(text),
     }

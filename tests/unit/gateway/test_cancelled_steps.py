@@ -9,6 +9,7 @@ from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Decision
 from tests.testkit import histories as h
 
 GRAPH = h.planned(h.graph({"id": "a"}))
@@ -17,7 +18,7 @@ ASKED = h.about(ev.ApprovalRequested, "a", args_hash="", tool_version="1", rule=
 
 
 def decided(decision: str) -> ev.Event:
-    answer = ev.Decision(decision)
+    answer = Decision(decision)
     return h.about(ev.ApprovalDecided, "a", args_hash="", tool_version="1", rule="r", approver="bob", decision=answer)
 
 

@@ -13,6 +13,7 @@ from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
+from aetheris.protocol.messages.event_values import BlobRef
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.continuation import MAX_CONTINUED, EndedJob, unfounded
 from aetheris.protocol.planning.invocation import invocation
@@ -230,7 +231,7 @@ def test_what_cannot_be_continued_is_refused_by_name() -> None:
         asked_for(whole, [{"id": "c", "tool": "act", "args": {"x": {"$ref": "a#/none"}}}])
 
 
-LARGE = ev.BlobRef(sha256="5" * 64, size=70_000)
+LARGE = BlobRef(sha256="5" * 64, size=70_000)
 
 
 def large(node: str) -> list[ev.Event]:

@@ -11,7 +11,9 @@ from aetheris.gateway.core.problems import ConflictProblem
 from aetheris.planner.core.creations import creation_group
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.adoption import Given
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
+from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.plan.graph import EffectClass, InvalidPlan, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, Prompt, first_graph
 from aetheris.protocol.planning.answers import NOTHING_SPENT, Following, failure_report, following
@@ -213,7 +215,7 @@ FORGED: dict[str, Change] = {
     "another result": lambda one: one.model_copy(
         update={
             "continues": one.continues
-            and one.continues.model_copy(update={"given": (ev.Given(name="job-1/turn-1.1", result={"id": 8}),)})
+            and one.continues.model_copy(update={"given": (Given(name="job-1/turn-1.1", result={"id": 8}),)})
         }
     ),
 }
@@ -239,7 +241,7 @@ def test_a_word_about_an_unsure_call_is_told_as_it_was_said() -> None:
     started = [one for one in history.events if one.event_type == "tool_invocation_started"]
     assert len(started) == 6
     lost = history.events.index(next(one for one in history.events if getattr(one, "node_id", "") == "turn-2.1"))
-    history.events[lost + 1] = history.events[lost + 1].model_copy(update={"via": ev.Via.LEDGER})
+    history.events[lost + 1] = history.events[lost + 1].model_copy(update={"via": Via.LEDGER})
     with pytest.raises(ConflictProblem, match=r"turn-2\.1"):
         continued(history.job)
     for verdict, outcome in (("happened", "completed"), ("not_executed", "failed")):

@@ -13,6 +13,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import Sequence, next_logged_event
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
+from aetheris.protocol.messages.event_values import Decision, RejectReason
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.plan.prompts import Brief, Limits
 from aetheris.protocol.planning.approvals import request_id
@@ -192,7 +193,7 @@ def test_a_step_names_its_request_for_as_long_as_it_may_be_answered() -> None:
     bound: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "pay"}
     asked = h.about(ev.ApprovalRequested, "a", form={"title": "Pay?"}, **bound)
     waiting = h.about(ev.JobWaiting, "a", wait_type="approval")
-    decided = h.about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="bob", **bound)
+    decided = h.about(ev.ApprovalDecided, "a", decision=Decision.APPROVE, approver="bob", **bound)
     stopping = ev.JobStopping(job_id=h.JOB, by="ann", reason="cancelled", up_to_revision=0)
 
     def named(*events: ev.Event) -> list[str | None]:
@@ -227,7 +228,7 @@ def test_ends() -> None:
     ],
 )
 def test_rejections(reason: str, status: ContractStatus) -> None:
-    state = h.fold(GRAPH, h.about(ev.InvocationRejected, "a", reason=ev.RejectReason(reason)))
+    state = h.fold(GRAPH, h.about(ev.InvocationRejected, "a", reason=RejectReason(reason)))
     assert step_status(state.keys[h.key_of("a")]) is status
 
 

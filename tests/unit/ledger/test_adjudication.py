@@ -16,7 +16,8 @@ from aetheris.ledger.policy_file import load
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Event, RejectReason
+from aetheris.protocol.messages.event_values import BlobRef, Decision, RejectReason
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.invocation import Invocation, invocation
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
 from tests.testkit.ledgers import START, limits
@@ -36,7 +37,7 @@ BY_HAND = (
     about(ev.InvocationParked, "a", invocation_id="n1", reason="r"),
     about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="human"),
 )
-REF = ev.BlobRef(sha256="s", size=9)
+REF = BlobRef(sha256="s", size=9)
 LARGE = finished("b", "n9").model_copy(update={"result_ref": REF, "result": None})
 USES_LARGE = planned(graph({"id": "a", "args": {"v": {"$ref": "b#/v"}}}, {"id": "b"}))
 
@@ -63,7 +64,7 @@ def hurdle(job_key: JobKey, content_key: str = "c") -> Hurdle | None:
 
 def decided(decision: str, args: dict[str, Any] | None = None, token: int | None = None) -> Any:
     body: dict[str, Any] = {"args_hash": args_hash(args), "tool_version": "1", "rule": "new", "approver": "eve"}
-    return about(ev.ApprovalDecided, "a", args=args, decision=ev.Decision(decision), token=token, **body)
+    return about(ev.ApprovalDecided, "a", args=args, decision=Decision(decision), token=token, **body)
 
 
 def asked(token: int | None = None, rule: str = "new") -> Any:

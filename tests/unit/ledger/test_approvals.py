@@ -12,6 +12,7 @@ from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Respond
+from aetheris.protocol.messages.event_values import Decision, DuplicateOf
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, adopts, graph, key_of, planned, started
 from tests.testkit.ledgers import Ledger, Surroundings
@@ -272,14 +273,14 @@ def test_what_an_earlier_job_did_never_runs_whoever_asked_for_it(how: str) -> No
         }
         made.log += [
             about(ev.ApprovalRequested, "a", form={}, edited_by="eve", **body),
-            about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="bob", **body),
+            about(ev.ApprovalDecided, "a", decision=Decision.APPROVE, approver="bob", **body),
         ]
         made.ids += ["", ""]
     ledger = made.ledger()
     ledger.request("a", offset=1)
     assert ledger.grants == []
     assert (state(ledger).outcome, state(ledger).reason) == (Settled.REJECTED, "duplicate_of")
-    assert state(ledger).duplicate_of == ev.DuplicateOf(
+    assert state(ledger).duplicate_of == DuplicateOf(
         job_id="job-0", node_id="p", execution_id=execution_id("job-0", "p", idempotency_key("job-0", "p", "pay", PAID))
     )
 
@@ -362,7 +363,7 @@ def test_a_yes_for_other_arguments_under_the_same_key_does_not_count() -> None:
     forged = ev.ApprovalDecided(
         **requested.model_dump(include={"job_id", "node_id", "idempotency_key", "tool_version", "rule"}),
         args_hash=args_hash(PAID | {"amount": 1}),
-        decision=ev.Decision.APPROVE,
+        decision=Decision.APPROVE,
         approver="eve",
     )
     ledger.add(forged)

@@ -19,6 +19,7 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Signal
+from aetheris.protocol.messages.event_values import Change, RejectReason
 from aetheris.protocol.plan.graph import Confirmation, JobOptions
 from aetheris.protocol.planning.confirmation import Tally, recorded_effects
 from tests.testkit.histories import JOB, TENANT, created, finished, graph, key_of, planned, started
@@ -112,7 +113,7 @@ def test_who_cannot_tell_is_asked_again_and_then_is_no_yes() -> None:
     assert isinstance(emit, Emit)
     (reported,) = emit.events
     assert isinstance(reported.event, ev.InvocationRejected)
-    assert reported.event.reason is ev.RejectReason.CONFIRMATION
+    assert reported.event.reason is RejectReason.CONFIRMATION
 
 
 def test_an_answer_of_an_earlier_wait_counts_no_more() -> None:
@@ -207,7 +208,7 @@ def test_every_resource_must_be_as_it_was_and_a_repeat_is_no_second_answer() -> 
 def test_the_first_change_after_a_settlement_is_the_calls_own() -> None:
     def change(name: str) -> ev.StateChanged:
         return ev.StateChanged(
-            job_id=JOB, node_id="a", changes=(ev.Change(resource_type="t", resource_id=name, operation="create"),)
+            job_id=JOB, node_id="a", changes=(Change(resource_type="t", resource_id=name, operation="create"),)
         )
 
     history = (created(), planned(graph(*NODES)), change("early"), started("a", "n1"), finished("a", "n1"))

@@ -15,7 +15,8 @@ from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, Settled, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ContentRecord, Respond, ToolGrant, ToolRequest
-from aetheris.protocol.messages.events import DuplicateOf, Event
+from aetheris.protocol.messages.event_values import DuplicateOf
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.views.standing import job_view
 from tests.testkit.histories import TENANT, about, created, finished, graph, key_of, planned, started

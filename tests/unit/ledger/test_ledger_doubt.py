@@ -8,6 +8,7 @@ import pytest
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.plan.graph import JobOptions, OnInDoubt
 from tests.testkit.histories import JOB, about, created, finished, graph, key_of, started
 from tests.testkit.ledgers import (
@@ -52,7 +53,7 @@ def test_attempts_are_capped_and_the_end_names_the_cause() -> None:
     assert ledger.state().outcome is Settled.FAILED
     assert ledger.state().sure
     assert ledger.state().reason == "NotExecuted: refused"
-    assert ledger.state().via is ev.Via.LEDGER
+    assert ledger.state().via is Via.LEDGER
 
 
 def test_a_reopened_key_of_a_stopping_job_is_settled() -> None:
@@ -152,7 +153,7 @@ def test_an_opaque_call_is_parked_or_failed_as_configured() -> None:
     failed.lease_lapses()
     assert failed.state().outcome is Settled.FAILED
     assert not failed.state().sure
-    assert failed.state().via is ev.Via.LEDGER
+    assert failed.state().via is Via.LEDGER
     assert failed.state().reason == "failed, not sure: nobody can tell whether an opaque call took effect"
 
 
@@ -191,7 +192,7 @@ def test_an_effect_in_the_store_is_caught_up_under_its_own_nonce_whatever_the_cl
     assert (state.outcome, state.settled_by, state.via, state.result) == (
         Settled.SUCCESS,
         "n1",
-        ev.Via.CATCH_UP,
+        Via.CATCH_UP,
         {"id": 7},
     )
     assert (ledger.asks, ledger.grants) == ([], [])

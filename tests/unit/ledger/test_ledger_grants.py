@@ -7,6 +7,7 @@ import pytest
 from aetheris.ledger.core.policy import Policy, PolicyEffect, Rule, parse
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Decision, RejectReason
 from tests.testkit.histories import JOB, finished, graph, key_of, started
 from tests.testkit.ledgers import ALLOW_ALL, TTL_S, Surroundings, limits, one
 
@@ -123,7 +124,7 @@ def test_a_denied_call_is_rejected_with_the_rule() -> None:
     assert ledger.grants == []
     rejected = ledger.surroundings.log[-1]
     assert isinstance(rejected, ev.InvocationRejected)
-    assert (rejected.reason, rejected.detail) == (ev.RejectReason.POLICY, "never")
+    assert (rejected.reason, rejected.detail) == (RejectReason.POLICY, "never")
     assert ledger.state().outcome is Settled.REJECTED
     assert ledger.core.open_request() is None
 
@@ -175,7 +176,7 @@ def test_a_humans_answer_is_followed(decision: str, granted: int) -> None:
     assert asked is not None
     answer = ev.ApprovalDecided(
         **asked.model_dump(include={"job_id", "node_id", "idempotency_key", "args_hash", "tool_version", "rule"}),
-        decision=ev.Decision(decision),
+        decision=Decision(decision),
         approver="ann",
     )
     ledger.add(answer)
@@ -194,4 +195,4 @@ def test_the_same_irreversible_call_of_a_job_is_refused_as_a_duplicate() -> None
     ledger.sleep(TTL_S)
     rejected = ledger.surroundings.log[-1]
     assert isinstance(rejected, ev.InvocationRejected)
-    assert (rejected.reason, rejected.detail) == (ev.RejectReason.DUPLICATE_OF, "a")
+    assert (rejected.reason, rejected.detail) == (RejectReason.DUPLICATE_OF, "a")

@@ -6,6 +6,7 @@ from aetheris.ledger.core.policy import parse
 from aetheris.ledger.policy_file import load
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, about, finished, graph, key_of, planned, started
 from tests.testkit.ledgers import ALLOW_ALL, TTL_S, Ledger, Surroundings, one
@@ -105,7 +106,7 @@ def test_a_cancel_settles_what_is_parked_as_failed_and_not_sure() -> None:
         KeyStatus.SETTLED,
         Settled.FAILED,
         False,
-        ev.Via.HUMAN,
+        Via.HUMAN,
     )
     event = surroundings.log[-1]
     assert isinstance(event, ev.ToolInvocationFinished)

@@ -10,6 +10,7 @@ from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import (
     Ended,
 )
+from aetheris.protocol.messages.event_values import Via
 from tests.testkit.histories import JOB, about, finished, graph, key_of, started
 from tests.testkit.ledgers import (
     BY_LOCK,
@@ -33,7 +34,7 @@ def test_what_a_probe_finds_settles_the_key() -> None:
     state = ledger.state()
     assert (state.outcome, state.via, state.result, state.external_id) == (
         Settled.SUCCESS,
-        ev.Via.PROBE,
+        Via.PROBE,
         {"id": 9},
         "ch_9",
     )
@@ -205,7 +206,7 @@ def test_what_is_found_of_a_parked_call_once_its_worker_has_ended_settles_it() -
     ends(ledger)
     ledger.sleep(SETTLES_S + 0.1)
     ledger.answer("found", result={"id": 9}, external_id="ch_9")
-    assert (ledger.state().outcome, ledger.state().via) == (Settled.SUCCESS, ev.Via.PROBE)
+    assert (ledger.state().outcome, ledger.state().via) == (Settled.SUCCESS, Via.PROBE)
 
 
 @pytest.mark.parametrize("effect_class", ["probeable", "opaque"])
@@ -213,7 +214,7 @@ def test_so_does_the_effect_that_it_left_in_the_store(effect_class: str) -> None
     ledger = asleep_and_parked(effect_class)
     ledger.surroundings.effects[key_of("a")] = {"n1": effect("a", "n1", {"id": 1})}
     ends(ledger)
-    assert (ledger.state().outcome, ledger.state().via) == (Settled.SUCCESS, ev.Via.CATCH_UP)
+    assert (ledger.state().outcome, ledger.state().via) == (Settled.SUCCESS, Via.CATCH_UP)
 
 
 def test_a_parked_call_that_says_that_it_has_returned_is_asked_about_again_too() -> None:

@@ -8,7 +8,8 @@ from aetheris.ledger.core.policy import parse
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
-from aetheris.protocol.messages.events import Event, RejectReason, Via
+from aetheris.protocol.messages.event_values import RejectReason, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.approvals import request_id
 from tests.testkit.histories import JOB, TENANT, about, finished, graph, key_of, started
 from tests.testkit.ledgers import Ledger, Surroundings

@@ -9,6 +9,7 @@ from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.keys import external_key, idempotency_key
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import TENANT, about, created, finished, graph, planned, started
 from tests.testkit.ledgers import TTL_S, Ledger, Surroundings, limits
@@ -194,9 +195,9 @@ def test_what_fails_for_one_tenant_stops_no_other(down: JobsOfOnePlan) -> None:
         ("permanent_failure", {"error": "HTTP 404"}),
         ("permanent_failure", {"error": "invalid_args: /n: required"}),
         (FAILED, {"error": "NotExecuted: tool version missing"}),
-        (FAILED, {"via": ev.Via.PROBE}),
-        ("permanent_failure", {"via": ev.Via.LEDGER, "error": "policy: no"}),
-        ("permanent_failure", {"via": ev.Via.HUMAN, "by": "ann"}),
+        (FAILED, {"via": Via.PROBE}),
+        ("permanent_failure", {"via": Via.LEDGER, "error": "policy: no"}),
+        ("permanent_failure", {"via": Via.HUMAN, "by": "ann"}),
     ],
 )
 def test_what_says_nothing_of_the_tool_does_not_count(jobs: JobsOfOnePlan, outcome: str, body: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Resolve, Respond
-from aetheris.protocol.messages.events import Via
+from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.planning.approvals import request_id
 from aetheris.protocol.views.contracts import Contracts
 from aetheris.protocol.views.standing import job_status, job_view

@@ -20,6 +20,7 @@ from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, Signal
 from aetheris.protocol.messages.envelope import Envelope
+from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan, TaskGraph, check_graph
 from tests.testkit.histories import JOB, TENANT, created, finished, planned, started
@@ -252,7 +253,7 @@ def test_the_first_end_of_a_wait_counts() -> None:
     system = PlannerAndLedger(plan(WAIT | {"wait": {"key": "paid", "timeout_s": 10}}))
     system.signal("paid", 1)
     key = system.one(ev.JobWaiting).idempotency_key
-    late = ev.InvocationRejected(job_id=JOB, node_id="w", idempotency_key=key, reason=ev.RejectReason.EXPIRED)
+    late = ev.InvocationRejected(job_id=JOB, node_id="w", idempotency_key=key, reason=RejectReason.EXPIRED)
     system.happens(late)
     assert system.one(ev.JobCompleted).result == {"w": 1}
     assert not system.state.open_waits

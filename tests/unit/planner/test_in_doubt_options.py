@@ -11,6 +11,7 @@ from aetheris.planner.core.creations import creation_group
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, Submit
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.event_values import Via
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import TaskGraph
 from aetheris.protocol.planning.schemas import graph_json, pin_of, pinned
@@ -82,7 +83,7 @@ def test_what_a_job_was_asked_for_is_recorded_with_its_birth(body: dict[str, Any
     assert written.get("options") == recorded
 
 
-def ended(effect_class: str, *more: Event, via: ev.Via = ev.Via.LEDGER) -> dict[str, Any]:
+def ended(effect_class: str, *more: Event, via: Via = Via.LEDGER) -> dict[str, Any]:
     failure = finished("a", "n1", "permanent_failure", via=via)
     end = ev.JobFailed(job_id=JOB, error="failed, not sure", node_id="a")
     plan = graph({"id": "a"}, act={"effect_class": effect_class})
@@ -99,6 +100,6 @@ def test_a_job_that_failed_without_being_sure_says_so() -> None:
 
 
 def test_what_is_known_is_not_said_to_be_unknown() -> None:
-    assert "not known" not in ended("opaque", via=ev.Via.EXECUTOR)["why"]
+    assert "not known" not in ended("opaque", via=Via.EXECUTOR)["why"]
     assert "not known" not in ended("pure")["why"]
     assert "; a took effect all the same. A job" in ended("opaque", finished("a", "n1"))["why"]

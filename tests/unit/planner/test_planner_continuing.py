@@ -13,8 +13,10 @@ from aetheris.planner.handlers import PlannerHandler
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.adoption import Continues, Given, Use
 from aetheris.protocol.messages.commands import Submit
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.event_values import BlobRef
 from aetheris.protocol.planning.continuation import EndedJob, continues
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.runtime.blobs.traffic import BlobTraffic
@@ -37,7 +39,7 @@ SEAL = ev.JobSealed(
     signature="s",
     key_id="k",
 )
-Change = Callable[[ev.Continues], ev.Continues]
+Change = Callable[[Continues], Continues]
 
 
 def failed(*, sure: bool = True, end: ev.Event | None = None) -> JobState:
@@ -56,10 +58,10 @@ def failed(*, sure: bool = True, end: ev.Event | None = None) -> JobState:
     )
 
 
-def submission(continues: ev.Continues, *nodes: dict[str, Any], tenant: str = h.TENANT) -> Submit:
+def submission(continues: Continues, *nodes: dict[str, Any], tenant: str = h.TENANT) -> Submit:
     planned = nodes or ({"id": "b", "args": {"n": 7}},)
     plan = h.graph(*planned, act={}, pay={"irreversible": True})
-    used = continues.model_copy(update={"uses": (ev.Use(node_id="b", at="/args/n", ref="a#/x"),)} if not nodes else {})
+    used = continues.model_copy(update={"uses": (Use(node_id="b", at="/args/n", ref="a#/x"),)} if not nodes else {})
     return Submit(job_id="job-2", by="bob", tenant=tenant, request_hash="q", plan=plan, continues=used)
 
 
@@ -79,7 +81,7 @@ def test_what_its_stream_bears_out_is_taken_up() -> None:
     assert isinstance(taken(submission(continues(ended)), ended), ev.PlanGenerated)
 
 
-def first(continues: ev.Continues, **changed: Any) -> ev.Continues:
+def first(continues: Continues, **changed: Any) -> Continues:
     one, *rest = continues.adopted
     return continues.model_copy(update={"adopted": (one.model_copy(update=changed), *rest)})
 
@@ -96,12 +98,12 @@ FORGED: dict[str, Change] = {
     "another seal": lambda continuation: continuation.model_copy(
         update={"seal": continuation.seal.model_copy(update={"root": "0"})}
     ),
-    "a place of the result": lambda continuation: first(continuation, result_ref=ev.BlobRef(sha256="0", size=1)),
+    "a place of the result": lambda continuation: first(continuation, result_ref=BlobRef(sha256="0", size=1)),
     "a result for references": lambda continuation: continuation.model_copy(
-        update={"given": (ev.Given(name=f"{h.JOB}/a", result={"x": 8}),)}
+        update={"given": (Given(name=f"{h.JOB}/a", result={"x": 8}),)}
     ),
     "a result of nothing": lambda continuation: continuation.model_copy(
-        update={"given": (ev.Given(name="z/a", result={"x": 7}),)}
+        update={"given": (Given(name="z/a", result={"x": 7}),)}
     ),
     "another depth": lambda continuation: continuation.model_copy(update={"depth": 2}),
 }
@@ -134,7 +136,7 @@ def test_values_that_stand_for_results_are_those_results() -> None:
     command = submission(continues(ended), {"id": "b", "args": {"n": 8}})
     assert command.continues is not None
     for use in (("b", "/args/n", "a#/x"), ("b", "/args/m", "a#/x"), ("z", "/args/n", "a#/x"), ("b", "/args/n", "b")):
-        reported = ev.Use(node_id=use[0], at=use[1], ref=use[2])
+        reported = Use(node_id=use[0], at=use[1], ref=use[2])
         forged = command.model_copy(update={"continues": command.continues.model_copy(update={"uses": (reported,)})})
         assert isinstance(taken(forged, ended), ev.JobFailed)
 

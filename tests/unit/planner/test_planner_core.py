@@ -10,6 +10,7 @@ from aetheris.planner.core.decisions import Append, Joined, LoadArguments, Refus
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import JobIndexEntry
+from aetheris.protocol.messages.event_values import BlobRef, Decision, RejectReason
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, TaskGraph, check_graph
 from tests.testkit.histories import JOB, TENANT, about, adopts, finished, graph, planned, sealed, started
 from tests.testkit.planners import (
@@ -188,7 +189,7 @@ class TestRequests:
         assert asked.key == started("b", "n", args={"to": "x@y"}).idempotency_key
 
     def test_a_large_result_of_an_earlier_job_is_loaded_first(self) -> None:
-        ref = ev.BlobRef(sha256="s", size=70_000)
+        ref = BlobRef(sha256="s", size=70_000)
         planner = PlannerSurroundings().planner(runs=False)
         planner.happens(
             adopts("a", {}, ref=ref), planned(graph({"id": "b", "args": {"to": {"$ref": "job-0/a#/mail"}}}))
@@ -210,10 +211,10 @@ class TestRequests:
         planner.settle()
         assert events_of(planner.take()) == ["node_finished b", "job_stopping", "job_failed b", "index failed"]
 
-    def large_result(self) -> tuple[Planner, ev.BlobRef]:
+    def large_result(self) -> tuple[Planner, BlobRef]:
         planner = started_planner(graph({"id": "a"}, {"id": "b", "args": {"to": {"$ref": "a#/mail"}}}), runs=False)
         start, end = ran("a")
-        ref = ev.BlobRef(sha256="0" * 64, size=10**6)
+        ref = BlobRef(sha256="0" * 64, size=10**6)
         planner.happens(start, end.model_copy(update={"result_ref": ref}))
         return planner, ref
 
@@ -289,12 +290,12 @@ class TestEnds:
         bound: dict[str, Any] = {"args_hash": "h", "tool_version": "1", "rule": "r"}
         planner.happens(about(ev.ApprovalRequested, "a", form={}, **bound))
         assert events_of(planner.take()) == ["index waiting"]
-        planner.happens(about(ev.ApprovalDecided, "a", decision=ev.Decision.APPROVE, approver="eve", **bound))
+        planner.happens(about(ev.ApprovalDecided, "a", decision=Decision.APPROVE, approver="eve", **bound))
         assert events_of(planner.take()) == ["index running"]
 
     def test_a_rejection_fails_the_job(self) -> None:
         planner = started_planner(CHAIN)
-        planner.happens(about(ev.InvocationRejected, "a", reason=ev.RejectReason.POLICY))
+        planner.happens(about(ev.InvocationRejected, "a", reason=RejectReason.POLICY))
         assert of_type(planner.surroundings, ev.JobFailed)[0].error == "policy"
         (report,) = of_type(planner.surroundings, ev.NodeFinished)
         assert (report.result_type, report.attempt, report.output_hash) == ("permanent_failure", 0, None)

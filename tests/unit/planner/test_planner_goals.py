@@ -11,7 +11,8 @@ from aetheris.protocol.base.keys import content_key, external_key
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Cancel, Submit
-from aetheris.protocol.messages.events import BlobRef, Event
+from aetheris.protocol.messages.event_values import BlobRef, Outcome, RejectReason, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, EffectKind, ToolPin
 from aetheris.protocol.plan.prompts import Brief, Limits, first_graph
 from aetheris.protocol.planning.invocation import NotReady, invocation
@@ -70,8 +71,8 @@ def ran(planner: Planner, node: str, result: Any, **usage: Any) -> tuple[Event, 
     )
     finished = ev.ToolInvocationFinished(
         **about,
-        outcome=ev.Outcome.SUCCESS,
-        via=ev.Via.EXECUTOR,
+        outcome=Outcome.SUCCESS,
+        via=Via.EXECUTOR,
         result=result,
         output_hash=digest(result),
         usage=usage or None,
@@ -169,10 +170,10 @@ def test_a_limit_stops_the_job_for_good_and_names_itself() -> None:
         assert of_type(surroundings, ev.JobFailed) == [end]
 
 
-def failed(planner: Planner, node: str, via: ev.Via = ev.Via.EXECUTOR) -> tuple[Event, Event]:
+def failed(planner: Planner, node: str, via: Via = Via.EXECUTOR) -> tuple[Event, Event]:
     """A call that failed: by its executor's word surely, by the ledger's not."""
     started, finished = ran(planner, node, None)
-    lost = {"outcome": ev.Outcome.PERMANENT, "via": via, "result": None, "output_hash": None, "error": "out of stock"}
+    lost = {"outcome": Outcome.PERMANENT, "via": via, "result": None, "output_hash": None, "error": "out of stock"}
     return started, finished.model_copy(update=lost)
 
 
@@ -182,7 +183,7 @@ def refused(planner: Planner, node: str) -> Event:
     assert entry is not None
     key = invocation(job, entry).key
     about: dict[str, Any] = {"job_id": JOB, "node_id": node, "idempotency_key": key}
-    return ev.InvocationRejected(**about, reason=ev.RejectReason.POLICY, detail="rule never")
+    return ev.InvocationRejected(**about, reason=RejectReason.POLICY, detail="rule never")
 
 
 def prompt(planner: Planner, node: str) -> list[dict[str, Any]]:
@@ -255,7 +256,7 @@ def test_whoever_takes_over_tells_the_same_of_what_failed() -> None:
 def test_what_is_not_sure_stops_the_job() -> None:
     planner = started_planner()
     happen(planner, "turn-1", LOOK)
-    planner.happens(*failed(planner, "turn-1.1", ev.Via.LEDGER))
+    planner.happens(*failed(planner, "turn-1.1", Via.LEDGER))
     happen(planner, "turn-1.2", {})
     assert isinstance(state(planner).terminal, ev.JobFailed)
     assert state(planner).revision == 1

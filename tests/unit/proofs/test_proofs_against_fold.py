@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from aetheris.proofs import verify
 from aetheris.proofs.history import History
+from aetheris.proofs.phases import Phase
 from aetheris.proofs.records import read
 from aetheris.proofs.replay import look_up, scan
-from aetheris.proofs.validity import Phase, Validity
+from aetheris.proofs.validity import Validity
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, create_job
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Outcome, RejectReason, Via
 from tests.testkit.proof_histories import JOB, Log, digest, node, tool
 from tests.testkit.standalone import assert_agrees
 
@@ -59,8 +61,8 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
         case "start":
             return "start", {**body, "token": draw(st.integers(1, 3)), "attempt_id": draw(st.integers(0, 1))}
         case "finish":
-            outcome = draw(st.sampled_from([*ev.Outcome, *[ev.Outcome.RETRYABLE, ev.Outcome.PERMANENT] * 2])).value
-            via = draw(st.sampled_from(["executor"] * 4 + [item.value for item in ev.Via]))
+            outcome = draw(st.sampled_from([*Outcome, *[Outcome.RETRYABLE, Outcome.PERMANENT] * 2])).value
+            via = draw(st.sampled_from(["executor"] * 4 + [item.value for item in Via]))
             result = {"ok": draw(st.integers(0, 1))}
             reported = {"outcome": outcome, "via": via, "result": result, "output_hash": digest(result)}
             return "tool_invocation_finished", {**named, **reported}
@@ -73,7 +75,7 @@ def _events(draw: st.DrawFn, job: JobState, keys: list[str]) -> tuple[str, dict[
         case "park":
             return "invocation_parked", {**named, "reason": "r"}
         case "reject":
-            return "invocation_rejected", {**body, "reason": draw(st.sampled_from([*ev.RejectReason])).value}
+            return "invocation_rejected", {**body, "reason": draw(st.sampled_from([*RejectReason])).value}
         case "again":
             return "again", {}
         case "other":

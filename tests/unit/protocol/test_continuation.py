@@ -9,6 +9,7 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.state import Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.planning.continuation import EndedJob, NotContinuable, continues, ended
 from tests.testkit import histories as h
 
@@ -68,7 +69,7 @@ def test_what_lies_behind_the_seal_changes_no_plan_and_no_arguments() -> None:
     asked: dict[str, Any] = {"args_hash": "x", "tool_version": "1", "rule": "r"}
     edit = (
         h.about(ev.ApprovalRequested, "b", form={}, **asked),
-        h.about(ev.ApprovalDecided, "b", decision=ev.Decision.EDIT, approver="eve", data={"to": "eve"}, **asked),
+        h.about(ev.ApprovalDecided, "b", decision=Decision.EDIT, approver="eve", data={"to": "eve"}, **asked),
     )
     found = read(*DONE, END, seal(), late, *edit, ev.JobCompleted(job_id=h.JOB))
     entry = found.job.entry("b")

@@ -12,7 +12,8 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.job_log import Sequence, next_logged_event
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
-from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
+from aetheris.protocol.messages.event_values import DuplicateOf, Outcome, RejectReason, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.contract import TRANSITIONS, ContractStatus
 from aetheris.protocol.planning.outcome import step_status
 from aetheris.protocol.views.contracts import MAX_TRANSITIONS, Contracts, Level
@@ -148,7 +149,7 @@ def test_effect(events: tuple[Event, ...], effect: str) -> None:
 
 
 def test_a_duplicate_names_what_it_repeats() -> None:
-    other = ev.DuplicateOf(job_id=JOB, node_id="z", execution_id="x")
+    other = DuplicateOf(job_id=JOB, node_id="z", execution_id="x")
     found = only(OPAQUE, rejected(RejectReason.DUPLICATE_OF, duplicate_of=other, detail="z"))
     assert (found["status"], found["outcome"]) == ("rejected", "rejected")
     assert found["duplicate_of"] == {"job_id": JOB, "node_id": "z", "execution_id": "x"}

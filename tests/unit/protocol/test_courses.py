@@ -10,6 +10,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.conditions import BadCondition, asked_condition
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.adoption import Use
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.views.job_history import JobHistory, job_history
@@ -132,7 +133,7 @@ def test_a_step_that_uses_what_an_earlier_job_did_says_so() -> None:
     """Where it refers to it, and where its value stands; and nothing is said of what it doesn't use."""
     born = h.adopts("a", {}, result={"v": 1})
     assert born.continues is not None
-    use = ev.Use(node_id="c", at="/args/x", ref="a#/v")
+    use = Use(node_id="c", at="/args/x", ref="a#/v")
     born = born.model_copy(update={"continues": born.continues.model_copy(update={"uses": (use,)})})
     nodes = ({"id": "b", "args": {"x": {"$ref": "job-0/a#/v"}}}, {"id": "c", "args": {"x": 1}}, {"id": "d"})
     events = [born, h.planned(h.graph(*nodes))]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Event, Outcome, Via
+from aetheris.protocol.messages.event_values import Outcome, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.contract import TRANSITIONS, ContractStatus, Trigger
 from aetheris.protocol.views.contracts import Contracts, Level
 from aetheris.protocol.views.execution_trace import execution_trace

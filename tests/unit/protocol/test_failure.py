@@ -6,7 +6,8 @@ import pytest
 
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
+from aetheris.protocol.messages.event_values import DuplicateOf, Outcome, RejectReason, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.views.failure import failure_in_words
 from aetheris.protocol.views.standing import job_view
 from tests.testkit import histories as h
@@ -14,7 +15,7 @@ from tests.testkit import histories as h
 PLAN = h.graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}, act={"effect_class": "probeable"})
 START = h.started("a", "n1")
 PARKED = h.about(ev.InvocationParked, "a", invocation_id="n1", reason="nobody knows")
-OTHER = ev.DuplicateOf(job_id="job-0", node_id="pay", execution_id="x")
+OTHER = DuplicateOf(job_id="job-0", node_id="pay", execution_id="x")
 GO_ON = "To go on with what is left: aetheris continue job-1 [--plan FILE]"
 LOOK = (
     "Look outside for aetheris:job-1:a:0, and say what you found: "

@@ -13,6 +13,7 @@ from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.messages.event_values import After, Decision, RejectReason
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
 
 PLAN = planned(graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
@@ -30,14 +31,14 @@ def decided(decision: str, node: str = "a", **fields: Any) -> Any:
         args_hash=args_hash(None),
         tool_version="1",
         rule="r",
-        decision=ev.Decision(decision),
+        decision=Decision(decision),
         approver="eve",
         **fields,
     )
 
 
 def rejected(reason: str = "policy", node: str = "a", **fields: Any) -> Any:
-    return about(ev.InvocationRejected, node, reason=ev.RejectReason(reason), **fields)
+    return about(ev.InvocationRejected, node, reason=RejectReason(reason), **fields)
 
 
 def reopened(invocation_id: str, by: str = "policy", node: str = "a") -> Any:
@@ -405,9 +406,9 @@ def test_the_plan_in_force() -> None:
 
 def test_a_run_builds_on_exactly_that_result() -> None:
     history = (PLAN, started("a", "n1"), finished("a", "n1", result={"v": 1}))
-    right = ev.After(invocation_id="n1", result_hash=digest({"v": 1}))
-    wrong = ev.After(invocation_id="n1", result_hash=digest({"v": 2}))
-    other = ev.After(invocation_id="n9", result_hash=digest({"v": 1}))
+    right = After(invocation_id="n1", result_hash=digest({"v": 1}))
+    wrong = After(invocation_id="n1", result_hash=digest({"v": 2}))
+    other = After(invocation_id="n9", result_hash=digest({"v": 1}))
     assert start_is_void(fold(*history), started("b", "n2", after=[right])) is None
     assert start_is_void(fold(*history), started("b", "n2", after=[wrong])) is not None
     assert start_is_void(fold(*history), started("b", "n2", after=[other])) is not None
@@ -437,7 +438,7 @@ def test_a_rejected_key_ends_its_node_though_an_earlier_key_never_started() -> N
         about(ev.ApprovalRequested, "a", args={"x": 1}, **asked),
     )
     assert job.settled_key("a") is None
-    apply(job, about(ev.InvocationRejected, "a", args={"x": 1}, reason=ev.RejectReason.APPROVAL), 5)
+    apply(job, about(ev.InvocationRejected, "a", args={"x": 1}, reason=RejectReason.APPROVAL), 5)
     settled = job.settled_key("a")
     assert settled is not None
     assert settled[0] == key_of("a", {"x": 1})

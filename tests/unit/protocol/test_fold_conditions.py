@@ -10,6 +10,7 @@ from aetheris.protocol.fold.job_log import fold_event, fold_into, moment_of
 from aetheris.protocol.fold.state import Settled, create_job
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import NeedsUpgrade
+from aetheris.protocol.messages.event_values import RejectReason
 from tests.testkit.histories import JOB, about, created, finished, fold, graph, key_of, planned, started
 
 PLAN = planned(graph({"id": "a"}, {"id": "b"}))
@@ -65,7 +66,7 @@ def test_a_call_has_the_version_that_its_tool_is_pinned_to() -> None:
 
 
 def test_a_rejected_call_ends_no_node_whose_other_call_is_in_flight() -> None:
-    other = about(ev.InvocationRejected, "a", args={"x": 1}, reason=ev.RejectReason.POLICY)
+    other = about(ev.InvocationRejected, "a", args={"x": 1}, reason=RejectReason.POLICY)
     job = fold(PLAN, started("a", "n1"), other)
     assert job.keys[key_of("a", {"x": 1})].outcome is Settled.REJECTED
     assert job.settled_key("a") is None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyStatus, create_job
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Decision, Outcome, RejectReason, Via
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, about, created, finished, graph, planned, started
 
@@ -49,8 +50,8 @@ events: st.SearchStrategy[Event] = st.one_of(
         ),
         nodes,
         nonces,
-        st.sampled_from(ev.Outcome),
-        st.sampled_from(ev.Via),
+        st.sampled_from(Outcome),
+        st.sampled_from(Via),
         st.integers(0, 1),
         args,
     ),
@@ -61,14 +62,14 @@ events: st.SearchStrategy[Event] = st.one_of(
         by=st.sampled_from(["policy", "human", "probe"]),
     ),
     _on_key(ev.InvocationParked, invocation_id=nonces, reason=st.just("r")),
-    _on_key(ev.InvocationRejected, reason=st.sampled_from(ev.RejectReason)),
+    _on_key(ev.InvocationRejected, reason=st.sampled_from(RejectReason)),
     _on_key(ev.PolicyAllowed, args_hash=st.just("h"), tool_version=st.sampled_from(["1", "2"]), rule=st.just("r")),
     _on_key(
         ev.ApprovalDecided,
         args_hash=st.just("h"),
         tool_version=st.just("1"),
         rule=st.just("r"),
-        decision=st.sampled_from(ev.Decision),
+        decision=st.sampled_from(Decision),
         approver=st.just("eve"),
     ),
     st.just(ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0)),

@@ -10,7 +10,8 @@ from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import logged_events
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
+from aetheris.protocol.messages.event_values import Outcome, RejectReason, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.contract import ContractStatus
 from aetheris.protocol.views.contracts import Contracts
 from aetheris.protocol.views.ledger import ledger_of

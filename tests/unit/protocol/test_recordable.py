@@ -13,6 +13,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
+from aetheris.protocol.messages.event_values import Outcome, Via
 
 SURROGATES = st.text(st.characters(codec=None), max_size=30)  # type: ignore[reportArgumentType]
 VALUES = st.recursive(
@@ -62,8 +63,8 @@ def finished(**fields: Any) -> ev.ToolInvocationFinished:
         node_id="a",
         idempotency_key="k",
         invocation_id="n",
-        outcome=ev.Outcome.SUCCESS,
-        via=ev.Via.EXECUTOR,
+        outcome=Outcome.SUCCESS,
+        via=Via.EXECUTOR,
         **fields,
     )
 

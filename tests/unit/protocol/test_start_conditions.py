@@ -6,10 +6,11 @@ import pytest
 
 from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.keys import args_hash
-from aetheris.protocol.fold.rules import may_compensate
+from aetheris.protocol.fold.revisions import may_compensate
 from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import After, Decision, RejectReason
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
 
 PLAN = planned(graph({"id": "a"}, {"id": "b", "depends_on": ["a"]}))
@@ -22,7 +23,7 @@ def allowed(node: str) -> Any:
 
 def approved(node: str) -> Any:
     body: dict[str, Any] = {"args_hash": args_hash(None), "tool_version": "1", "rule": "r", "approver": "eve"}
-    return about(ev.ApprovalDecided, node, decision=ev.Decision.APPROVE, **body)
+    return about(ev.ApprovalDecided, node, decision=Decision.APPROVE, **body)
 
 
 def starts(job: JobState, event: ev.ToolInvocationStarted) -> bool:
@@ -45,8 +46,8 @@ def test_a_yes_is_for_these_arguments_and_this_version(wrong: dict[str, Any]) ->
 def test_what_is_built_on_is_the_try_that_settled() -> None:
     again = about(ev.InvocationReopened, "a", invocation_id="n1", next_token=2, by="policy")
     job = fold(PLAN, started("a", "n1"), again, started("a", "n2", token=2), finished("a", "n1", result=1))
-    assert starts(job, started("b", "n3", after=[ev.After(invocation_id="n1", result_hash=digest(1))]))
-    assert not starts(job, started("b", "n3", after=[ev.After(invocation_id="n2", result_hash=digest(1))]))
+    assert starts(job, started("b", "n3", after=[After(invocation_id="n1", result_hash=digest(1))]))
+    assert not starts(job, started("b", "n3", after=[After(invocation_id="n2", result_hash=digest(1))]))
 
 
 def test_an_equal_irreversible_call_that_failed_surely_is_in_nobodys_way() -> None:
@@ -82,7 +83,7 @@ def test_a_revision_that_had_another_version_of_the_tool_can_not_be_named() -> N
 
 
 def test_what_it_builds_on_excuses_nothing_else() -> None:
-    after = [ev.After(invocation_id="n1", result_hash=digest(1))]
+    after = [After(invocation_id="n1", result_hash=digest(1))]
     done = (PLAN, started("a", "n1"), finished("a", "n1", result=1))
     assert starts(fold(*done), started("b", "n2", after=after))
     stop = ev.JobStopping(job_id=JOB, by="ann", reason="r", up_to_revision=0)
@@ -107,6 +108,6 @@ def test_a_key_asks_only_until_it_is_answered_or_over() -> None:
     asked = about(ev.ApprovalRequested, "a", args_hash="h", tool_version="1", rule="r", form={})
     job = fold(IRREVERSIBLE, asked)
     assert job.keys[key_of("a")].is_asking
-    over = about(ev.InvocationRejected, "a", reason=ev.RejectReason.CANCELLED)
+    over = about(ev.InvocationRejected, "a", reason=RejectReason.CANCELLED)
     assert not fold(IRREVERSIBLE, asked, over).keys[key_of("a")].is_asking
     assert not fold(IRREVERSIBLE, allowed("a")).keys[key_of("a")].is_asking

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.base.keys import args_hash
-from aetheris.protocol.fold.rules import apply, unsure
+from aetheris.protocol.fold.revisions import unsure
+from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.start import start_is_void
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Answer, Decision, RejectReason
 from aetheris.protocol.messages.events import Event
 from tests.testkit.histories import JOB, about, finished, fold, graph, key_of, planned, started
 
@@ -47,7 +49,7 @@ def in_doubt(invocation_id: str = "n1", *, returned: bool = False) -> Any:
 
 def probed(invocation_id: str = "n1") -> Any:
     return about(
-        ev.InvocationProbed, "a", invocation_id=invocation_id, external_key="x", ask="1", answer=ev.Answer("not_found")
+        ev.InvocationProbed, "a", invocation_id=invocation_id, external_key="x", ask="1", answer=Answer("not_found")
     )
 
 
@@ -56,7 +58,7 @@ def asked(token: int | None = None) -> Any:
 
 
 def decided(decision: str, **fields: Any) -> Any:
-    return about(ev.ApprovalDecided, "a", decision=ev.Decision(decision), approver="eve", **SAID, **fields)
+    return about(ev.ApprovalDecided, "a", decision=Decision(decision), approver="eve", **SAID, **fields)
 
 
 def waiting(node: str | None = "w", key: str | None = "k", on: str = "go", wait_type: Any = "signal") -> ev.JobWaiting:
@@ -68,7 +70,7 @@ def ended(node: str | None = "w", key: str | None = "k", on: str = "go", wait_ty
 
 
 ALLOWED = about(ev.PolicyAllowed, "a", **SAID)
-REJECTED = about(ev.InvocationRejected, "a", reason=ev.RejectReason.POLICY)
+REJECTED = about(ev.InvocationRejected, "a", reason=RejectReason.POLICY)
 RETRY = about(ev.RetryScheduled, "a", attempt=1, due_at="t")
 STEP_CANCEL = about(ev.InvocationCancelRequested, "a", by="ann")
 SIGNAL = ev.SignalReceived(job_id=JOB, correlation_key="go")

@@ -12,7 +12,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.sealed import SealedNames
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
-from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.messages.event_values import BlobRef, Outcome
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.sdk.outcomes import StateChange, Succeeded
@@ -48,7 +48,7 @@ class CoreBench:
     def _refuses(self, _call: Invocation) -> CallRefusal | None:
         return self.refusal
 
-    def log(self, *events: Event) -> Any:
+    def log(self, *events: ev.Event) -> Any:
         """Fold events; what the last came to."""
         reported = None
         for event in events:
@@ -243,7 +243,7 @@ def test_references_are_resolved_from_the_fold() -> None:
 
 def test_large_results_are_asked_for_first() -> None:
     made = bench({"id": "a"}, {"id": "b", "args": REF})
-    ref = ev.BlobRef(sha256="s", size=9)
+    ref = BlobRef(sha256="s", size=9)
     made.log(started("a", "n"), finished("a", "n").model_copy(update={"result_ref": ref, "result": None}))
     taken = made.grant("b", key=key_of("b", {"x": 1}))
     assert made.core.judge(taken, "n1") == LoadResults((ref,))
@@ -253,7 +253,7 @@ def test_large_results_are_asked_for_first() -> None:
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_what_an_earlier_job_gave_is_resolved_and_asked_for_like_its_own(is_large: bool) -> None:
-    ref = ev.BlobRef(sha256="s", size=9)
+    ref = BlobRef(sha256="s", size=9)
     plan = graph({"id": "b", "args": {"x": {"$ref": "job-0/a#/v"}}}, {"id": "c", "args": {"x": {"$ref": "job-0/z#"}}})
     made = CoreBench()
     made.log(adopts("a", {}, result={"v": 1}, ref=ref if is_large else None), planned(plan))
@@ -303,7 +303,7 @@ def test_a_stop_in_the_log_ends_a_run() -> None:
 
 
 def test_a_run_ends_before_what_is_touched_irreversible_refused_or_not_ready() -> None:
-    def following(*nodes: dict[str, Any], history: tuple[Event, ...] = (), **tools: dict[str, Any]) -> Any:
+    def following(*nodes: dict[str, Any], history: tuple[ev.Event, ...] = (), **tools: dict[str, Any]) -> Any:
         made = bench({"id": "a"}, *nodes, **tools)
         first = made.declared("a", "b")
         made.log(first.started, *history)
@@ -388,7 +388,7 @@ def test_what_follows_builds_on_a_result_that_only_this_process_knows() -> None:
 
 def test_a_run_asks_for_a_large_result_before_it_goes_on() -> None:
     made = bench({"id": "c"}, {"id": "a"}, {"id": "b", "args": {"x": {"$ref": "c#/v"}}})
-    ref = ev.BlobRef(sha256="s", size=9)
+    ref = BlobRef(sha256="s", size=9)
     made.log(started("c", "n"), finished("c", "n").model_copy(update={"result_ref": ref, "result": None}))
     first = made.declared("a", "b")
     made.log(first.started)
@@ -396,7 +396,7 @@ def test_a_run_asks_for_a_large_result_before_it_goes_on() -> None:
 
 
 def test_what_was_only_allowed_follows_and_what_is_no_call_or_of_an_ended_job_does_not() -> None:
-    def following(node: dict[str, Any], *history: Event) -> Any:
+    def following(node: dict[str, Any], *history: ev.Event) -> Any:
         made = bench({"id": "a"}, {"id": "b"} | node)
         first = made.declared("a", "b")
         made.log(first.started, *history)

@@ -15,7 +15,8 @@ from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import RegistryEntry, ToolGrant
 from aetheris.protocol.messages.envelope import Envelope, decode_event, draft
-from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.messages.event_values import Outcome
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.schemas import pin_of
 from aetheris.runtime.base.clock import SystemClock
 from aetheris.runtime.blobs.store import FolderBlobs

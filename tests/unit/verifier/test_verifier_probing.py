@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aetheris.protocol.messages.commands import Verification
-from aetheris.protocol.messages.events import Answer
+from aetheris.protocol.messages.event_values import Answer
 from aetheris.runtime.blobs.store import FolderBlobs
 from aetheris.sdk import Drifted, Found, NotFound, StateChange, Unknown, tool
 from aetheris.sdk.loader import Toolbox

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import cast
 
+from aetheris.proofs.phases import Settlement
 from aetheris.proofs.records import Fact, Violation, violation
-from aetheris.proofs.validity import Settlement, Validity
+from aetheris.proofs.validity import Validity
 
 COMPENSATED = "compensated"
 

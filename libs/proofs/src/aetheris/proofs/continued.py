@@ -10,8 +10,9 @@ from aetheris.proofs.execution import LoadBlob, UnreadableResult, read_result
 from aetheris.proofs.findings import ProofReport
 from aetheris.proofs.gate import entitled
 from aetheris.proofs.history import PERMANENT
+from aetheris.proofs.phases import Settlement
 from aetheris.proofs.records import Body, Fact, Violation, violation
-from aetheris.proofs.validity import Settlement, Validity
+from aetheris.proofs.validity import Validity
 
 MAX_CONTINUED = 16
 """How many jobs, each continuing the next, stand behind one at most."""

@@ -6,9 +6,10 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from aetheris.proofs.history import RETRYABLE, SUCCESSES, History, InvocationRef
+from aetheris.proofs.phases import Settlement
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.reopenings import unproven_reopenings
-from aetheris.proofs.validity import Settlement, Validity
+from aetheris.proofs.validity import Validity
 
 DIRECT = frozenset({"executor", "catch_up"})
 INDIRECT = frozenset({"probe", "human", "late"})

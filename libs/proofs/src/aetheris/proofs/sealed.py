@@ -7,9 +7,10 @@ from typing import Any
 from aetheris.proofs import seals
 from aetheris.proofs.execution import LoadBlob, OutcomeHash, execution_hash, outcome_hash
 from aetheris.proofs.history import TERMINAL
+from aetheris.proofs.phases import Phase
 from aetheris.proofs.records import Fact, Violation, violation
 from aetheris.proofs.trust import TrustedKey
-from aetheris.proofs.validity import Phase, Validity
+from aetheris.proofs.validity import Validity
 
 AFTER_SEAL = frozenset({"job_sealed", "effect_confirmed", "confirmation_failed"})
 KEY_EVENTS = frozenset({"tool_invocation_finished", "invocation_rejected", "invocation_parked", "invocation_reopened"})

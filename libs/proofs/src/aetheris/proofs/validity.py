@@ -11,73 +11,14 @@ Nothing here is folded. With S the valid starts of a key before a position:
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import cast
 
 from aetheris.proofs.history import PERMANENT, SUCCESSES, History
+from aetheris.proofs.phases import OPEN, ApprovalToken, Handover, Phase, Planned, Settlement
 from aetheris.proofs.plans import entries_of, is_declared
 from aetheris.proofs.records import Body, Fact
 
 OVERRULED_BY_YES = frozenset({"approval", "edited", "expired"})
-
-
-class Phase(StrEnum):
-    """Where a key stands at a position."""
-
-    NONE = "none"
-    STARTED = "started"
-    PARKED = "parked"
-    REOPENED = "reopened"
-    SETTLED = "settled"
-
-
-OPEN = frozenset({Phase.NONE, Phase.REOPENED})
-
-
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """What ended a try's tenure without settling its key; `proved`: no try of the key was live after it."""
-
-    at: int
-    proved: bool
-    by_hand: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalToken:
-    """The token that an approval must carry, and since when: a retry by hand of what needed one needs another."""
-
-    token: int = 1
-    since: int = -1
-
-
-@dataclass(slots=True)  # not frozen, though never changed: that makes the making of each dear
-class Planned:
-    """What the plan in force says of a node: its entry, and its tool's pinned entry. Empty where it says nothing."""
-
-    revision: int
-    entry: Body
-    tool: Body
-
-    @property
-    def irreversible(self) -> bool:
-        """Declared by the tool, or raised by the planner."""
-        return self.tool.get("irreversible") is True or self.entry.get("irreversible") is True
-
-
-@dataclass(slots=True)
-class Settlement:
-    """The record that settled a key: as success, failed or rejected; `sure`: certainly no effect."""
-
-    fact: Fact
-    outcome: str
-    sure: bool
-
-    @property
-    def succeeded(self) -> bool:
-        """Its effect stands."""
-        return self.outcome == "success"
 
 
 class Validity:

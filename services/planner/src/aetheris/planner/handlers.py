@@ -20,7 +20,8 @@ from aetheris.planner.core.decisions import (
     RefusedSubmission,
     SubmissionConflict,
 )
-from aetheris.planner.core.partition import Indexed, Partition
+from aetheris.planner.core.index_lines import Indexed
+from aetheris.planner.core.partition import Partition
 from aetheris.planner.core.watch import STUCK_AFTER_S, StuckJobWatch
 from aetheris.protocol.base.ids import derived, event_id
 from aetheris.protocol.base.keys import job_key

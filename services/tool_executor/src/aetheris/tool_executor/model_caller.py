@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from aetheris.models import Busy, Models, NotAnswered, ShownTool, read_models
 from aetheris.protocol.messages.commands import ModelEntry
-from aetheris.protocol.messages.events import Outcome
+from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.plan.prompts import Offer, Prompt
 from aetheris.protocol.planning.answers import understood
 from aetheris.sdk.loader import Toolbox

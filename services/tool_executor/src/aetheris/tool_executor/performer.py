@@ -15,8 +15,8 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.records import Draft
 from aetheris.protocol.base.topics import Topic
-from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.envelope import draft
+from aetheris.protocol.messages.event_values import BlobRef
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.runtime.base.clock import Clock
@@ -70,7 +70,7 @@ class _Kept:
 
     output_hash: str
     value: Any
-    ref: ev.BlobRef | None = None
+    ref: BlobRef | None = None
 
     @property
     def inline(self) -> Any:
@@ -193,7 +193,7 @@ class Performer:
             )
         self._crash.reach("after_put_effect", invocation.started.tool_name)
 
-    async def load(self, refs: Sequence[ev.BlobRef]) -> dict[str, Any]:
+    async def load(self, refs: Sequence[BlobRef]) -> dict[str, Any]:
         """Large results by their sha256.
 
         Raises:
@@ -313,7 +313,7 @@ class Performer:
                 ref: StoredRef = await self._traffic.insist(lambda: self._blobs.put(data))
         except TimeoutError:
             raise BlobsUnreachable(f"not within {BLOB_PATIENCE_S:.0f} s") from None
-        return _Kept(output_hash, result, ev.BlobRef(sha256=ref.sha256, size=ref.size))
+        return _Kept(output_hash, result, BlobRef(sha256=ref.sha256, size=ref.size))
 
 
 def lasts_s(invocation: DeclaredInvocation) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
-from aetheris.protocol.messages.events import Outcome
+from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.plan.graph import EffectKind, Kind, ToolPin
 from aetheris.protocol.planning.invocation import Invocation
 from aetheris.runtime.base.clock import Clock

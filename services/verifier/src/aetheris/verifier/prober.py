@@ -6,15 +6,8 @@ from typing import Any
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.messages.commands import Verification
-from aetheris.protocol.messages.events import (
-    Answer,
-    BlobRef,
-    Change,
-    ConfirmationFailed,
-    EffectConfirmed,
-    InvocationProbed,
-    changes_of,
-)
+from aetheris.protocol.messages.event_values import Answer, BlobRef, Change, changes_of
+from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed, InvocationProbed
 from aetheris.runtime.blobs.store import Blobs, BlobsUnreachable
 from aetheris.sdk.context import ProbeContext
 from aetheris.sdk.invoke import ask_probe, verify

@@ -4,16 +4,15 @@
 rules is void and leaves the state as it was. Folding the same prefix gives the same answer everywhere.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from pydantic import ValidationError
-
 from aetheris.protocol.base.references import references
-from aetheris.protocol.fold.start import UNTOUCHED, is_stopped, why_void
+from aetheris.protocol.fold.job_waits import wait_completed, waiting, waits_are_over
+from aetheris.protocol.fold.revisions import planned
+from aetheris.protocol.fold.start import UNTOUCHED, why_void
 from aetheris.protocol.fold.state import (
     IN_FLIGHT,
-    NODE_WAITS,
     OPEN,
     JobState,
     KeyState,
@@ -24,18 +23,9 @@ from aetheris.protocol.fold.state import (
 )
 from aetheris.protocol.fold.workers import HUMAN
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Decision, Event, Outcome, RejectReason, Via
-from aetheris.protocol.plan.graph import (
-    AWAITED,
-    EffectClass,
-    InvalidPlan,
-    Node,
-    TaskGraph,
-    check_graph,
-    compensation_of,
-    dependencies,
-    tools_of,
-)
+from aetheris.protocol.messages.event_values import Decision, Outcome, RejectReason, Via
+from aetheris.protocol.messages.events import Event
+from aetheris.protocol.plan.graph import EffectClass, dependencies
 
 
 def apply(job: JobState, event: Event, offset: int) -> bool:
@@ -45,70 +35,8 @@ def apply(job: JobState, event: Event, offset: int) -> bool:
     return rule(job, event, offset) if rule is not None else False
 
 
-def may_compensate(job: JobState) -> bool:
-    """Whether compensations may be planned: behind a stop, when nothing is open and nobody is to decide first."""
-    if job.stopping is None or job.terminal is not None or job.in_flight():
-        return False
-    return job.cancel.compensate if job.cancel is not None else unsure(job) is None
-
-
-def unsure(job: JobState) -> str | None:
-    """A node that ended without success, and may have taken effect all the same."""
-    for state in job.keys.values():
-        if state.status is KeyStatus.SETTLED and state.outcome is not Settled.SUCCESS and not state.sure:
-            entry = job.entry(state.node_id)
-            if entry is None or entry.effect_class is not EffectClass.PURE:
-                return state.node_id
-    return None
-
-
 def _created(job: JobState, e: ev.JobCreated, offset: int) -> bool:
     return False
-
-
-def _planned(job: JobState, e: ev.PlanGenerated, offset: int) -> bool:
-    if e.revision != job.revision + 1:
-        return False
-    try:
-        added = e.graph
-        order = check_graph(_nodes_with(job, added), job.created.adopted)
-    except (ValidationError, InvalidPlan):
-        return False
-    tools = job.tools | added.tools
-    if any(tool not in tools for node in added.nodes for tool in tools_of(node)):
-        return False
-    undoing = [node.id for node in added.nodes if node.compensates is not None]
-    if (undoing or job.stopping is not None) and not _compensates(job, added.nodes):
-        return False
-    job.compensations += undoing
-    job.tools, job.order = tools, order
-    job.plan_hashes.append(e.plan_hash)
-    for node in added.nodes:
-        pin = tools[node.tool] if node.tool is not None else None
-        job.entries.setdefault(node.id, []).append(PlanEntry(e.revision, node, pin))
-    return True
-
-
-def _compensates(job: JobState, nodes: Iterable[Node]) -> bool:
-    return may_compensate(job) and all(_undoes(job, node) for node in nodes)
-
-
-def _undoes(job: JobState, node: Node) -> bool:
-    """A new node that is just what a node that has settled as a success declares as its compensation."""
-    done = job.entry(node.compensates) if node.compensates is not None else None
-    settled = job.settled_key(done.node.id) if done is not None else None
-    if done is None or node.id in job.entries or settled is None or settled[1].outcome is not Settled.SUCCESS:
-        return False
-    return node.model_copy(update={"depends_on": ()}) == compensation_of(done.node)
-
-
-def _nodes_with(job: JobState, added: TaskGraph) -> Sequence[Node]:
-    """The plan in force with what is added to it; who replaces a node has its place."""
-    replacing = {node.id: node for node in added.nodes}
-    if len(replacing) < len(added.nodes):  # a node that stands twice is for `check_graph` to refuse
-        return added.nodes
-    kept = [replacing.get(node_id, entries[-1].node) for node_id, entries in job.entries.items()]
-    return [*kept, *(node for node in added.nodes if node.id not in job.entries)]
 
 
 def _started(job: JobState, e: ev.ToolInvocationStarted, offset: int) -> bool:
@@ -284,7 +212,7 @@ def _rejected(job: JobState, e: ev.InvocationRejected, offset: int) -> bool:
     state.status, state.outcome, state.sure = KeyStatus.SETTLED, Settled.REJECTED, not state.unresolved
     state.reason, state.detail, state.duplicate_of, state.rejected_by = e.reason.value, e.detail, e.duplicate_of, e.by
     job.void_starts.pop(e.idempotency_key, None)
-    _wait_is_over(job, e.node_id)
+    waits_are_over(job, e.node_id)
     return True
 
 
@@ -419,58 +347,6 @@ def _terminal(job: JobState, e: Event, offset: int) -> bool:
     return True
 
 
-def _waiting(job: JobState, e: ev.JobWaiting, offset: int) -> bool:
-    this = (e.wait_type, e.node_id, e.correlation_key)
-    if this in job.waits or (_is_of_node(e) and not _begins(job, e)):
-        return False
-    job.waits.add(this)
-    job.open_waits[e.wait_type, e.node_id] = e
-    return True
-
-
-def _is_of_node(e: ev.JobWaiting) -> bool:
-    return e.node_id is not None and e.wait_type in NODE_WAITS
-
-
-def _begins(job: JobState, e: ev.JobWaiting) -> bool:
-    """A node's wait needs a node that waits, whose key is free, in a job that goes on."""
-    if e.node_id is None or e.idempotency_key is None or job.terminal is not None:
-        return False
-    entry = job.entry(e.node_id)
-    if entry is None or entry.node.kind not in AWAITED or is_stopped(job, entry):
-        return False
-    state = job.key(e.idempotency_key, e.node_id)
-    if state.node_id != e.node_id or state.status is not KeyStatus.NONE or (e.wait_type, e.node_id) in job.open_waits:
-        return False
-    state.waits_for = e
-    return True
-
-
-def _wait_completed(job: JobState, e: ev.WaitCompleted, offset: int) -> bool:
-    """The first end of just this wait counts; a node's own settles its key, with the payload as the result."""
-    waiting = job.open_waits.get((e.wait_type, e.node_id))
-    if waiting is None or not _is_its_end(waiting, e):
-        return False
-    del job.open_waits[e.wait_type, e.node_id]
-    if _is_of_node(waiting):
-        state = job.keys[waiting.idempotency_key or ""]
-        state.status, state.outcome, state.sure = KeyStatus.SETTLED, Settled.SUCCESS, False
-        state.result, state.result_hash, state.wait_ended = e.payload, e.output_hash, e
-    return True
-
-
-def _is_its_end(waiting: ev.JobWaiting, e: ev.WaitCompleted) -> bool:
-    """An end names its wait; of the job's own there is but one of a type, except for confirmations."""
-    if not _is_of_node(waiting) and waiting.wait_type != "confirmation":
-        return True
-    return (waiting.correlation_key, waiting.idempotency_key) == (e.correlation_key, e.idempotency_key)
-
-
-def _wait_is_over(job: JobState, node_id: str) -> None:
-    for wait_type in ("approval", "duplicate", "verifier", *NODE_WAITS):
-        job.open_waits.pop((wait_type, node_id), None)
-
-
 def _signalled(job: JobState, e: ev.SignalReceived, offset: int) -> bool:
     if e.correlation_key in job.signals:
         return False
@@ -499,7 +375,7 @@ _RULES: Mapping[type[Event], _Rule] = cast(
     "Mapping[type[Event], _Rule]",
     {
         ev.JobCreated: _created,
-        ev.PlanGenerated: _planned,
+        ev.PlanGenerated: planned,
         ev.ToolInvocationStarted: _started,
         ev.ToolInvocationFinished: _finished,
         ev.InvocationReopened: _reopened,
@@ -521,8 +397,8 @@ _RULES: Mapping[type[Event], _Rule] = cast(
         ev.JobCompleted: _terminal,
         ev.JobFailed: _terminal,
         ev.JobCancelled: _terminal,
-        ev.JobWaiting: _waiting,
-        ev.WaitCompleted: _wait_completed,
+        ev.JobWaiting: waiting,
+        ev.WaitCompleted: wait_completed,
         ev.SignalReceived: _signalled,
         ev.JobSealed: _sealed,
         ev.BirthRepeated: _repeated,

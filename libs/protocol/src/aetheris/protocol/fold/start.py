@@ -3,7 +3,7 @@
 from aetheris.protocol.base.keys import external_key
 from aetheris.protocol.fold.state import OPEN, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Decision
+from aetheris.protocol.messages.event_values import Decision
 
 UNTOUCHED = KeyState("")
 """How a key stands that no record has named; never changed."""

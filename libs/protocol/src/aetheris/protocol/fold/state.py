@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Any
 
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Event, Via
+from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import (
     EffectClass,
     Node,
@@ -70,7 +71,7 @@ class KeyState:
     reason: str | None = None
     detail: str | None = None
     result: Any = None
-    result_ref: ev.BlobRef | None = None
+    result_ref: BlobRef | None = None
     result_hash: str | None = None
     external_id: str | None = None
     started: ev.ToolInvocationStarted | None = None
@@ -89,7 +90,7 @@ class KeyState:
     answered: tuple[tuple[ev.ApprovalRequested, ev.ApprovalDecided | None], ...] = ()
     """What was asked and said before such a retry."""
     waits_for: ev.JobWaiting | None = None
-    duplicate_of: ev.DuplicateOf | None = None
+    duplicate_of: DuplicateOf | None = None
     cancel_requested: bool = False
     wait_ended: ev.WaitCompleted | None = None
     rejected_by: str | None = None

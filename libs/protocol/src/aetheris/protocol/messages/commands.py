@@ -5,7 +5,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from aetheris.protocol.base.stretches import Stretch
-from aetheris.protocol.messages.events import ConfirmationMode, Continues, by_name
+from aetheris.protocol.messages.adoption import Continues
+from aetheris.protocol.messages.event_values import ConfirmationMode
+from aetheris.protocol.messages.events import by_name
 from aetheris.protocol.plan.graph import DuplicateScope, EffectClass, JobOptions, OnInDoubt
 from aetheris.protocol.plan.prompts import Brief, ModelName
 

@@ -1,73 +1,29 @@
 """The facts of jobs.events (docs/events.md). Unknown fields are ignored here and kept in the log's bytes."""
 
-from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aetheris.protocol.base import recordable
-from aetheris.protocol.base.references import adopted_name
+from aetheris.protocol.messages.adoption import Adopted, Continues
+from aetheris.protocol.messages.event_values import (
+    After,
+    Answer,
+    BlobRef,
+    Change,
+    ConfirmationMode,
+    Decision,
+    DuplicateOf,
+    Outcome,
+    RejectReason,
+    Via,
+    WaitType,
+)
 from aetheris.protocol.plan.graph import EffectKind, JobOptions, TaskGraph
 from aetheris.protocol.plan.prompts import Brief
 
 M = TypeVar("M", bound=BaseModel)
-
-
-class Outcome(StrEnum):
-    """How a try ended; what is not known is no outcome."""
-
-    SUCCESS = "success"
-    COMPENSATABLE = "compensatable_failure"
-    RETRYABLE = "retryable_failure"
-    PERMANENT = "permanent_failure"
-
-    @property
-    def took_effect(self) -> bool:
-        """Settles as a success: the effect stands."""
-        return self in (Outcome.SUCCESS, Outcome.COMPENSATABLE)
-
-
-class Via(StrEnum):
-    """Who says so: the try itself, or who settled it in its place."""
-
-    EXECUTOR = "executor"
-    CATCH_UP = "catch_up"
-    PROBE = "probe"
-    LATE = "late"
-    HUMAN = "human"
-    LEDGER = "ledger"
-
-
-class Decision(StrEnum):
-    """A human's answer to an approval request."""
-
-    APPROVE = "approve"
-    EDIT = "edit"
-    REJECT = "reject"
-
-
-class Answer(StrEnum):
-    """What the outside says of an external key."""
-
-    FOUND = "found"
-    NOT_FOUND = "not_found"
-    UNKNOWN = "unknown"
-
-
-class RejectReason(StrEnum):
-    """Why a call is not to start."""
-
-    POLICY = "policy"
-    DUPLICATE_OF = "duplicate_of"
-    APPROVAL = "approval"
-    APPROVAL_MISMATCH = "approval_mismatch"
-    EDITED = "edited"
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
-    BUDGET = "budget"
-    CONFIRMATION = "confirmation"
 
 
 class Payload(BaseModel):
@@ -90,135 +46,6 @@ class KeyEvent(Event):
 
     node_id: str
     idempotency_key: str
-
-
-class Change(BaseModel):
-    """What a call changed outside."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    resource_type: str
-    resource_id: str
-    operation: str
-    version: str | None = None
-    etag: str | None = None
-    external_ref: str | None = None
-
-
-def changes_of(reported: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
-    """Changes as they are recorded, as far as there is room."""
-    return tuple(Change.model_validate(one) for one in recordable.changes(reported))
-
-
-class BlobRef(BaseModel):
-    """A result over 64 KiB: where its bytes are, by content."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    sha256: str
-    size: int
-
-
-class SealOf(BaseModel):
-    """What a job's seal says, where another job names it."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    event_count: int
-    root: str
-    outcome_hash: str
-    key_id: str
-
-
-class Adopted(BaseModel):
-    """A step that an earlier job settled as a success, and that is not run again; `content_key` where irreversible.
-
-    `result_ref`: where its result lies, which is too large for a record.
-    """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    job_id: str
-    node_id: str
-    idempotency_key: str
-    invocation_id: str | None = None
-    tool_name: str
-    args_hash: str | None = None
-    result_hash: str | None = None
-    result_ref: BlobRef | None = None
-    external_id: str | None = None
-    content_key: str | None = None
-    occurrence: int = 1
-
-    @property
-    def name(self) -> str:
-        """What a reference to its result calls it."""
-        return adopted_name(self.job_id, self.node_id)
-
-
-class StepSettlement(BaseModel):
-    """What who continues a job says became of a step of it that nobody was sure of; he submits the new one."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    node_id: str
-    idempotency_key: str
-    invocation_id: str | None = None
-    verdict: Literal["happened", "not_executed"]
-    evidence: str
-    result: Any = None
-
-
-class Use(BaseModel):
-    """Where a value stands for an adopted result: the place in the node (JSON Pointer), and the reference that led."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    node_id: str
-    at: str
-    ref: str
-
-
-class Given(BaseModel):
-    """The whole result of an adopted step, for the references that lead into it (`name`: what they call the step)."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    name: str
-    result: Any = None
-
-
-class Continues(BaseModel):
-    """The failed or cancelled job that a job goes on from, its seal, and what is adopted of it (docs/continue.md).
-
-    `depth`: how many jobs, each continuing the next, stand behind the new one. A result that the plan refers to stands
-    in it (`uses`), or is `given`, or lies where its `result_ref` says.
-    """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    job_id: str
-    seal: SealOf
-    depth: int = 1
-    adopted: tuple[Adopted, ...] = ()
-    settled: tuple[StepSettlement, ...] = ()
-    uses: tuple[Use, ...] = ()
-    given: tuple[Given, ...] = ()
-
-    @cached_property
-    def by_name(self) -> dict[str, Adopted]:
-        """What is adopted, as references call it."""
-        return {one.name: one for one in self.adopted}
-
-    @cached_property
-    def results(self) -> dict[str, Any]:
-        """The results that are given, as references call them."""
-        return {one.name: one.result for one in self.given}
-
-    @cached_property
-    def by_meaning(self) -> dict[tuple[str, int], Adopted]:
-        """The adopted effects that can't be undone, by content key and occurrence: none of them is done again."""
-        return {(one.content_key, one.occurrence): one for one in self.adopted if one.content_key is not None}
 
 
 _NOTHING: Mapping[str, Adopted] = {}
@@ -279,16 +106,6 @@ class PlanGenerated(Event):
         return TaskGraph.model_validate(self.task_graph if self.revision == 0 else self.diff)
 
 
-class DuplicateOf(BaseModel):
-    """The call that means the same as a refused one."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    job_id: str
-    node_id: str
-    execution_id: str
-
-
 class NodeFinished(Event):
     event_type: ClassVar[str] = "node_finished"
     node_id: str
@@ -305,15 +122,6 @@ class StateCheckpointed(Event):
     event_type: ClassVar[str] = "state_checkpointed"
     state_hash: str
     as_of: int
-
-
-class After(BaseModel):
-    """An earlier invocation whose result a started one uses."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    invocation_id: str
-    result_hash: str
 
 
 class ToolInvocationStarted(KeyEvent):
@@ -487,11 +295,6 @@ class InvocationReopened(KeyEvent):
     evidence: tuple[Any, ...] = ()
 
 
-WaitType = Literal[
-    "signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate", "verifier"
-]
-
-
 class JobWaiting(Event):
     event_type: ClassVar[str] = "job_waiting"
     wait_type: WaitType
@@ -578,10 +381,6 @@ class JobCancelled(Event):
     by: str
     reason: str | None = None
     compensated: tuple[str, ...] | None = None
-
-
-ConfirmationMode = Literal["strict", "warn", "human_in_loop", "reconcile"]
-"""Why a recorded effect is compared with the outside: by the job's option, before it goes on, or asked for."""
 
 
 class EffectConfirmed(KeyEvent):

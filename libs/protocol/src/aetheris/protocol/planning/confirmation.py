@@ -8,6 +8,7 @@ from aetheris.protocol.fold.job_log import LoggedEvent, fold_event
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Verification
+from aetheris.protocol.messages.event_values import Change, ConfirmationMode
 from aetheris.protocol.plan.graph import EffectClass
 
 Verifies = Callable[[str, str], bool]
@@ -23,7 +24,7 @@ class RecordedEffect:
     node_id: str
     key: str
     state: KeyState
-    changes: tuple[ev.Change, ...]
+    changes: tuple[Change, ...]
 
     @property
     def started(self) -> ev.ToolInvocationStarted | None:
@@ -38,7 +39,7 @@ def recorded_effects(reported: Iterable[LoggedEvent]) -> tuple[JobState | None, 
     """
     job: JobState | None = None
     unchanged: dict[str, str] = {}
-    changed: dict[str, tuple[ev.Change, ...]] = {}
+    changed: dict[str, tuple[Change, ...]] = {}
     latest: dict[tuple[str, str], str] = {}
     for one in reported:
         if job is not None and isinstance(one.event, ev.StateChanged):
@@ -100,7 +101,7 @@ def _settled(job: JobState | None, reported: object) -> bool:
 
 
 def _standing(
-    job: JobState, changed: dict[str, tuple[ev.Change, ...]], latest: dict[tuple[str, str], str]
+    job: JobState, changed: dict[str, tuple[Change, ...]], latest: dict[tuple[str, str], str]
 ) -> Iterator[RecordedEffect]:
     for key, changes in changed.items():
         state = job.keys[key]
@@ -112,7 +113,7 @@ def _standing(
             yield RecordedEffect(state.node_id, key, state, stand)
 
 
-def _resource(change: ev.Change) -> tuple[str, str]:
+def _resource(change: Change) -> tuple[str, str]:
     return change.resource_type, change.resource_id
 
 
@@ -132,7 +133,7 @@ def question(
     started: ev.ToolInvocationStarted,
     *,
     ask: str,
-    mode: ev.ConfirmationMode,
+    mode: ConfirmationMode,
     caused_by: str | None = None,
 ) -> Verification:
     """What the verifier is asked about one effect."""

@@ -14,22 +14,10 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.base.references import UnresolvedReference, adopted_name, point, resolve
 from aetheris.protocol.fold.job_log import fold_event, logged_events
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry, Settled
+from aetheris.protocol.messages.adoption import Adopted, Continues, Given, SealOf, StepSettlement, Use
 from aetheris.protocol.messages.commands import Submit
-from aetheris.protocol.messages.events import (
-    Adopted,
-    Continues,
-    DuplicateOf,
-    Given,
-    JobCancelled,
-    JobFailed,
-    JobSealed,
-    RejectReason,
-    SealOf,
-    StepSettlement,
-    ToolInvocationFinished,
-    Use,
-    Via,
-)
+from aetheris.protocol.messages.event_values import DuplicateOf, RejectReason, Via
+from aetheris.protocol.messages.events import JobCancelled, JobFailed, JobSealed, ToolInvocationFinished
 from aetheris.protocol.plan.graph import EffectClass, TaskGraph
 from aetheris.protocol.planning.approvals import may_not_resolve
 from aetheris.protocol.planning.earlier_calls import first_question

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from aetheris.protocol.base.references import REF, SECRET
 from aetheris.protocol.fold.state import JobState, PlanEntry
-from aetheris.protocol.messages.events import Continues
+from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.plan.graph import Kind, TaskGraph, ToolPin
 from aetheris.protocol.plan.prompts import Brief, asking, whole
 from aetheris.protocol.planning.contract import ContractStatus

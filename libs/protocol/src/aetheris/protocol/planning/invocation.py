@@ -9,7 +9,7 @@ from aetheris.protocol.base.canonical import InvalidArgs
 from aetheris.protocol.base.keys import canonical_args, content_key_of_canonical, key_of_canonical
 from aetheris.protocol.base.references import UnresolvedReference, resolve
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
-from aetheris.protocol.messages.events import After, BlobRef
+from aetheris.protocol.messages.event_values import After, BlobRef
 from aetheris.protocol.plan.graph import dependencies
 
 Blobs = Mapping[str, Any]

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Any
 
 from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry, Settled
-from aetheris.protocol.messages.events import RejectReason
+from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.contract import TERMINAL, ContractStatus
 

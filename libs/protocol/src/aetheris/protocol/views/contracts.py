@@ -11,7 +11,8 @@ from aetheris.protocol.base.references import UnresolvedReference
 from aetheris.protocol.fold.job_log import LoggedEvent, fold_event
 from aetheris.protocol.fold.state import NODE_WAITS, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Event, RejectReason, Via
+from aetheris.protocol.messages.event_values import RejectReason, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import Kind
 from aetheris.protocol.planning.contract import TERMINAL, ContractStatus, Trigger, advance
 from aetheris.protocol.planning.invocation import NotReady, invocation

@@ -8,6 +8,7 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.fold.job_log import LoggedEvent, step_indexes
 from aetheris.protocol.fold.state import JobState, KeyState
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Outcome, Via
 from aetheris.protocol.plan.graph import EffectKind, Kind
 from aetheris.protocol.planning.confirmation import unanswered
 
@@ -117,8 +118,8 @@ class EffectLog:
             "idempotency_key": event.idempotency_key,
             "invocation_id": "",
             "external_key": "",
-            "outcome": ev.Outcome.SUCCESS.value,
-            "via": ev.Via.HUMAN.value,
+            "outcome": Outcome.SUCCESS.value,
+            "via": Via.HUMAN.value,
             "committed": True,
             "stands": True,
             "tool_version": entry.tool_version,

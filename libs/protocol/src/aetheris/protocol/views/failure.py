@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import RejectReason, Via
+from aetheris.protocol.messages.event_values import RejectReason, Via
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.protocol.planning.outcome import HasEffect, has_effect
 

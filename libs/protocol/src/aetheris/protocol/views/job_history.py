@@ -14,6 +14,7 @@ from aetheris.protocol.fold.job_log import LoggedEvent, fold_event, logged_event
 from aetheris.protocol.fold.rules import UNREAD
 from aetheris.protocol.fold.state import JobState, KeyState, Settled
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, dependencies
 from aetheris.protocol.planning.invocation import Invocation, NotReady, invocation
@@ -187,10 +188,10 @@ def _gone_without(job: JobState, node_id: str) -> bool:
 
 def _result_type(state: KeyState, effect_class: EffectClass) -> str:
     if state.outcome is not Settled.SUCCESS:
-        return ev.Outcome.PERMANENT
+        return Outcome.PERMANENT
     if effect_class is EffectClass.PURE:
         return "success"
-    return ev.Outcome.COMPENSATABLE if state.partial else "side_effect_committed"
+    return Outcome.COMPENSATABLE if state.partial else "side_effect_committed"
 
 
 def _hash(value: Any) -> str:

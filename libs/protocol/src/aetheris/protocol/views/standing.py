@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aetheris.protocol.base.ids import execution_id
-from aetheris.protocol.fold.rules import unsure
+from aetheris.protocol.fold.revisions import unsure
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev

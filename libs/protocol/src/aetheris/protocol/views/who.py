@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from aetheris.protocol.fold.job_log import LoggedEvent, text_of
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Via
+from aetheris.protocol.messages.event_values import Via
 
 
 def decided_by(logged: LoggedEvent) -> tuple[str | None, str | None]:

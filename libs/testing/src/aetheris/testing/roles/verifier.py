@@ -6,7 +6,8 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Verification
-from aetheris.protocol.messages.events import Answer, InvocationProbed, changes_of
+from aetheris.protocol.messages.event_values import Answer, changes_of
+from aetheris.protocol.messages.events import InvocationProbed
 from aetheris.sdk.context import ProbeContext
 from aetheris.sdk.invoke import ask_probe
 from aetheris.sdk.loader import Toolbox

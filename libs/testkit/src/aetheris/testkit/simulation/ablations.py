@@ -189,7 +189,7 @@ ABLATIONS: tuple[Ablation, ...] = (
             "aetheris.protocol.fold.start._node_is_taken": _always(None),
             "aetheris.ledger.core.adjudication._is_known": _always(value=False),
             "aetheris.ledger.core.adjudication._blocked_by": _always(None),
-            "aetheris.planner.core.partition.is_untouched": _always(value=True),
+            "aetheris.planner.core.ready_nodes.is_untouched": _always(value=True),
         },
     ),
     Ablation(
@@ -198,10 +198,10 @@ ABLATIONS: tuple[Ablation, ...] = (
         600,
         {
             "aetheris.protocol.fold.start.is_stopped": _stopped_by_revision,
-            "aetheris.protocol.fold.rules.is_stopped": _stopped_by_revision,
+            "aetheris.protocol.fold.job_waits.is_stopped": _stopped_by_revision,
             "aetheris.ledger.core.adjudication.is_stopped": _stopped_by_revision,
             "aetheris.tool_executor.core.partition.is_stopped": _stopped_by_revision,
-            "aetheris.protocol.fold.rules._compensates": _always(value=True),
+            "aetheris.protocol.fold.revisions._compensates": _always(value=True),
         },
     ),
     Ablation(

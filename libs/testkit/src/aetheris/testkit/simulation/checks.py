@@ -8,11 +8,11 @@ from aetheris.proofs import ProofReport, RawRecord, verify
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.rules import apply
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled, create_job
+from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.messages.events import (
     TERMINAL,
     ApprovalDecided,
     CancelRequested,
-    Decision,
     Event,
     JobCompleted,
     JobCreated,

@@ -11,6 +11,7 @@ from aetheris.protocol.base.records import Record
 from aetheris.protocol.fold.job_log import event_type_of
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, PlanEntry
 from aetheris.protocol.messages import events as ev
+from aetheris.protocol.messages.event_values import Decision, Outcome
 from aetheris.protocol.planning.approvals import may_not_accept, may_not_resolve
 from aetheris.protocol.planning.contract import TERMINAL, ContractStatus
 from aetheris.protocol.planning.outcome import step_status
@@ -107,7 +108,7 @@ def key_to_call_off(job: JobState, execution: str) -> str | None:
         message = f"the step is {status.value}: it can't be cancelled"
         raise ConflictProblem("illegal_transition", message, state=status.value)
     decided = state.decision
-    if state.status is KeyStatus.NONE and decided is not None and decided.decision is not ev.Decision.APPROVE:
+    if state.status is KeyStatus.NONE and decided is not None and decided.decision is not Decision.APPROVE:
         raise ConflictProblem("illegal_transition", "the step was answered: it is about to end")
     return key
 
@@ -297,4 +298,4 @@ class StepCancelled:
         return answers_resolve(command_id, self.key, event)
 
 
-_NOT_EXECUTED = ev.Outcome.RETRYABLE.value
+_NOT_EXECUTED = Outcome.RETRYABLE.value

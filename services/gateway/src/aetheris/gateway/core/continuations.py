@@ -13,8 +13,8 @@ from aetheris.protocol.base.canonical import canonical, digest
 from aetheris.protocol.base.keys import args_hash
 from aetheris.protocol.base.references import REF, UnresolvedReference, pointer_part, references, resolve
 from aetheris.protocol.fold.state import JobState
+from aetheris.protocol.messages.adoption import Adopted, Continues, Given, Use
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry
-from aetheris.protocol.messages.events import Adopted, Continues, Given, Use
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, Kind, Node, TaskGraph
 from aetheris.protocol.planning.continuation import result_of
 from aetheris.protocol.planning.earlier_calls import first_question

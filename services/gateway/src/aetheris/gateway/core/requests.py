@@ -11,7 +11,7 @@ from aetheris.protocol.base.canonical import canonical
 from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import RejectReason
+from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, answers
 from aetheris.protocol.planning.approvals import (
     arguments_of,

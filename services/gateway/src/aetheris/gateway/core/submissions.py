@@ -13,8 +13,8 @@ from aetheris.gateway.core.problems import BadRequestProblem, ConflictProblem, F
 from aetheris.protocol import api
 from aetheris.protocol.base.canonical import canonical, digest
 from aetheris.protocol.base.references import UnresolvedReference
+from aetheris.protocol.messages.adoption import Continues
 from aetheris.protocol.messages.commands import ModelEntry, RegistryEntry, Submit
-from aetheris.protocol.messages.events import Continues
 from aetheris.protocol.plan.graph import MAX_PLAN_BYTES, InvalidPlan, JobOptions, Kind, TaskGraph
 from aetheris.protocol.plan.prompts import Brief, Limits, check_prompt, first_graph
 from aetheris.protocol.planning import continuation

@@ -21,7 +21,7 @@ from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import IN_FLIGHT, JobState, KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
-from aetheris.protocol.messages.events import Decision, RejectReason
+from aetheris.protocol.messages.event_values import Decision, DuplicateOf, RejectReason
 from aetheris.protocol.plan.graph import AWAITED, RUNNABLE, Retry
 from aetheris.protocol.planning.continuation import done_before
 from aetheris.protocol.planning.invocation import Invocation, NotReady, blobs_needed, invocation
@@ -40,7 +40,7 @@ class Hurdle:
     reason: RejectReason
     detail: str
     final: bool = True
-    duplicate_of: ev.DuplicateOf | None = None
+    duplicate_of: DuplicateOf | None = None
 
 
 def adjudicate(
@@ -223,7 +223,7 @@ def _duplicate(job_key: JobKey, entry: PlanEntry, content_key: str) -> Hurdle | 
         return None
     other = job_key.job.keys[found]
     execution = execution_id(job_key.job.job_id, other.node_id, found)
-    named = ev.DuplicateOf(job_id=job_key.job.job_id, node_id=other.node_id, execution_id=execution)
+    named = DuplicateOf(job_id=job_key.job.job_id, node_id=other.node_id, execution_id=execution)
     return Hurdle(RejectReason.DUPLICATE_OF, other.node_id, other.status is KeyStatus.SETTLED, named)
 
 

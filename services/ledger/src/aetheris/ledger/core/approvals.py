@@ -16,7 +16,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.fold.state import JobState, KeyState, PlanEntry
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond
-from aetheris.protocol.messages.events import Decision, RejectReason
+from aetheris.protocol.messages.event_values import Decision, RejectReason
 from aetheris.protocol.plan.forms import AnswerRefused, fields_of
 from aetheris.protocol.plan.graph import dependencies
 from aetheris.protocol.planning.approvals import edited, had_before, may_not_answer, request_id

@@ -8,7 +8,7 @@ from aetheris.ledger.core.live_jobs import LiveJob, LiveJobs, PendingApproval
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.fold.state import KeyStatus
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Decision
+from aetheris.protocol.messages.event_values import Decision
 from aetheris.protocol.planning.approvals import request_id
 
 

@@ -12,14 +12,14 @@ from aetheris.ledger.core.settlement import JobKey, written
 from aetheris.protocol.fold.state import JobState, KeyStatus, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Signal, Verification
-from aetheris.protocol.messages.events import RejectReason
+from aetheris.protocol.messages.event_values import RejectReason, WaitType
 from aetheris.protocol.plan.graph import Confirmation, dependencies
 from aetheris.protocol.planning.approvals import deciders_of, may_not_accept
 from aetheris.protocol.planning.confirmation import Tally
 
 LONGEST_PAUSE_S = 60.0
-WAIT: ev.WaitType = "confirmation"
-UNANSWERED: ev.WaitType = "verifier"
+WAIT: WaitType = "confirmation"
+UNANSWERED: WaitType = "verifier"
 """The wait for a verifier that has left a question without an answer; what is answered in time is no wait."""
 
 

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from aetheris.ledger.core.decisions import Now
 from aetheris.protocol.base.ids import execution_id
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
-from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ContentRecord, ContentState
+from aetheris.protocol.messages.event_values import DuplicateOf
 
 
 @dataclass(slots=True)
@@ -125,12 +125,12 @@ def released(job: JobState, duplicates: DuplicateIndex) -> list[ContentRecord]:
 
 def duplicate(
     job: JobState, entry: PlanEntry, content_key: str, duplicates: DuplicateIndex, now: Now
-) -> ev.DuplicateOf | None:
+) -> DuplicateOf | None:
     """The call of another job that means the same and has succeeded, or of which nobody will know, in its window."""
     scope = scope_key(job, entry, content_key, entry.node.occurrence)
     for line in duplicates.others(job.job_id, scope, now) if scope is not None else ():
         if line.state in ("succeeded", "unsure"):
-            return ev.DuplicateOf(job_id=line.job_id, node_id=line.node_id, execution_id=line.execution_id)
+            return DuplicateOf(job_id=line.job_id, node_id=line.node_id, execution_id=line.execution_id)
     return None
 
 

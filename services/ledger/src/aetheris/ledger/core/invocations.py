@@ -10,7 +10,7 @@ from aetheris.ledger.core.timer_queue import Item
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.ledger.core.worker_ends import WorkerEnds
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Answer
+from aetheris.protocol.messages.event_values import Answer
 
 
 class Invocations:

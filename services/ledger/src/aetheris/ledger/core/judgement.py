@@ -21,7 +21,7 @@ from aetheris.ledger.core.settlement import JobKey
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.ledger.core.tool_failures import ToolFailures
 from aetheris.protocol.fold.state import KeyStatus
-from aetheris.protocol.messages.events import RejectReason
+from aetheris.protocol.messages.event_values import RejectReason
 from aetheris.protocol.planning.invocation import NotReady, blobs_needed
 
 

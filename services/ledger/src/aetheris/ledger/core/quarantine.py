@@ -13,7 +13,7 @@ from aetheris.ledger.core.doubt import LEASE_EXPIRED, WORKER_ENDED
 from aetheris.ledger.core.limits import QuarantineLimits
 from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Outcome, Via
+from aetheris.protocol.messages.event_values import Outcome, Via
 
 Call = tuple[str, str]
 """job_id, idempotency_key"""

@@ -13,7 +13,8 @@ from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.fold.state import JobState, KeyState, KeyStatus
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import CancelContract, Ended, Resolve
-from aetheris.protocol.messages.events import Event, Outcome, RejectReason, Via
+from aetheris.protocol.messages.event_values import BlobRef, DuplicateOf, Outcome, RejectReason, Via
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.planning.gate import Deciders
 
 MAX_STORED_BYTES = 512 * 1024
@@ -271,7 +272,7 @@ def called_off(job_key: JobKey, command: CancelContract, command_id: str) -> Emi
     return emit(job_key, written(finished, job_key.invocation_id, Via.HUMAN, Outcome.PERMANENT, command_id))
 
 
-def rejected(job_key: JobKey, reason: RejectReason, detail: str, duplicate_of: ev.DuplicateOf | None = None) -> Emit:
+def rejected(job_key: JobKey, reason: RejectReason, detail: str, duplicate_of: DuplicateOf | None = None) -> Emit:
     """The call is not to start."""
     event = ev.InvocationRejected(
         job_id=job_key.job.job_id,
@@ -303,7 +304,7 @@ class _Result:
     """A result as it was said: itself, or by reference where who said it has stored it."""
 
     value: Any
-    ref: ev.BlobRef | None = None
+    ref: BlobRef | None = None
 
     def recorded(self) -> tuple[dict[str, Any], str, tuple[bytes, ...]]:
         """(the fields that say it, its hash, the blob to store before)."""
@@ -313,7 +314,7 @@ class _Result:
         output_hash = hashlib.sha256(data).hexdigest()
         if len(data) <= recordable.INLINE_LIMIT:
             return {"result": value}, output_hash, ()
-        return {"result_ref": ev.BlobRef(sha256=output_hash, size=len(data))}, output_hash, (data,)
+        return {"result_ref": BlobRef(sha256=output_hash, size=len(data))}, output_hash, (data,)
 
 
 def _happened(

@@ -12,7 +12,7 @@ from aetheris.protocol.base import recordable
 from aetheris.protocol.fold.state import JobState
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import Respond, Signal
-from aetheris.protocol.messages.events import RejectReason, WaitType
+from aetheris.protocol.messages.event_values import RejectReason, WaitType
 from aetheris.protocol.plan.forms import AnswerRefused, FormSpec, answers
 from aetheris.protocol.plan.graph import Kind, Wait
 from aetheris.protocol.planning.approvals import fields_in, may_not_answer, request_id

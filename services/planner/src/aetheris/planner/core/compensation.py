@@ -6,7 +6,7 @@ from aetheris.planner.core.creations import PLANNER, PLANNER_VERSION
 from aetheris.planner.core.decisions import Append, NewEvent, fact
 from aetheris.planner.core.progress import JobProgress
 from aetheris.protocol.base.canonical import digest
-from aetheris.protocol.fold.rules import unsure
+from aetheris.protocol.fold.revisions import unsure
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.plan.graph import Node, TaskGraph, compensation_of
 from aetheris.protocol.planning.schemas import graph_json

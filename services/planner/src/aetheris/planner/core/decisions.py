@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from aetheris.protocol.messages.commands import JobBehind, JobIndexEntry, ToolRequest
-from aetheris.protocol.messages.events import BlobRef, Event
+from aetheris.protocol.messages.event_values import BlobRef
+from aetheris.protocol.messages.events import Event
 
 
 @dataclass(slots=True)

@@ -1,89 +1,40 @@
 """Which nodes of which jobs may run next: a pure fold of jobs.events (docs/architecture.md, "planner")."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from aetheris.planner.core import compensation, pauses
+from aetheris.planner.core import ends, index_lines, pauses, ready_nodes
 from aetheris.planner.core.backlog import Backlog
 from aetheris.planner.core.behind import Behinds
 from aetheris.planner.core.creations import creation_group
 from aetheris.planner.core.decisions import (
     Append,
     Behind,
-    IndexUpdate,
     Joined,
     Look,
-    NewEvent,
     Output,
     RefusedSubmission,
     SubmissionConflict,
     fact,
 )
 from aetheris.planner.core.goals import answered, decided, reported_turns
+from aetheris.planner.core.index_lines import Indexed
 from aetheris.planner.core.progress import IndexLine, JobProgress
-from aetheris.planner.core.steps import is_untouched, load, node_finished, request, unresolvable
-from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, unstarted, waits_for
-from aetheris.protocol.base.canonical import InvalidArgs
-from aetheris.protocol.base.references import UnresolvedReference
+from aetheris.planner.core.watch import StuckJob, StuckJobWatch, explained_s, waits_for
 from aetheris.protocol.base.sealed import UnreadCreations
-from aetheris.protocol.base.stretches import Stretch
 from aetheris.protocol.fold.rules import apply
-from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import create_job
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, ListedPause, OpenRequest, Pause, Resume, Submit
+from aetheris.protocol.messages.commands import Cancel, JobIndexEntry, Pause, Resume, Submit
 from aetheris.protocol.messages.envelope import Envelope
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import InvalidPlan
 from aetheris.protocol.planning.continuation import EndedJob, unfounded
-from aetheris.protocol.planning.invocation import Blobs, is_done, success
-
-MAX_RESULT_BYTES = 64 * 1024
-"""What job_completed carries of the sink nodes' results; the rest is in their tool_invocation_finished."""
+from aetheris.protocol.planning.invocation import Blobs
 
 _KEPT = 10_000
 """Lines of sealed jobs that are held until the table shows them: one that was never written is not held for ever."""
-
-
-class KnownJob(Protocol):
-    """What jobs.index says of a job, of whatever age."""
-
-    @property
-    def birth(self) -> int:
-        """The offset of its job_created."""
-        ...
-
-    @property
-    def request_hash(self) -> str:
-        """What it was asked for."""
-        ...
-
-    @property
-    def status(self) -> str:
-        """As it was last told."""
-        ...
-
-    @property
-    def paused(self) -> ListedPause | None:
-        """The pause that it is in."""
-        ...
-
-    @property
-    def requests(self) -> tuple[OpenRequest, ...]:
-        """What waits for a human."""
-        ...
-
-    @property
-    def stretches(self) -> tuple[Stretch, ...]:
-        """Where its records lie up to its seal; none while that is not told."""
-        ...
-
-
-Indexed = Callable[[str], KnownJob | None]
-"""The line of a job in jobs.index, as far as the table was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +95,7 @@ class Partition:
         if apply(progress.job, event, offset):
             progress.note(event)
             if paused and progress.job.paused is None:
-                _ready_again(progress)
+                ready_nodes.ask_again(progress)
             self._changed[event.job_id] = None
             if isinstance(event, ev.ToolInvocationStarted) and event.node_id not in progress.sent.requests:
                 self._joined.append(Joined(event.idempotency_key, event.job_id, event.node_id))
@@ -211,7 +162,7 @@ class Partition:
         if waits or command.job_id in self._created or (progress is not None and progress.job.revision < 0):
             self._held.setdefault(command.job_id, HeldCancel(command, command_id, offset))
             return None
-        return _cancel(progress, command, command_id) if progress is not None else None
+        return ends.cancelled(progress, command, command_id) if progress is not None else None
 
     def pause(self, command: Pause | Resume, command_id: str, offset: int) -> Append | None:
         """What a word on a job's pause becomes; held back until this has folded what its writer had read."""
@@ -246,11 +197,11 @@ class Partition:
         if node_id == progress.answered:
             if progress.job.paused is None:
                 yield from decided(progress, blobs)
-            yield from _stop(progress)
-            yield from _ended(progress)
+            yield from ends.stop(progress)
+            yield from ends.ended(progress)
         else:
-            yield from _ask(progress, node_id, blobs, runs=self.runs)
-            yield from _stop(progress)
+            yield from ready_nodes.request_or_end(progress, node_id, blobs, runs=self.runs)
+            yield from ends.stop(progress)
 
     def stuck(self, now_s: float) -> list[StuckJob]:
         """The jobs that nothing has happened to for too long, each once a period, with their requests repeated."""
@@ -324,7 +275,7 @@ class Partition:
 
     def _ask_again(self, progress: JobProgress) -> Iterator[Output]:
         """The requests that nobody has answered: the ledger drops what it has already."""
-        _ready_again(progress)
+        ready_nodes.ask_again(progress)
         return self._decide(progress)
 
     def _request_hash(self, job_id: str) -> str | None:
@@ -352,13 +303,13 @@ class Partition:
             yield from _pause(progress)
         elif job.revision >= 0 and job.terminal is None and not progress.sent.end:
             yield from self._go_on(progress)
-        yield from _index(progress)
+        yield from index_lines.update(progress)
         if job.sealed:
             self._forget(progress)
 
     def _cancel_held(self, progress: JobProgress) -> Iterator[Output]:
         held = self._held.pop(progress.job.job_id, None)
-        cancelled = _cancel(progress, held.command, held.command_id) if held is not None else None
+        cancelled = ends.cancelled(progress, held.command, held.command_id) if held is not None else None
         if cancelled is not None:
             yield cancelled
 
@@ -374,13 +325,13 @@ class Partition:
         if progress.waits_for_upgrade:
             yield from _unpause(progress)
         if progress.settled:
-            yield from _report(progress)
+            yield from ready_nodes.reports(progress)
         if job.paused is None:
             yield from self._plan_on(progress)
         if progress.failure is not None or job.compensations:
-            yield from _stop(progress)
+            yield from ends.stop(progress)
         if job.stopping is not None or progress.is_complete:
-            yield from _ended(progress)
+            yield from ends.ended(progress)
 
     def _plan_on(self, progress: JobProgress) -> Iterator[Output]:
         """What a pause holds back: more of the plan, and what of it may run next."""
@@ -389,8 +340,8 @@ class Partition:
             yield from answered(progress)
         if progress.untold:
             yield from reported_turns(progress)
-        if progress.ready and _starts(progress):
-            yield from _requests(progress, runs=self.runs)
+        if progress.ready and ready_nodes.may_start(progress):
+            yield from ready_nodes.requests(progress, runs=self.runs)
 
     def _line_in_index(self, progress: JobProgress) -> IndexLine | None:
         entry = self.indexed(progress.job.job_id)
@@ -403,150 +354,13 @@ class Partition:
         job_id = progress.job.job_id
         del self.jobs[job_id]
         self._words.pop(job_id, None)
-        self._forgotten[job_id] = _entry(progress)
+        self._forgotten[job_id] = index_lines.entry(progress)
         while self._forgotten:
             oldest, entry = next(iter(self._forgotten.items()))
             shown = self.indexed(oldest)
             if len(self._forgotten) <= _KEPT and (shown is None or len(shown.stretches) < len(entry.stretches)):
                 break
             del self._forgotten[oldest]
-
-
-def _report(progress: JobProgress) -> Iterator[Output]:
-    settled, progress.settled = progress.settled, []
-    for node_id in settled:
-        report = node_finished(progress, node_id)
-        if report is not None:
-            progress.sent.nodes.add(node_id)
-            yield Append((*report.facts, *compensation.reported(progress, node_id)))
-
-
-def _ready_again(progress: JobProgress) -> None:
-    """What was asked for and not taken up may have been dropped."""
-    again = unstarted(progress)
-    progress.sent.requests.difference_update(again)
-    progress.ready.extend(again)
-
-
-def _starts(progress: JobProgress) -> bool:
-    """Whether nodes of the revision in force are still to start."""
-    if progress.is_stopping:
-        return False
-    return progress.undo_failure is None if progress.is_undoing else progress.failure is None
-
-
-def _requests(progress: JobProgress, *, runs: bool) -> Iterator[Output]:
-    """The ready nodes that nobody has taken up, in declared order, up to one that can't be asked for."""
-    ready, progress.ready = progress.ready, []
-    for node_id in sorted(ready, key=progress.graph.declared.__getitem__):
-        if node_id in progress.sent.requests or node_id in progress.ended or not is_untouched(progress, node_id):
-            continue
-        if is_stopped(progress.job, progress.entry(node_id)):
-            continue
-        progress.sent.requests.add(node_id)
-        large = load(progress, node_id)
-        if large is not None:
-            yield large
-        else:
-            yield from _ask(progress, node_id, {}, runs=runs)
-        if not _starts(progress):
-            return
-
-
-def _ask(progress: JobProgress, node_id: str, blobs: Blobs | None, *, runs: bool) -> Iterator[Output]:
-    """The request for a node, or its end where its references lead nowhere."""
-    try:
-        yield request(progress, node_id, blobs, runs=runs)
-    except (UnresolvedReference, InvalidArgs) as error:
-        progress.fail(node_id, str(error))
-        progress.sent.nodes.add(node_id)
-        yield unresolvable(progress, node_id, str(error))
-
-
-def _cancel(progress: JobProgress, command: Cancel, command_id: str) -> Append | None:
-    """cancel_requested, with the job_stopping that makes it bind; nothing for a job that ends or is cancelled."""
-    job, sent = progress.job, progress.sent
-    if job.terminal is not None or job.cancel is not None or sent.end or sent.cancel:
-        return None
-    requested = ev.CancelRequested(
-        job_id=job.job_id,
-        caused_by=command_id,
-        by=command.by,
-        reason=command.reason,
-        compensate=command.compensate,
-    )
-    facts = [NewEvent(requested, (command_id,)), *compensation.answered(progress, command_id)]
-    if not progress.is_stopping and not (progress.is_undoing and command.compensate):
-        stopping = ev.JobStopping(
-            job_id=job.job_id, caused_by=command_id, by=command.by, reason="cancelled", up_to_revision=job.revision
-        )
-        facts.append(NewEvent(stopping, ("cancel", str(job.revision), command_id)))
-        sent.stop = job.revision
-    sent.cancel = True
-    return Append(tuple(facts))
-
-
-def _stop(progress: JobProgress) -> Iterator[Output]:
-    """After a failure; after that of a compensation; and where compensations came just before a cancel without."""
-    job, failure = progress.job, progress.undo_failure if progress.is_undoing else progress.failure
-    unwanted = job.cancel if progress.is_undoing and job.cancel is not None and not job.cancel.compensate else None
-    if progress.is_stopping or (failure is None and unwanted is None):
-        return
-    progress.sent.stop = job.revision
-    node_id = (failure.node_id if failure is not None else None) or ""
-    by, reason = "planner", f"node {node_id} failed"
-    if unwanted is not None:
-        by, reason = unwanted.by, "cancelled"
-    elif failure is not None and failure.node_id is None:
-        reason = failure.reason
-    stopping = ev.JobStopping(job_id=job.job_id, by=by, reason=reason, up_to_revision=job.revision)
-    yield fact(stopping, "failure", str(job.revision), node_id)
-
-
-def _ended(progress: JobProgress) -> Iterator[Output]:
-    end = _end(progress)
-    if end is not None:
-        yield end
-
-
-def _end(progress: JobProgress) -> Append | None:
-    """The end of a job: after a stop is in the log, nothing starts any more, so what is in flight can be waited for."""
-    job = progress.job
-    if job.stopping is not None:
-        return None if progress.is_open else _stopped(progress)
-    if progress.is_stopping or progress.failure is not None or not progress.is_complete:
-        return None
-    progress.sent.end = True
-    return fact(ev.JobCompleted(job_id=job.job_id, result=_result(progress)), "end")
-
-
-def _stopped(progress: JobProgress) -> Append | None:
-    """Nothing is open any more: what was done is undone, or a human is asked, or the job ends."""
-    if progress.is_undoing and not progress.has_undone:
-        return None
-    if progress.sent.cancel and progress.job.cancel is None:
-        return None  # whether this is a failure or a cancel is decided by what the log says first
-    undone = compensation.due(progress)
-    if undone and progress.job.paused is not None:
-        return None
-    if undone and compensation.is_asked(progress):
-        return compensation.question(progress)
-    if undone:
-        return compensation.plan(progress, undone)
-    progress.sent.end = True
-    return fact(_stopped_end(progress), "end")
-
-
-def _stopped_end(progress: JobProgress) -> Event:
-    job, failure, undo = progress.job, progress.failure, progress.undo_failure
-    undone = compensation.undone(progress)
-    if job.cancel is not None:
-        return ev.JobCancelled(job_id=job.job_id, by=job.cancel.by, reason=job.cancel.reason, compensated=undone)
-    reason = failure.reason if failure is not None else job.stopping.reason if job.stopping is not None else ""
-    if undo is not None:
-        reason += f"; its compensation {undo.node_id} failed: {undo.reason}"
-    node_id = failure.node_id if failure is not None else None
-    return ev.JobFailed(job_id=job.job_id, error=reason, node_id=node_id, compensated=undone)
 
 
 def _pause(progress: JobProgress) -> Iterator[Output]:
@@ -562,65 +376,3 @@ def _unpause(progress: JobProgress) -> Iterator[Output]:
     if not sent.upgrade:
         sent.upgrade = True
         yield fact(ev.WaitCompleted(job_id=job.job_id, wait_type="upgrade"), "upgrade", str(job.last_offset))
-
-
-def _index(progress: JobProgress) -> Iterator[Output]:
-    line = (_status(progress), _listed_pause(progress), progress.open_requests, progress.seal_lies)
-    ends = progress.sent.end and progress.job.terminal is None
-    if line != progress.sent.index and not ends:
-        progress.sent.index = line
-        yield IndexUpdate(_entry(progress))
-
-
-def _entry(progress: JobProgress) -> JobIndexEntry:
-    created = progress.job.created
-    return JobIndexEntry(
-        job_id=created.job_id,
-        birth=progress.job.creation_offset,
-        request_hash=created.request_hash,
-        status=_status(progress),
-        tenant=created.tenant,
-        submitted_by=created.submitted_by,
-        created_at=progress.created_at,
-        requests=progress.open_requests,
-        trace=progress.job.trace,
-        paused=_listed_pause(progress),
-        stretches=progress.stretches.told() if progress.seal_lies else (),
-    )
-
-
-def _listed_pause(progress: JobProgress) -> ListedPause | None:
-    pause = progress.job.paused
-    if pause is None or _status(progress) != "paused":
-        return None
-    return ListedPause(number=pause.number, by=pause.by, reason=pause.reason)
-
-
-def _status(progress: JobProgress) -> str:
-    job = progress.job
-    if job.terminal is not None:
-        return job.terminal.event_type.removeprefix("job_")
-    if job.needs_upgrade:
-        return "needs_upgrade"
-    if job.paused is not None:
-        return "paused"
-    waits = progress.waits and not progress.waits_for_upgrade
-    return "waiting" if waits and not progress.running else "running"
-
-
-def _result(progress: JobProgress) -> dict[str, Any]:
-    """The results of the nodes that nothing follows, in declared order, as far as there are any and they are small."""
-    found: dict[str, Any] = {}
-    room = MAX_RESULT_BYTES
-    for node_id in _sinks(progress):
-        state = success(progress.job, node_id)
-        size = len(json.dumps(state.result)) + len(node_id)
-        if state.result_ref is None and size <= room:
-            found[node_id] = state.result
-            room -= size
-    return found
-
-
-def _sinks(progress: JobProgress) -> Iterable[str]:
-    successors = progress.graph.successors.items()
-    return (node_id for node_id, followers in successors if not followers and is_done(progress.job, node_id))

@@ -11,6 +11,7 @@ from aetheris.protocol.fold.start import is_stopped
 from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import MAX_OPEN_REQUESTS, ListedPause, OpenRequest
+from aetheris.protocol.messages.event_values import Outcome
 from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass, Kind
 from aetheris.protocol.plan.prompts import Brief
@@ -313,7 +314,7 @@ class JobProgress:
     def _follow_node(self, event: ev.NodeFinished) -> None:
         """A node may end without an invocation: a reference that leads nowhere."""
         self.sent.nodes.add(event.node_id)
-        if event.result_type == ev.Outcome.PERMANENT and not may_go_without(self.job, event.node_id):
+        if event.result_type == Outcome.PERMANENT and not may_go_without(self.job, event.node_id):
             self.fail(event.node_id, event.reason or "failed")
 
     def _release(self, node_id: str) -> Sequence[str]:

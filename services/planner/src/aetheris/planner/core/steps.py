@@ -8,7 +8,8 @@ from aetheris.protocol.base.keys import canonical_args, idempotency_key
 from aetheris.protocol.base.references import resolve
 from aetheris.protocol.fold.state import KeyState, KeyStatus, PlanEntry, Settled
 from aetheris.protocol.messages.commands import ToolRequest
-from aetheris.protocol.messages.events import NodeFinished, Outcome
+from aetheris.protocol.messages.event_values import Outcome
+from aetheris.protocol.messages.events import NodeFinished
 from aetheris.protocol.plan.graph import RUNNABLE, EffectClass
 from aetheris.protocol.planning.invocation import Blobs, adopted_results, blobs_needed, success, uses
 

@@ -16,7 +16,8 @@ from aetheris.protocol.fold.state import JobState, KeyStatus, PlanEntry, create_
 from aetheris.protocol.fold.unjudged import Unjudged
 from aetheris.protocol.messages import events as ev
 from aetheris.protocol.messages.commands import ToolGrant
-from aetheris.protocol.messages.events import After, BlobRef, Event, Outcome
+from aetheris.protocol.messages.event_values import After, BlobRef, Outcome
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import RUNNABLE, EffectKind
 from aetheris.protocol.planning.invocation import (
     Blobs,

@@ -5,7 +5,8 @@ from typing import Any
 
 from aetheris.protocol.base import recordable
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import BlobRef, Event, Outcome, Via
+from aetheris.protocol.messages.event_values import BlobRef, Outcome, Via, changes_of
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectClass
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.tool_executor.core.partition import DeclaredInvocation
@@ -45,7 +46,7 @@ def succeeded(
     changed = ev.StateChanged(
         job_id=started.job_id,
         node_id=started.node_id,
-        changes=ev.changes_of(change.payload() for change in outcome.changes),
+        changes=changes_of(change.payload() for change in outcome.changes),
     )
     return finished, committed, changed
 

@@ -10,7 +10,8 @@ from aetheris.protocol.base.canonical import digest
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages import events as ev
-from aetheris.protocol.messages.events import Event, Outcome
+from aetheris.protocol.messages.event_values import Outcome
+from aetheris.protocol.messages.events import Event
 from aetheris.protocol.plan.graph import EffectKind
 from aetheris.sdk.outcomes import InDoubt, Permanent, Retryable, Succeeded
 from aetheris.sdk.outcomes import Outcome as Said

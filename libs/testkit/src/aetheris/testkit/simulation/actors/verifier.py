@@ -6,14 +6,8 @@ from typing import Any
 from aetheris.protocol.base.ids import event_id
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.messages.commands import Verification
-from aetheris.protocol.messages.events import (
-    TERMINAL,
-    Answer,
-    ConfirmationFailed,
-    EffectConfirmed,
-    InvocationProbed,
-    JobSealed,
-)
+from aetheris.protocol.messages.event_values import Answer
+from aetheris.protocol.messages.events import TERMINAL, ConfirmationFailed, EffectConfirmed, InvocationProbed, JobSealed
 from aetheris.testkit.simulation.log import WholeBatch
 from aetheris.testkit.simulation.scenario import TENANT, Lasting
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulatedReader, SimulationSurroundings

@@ -1,0 +1,119 @@
+"""The values that events carry: enumerations, and the small records that stand in several of them."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from aetheris.protocol.base import recordable
+
+
+class Outcome(StrEnum):
+    """How a try ended; what is not known is no outcome."""
+
+    SUCCESS = "success"
+    COMPENSATABLE = "compensatable_failure"
+    RETRYABLE = "retryable_failure"
+    PERMANENT = "permanent_failure"
+
+    @property
+    def took_effect(self) -> bool:
+        """Settles as a success: the effect stands."""
+        return self in (Outcome.SUCCESS, Outcome.COMPENSATABLE)
+
+
+class Via(StrEnum):
+    """Who says so: the try itself, or who settled it in its place."""
+
+    EXECUTOR = "executor"
+    CATCH_UP = "catch_up"
+    PROBE = "probe"
+    LATE = "late"
+    HUMAN = "human"
+    LEDGER = "ledger"
+
+
+class Decision(StrEnum):
+    """A human's answer to an approval request."""
+
+    APPROVE = "approve"
+    EDIT = "edit"
+    REJECT = "reject"
+
+
+class Answer(StrEnum):
+    """What the outside says of an external key."""
+
+    FOUND = "found"
+    NOT_FOUND = "not_found"
+    UNKNOWN = "unknown"
+
+
+class RejectReason(StrEnum):
+    """Why a call is not to start."""
+
+    POLICY = "policy"
+    DUPLICATE_OF = "duplicate_of"
+    APPROVAL = "approval"
+    APPROVAL_MISMATCH = "approval_mismatch"
+    EDITED = "edited"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    BUDGET = "budget"
+    CONFIRMATION = "confirmation"
+
+
+class Change(BaseModel):
+    """What a call changed outside."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    resource_type: str
+    resource_id: str
+    operation: str
+    version: str | None = None
+    etag: str | None = None
+    external_ref: str | None = None
+
+
+def changes_of(reported: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
+    """Changes as they are recorded, as far as there is room."""
+    return tuple(Change.model_validate(one) for one in recordable.changes(reported))
+
+
+class BlobRef(BaseModel):
+    """A result over 64 KiB: where its bytes are, by content."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    sha256: str
+    size: int
+
+
+class DuplicateOf(BaseModel):
+    """The call that means the same as a refused one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str
+    node_id: str
+    execution_id: str
+
+
+class After(BaseModel):
+    """An earlier invocation whose result a started one uses."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    invocation_id: str
+    result_hash: str
+
+
+WaitType = Literal[
+    "signal", "human", "timer", "approval", "resolve", "upgrade", "confirmation", "duplicate", "verifier"
+]
+
+
+ConfirmationMode = Literal["strict", "warn", "human_in_loop", "reconcile"]
+"""Why a recorded effect is compared with the outside: by the job's option, before it goes on, or asked for."""

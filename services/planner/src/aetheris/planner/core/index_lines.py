@@ -1,0 +1,93 @@
+"""A job's line in jobs.index: what it says, and when it is written anew."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from aetheris.planner.core.decisions import IndexUpdate, Output
+from aetheris.planner.core.progress import JobProgress
+from aetheris.protocol.base.stretches import Stretch
+from aetheris.protocol.messages.commands import JobIndexEntry, ListedPause, OpenRequest
+
+
+class KnownJob(Protocol):
+    """What jobs.index says of a job, of whatever age."""
+
+    @property
+    def birth(self) -> int:
+        """The offset of its job_created."""
+        ...
+
+    @property
+    def request_hash(self) -> str:
+        """What it was asked for."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """As it was last told."""
+        ...
+
+    @property
+    def paused(self) -> ListedPause | None:
+        """The pause that it is in."""
+        ...
+
+    @property
+    def requests(self) -> tuple[OpenRequest, ...]:
+        """What waits for a human."""
+        ...
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """Where its records lie up to its seal; none while that is not told."""
+        ...
+
+
+Indexed = Callable[[str], KnownJob | None]
+"""The line of a job in jobs.index, as far as the table was read."""
+
+
+def update(progress: JobProgress) -> Iterator[Output]:
+    """The line, where it says something else than the one written last."""
+    line = (_status(progress), _listed_pause(progress), progress.open_requests, progress.seal_lies)
+    ends = progress.sent.end and progress.job.terminal is None
+    if line != progress.sent.index and not ends:
+        progress.sent.index = line
+        yield IndexUpdate(entry(progress))
+
+
+def entry(progress: JobProgress) -> JobIndexEntry:
+    """The line as it is now."""
+    created = progress.job.created
+    return JobIndexEntry(
+        job_id=created.job_id,
+        birth=progress.job.creation_offset,
+        request_hash=created.request_hash,
+        status=_status(progress),
+        tenant=created.tenant,
+        submitted_by=created.submitted_by,
+        created_at=progress.created_at,
+        requests=progress.open_requests,
+        trace=progress.job.trace,
+        paused=_listed_pause(progress),
+        stretches=progress.stretches.told() if progress.seal_lies else (),
+    )
+
+
+def _listed_pause(progress: JobProgress) -> ListedPause | None:
+    pause = progress.job.paused
+    if pause is None or _status(progress) != "paused":
+        return None
+    return ListedPause(number=pause.number, by=pause.by, reason=pause.reason)
+
+
+def _status(progress: JobProgress) -> str:
+    job = progress.job
+    if job.terminal is not None:
+        return job.terminal.event_type.removeprefix("job_")
+    if job.needs_upgrade:
+        return "needs_upgrade"
+    if job.paused is not None:
+        return "paused"
+    waits = progress.waits and not progress.waits_for_upgrade
+    return "waiting" if waits and not progress.running else "running"
