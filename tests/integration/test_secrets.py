@@ -1,110 +1,43 @@
 """A canary secret, given to tools that do their worst with it: it is nowhere but in their hands (docs/secrets.md)."""
 
-import base64
 import hashlib
-import json
-import os
-import re
-import secrets
-import subprocess
-import sys
-import zipfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.testkit.canary import MARK, Canary, found_in, kept_and_told
 from tests.testkit.collector import Collector, running_collector
 from tests.testkit.external_server import until
 from tests.testkit.system import System, running_system
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
-MARK = b"[secret canary@1]"
-
 
 @dataclass(frozen=True)
 class SecretsRig:
-    """A system that knows a secret, `canary`; `seen` is what its tools were given."""
+    """A system that knows a secret, `canary`."""
 
     system: System
-    canary: str
-    seen: Path
-    folder: Path
+    canary: Canary
     collector: Collector
 
     def errors(self, job: str) -> list[str]:
         return [one["error"] for one in self.system.data_of(job, "tool_invocation_finished") if "error" in one]
 
     def given(self) -> set[str]:
-        return set(self.seen.read_text().split())
-
-    def everywhere(self, *jobs: str) -> Iterator[tuple[str, bytes]]:
-        """Whatever the system kept, wrote or answers."""
-        for path in self.system.data.rglob("*"):
-            if path.is_file():
-                yield str(path.relative_to(self.system.data)), path.read_bytes()
-        views = ("", "/events", "/trace", "/effects", "/ledger", "/contracts", "/replay", "/verify")
-        for job in jobs:
-            for view in views:
-                answer = self.system.api.get(f"/jobs/{job}{view}")
-                assert answer.status_code == 200, (view, answer.text)
-                yield view, answer.content
-        for job in jobs[:2]:
-            page, bundle = self.folder / f"{job}.html", self.folder / f"{job}.zip"
-            self.aetheris("trace", job, "--html", str(page))
-            self.aetheris("export", job, "--out", str(bundle))
-            yield "page", page.read_bytes()
-            with zipfile.ZipFile(bundle) as members:
-                yield from (("bundle", _with_decoded(members.read(name))) for name in members.namelist())
-        for body in self.collector.bodies():
-            yield "telemetry", body
-
-    def aetheris(self, *args: str) -> None:
-        argv = [sys.executable, "-m", "aetheris.cli", *args, "--data", str(self.system.data)]
-        ran = subprocess.run(argv, capture_output=True, text=True, env={**os.environ}, check=False)
-        assert ran.returncode == 0, ran.stderr
-
-
-def _with_decoded(content: bytes) -> bytes:
-    """A bundle keeps each record's bytes in base64, and so does its envelope."""
-    for _ in range(2):
-        runs = re.findall(rb"[A-Za-z0-9+/]{20,}={0,2}", content)
-        content += b"\n".join(base64.b64decode(run) for run in runs if len(run) % 4 == 0)
-    return content
+        return self.canary.given()
 
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Generator[SecretsRig]:
     folder = tmp_path_factory.mktemp("secrets")
-    canary, seen = f'canary/{secrets.token_urlsafe(24)}+"ä', folder / "seen"
-    seen.touch()
-    (folder / "canary-1").write_text(f"{canary}\n")
-    declared = folder / "secrets.toml"
-    uses = ["leak#/token", "raises@1#/token", "takes#/what/inner"]
-    places = {
-        "canary@1": ("file", "canary-1", uses),
-        "gone@1": ("file", "not-there", uses),
-        "short@1": ("env", "S", uses),
-    }
-    declared.write_text(
-        "\n".join(
-            f'[[secrets]]\nname = "{name}"\n{kind} = "{place}"\nuses = {json.dumps(used)}'
-            for name, (kind, place, used) in places.items()
-        )
-    )
+    canary = Canary.laid(folder, {"gone@1": ("file", "not-there"), "short@1": ("env", "S")})
     with running_collector() as collector:
-        env = {
-            "AETHERIS_TOOLS": "tests.testkit.secret_tools",
-            "AETHERIS_SECRETS": str(declared),
-            "SECRET_SEEN": str(seen),
-            "S": "short",
-            **collector.env,
-        }
+        env = {"AETHERIS_TOOLS": "tests.testkit.secret_tools", "S": "short", **canary.env, **collector.env}
         with running_system(folder / "data", env) as system:
-            yield SecretsRig(system, canary, seen, folder, collector)
+            yield SecretsRig(system, canary, collector)
 
 
 def secret(name: str) -> dict[str, str]:
@@ -123,7 +56,7 @@ def test_a_canary_is_nowhere_but_in_the_tools_hands(rig: SecretsRig) -> None:
     raising = [rig.system.submit({"id": "r", "tool": "raises", "args": args[how], "retry": once}) for how in hows]
     rig.system.wait_ended([leaks, *raising])
     assert rig.system.job(leaks)["status"] == "completed"
-    assert hashlib.sha256(rig.canary.encode()).hexdigest() in rig.given()
+    assert hashlib.sha256(rig.canary.value.encode()).hexdigest() in rig.given()
     started = rig.system.events(leaks, "tool_invocation_started")[0]["data"]
     reference = b'{"large":0,"token":{"$secret":"canary@1"}}'
     assert started["args_hash"] == hashlib.sha256(reference).hexdigest()
@@ -134,16 +67,9 @@ def test_a_canary_is_nowhere_but_in_the_tools_hands(rig: SecretsRig) -> None:
     assert MARK in blob
     until(lambda: all(rig.system.events(job, "job_sealed") for job in (leaks, *raising)), 30)
     until(lambda: any(b"execute_tool leak" in body for body in rig.collector.bodies()), 30)
-    sought = [rig.canary.encode(), rig.canary.encode().hex().encode(), json.dumps(rig.canary)[1:-1].encode()]
-    inner = base64.b64encode(rig.canary.encode()).rstrip(b"=")[:-1]
-    user = base64.b64encode(f"user:{rig.canary}".encode())[8:-4]
-    half = rig.canary.encode()[: len(rig.canary) // 2]
-    controls: set[str] = set()
-    for place, content in rig.everywhere(leaks, *raising):
-        for form in (*sought, inner, user, half):
-            assert form not in content, f"the canary is in {place}"
-        if b"canary-control" in content or MARK in content:
-            controls.add(place.split("/")[0] or "job")
+    places = kept_and_told(rig.system, rig.collector, rig.canary.folder, leaks, *raising)
+    leaked, controls = found_in(rig.canary, places)
+    assert leaked == set()
     assert {"kafka", "valkey", "blobs", "logs", "page", "bundle", "job"} <= controls, controls
 
 
