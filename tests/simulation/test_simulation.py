@@ -1,9 +1,14 @@
 """The whole protocol under seeded faults: what must hold holds, and without any of its rules it is caught."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from aetheris.ledger.core.decisions import Now
+from aetheris.ledger.core.quarantine import Quarantine, TenantTool
+from aetheris.ledger.core.timer_queue import Item
 from aetheris.protocol.messages.events import PlanGenerated, ToolInvocationStarted
 from aetheris.testkit.simulation.__main__ import explained, main
 from aetheris.testkit.simulation.ablations import ABLATIONS, Ablation
@@ -60,6 +65,21 @@ def test_seeds_have_several_partitions_whose_processes_keep_one_and_lose_another
     assert parted > 10
     assert kept > 5
     assert scopes == set(SCOPES)
+
+
+def test_seeds_have_tools_in_quarantine_that_work_again_or_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[str] = []
+    real = Quarantine._end  # pyright: ignore[reportPrivateUsage]
+
+    def end(core: Quarantine, what: Literal["ended", "released"], tool: TenantTool, now: Now) -> Iterable[Item]:
+        ends.extend([what] if tool in core else [])
+        return real(core, what, tool, now)
+
+    monkeypatch.setattr(Quarantine, "_end", end)
+    for seed in range(300):
+        simulate(seed)
+    assert ends.count("ended") > 5
+    assert ends.count("released") > 20
 
 
 def test_a_seed_gives_the_same_run_again() -> None:

@@ -184,7 +184,7 @@ ABLATIONS: tuple[Ablation, ...] = (
     Ablation(
         "without the node guard",
         "the node guard, in fold, ledger and planner",
-        100,
+        300,
         {
             "aetheris.protocol.fold.start._node_is_taken": _always(None),
             "aetheris.ledger.core.adjudication._is_known": _always(value=False),
@@ -296,6 +296,18 @@ ABLATIONS: tuple[Ablation, ...] = (
         "a step's cancel is held until the log has it",
         300,
         {"aetheris.ledger.core.human_commands._is_open": _always(value=False)},
+    ),
+    Ablation(
+        "with a release that nobody hears",
+        "a tool that a person has released from quarantine is called again",
+        300,
+        {"aetheris.ledger.core.tool_failures.ToolFailures.release": _always(value=False)},
+    ),
+    Ablation(
+        "with failures from before a release",
+        "what a tool failed before its release, in the log, holds nobody's calls",
+        1000,
+        {"aetheris.ledger.core.quarantine.Quarantine.counts": _always(value=True)},
     ),
     Ablation(
         "with a list of no requests",

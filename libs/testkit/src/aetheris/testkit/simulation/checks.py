@@ -23,6 +23,7 @@ from aetheris.protocol.messages.events import (
     JobStopping,
     PlanGenerated,
     PolicyAllowed,
+    ToolInvocationFinished,
     ToolInvocationStarted,
     WorkerEnded,
 )
@@ -32,6 +33,7 @@ from aetheris.protocol.planning.turns import took_nothing
 from aetheris.protocol.views.standing import job_view
 from aetheris.testkit.simulation.external_system import ExternalCall, ExternalEffect, SimulatedExternalSystem
 from aetheris.testkit.simulation.log import Entry, SimLog
+from aetheris.testkit.simulation.quarantines import ToolReport, report_of
 
 Life = tuple[str, str]
 """worker_id, incarnation"""
@@ -66,6 +68,7 @@ class SimulationObserver:
         self._pauses: dict[str, list[int]] = {}
         """job_id → where a pause begins and ends, by turns."""
         self._cancelled: set[str] = set()
+        self.tool_reports: list[ToolReport] = []
 
     def record(self, entry: Entry) -> None:
         """The next record of jobs.events."""
@@ -75,7 +78,12 @@ class SimulationObserver:
             if isinstance(event, JobCreated):
                 self.jobs[event.job_id] = create_job(event, offset)
             return
-        apply(job, event, offset)
+        known = job.keys.get(event.idempotency_key) if isinstance(event, ToolInvocationFinished) else None
+        before = known.status if known is not None else None
+        if apply(job, event, offset):
+            report = report_of(job, event, offset, before)
+            if report is not None:
+                self.tool_reports.append(report)
         self._note(event, offset)
 
     def sent(self, call: ExternalCall) -> None:

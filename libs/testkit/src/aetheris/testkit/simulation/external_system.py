@@ -156,7 +156,7 @@ class SimulatedExternalSystem:
         self.under_way = [call for call in self.under_way if call.may_land or not call.answered]
 
 
-def call_of(invocation: DeclaredInvocation, history: CallFate, now_s: float, slow: float) -> ExternalCall:
+def call_of(invocation: DeclaredInvocation, fate: CallFate, now_s: float, slow: float) -> ExternalCall:
     """The request that a cleared try makes; `slow` (0 to 1) says how much of its time it takes on the way."""
     started, entry = invocation.started, invocation.call.entry
     return ExternalCall(
@@ -171,7 +171,7 @@ def call_of(invocation: DeclaredInvocation, history: CallFate, now_s: float, slo
         irreversible=entry.irreversible,
         content=(started.content_key, started.occurrence),
         life=(started.worker_id, started.incarnation),
-        fate=history,
+        fate=fate,
         sent_s=now_s,
-        lands_from_s=now_s + slow * (LATEST_S if history in _LONG else SLOWEST_S),
+        lands_from_s=now_s + slow * (LATEST_S if fate in _LONG else SLOWEST_S),
     )

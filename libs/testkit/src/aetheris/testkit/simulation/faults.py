@@ -18,7 +18,7 @@ from aetheris.testkit.simulation.stores import effect_bytes
 from aetheris.testkit.simulation.surroundings import SimulationSurroundings
 
 COMMANDS = (Topic.TOOLS_REQUESTS, Topic.TOOLS_GRANTS, Topic.VERIFICATIONS, Topic.JOBS_COMMANDS)
-BAD_COURSES = (
+BAD_FATES = (
     CallFate.ANSWER_LOST,
     CallFate.LATE,
     CallFate.REQUEST_LOST,
@@ -61,9 +61,25 @@ class SimulatedFaults:
 
     def call_goes_wrong(self) -> str | None:
         """The next call is lost, late, refused, or fails."""
-        history = self.around.tape.pick(BAD_COURSES)
-        self.around.fates.append(history)
-        return f"the next call: {history.name}"
+        fate = self.around.tape.pick(BAD_FATES)
+        self.around.fates.append(fate)
+        return f"the next call: {fate.name}"
+
+    def tool_breaks(self) -> str | None:
+        """Whoever calls it: the calls fail, until it is mended."""
+        tool = self.around.tape.pick(self.around.scenario.called)
+        if tool in self.around.broken:
+            del self.around.broken[tool]
+            return f"{tool} is mended"
+        self.around.broken[tool] = self.around.tape.pick((CallFate.REFUSED, CallFate.REQUEST_LOST))
+        return f"{tool} breaks: {self.around.broken[tool].name}"
+
+    def tool_is_released(self) -> str | None:
+        """By a human, whether or not its calls wait, and whether or not it is mended."""
+        likely = (*self.processes.quarantined(), *self.around.broken)
+        tool = self.around.tape.pick(likely or self.around.scenario.called)
+        self.human.release(tool)
+        return f"{tool} is released"
 
     def executor_crashes(self) -> str | None:
         """At any point between a decision and its effect."""
@@ -386,6 +402,9 @@ _KINDS: tuple[Kind, ...] = (
     SimulatedFaults.call_goes_wrong,
     SimulatedFaults.step_is_called_off,
     SimulatedFaults.yes_is_taken_back,
+    SimulatedFaults.tool_breaks,
+    SimulatedFaults.tool_is_released,
+    SimulatedFaults.tool_breaks,
     SimulatedFaults.signal_comes,
     SimulatedFaults.effect_is_deleted,
     SimulatedFaults.stored_effect_is_spoilt,

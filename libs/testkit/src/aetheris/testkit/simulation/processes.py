@@ -96,6 +96,11 @@ class Processes:
         """The partition's, zombies too."""
         return [one for one in self.planners if one.around is part]
 
+    def quarantined(self) -> list[str]:
+        """The tools that wait for a person's release somewhere, as operators see it."""
+        owners = [one for one in self.ledgers if one.owner and one.knows_tables]
+        return list(dict.fromkeys(tool for one in owners for tool in one.quarantined()))
+
     def ledgers_of(self, part: SimulationSurroundings) -> list[SimulatedLedger]:
         """The partition's, zombies too."""
         return [one for one in self.ledgers if one.around is part]

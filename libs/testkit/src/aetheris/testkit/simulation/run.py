@@ -23,6 +23,7 @@ from aetheris.testkit.simulation.faults import SimulatedFaults
 from aetheris.testkit.simulation.log import Entry, SimLog
 from aetheris.testkit.simulation.outcome import RunOutcome
 from aetheris.testkit.simulation.processes import Processes
+from aetheris.testkit.simulation.quarantines import may_hold
 from aetheris.testkit.simulation.scenario import TTL_S, Lasting, draw_scenario
 from aetheris.testkit.simulation.stores import SimRedis
 from aetheris.testkit.simulation.surroundings import ScheduledAction, SimulationSurroundings
@@ -64,7 +65,7 @@ class SimulationRun:
         others = [self._beside(number, codec=codec) for number in range(1, scenario.partitions)]
         self.parts = (self.around, *others)
         self.processes = Processes(self.parts)
-        self.human = Human(self.parts, self.observer.jobs, self.processes.unproven)
+        self.human = Human(self.parts, self.observer.jobs, self.processes.unproven, self.processes.quarantined)
         self.faults = SimulatedFaults(self.parts, self.processes, self.human, self.observer, self._pass_time)
 
     def _beside(self, number: int, *, codec: bool) -> SimulationSurroundings:
@@ -125,6 +126,7 @@ class SimulationRun:
             part.log.calm = True
         self.around.redis.up = True
         self.around.fates.clear()
+        self.around.broken.clear()
         self.processes.heal()
         rests_from_s = self.around.now_s
         while self._step(0.0) or not self._at_rest():
@@ -158,6 +160,7 @@ class SimulationRun:
         self.around.say(action.name)
         action.do()
         self._check_judged()
+        self._check_quarantines()
         return True
 
     def _actions(self) -> list[ScheduledAction]:
@@ -230,6 +233,17 @@ class SimulationRun:
         for one in (*self.processes.planners, *self.processes.ledgers, *self.processes.executors):
             if one.core.unjudged.failures:
                 raise one.core.unjudged.failures[0].error
+
+    def _check_quarantines(self) -> None:
+        """Nobody's calls wait for what a tool did before a person has released it, or before it worked again."""
+        for ledger in self.processes.ledgers:
+            for tool in ledger.quarantined():
+                number, limits = ledger.around.number, self.around.scenario.limits.quarantine
+                reports = [
+                    one for one in self.observer.tool_reports if self.around.scenario.number_of(one.job_id) == number
+                ]
+                if not may_hold(tool, reports, limits, folded=ledger.core.folded, released=ledger.released):
+                    raise Broken("quarantined_for_a_reason", f"{ledger.name} holds the calls of {tool}")
 
     def _check_folds(self) -> None:
         folds = [

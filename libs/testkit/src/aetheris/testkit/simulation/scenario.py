@@ -76,6 +76,18 @@ WAITING: tuple[dict[str, Any], ...] = (
     {"kind": "human", "form": {"title": "Which way?"}, "wait": {"timeout_s": 20}},
 )
 CONFIRMATIONS: tuple[Confirmation | None, ...] = (None, "strict", "warn", "human_in_loop")
+_LONG_S = 5000.0
+_RARE = QuarantineLimits(after=3, jobs=2, first_s=1.0, longest_s=4.0)
+QUARANTINES = (
+    _RARE,
+    _RARE,
+    _RARE,
+    QuarantineLimits(after=1, jobs=1, first_s=1.0, longest_s=4.0),
+    QuarantineLimits(after=1, jobs=1, first_s=_LONG_S, longest_s=_LONG_S),
+    QuarantineLimits(after=2, jobs=1, first_s=_LONG_S, longest_s=_LONG_S),
+)
+"""Of the last two only a person makes an end, or a call that began before: a run does not last so long."""
+
 GOAL = "whatever it takes"
 MOST_TURNS = 4
 BRIEF = Brief(model="m", tools=tuple(TOOLS), limits=AgentLimits(turns=MOST_TURNS, calls=6))
@@ -124,6 +136,17 @@ class Scenario:
     """What goes wrong for ever, behind the other faults, too."""
     scope: DuplicateScope
     """Where an irreversible call that means the same counts as one."""
+
+    @property
+    def needs_release(self) -> bool:
+        """Whether a tool in quarantine is not tried again by itself while a run lasts."""
+        return self.limits.quarantine.first_s >= _LONG_S
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The tools that the plans name."""
+        plans = (one.plan for one in self.submissions if one.plan is not None)
+        return tuple(dict.fromkeys(tool for plan in plans for tool in plan["tools"]))
 
     def registered(self, name: str, version: str) -> RegistryEntry | None:
         """The registry's entry of a tool."""
@@ -183,7 +206,7 @@ def _limits(tape: Tape) -> LedgerLimits:
         max_tries=tape.pick((6, 3)),
         on_in_doubt=tape.pick(("park", "park", "park", "fail")),
         runs=True,
-        quarantine=QuarantineLimits(after=3, jobs=2, first_s=1.0, longest_s=4.0),
+        quarantine=tape.pick(QUARANTINES),
     )
 
 

@@ -91,6 +91,8 @@ class SimulationSurroundings:
     """What reading a piece, by key and value, gives: the same to all."""
     fates: list[CallFate] = field(default_factory=list[CallFate])
     """What is to become of the next calls, the last one first; the others go well."""
+    broken: dict[str, CallFate] = field(default_factory=dict[str, CallFate])
+    """What becomes of all calls of a tool."""
 
     def beside(self, number: int, log: SimLog) -> "SimulationSurroundings":
         """Another partition of the same run."""

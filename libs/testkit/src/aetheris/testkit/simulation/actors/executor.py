@@ -280,9 +280,9 @@ class SimulatedExecutor:
             self._say(invocation, won=False)
 
     def _call(self, running: Running) -> None:
-        history = self.around.fates.pop() if self.around.fates else self._usual(running)
-        slow = 0.0 if history is CallFate.ANSWERED else self.around.tape.below(10) / 10
-        call = call_of(running.invocation, history, self.around.now_s, slow)
+        fate = self.around.fates.pop() if self.around.fates else self._usual(running)
+        slow = 0.0 if fate is CallFate.ANSWERED else self.around.tape.below(10) / 10
+        call = call_of(running.invocation, fate, self.around.now_s, slow)
         if running.invocation.started.kind is EffectKind.LLM:
             call.said = draw_answer(self.around.tape)
         running.call, running.stage = call, Stage.ANSWER
@@ -290,12 +290,15 @@ class SimulatedExecutor:
         self.sent.append(call)
         self.around.sent(call)
         self.around.external.send(call)
-        if history is CallFate.ORPHANED:
+        if fate is CallFate.ORPHANED:
             self._ends.leave_children(self)
 
     def _usual(self, running: Running) -> CallFate:
-        is_lost = self.around.lasting is Lasting.CALLS_LOST and running.invocation.started.kind is not EffectKind.LLM
-        return CallFate.REQUEST_LOST if is_lost else CallFate.ANSWERED
+        if running.invocation.started.kind is EffectKind.LLM:
+            return CallFate.ANSWERED
+        if self.around.lasting is Lasting.CALLS_LOST:
+            return CallFate.REQUEST_LOST
+        return self.around.broken.get(running.invocation.started.tool_name, CallFate.ANSWERED)
 
     def _keep(self, running: Running) -> None:
         running.events = _report(running.invocation, running.outcome)

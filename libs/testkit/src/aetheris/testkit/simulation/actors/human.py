@@ -1,6 +1,7 @@
 """Humans, simulated: they submit, pause, cancel, signal, answer what is asked, resolve what is parked, truthfully."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from aetheris.protocol.base.canonical import digest
@@ -19,6 +20,7 @@ from aetheris.protocol.messages.commands import (
     Resume,
     Signal,
     Submit,
+    ToolRelease,
     WorkerEntry,
 )
 from aetheris.protocol.messages.events import Event, JobWaiting, PlanGenerated
@@ -41,7 +43,11 @@ class Human:
     name = "human"
 
     def __init__(
-        self, partitions: Sequence[SimulationSurroundings], jobs: Jobs, unproven: dict[tuple[str, str], None]
+        self,
+        partitions: Sequence[SimulationSurroundings],
+        jobs: Jobs,
+        unproven: dict[tuple[str, str], None],
+        quarantined: Callable[[], Iterable[str]],
     ) -> None:
         self.retries: dict[tuple[str, str], int] = {}
         """(job_id, node_id) → the tries that a human took the risk of."""
@@ -55,6 +61,7 @@ class Human:
         self._around = partitions[0]
         self._jobs = jobs
         self._unproven = unproven
+        self._quarantined = quarantined
         self._writers = [part.log.writer(self.name) for part in partitions]
         self._said: set[tuple[str, ...]] = set()
 
@@ -64,6 +71,9 @@ class Human:
         if self._unproven and self._resolves():
             for life in self._unproven:
                 found.append(ScheduledAction(f"human says that {'/'.join(life)} has ended", self._ending(life)))
+        if self._around.calm and self._around.scenario.needs_release and not self._writers[0].under_way:
+            for tool in self._quarantined():
+                found.append(ScheduledAction(f"human releases {tool}", partial(self.release, tool)))
         for job_id in tuple(self.interesting):
             open_ = [*self._open(self._jobs[job_id])]
             if not open_:
@@ -113,6 +123,12 @@ class Human:
                 as_of=self._as_of(job_id),
             )
         )
+
+    def release(self, tool: str) -> None:
+        """Say that the calls of a tool wait no longer, whatever it failed in what the log holds now."""
+        ends = tuple(part.log.end(Topic.JOBS_EVENTS) for part in self._parts)
+        release = ToolRelease(tenant=TENANT, tool=tool, by="bob", reason="mended", at="", below=ends)
+        self._writers[0].append([WholeBatch(Topic.TOOLS_REGISTRY, ((self._around.fresh("release-"), release),))])
 
     def end_worker(self, life: tuple[str, str], *, lives: bool) -> None:
         """His word that a worker has ended; false where it `lives`."""

@@ -6,12 +6,14 @@ from aetheris.ledger.core.decisions import Ask, Confirm, Decision, DuplicateLine
 from aetheris.ledger.core.duplicate_index import DuplicateIndex
 from aetheris.ledger.core.live_jobs import DecisionContext, WorkerLife
 from aetheris.ledger.core.partition import Partition
+from aetheris.ledger.core.quarantine import TenantTool
 from aetheris.protocol.base.topics import Topic
 from aetheris.protocol.fold.workers import Names
 from aetheris.protocol.messages.commands import CancelContract, Ended, StepCommand, ToolRequest
 from aetheris.protocol.messages.events import ConfirmationFailed, EffectConfirmed
 from aetheris.testkit.simulation.checkpoints import SimCheckpoints
 from aetheris.testkit.simulation.log import Entry, WholeBatch
+from aetheris.testkit.simulation.scenario import TENANT, TOOLS
 from aetheris.testkit.simulation.stores import Holders
 from aetheris.testkit.simulation.surroundings import (
     START,
@@ -58,7 +60,9 @@ class SimulatedLedger:
             self._ended,
         )
         group = around.group(ROLE)
-        self._tables = SimulatedReader(around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0})
+        self._tables = SimulatedReader(around, {Topic.WORKERS: 0, Topic.LEDGER_CONTENTS: 0, Topic.TOOLS_REGISTRY: 0})
+        self.released: dict[str, int] = {}
+        """Tool → where its last release that was read says that the partition ended."""
         self._read_tables(announce=False)
         commands = {topic: group.start(topic) for topic in (Topic.TOOLS_REQUESTS, Topic.JOBS_COMMANDS)}
         self._checkpoints = SimCheckpoints(around)
@@ -184,6 +188,20 @@ class SimulatedLedger:
                 self._ended[life] = self._names[life[0]].ended[life[1]]
                 if announce:
                     self.core.worker_ended(life)
+        for one in self._tables.read_all(Topic.TOOLS_REGISTRY):
+            below = one.body.below_in(self.around.number)
+            self.released[one.body.tool] = below
+            self.core.tool_released(TenantTool(one.body.tenant, one.body.tool), below, self._now())
+
+    def quarantined(self) -> list[str]:
+        """The tools whose calls wait here."""
+        quarantine = self.core.quarantine
+        return [tool for tool in TOOLS if TenantTool(TENANT, tool) in quarantine] if quarantine else []
+
+    @property
+    def knows_tables(self) -> bool:
+        """Whether it has read all that the tables hold."""
+        return not self._tables.has_more
 
     def _commit(self) -> None:
         if not self.owner:
